@@ -16,6 +16,7 @@ from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
 from edgewise.webgpu import compare
 from edgewise.webgpu.loaded import WebGPUPlan
+from edgewise.webgpu.variants import stages_of
 
 from .adapters import gpu
 
@@ -35,10 +36,11 @@ def training(layers, target, small=False, **more):
     return Program(graph(layers, small), **inputs, target=target, optimizer="AdamW", **more)
 
 
-def loaded_on(plan, monkeypatch):
+def loaded_on(plan, monkeypatch, serial=False):
     """The plan on a GPU, without compiled programs."""
-    monkeypatch.setattr(gpu().pipelines, "prepare", lambda program, where: None)
-    return WebGPUPlan(gpu(), plan)
+    engine = gpu(serial=serial)
+    monkeypatch.setattr(engine.pipelines, "prepare", lambda program, where: None)
+    return WebGPUPlan(engine, plan)
 
 
 def dispatches(plans, monkeypatch):
@@ -67,6 +69,20 @@ def test_dispatches_of_a_training_step(monkeypatch):
     one, two = dispatches(plans, monkeypatch)
     steps = [len(plan.kernels) - plan.init_count for plan in plans]
     assert two - one <= 49 < (steps[1] - steps[0]) / 2.1
+
+
+def test_a_gpu_in_software_chooses_no_bindings(monkeypatch):
+    """Each operand of a dispatch lies in one binding there; gradients have no barriers either."""
+    plan = training(2, WEBGPU, small=True).plan("train")
+    most, names = [], []
+    for serial in (False, True):
+        loaded = loaded_on(plan, monkeypatch, serial)
+        found = [r for x in loaded.launches if x for of in x.arrangement.roles for r in of]
+        most.append(max(len(role.bindings) for role in found))
+        names.append({v.name for step in loaded.steps for v in stages_of(step, [])})
+        loaded.free()
+    assert most[0] > 1 == most[1]
+    assert "softmax_and_grad.alone" in names[1] and "attention" not in names[1]
 
 
 def test_one_dispatch_updates_all_parameters(monkeypatch):

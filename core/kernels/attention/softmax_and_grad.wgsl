@@ -1,6 +1,6 @@
 // groups: rows
 // group: 64
-// alone: cols <= 64 and rows >= 64
+// alone: cols <= 64 and rows >= 64 or serial and cols <= 8192
 // alike: any
 //
 // Columns outside of [begin, end) are zero in both outputs, and so is a row of all -infinity.

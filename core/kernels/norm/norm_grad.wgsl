@@ -1,6 +1,6 @@
 // groups: rows
 // group: 64
-// alone: cols <= 64 and rows >= 64
+// alone: cols <= 64 and rows >= 64 or serial and cols <= 8192
 // stages: columns
 //
 // A workgroup computes a row of dx. The sums over rows, dscale and dbias, come first

@@ -18,8 +18,8 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 32u + lane / 8u * 4u;
   let column0 = (at % across) * 32u + lane % 8u * 4u;
   if (row0 >= m || column0 >= n) { return; }
-  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
-  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var from_a = p * a0 + q * a1 + four(row0, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, b_col);
   var s = mat4x4f();
   for (var d = 0u; d < k; d++) {
     s = added(s, a_of(from_a), b_of(from_b));

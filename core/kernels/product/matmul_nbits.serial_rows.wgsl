@@ -16,7 +16,7 @@ fn element(i: u32) {
   let column = min(first + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
   var s = mat4x4f();
   var at = column * (BLOCKS * WORDS);
-  var source = four(row0, m, a_row);
+  var source = four(row0, a_row);
   var d = 0u;
   for (var blk = 0u; blk < BLOCKS; blk++) {
     let zero = zeros_at(column, blk);

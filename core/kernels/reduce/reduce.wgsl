@@ -1,7 +1,7 @@
 // groups: outer * inner
 // group: 64
 // when: type == 1
-// alone: outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)
+// alone: serial or outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)
 // apply: entered = entered_{op}; joined = joined_{op}
 // apply: finished = finished_{op}; begin = begin_{op}
 //

@@ -1,6 +1,6 @@
 // groups: rows
 // group: 64
-// alone: cols <= 64 and rows >= 64
+// alone: cols <= 64 and rows >= 64 or serial and cols <= 8192
 
 fn run(row: u32, lane: u32) {
   var s = 0f;

@@ -1,6 +1,6 @@
 // groups: rows
 // group: 64
-// alone: classes <= 64 and rows >= 64
+// alone: classes <= 64 and rows >= 64 or serial and classes <= 8192
 //
 // A workgroup computes a row.
 

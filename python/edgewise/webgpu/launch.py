@@ -129,9 +129,10 @@ class Launch:
     def fits(self, arrangement: Arrangement) -> bool:
         """Whether a batch with this arrangement can run."""
         gpu = self.loaded.engine.gpu
+        most = 1 if self.step.serial else MOST_CHOICES
         return (
             len(arrangement.bindings) < gpu.bindings
-            and all(len(r.bindings) <= MOST_CHOICES for roles in arrangement.roles for r in roles)
+            and all(len(r.bindings) <= most for roles in arrangement.roles for r in roles)
             and all(end - begin <= gpu.binding_bytes for _, begin, end in arrangement.ranges)
         )
 

@@ -207,7 +207,7 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
         threads: true,
         count: (p) => (((p.batch0 * p.batch1) * p.m) * ceil_div(p.n, 4)),
         text: () => "batch0 * batch1 * m * ceil_div(n, 4)",
-        when: (p) => (p.serial && p.m < 4),
+        when: (p) => (p.serial && p.m <= 4),
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
         stages: [],
         counted: "batch0 batch1 m n",
@@ -220,7 +220,7 @@ fn element(i: u32) {
   let q = batch - p * batch1;
   let first = i % across * 4u;
   var from_a = p * a0 + q * a1 + row * a_row;
-  var from_b = p * b0 + q * b1 + four(first, n, b_col);
+  var from_b = p * b0 + q * b1 + four(first, b_col);
   var s = vec4f();
   for (var d = 0u; d < k; d++) {
     s = fma(vec4f(a(from_a)), b_of(from_b), s);
@@ -242,9 +242,7 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 `,
       },
       {
@@ -310,7 +308,7 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
         threads: false,
         count: (p) => (((p.batch0 * p.batch1) * ceil_div(p.m, 64)) * ceil_div(p.n, 64)),
         text: () => "batch0 * batch1 * ceil_div(m, 64) * ceil_div(n, 64)",
-        when: (p) => (Math.min(p.m, p.n) >= 64 && (((p.batch0 * p.batch1) * p.m) * p.n) >= 262144),
+        when: (p) => ((p.serial || Math.min(p.m, p.n) >= 64) && (((p.batch0 * p.batch1) * p.m) * p.n) >= (4096 * (p.serial ? 1 : 64))),
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
         stages: [],
         counted: "batch0 batch1 m n",
@@ -324,27 +322,23 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 64u + lane / 8u * 8u;
   let column0 = (at % across) * 64u + lane % 8u * 8u;
   if (row0 >= m || column0 >= n) { return; }
-  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
-  var next_a = p * a0 + q * a1 + four(row0 + 4u, m, a_row);
-  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
-  var next_b = p * b0 + q * b1 + four(column0 + 4u, n, b_col);
+  var from_a = p * a0 + q * a1 + four(row0, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, b_col);
   var s = mat4x4f();
   var s1 = s;
   var s2 = s;
   var s3 = s;
   for (var d = 0u; d < k; d++) {
     let t = a_of(from_a);
-    let u = a_of(next_a);
+    let u = a_of(from_a + 4u * a_row);
     let v = b_of(from_b);
-    let w = b_of(next_b);
+    let w = b_of(from_b + 4u * b_col);
     s = added(s, t, v);
     s1 = added(s1, t, w);
     s2 = added(s2, u, v);
     s3 = added(s3, u, w);
     from_a += vec4u(a_col);
-    next_a += vec4u(a_col);
     from_b += vec4u(b_row);
-    next_b += vec4u(b_row);
   }
   ended_block(p * y0 + q * y1, row0, column0, s);
   ended_block(p * y0 + q * y1, row0, column0 + 4u, s1);
@@ -379,9 +373,7 @@ fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); 
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 `,
       },
       {
@@ -403,8 +395,8 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 32u + lane / 8u * 4u;
   let column0 = (at % across) * 32u + lane % 8u * 4u;
   if (row0 >= m || column0 >= n) { return; }
-  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
-  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var from_a = p * a0 + q * a1 + four(row0, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, b_col);
   var s = mat4x4f();
   for (var d = 0u; d < k; d++) {
     s = added(s, a_of(from_a), b_of(from_b));
@@ -441,9 +433,7 @@ fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); 
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 `,
       },
     ],
@@ -553,7 +543,7 @@ fn element(i: u32) {
   let column = min(first + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
   var s = mat4x4f();
   var at = column * (BLOCKS * WORDS);
-  var source = four(row0, m, a_row);
+  var source = four(row0, a_row);
   var d = 0u;
   for (var blk = 0u; blk < BLOCKS; blk++) {
     let zero = zeros_at(column, blk);
@@ -608,9 +598,7 @@ fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
   );
 }
 fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 `,
       },
       {

@@ -865,7 +865,7 @@ fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'classes <= 64 and rows >= 64',
+                'alone': 'classes <= 64 and rows >= 64 or serial and classes <= 8192',
             },
             """\
 fn run(row: u32, lane: u32) {
@@ -1221,7 +1221,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
             {
                 'threads': 'batch0 * batch1 * m * ceil_div(n, 4)',
                 'group': '8',
-                'when': 'serial and m < 4',
+                'when': 'serial and m <= 4',
                 'apply': 'number = number_{b_type}; activate = activate_{activation}',
             },
             """\
@@ -1233,7 +1233,7 @@ fn element(i: u32) {
   let q = batch - p * batch1;
   let first = i % across * 4u;
   var from_a = p * a0 + q * a1 + row * a_row;
-  var from_b = p * b0 + q * b1 + four(first, n, b_col);
+  var from_b = p * b0 + q * b1 + four(first, b_col);
   var s = vec4f();
   for (var d = 0u; d < k; d++) {
     s = fma(vec4f(a(from_a)), b_of(from_b), s);
@@ -1255,9 +1255,7 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 """,
         ),
         (
@@ -1320,7 +1318,7 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
             {
                 'groups': 'batch0 * batch1 * ceil_div(m, 64) * ceil_div(n, 64)',
                 'group': '64',
-                'when': 'min(m, n) >= 64 and batch0 * batch1 * m * n >= 262144',
+                'when': '(serial or min(m, n) >= 64) and batch0 * batch1 * m * n >= 4096 * (1 if serial else 64)',
                 'apply': 'number = number_{b_type}; activate = activate_{activation}',
             },
             """\
@@ -1333,27 +1331,23 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 64u + lane / 8u * 8u;
   let column0 = (at % across) * 64u + lane % 8u * 8u;
   if (row0 >= m || column0 >= n) { return; }
-  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
-  var next_a = p * a0 + q * a1 + four(row0 + 4u, m, a_row);
-  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
-  var next_b = p * b0 + q * b1 + four(column0 + 4u, n, b_col);
+  var from_a = p * a0 + q * a1 + four(row0, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, b_col);
   var s = mat4x4f();
   var s1 = s;
   var s2 = s;
   var s3 = s;
   for (var d = 0u; d < k; d++) {
     let t = a_of(from_a);
-    let u = a_of(next_a);
+    let u = a_of(from_a + 4u * a_row);
     let v = b_of(from_b);
-    let w = b_of(next_b);
+    let w = b_of(from_b + 4u * b_col);
     s = added(s, t, v);
     s1 = added(s1, t, w);
     s2 = added(s2, u, v);
     s3 = added(s3, u, w);
     from_a += vec4u(a_col);
-    next_a += vec4u(a_col);
     from_b += vec4u(b_row);
-    next_b += vec4u(b_row);
   }
   ended_block(p * y0 + q * y1, row0, column0, s);
   ended_block(p * y0 + q * y1, row0, column0 + 4u, s1);
@@ -1388,9 +1382,7 @@ fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); 
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 """,
         ),
         (
@@ -1413,8 +1405,8 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 32u + lane / 8u * 4u;
   let column0 = (at % across) * 32u + lane % 8u * 4u;
   if (row0 >= m || column0 >= n) { return; }
-  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
-  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var from_a = p * a0 + q * a1 + four(row0, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, b_col);
   var s = mat4x4f();
   for (var d = 0u; d < k; d++) {
     s = added(s, a_of(from_a), b_of(from_b));
@@ -1451,9 +1443,7 @@ fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); 
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 """,
         ),
     ],
@@ -1918,7 +1908,7 @@ fn element(i: u32) {
   let column = min(first + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
   var s = mat4x4f();
   var at = column * (BLOCKS * WORDS);
-  var source = four(row0, m, a_row);
+  var source = four(row0, a_row);
   var d = 0u;
   for (var blk = 0u; blk < BLOCKS; blk++) {
     let zero = zeros_at(column, blk);
@@ -1973,9 +1963,7 @@ fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
   );
 }
 fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
-fn four(first: u32, count: u32, stride: u32) -> vec4u {
-  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
-}
+fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }
 """,
         ),
         (
@@ -2285,7 +2273,7 @@ fn run(at: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'cols <= 64 and rows >= 64',
+                'alone': 'cols <= 64 and rows >= 64 or serial and cols <= 8192',
                 'stages': 'columns',
             },
             """\
@@ -3256,7 +3244,7 @@ fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, 
                 'groups': 'outer * inner',
                 'group': '64',
                 'when': 'type == 1',
-                'alone': 'outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)',
+                'alone': 'serial or outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)',
                 'apply': 'entered = entered_{op}; joined = joined_{op}; finished = finished_{op}; begin = begin_{op}',
             },
             """\
@@ -3640,7 +3628,7 @@ fn run(row: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'cols <= 64 and rows >= 64',
+                'alone': 'cols <= 64 and rows >= 64 or serial and cols <= 8192',
                 'alike': 'any',
             },
             """\
@@ -3684,7 +3672,7 @@ fn run(row: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'cols <= 64 and rows >= 64',
+                'alone': 'cols <= 64 and rows >= 64 or serial and cols <= 8192',
             },
             """\
 fn run(row: u32, lane: u32) {

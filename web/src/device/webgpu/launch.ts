@@ -9,7 +9,15 @@ import type { PlanContext } from "./context.ts";
 import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
-import { follows, isEmpty, type Param, type PlanStep, valuesOf, withRegisters } from "./steps.ts";
+import {
+  follows,
+  isEmpty,
+  mode,
+  type Param,
+  type PlanStep,
+  valuesOf,
+  withRegisters,
+} from "./steps.ts";
 import { apartOf, countOf, folded, stagesOf, type Variant } from "./variants.ts";
 import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
 
@@ -193,9 +201,10 @@ export class Launch {
   /** Whether several steps with this arrangement can run. */
   private fits({ bindings, roles, ranges }: Arrangement): boolean {
     const { gpu } = this.plan.device;
+    const most = mode.serial ? 1 : MOST.CHOICES;
     return (
       bindings.length < gpu.bindings &&
-      roles.flat().every((role) => role.bindings.length <= MOST.CHOICES) &&
+      roles.flat().every((role) => role.bindings.length <= most) &&
       ranges.every(([, begin, end]) => end - begin <= gpu.bindingBytes)
     );
   }
