@@ -93,18 +93,23 @@ export class FederatedClient<Data = unknown> {
     const key = `${url} ${options.name ?? "client"}`;
     const unlock = await locked(`edgewise-federated ${key}`);
     let store: Store | undefined;
+    let leaving: Promise<unknown> | undefined;
     try {
       const schema = await Schema.of(await options.trainer.shapes(options.data));
       store = await Store.open(key);
       const state = await store.read(schema.sha256);
       const first = await Connection.open(url, signal);
       const client = new FederatedClient(url, options, schema, store, state, unlock, first);
-      const leave = (): void => void client.leave().catch(() => undefined);
+      const leave = (): void => void (leaving = client.leave().catch(() => undefined));
       if (signal?.aborted) leave();
       signal?.addEventListener("abort", leave, { once: true });
+      // later, another client of this name may be there
+      const forget = (): void => signal?.removeEventListener("abort", leave);
+      void client.done.then(forget, forget);
       await client.greeted;
       return client;
     } catch (e) {
+      await leaving; // it forgets the state, which is the next client's after that
       unlock();
       store?.close();
       if (signal?.aborted) throw new Aborted("the client has left");
@@ -188,6 +193,7 @@ export class FederatedClient<Data = unknown> {
   }
 
   private async run(first: Connection): Promise<void> {
+    this.connection = first; // to be closed, also if the client has left already
     await Promise.resolve(); // the constructor ends first
     this.timer = setInterval(() => void this.look(), CHECK_MS);
     let connection: Connection | undefined = first;

@@ -61,7 +61,10 @@ export class Connection {
     this.expected = bytes;
   }
 
-  /** @throws ConnectionLost if the server cannot be reached */
+  /**
+   * @param signal ends the attempt; an open connection is its owner's, who may have a last word
+   * @throws ConnectionLost if the server cannot be reached
+   */
   static open(url: string, signal?: AbortSignal): Promise<Connection> {
     return new Promise((resolve, reject) => {
       const socket = new WebSocket(url, SUBPROTOCOL);
@@ -70,12 +73,16 @@ export class Connection {
       signal?.addEventListener("abort", close, { once: true });
       socket.binaryType = "arraybuffer";
       const timer = setTimeout(close, CONNECTING_MS);
-      socket.onopen = () => {
+      const settled = (): void => {
         clearTimeout(timer);
+        signal?.removeEventListener("abort", close);
+      };
+      socket.onopen = () => {
+        settled();
         resolve(new Connection(socket));
       };
       socket.onclose = socket.onerror = () => {
-        clearTimeout(timer);
+        settled();
         reject(new ConnectionLost(`${url} cannot be reached`));
       };
     });
