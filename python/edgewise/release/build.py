@@ -144,7 +144,8 @@ def _rounded(
     """The content with rounded float32 weights, in files of the folder."""
     paths = []
     for name, source in content.files:
-        paths.append(os.path.join(folder, name.replace("/", "-")))
+        paths.append(os.path.join(folder, name))
+        os.makedirs(os.path.dirname(paths[-1]), exist_ok=True)
         with open(paths[-1], "wb") as file:
             for at in range(0, source.size, 1 << 22):
                 file.write(source.read(at, min(1 << 22, source.size - at)))

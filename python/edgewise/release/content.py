@@ -5,13 +5,14 @@ that a tensor's chunks are compared with those of the same tensor in an earlier 
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..declare.dtypes import NAME
 from ..errors import EdgewiseError, InputError
 from ..onnx.reader import read_model
-from ..onnx.source import FileSource, Source
+from ..onnx.source import FileSource, Source, missing_file
 from ..package import MAGIC, Package, SourceRange
 from ..training.safetensors import load_safetensors
 from .codec import CHUNK
@@ -68,7 +69,8 @@ class Content:
         at = 0
         for name, source in self.files:
             before = len(found)
-            for s in _sections(name, source):
+            inside = Inside(self, name, source) if name.endswith(".onnx") else source
+            for s in _sections(name, inside):
                 last = found[-1] if len(found) > before else None
                 if last and s.kind and s.kind == last.kind and last.bytes + s.bytes <= CHUNK:
                     last.bytes += s.bytes
@@ -78,6 +80,27 @@ class Content:
                     found.append(s)
             at += source.size
         return found
+
+
+class Inside(Source):
+    """A file of a version, of which external data is in files of the same version alone."""
+
+    def __init__(self, content: Content, name: str, source: Source) -> None:
+        self.name, self.size = source.name, source.size
+        self._content, self._file, self._source = content, name, source
+
+    def read(self, offset: int, size: int) -> bytes:
+        """As Source.read."""
+        return self._source.read(offset, size)
+
+    def sibling(self, name: str) -> Source:
+        """As Source.sibling."""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(self._file), name))
+        found = dict(self._content.files).get(path)
+        if found is None:
+            what = f"its external data file '{name}' is not in the release"
+            raise missing_file(name, what, self.name, "Give the folder that has both.")
+        return Inside(self._content, path, found)
 
 
 def _sections(name: str, source: Source) -> list[Section]:
@@ -107,7 +130,7 @@ def _onnx_marks(source: Source) -> list[Section]:
     try:
         tensors = read_model(source).constants
     except EdgewiseError:
-        return marks  # its data is in other files, which a stored version has as ranges
+        return marks  # of an earlier version; new ones were checked
     for name, t in tensors.items():
         if t.source is source and t.nbytes >= LARGE:
             marks += [
@@ -194,8 +217,7 @@ def open_content(path: str) -> Content:
         return Content("adapter", [(name, FileSource(file)) for name, file in files])
     source = FileSource(path)
     if path.endswith(".onnx"):
-        read_model(source)
-        return Content("model", [("model.onnx", source)])
+        return _checked(Content("model", [("model.onnx", source)]))
     if source.size < 8 or source.read(0, 8) != MAGIC:
         raise InputError(
             "it is no package, no model, no adapter's folder and no run of `edgewise federate`",
@@ -225,12 +247,22 @@ def _model_files(folder: str) -> Content | None:
             folder,
             "Leave out the variants of the model that pages do not load.",
         )
-    for name, source in files:
+    for name, _ in files:
         if not FILE.fullmatch(name):
-            raise InputError(f"'{name[:100]}' cannot be the name of a released file", folder)
+            raise InputError(
+                f"'{name[:100]}' cannot be the name of a released file",
+                folder,
+                "Rename it to letters, digits, '.', '_' and '-', or remove it.",
+            )
+    return _checked(Content("model", list(files)))
+
+
+def _checked(content: Content) -> Content:
+    """The content, of which all models can be read, with weights that are in it."""
+    for name, source in content.files:
         if name.endswith(".onnx"):
-            read_model(source)
-    return Content("model", list(files))
+            read_model(Inside(content, name, source))
+    return content
 
 
 def stored_content(kind: str, files: Sequence[tuple[str, int]], whole: Source) -> Content:

@@ -2,12 +2,13 @@
 
 import shutil
 
+import edgewise
 import numpy as np
 import pytest
 
 from tests.hub.release import environment  # noqa: F401
 
-from ..conftest import greedy
+from ..conftest import MODEL, greedy
 
 pytest.importorskip("tuf")
 
@@ -75,3 +76,44 @@ def test_a_release(visit, server, release):
     assert not w.asked("letters.edge"), "it is not downloaded"
     assert w.run(UPDATE, "revert")["version"] == 1
     assert greedy(w, "/files/letters.edge")["ids"] == first["ids"]
+
+
+OPEN_MODEL = """
+    const { ModelUpdates } = await import("/release.js");
+    const root = await (await fetch("/files/models/metadata/1.root.json")).text();
+    const updates = await ModelUpdates.open("/files/models", { name: "tiny", root });
+    await updates.update();
+    const files = await updates.files();
+"""
+
+
+@pytest.fixture
+def model(files, tmp_path):
+    """A folder of a model in ONNX, released as "tiny"."""
+    from edgewise.cli import main
+
+    for args in (
+        ("init", files / "models", "--keys", tmp_path / "keys"),
+        ("add", files / "models", MODEL, "tiny"),
+        ("publish", files / "models", "--keys", tmp_path / "keys"),
+    ):
+        assert main(["release", *map(str, args)]) == 0
+    yield MODEL
+    shutil.rmtree(files / "models")
+
+
+def test_files_of_a_model_have_their_paths(visit, server, model):
+    found = visit(server).run(f"{OPEN_MODEL} return files.map((file) => [file.name, file.size]);")
+    paths = [p for p in model.rglob("*") if p.is_file()]
+    assert dict(found) == {p.relative_to(model).as_posix(): p.stat().st_size for p in paths}
+
+
+@pytest.mark.slow("test_files_of_a_model_have_their_paths")
+def test_files_of_a_model_go_to_a_pipeline(visit, server, model):
+    found = visit(server).run(f"""
+        {OPEN_MODEL}
+        const pipe = await ew.pipeline("text-generation", files, {{ device: "wasm" }});
+        return await pipe("edge", {{ max_new_tokens: 8, do_sample: false }});
+    """)
+    pipe = edgewise.pipeline("text-generation", str(model))
+    assert found == pipe("edge", max_new_tokens=8, do_sample=False)

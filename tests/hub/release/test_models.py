@@ -50,3 +50,36 @@ def test_a_folder_of_onnx_files_is_a_release(tmp_path):
     (model / "onnx/..model.onnx").write_bytes(b"x")
     (model / "onnx/bad.onnx").write_bytes(b"x" * 100)
     assert main(["release", "add", str(folder), str(model), "net"]) == 1
+
+
+def test_weights_beside_a_model_are_released_with_it(tmp_path, capsys):
+    """What is rounded keeps the files apart, of which names differ in a separator alone."""
+    onnx = pytest.importorskip("onnx")
+    folder, keys, model = (tmp_path / name for name in ("repository", "keys", "model"))
+    run("init", folder, "--keys", keys, "--scheme", "ecdsa")
+    (model / "onnx").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name, beside in (("onnx/model", True), ("onnx-model", False)):
+        weight = rng.normal(0, 1, (80, 80)).astype("f4")
+        ends = [onnx.helper.make_tensor_value_info(n, 1, [1, 80]) for n in "xy"]
+        nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])]
+        tensors = [onnx.numpy_helper.from_array(weight, "w")]
+        graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+        save = {"save_as_external_data": True, "location": "model.onnx_data"} if beside else {}
+        onnx.save(onnx.helper.make_model(graph), model / f"{name}.onnx", **save)
+    assert main(["release", "add", str(folder), str(model / "onnx/model.onnx"), "net"]) == 1
+    assert "model.onnx_data' is not in the release" in capsys.readouterr().err
+    run("add", folder, model, "net", "--round", "bfloat16")
+    run("publish", folder, "--keys", keys)
+    root = (folder / "metadata/1.root.json").read_bytes()
+    client = Client([str(folder)], "net", str(tmp_path / "c"), root)
+    client.update()
+    client.export(str(tmp_path / "out"))
+    for name in ("onnx/model.onnx", "onnx/model.onnx_data"):
+        assert (tmp_path / "out" / name).read_bytes() == (model / name).read_bytes()
+    found = onnx.numpy_helper.to_array(
+        onnx.load(tmp_path / "out/onnx-model.onnx").graph.initializer[0]
+    )
+    assert not (found.view("<u4") & 0xFFFF).any() and abs(found - weight).max() < 0.02
+    (model / "onnx/model.onnx_data").unlink()
+    assert main(["release", "add", str(folder), str(model), "net"]) == 1
