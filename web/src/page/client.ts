@@ -64,7 +64,7 @@ export class Client {
   /** Of work in the worker that may never end. */
   private work: Watchdog | undefined;
   private readonly open = new Map<number, Open>();
-  /** `onLate` callbacks of abandoned calls that may still return a value. */
+  /** `onLate` callbacks of abandoned calls, which the worker has not answered yet. */
   private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
@@ -181,7 +181,7 @@ export class Client {
         const error = aborted(signal);
         this.send({ id, abort: true, reason: error.what });
         timer = setTimeout(() => {
-          if (options.onLate) this.late.set(id, options.onLate);
+          this.late.set(id, options.onLate ?? (() => undefined));
           this.settle(id)?.reject(error);
         }, ABORT_GRACE_MS);
       };
@@ -308,6 +308,7 @@ export class Client {
       else open.onText?.(data.text, data.end);
     } catch (e) {
       this.send({ id: data.id, abort: true, reason: "a callback of the page failed" });
+      this.late.set(data.id, () => undefined);
       this.settle(data.id)?.reject(e);
     }
   }

@@ -42,6 +42,7 @@ test("the result of an aborted call is passed to its cleanup function", async ()
     const { id } = worker.sent.find((m) => m.method === "inference_read")!;
     abort.abort();
     await assert.rejects(call, Aborted);
+    assert.ok(!client.idle);
     worker.answer({ id, value: [{ type: "float32", dims: [1], pinned: 3 }] });
     worker.answer({ id, value: "again" });
     assert.deepEqual(late, [[{ type: "float32", dims: [1], pinned: 3 }]]);
@@ -51,6 +52,14 @@ test("the result of an aborted call is passed to its cleanup function", async ()
     worker.answer({ id: worker.sent.at(-1)!.id, value: bytes });
     assert.equal(await intime, bytes);
     assert.equal(late.length, 1);
+
+    const stopped = new AbortController();
+    const long = client.call("inference_read", { id: 7 }, { signal: stopped.signal });
+    stopped.abort();
+    await assert.rejects(long, Aborted);
+    assert.ok(!client.idle, "the worker is in the middle of a step");
+    worker.answer({ id: worker.sent.findLast((m) => m.method)!.id, error: { name: "Aborted" } });
+    assert.ok(client.idle);
     client.end();
     worker.answer({ ended: true });
   } finally {
