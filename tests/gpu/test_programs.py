@@ -6,6 +6,8 @@ import base64
 import json
 import shutil
 import subprocess
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,13 +95,19 @@ def printed(data, serial=False):
 class Printed(WebGPUPlan):
     """A plan on a GPU that compiles nothing."""
 
-    def __init__(self, loaded):
+    def __init__(self, loaded, kinds=()):
         self.loaded = loaded
         data = loaded.plan.data
         gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
         prepared = SimpleNamespace(prepare=lambda program, where: None)
         self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared, machine=MACHINE)
-        self.plan, self.steps, self.ranges = loaded.plan, steps_of(data), register_ranges(data)
+        self.plan, self.steps, self.ranges = (
+            copy(loaded.plan),
+            steps_of(data),
+            register_ranges(data),
+        )
+        names = dict(kinds)
+        self.plan.slots = [replace(s, kind=names.get(s.kind, s.kind)) for s in self.plan.slots]
         self.constants = SimpleNamespace(size=len(constants_of(data)))
         self.reasons, self.launches, self.firsts = {}, [], []
         self._choose()
@@ -108,16 +116,26 @@ class Printed(WebGPUPlan):
         return self.loaded.resolve(*which)
 
 
+def plans_of(model, **more):
+    graph = read_model(BytesSource(model.SerializeToString()))
+    return compile_causal_lm(graph, capacity=256, target=WEBGPU, **more)[1]
+
+
 def test_both_languages_run_the_same_steps_at_once():
-    """A language model in float32 with adapters, and one in 4 bits."""
+    """A language model in float32 with adapters, and one in 4 bits; this also with a cache that no
+    run may change which fails.
+    """
     shape = {**models.SMOLLM2, "vocab": 512, "layers": 2}
-    made = [models.language_model(**shape), models.in_4_bits(models.language_model(**shape))]
-    plans = []
-    for model, lora in zip(made, (LoraConfig(r=4, target_modules="all-linear"), None)):
-        graph = read_model(BytesSource(model.SerializeToString()))
-        plans += compile_causal_lm(graph, capacity=256, lora=lora, target=WEBGPU)[1]
+    plans = plans_of(
+        models.language_model(**shape), lora=LoraConfig(r=4, target_modules="all-linear")
+    )
+    plans += plans_of(models.in_4_bits(models.language_model(**shape)))
     engine = ForeignEngine(threads=1)
     printed = [Printed(engine.load(plan)) for plan in plans]
+    token = next(p for p in reversed(printed) if any(x.takers for x in p.launches))
+    printed.append(Printed(engine.load(token.plan), {"cache": "state"}))
+    found = [x for x in token.launches if x.takers and any("fail(" in p.text for p in x.programs)]
+    assert found and not any(x.takers for x in printed[-1].launches)
     question = {
         "plans": [],
         "numbers": [],

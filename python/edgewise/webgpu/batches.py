@@ -289,7 +289,9 @@ class Grouping:
         count = behind - begin
         stage = stages_of(self.steps[begin], self.largest)[0]
         rule = stage.declared.get("after")
-        if behind + count > end or rule is None or "columns" not in stage.declared:
+        if behind + count > min(end, first + MOST_STEPS) or rule is None:
+            return 0
+        if "columns" not in stage.declared:
             return 0
         name = rule.partition(" if ")[0]
         pairs = list(zip(range(begin, behind), range(behind, behind + count)))
@@ -310,10 +312,17 @@ class Grouping:
             if not r[3] and r[:3] not in virtual
         ]
         of = [self._ranges(t, x) for (_, t), x in zip(pairs, taken)]
-        read += [r for ranges in of for r in ranges if not r[3]]
+        more = [r for ranges in of for r in ranges if not r[3]]
         out = [r for ranges in of for r in ranges if r[3]]
-        if any(_clash(x, r) for x in out for r in read):
+        made = [r for part in range(first, behind) for r in self._ranges(part) if r[3]]
+        if any(_clash(x, r) for x in made for r in more):
+            return 0  # they are not written
+        if any(_clash(x, r) for x in out for r in read + more):
             return 0
+        if any(map(self._fails, range(behind, behind + count))) and any(
+            self.kept[r[0]] for r in out
+        ):
+            return 0  # as in _kinds
         if any(_clash(a, b) for i, a in enumerate(out) for b in out[:i]):
             return 0
         unread = all(

@@ -57,6 +57,8 @@ class Linker:
     fails: bool = False
 
     def __post_init__(self) -> None:
+        absent = Role((), False)  # others of its batch may have the operand
+        self.roles = [absent if v is None else r for r, v in zip(self.roles, self.step.operands)]
         self.parts = all_parts(self.variant)
         self.applied = applied_in(self.variant, self.step)
         self.operands = {o.name: i for i, o in enumerate(self.step.kernel.operands)}

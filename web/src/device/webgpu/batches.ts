@@ -11,8 +11,8 @@ import {
   elementType,
   follows,
   isLinear,
+  isPlain,
   mode,
-  type Param,
   type PlanStep,
   type StepOperand,
   valuesOf,
@@ -420,7 +420,8 @@ export class Grouping {
   private takers(first: number, begin: number, behind: number, end: number): number {
     const count = behind - begin;
     const { after, columns } = this.stages[begin]![0] ?? {};
-    if (behind + count > end || !after || !columns) return 0;
+    const next = behind + count;
+    if (next > Math.min(end, first + MOST.STEPS) || !after || !columns) return 0;
     const [name] = after;
     const apart = new Set<number>();
     const more: Range[] = [];
@@ -435,12 +436,19 @@ export class Grouping {
         (r.written ? out : more).push(r);
       }
     }
+    for (let part = first; part < next; part++) {
+      // states are not written once an index was out of range, and results of products never
+      if (part >= behind && this.fails(part) && out.some(({ buffer }) => this.kept(buffer)))
+        return 0;
+      const made = part < behind ? this.ranges(part).filter(({ written }) => written) : [];
+      if (made.some((x) => more.some((r) => clash(x, r)))) return 0;
+    }
     apart.delete(0);
     const [half] = apart as Iterable<number>;
     if (apart.size !== 1 || half! % columns(valuesOf(this.steps[begin]!, this.largest))) return 0;
     for (let part = begin; part < behind; part++)
       if (this.elements(part, name) % (2 * half!)) return 0;
-    return this.replaced(name, [first, begin, behind, behind + count], more, out) ? count : 0;
+    return this.replaced(name, [first, begin, behind, next], more, out) ? count : 0;
   }
 
   /** The operand of step `taker` that is the result `name` of step `part`. */
@@ -451,7 +459,7 @@ export class Grouping {
     if (this.varies(taker)) return undefined;
     const [operand, when] = stage.takes;
     const read = this.operand(taker, operand);
-    const values = valuesOf(step, this.largest);
+    const values = valuesOf(step, []); // without what follows registers
     if (!read || !same(read, this.operand(part, name)) || read.register >= 0) return undefined;
     const index = this.indexOf(taker, operand);
     const all = stage.count(values) * (stage.apart ? 2 : 1) === this.elements(part, name);
@@ -475,20 +483,6 @@ export function isSwapped(steps: readonly PlanStep[]): boolean {
     .joins!.split(" ");
   const joined = tail.operands[tail.contract!.operands.findIndex(({ name }) => name === a)];
   return !part.operands.some((v, i) => part.contract!.operands[i]!.output && same(v, joined));
-}
-
-/** Whether a step reads and writes float32 one after the other. */
-function isPlain(step: PlanStep): boolean {
-  return step.contract!.operands.every(({ strided }, i) => {
-    if (!strided) return false;
-    const [sizes, strides] = strided.map((name) => step.params.get(name)) as [Param, Param];
-    if (!Array.isArray(sizes) || !Array.isArray(strides)) return false;
-    return (
-      sizes.slice(0, -1).every((x) => x === 1) &&
-      strides.at(-1) === 1 &&
-      elementType(step, i)[0] === 1
-    );
-  });
 }
 
 /** Whether a buffer of operands is a slot of one of some kinds. */

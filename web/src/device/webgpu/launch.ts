@@ -297,7 +297,8 @@ export class Launch {
       .map((step) => [[...step.params], printed(step)]);
     this.programs = this.stages.map((stage) => {
       const own = [stage.name, printed(this.step), this.guarded, varied, steps.length];
-      const of = `${jsonOf([own, ends, taken, this.chain, batch?.swapped])}${key}`;
+      const ways = [this.chain, batch?.swapped, batch?.columns];
+      const of = `${jsonOf([own, ends, taken, ways])}${key}`;
       let program = texts.get(of);
       if (!program) {
         const { step, guarded } = this;

@@ -67,8 +67,10 @@ export class Linker {
   private readonly operands: ReadonlyMap<string, number>;
   /** Parameters that are functions. */
   private readonly calls: ReadonlySet<string>;
+  private readonly roles: readonly Role[];
 
   /**
+   * @param roles of operands that some steps of a batch have
    * @param varied parameters that vary in a batch
    * @param row of several records: expression of the number of the step's own
    * @param machine what differs between machines
@@ -76,12 +78,13 @@ export class Linker {
   constructor(
     private readonly step: PlanStep,
     readonly variant: Variant,
-    private readonly roles: readonly Role[],
+    roles: readonly Role[],
     readonly bindings: readonly Binding[],
     readonly varied: readonly string[] = [],
     private readonly row = "",
     readonly machine: Machine = {},
   ) {
+    this.roles = roles.map((role, i) => (step.operands[i] ? role : { ...role, bindings: [] }));
     this.applied = appliedOf(variant, step);
     this.operands = new Map(step.contract!.operands.map(({ name }, i) => [name, i]));
     this.calls = new Set([

@@ -208,3 +208,17 @@ function stepAt(view: DataView, at: number): PlanStep {
   const dynamic = [...params.values()].some(follows);
   return { kernel, contract, params, floats, operands, dynamic };
 }
+
+/** Whether a step reads and writes float32 one after the other. */
+export function isPlain(step: PlanStep): boolean {
+  return step.contract!.operands.every(({ strided }, i) => {
+    if (!strided) return false;
+    const [sizes, strides] = strided.map((name) => step.params.get(name)) as [Param, Param];
+    if (!Array.isArray(sizes) || !Array.isArray(strides)) return false;
+    return (
+      sizes.slice(0, -1).every((x) => x === 1) &&
+      strides.at(-1) === 1 &&
+      elementType(step, i)[0] === 1
+    );
+  });
+}
