@@ -21,6 +21,7 @@ from edgewise.targets.webgpu import WEBGPU
 from edgewise.training.peft import LoraConfig
 from edgewise.webgpu.arrange import Span, arrange
 from edgewise.webgpu.gen.shaders import COMMON, SUBGROUPS
+from edgewise.webgpu.link import Binding, Role
 from edgewise.webgpu.loaded import WebGPUPlan
 from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
 from edgewise.webgpu.subgroups import in_subgroups
@@ -166,6 +167,14 @@ def test_both_languages_run_the_same_steps_at_once():
     assert any(x.chain for x in launches)
     heads = [in_subgroups(p.text) for x in launches if x.head for p in x.programs]
     assert all("subgroupAdd(v)" in text and not unreplaced(text) for text in heads)
+    # an operand that others of a dispatch have is absent for a step without it
+    step = next(s for s in token.steps if s.kernel.name == "rope")
+    bound = Role((0,), False)
+    roles = [Role((), False) if v is None else bound for v in step.operands]
+    assert len(set(roles)) == 2
+    variant, one = stages_of(step, [])[0], [Binding(False, "f32")]
+    texts = {program_of(step, variant, r, one, False).text for r in (roles, [bound] * len(roles))}
+    assert len(texts) == 1
 
 
 def unreplaced(text):
