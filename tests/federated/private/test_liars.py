@@ -171,12 +171,37 @@ def test_elimination_finds_one_liar_and_nobody_else(behaves, found):
         assert set(suspects.out) <= {"3"} and next(iter(suspects.out), None) in found
 
 
-@pytest.mark.parametrize("gone, known", [({}, [2]), ({0: "unmask"}, [0, 1, 2, 3, 4, 5, 6])])
-def test_who_seals_wrong_shares_is_named(gone, known):
-    """If all members have opened theirs; else one of them may have opened wrong ones."""
+def test_one_liar_has_nobody_else_left_out():
+    """It lies in groups with one client, and behaves while that one is away."""
+    for seed in range(50):
+        random, suspects = np.random.default_rng(seed), Suspects()
+        for _ in range(20):
+            here = [n for n in range(18) if n != 5 or random.random() < 0.7]
+            nodes = suspects.order({n: str(n) for n in here})
+            for members in (nodes[k::3] for k in range(3)):
+                lies = {3, 5} <= set(members)
+                (suspects.lost if lies else suspects.succeeded)([str(n) for n in members])
+            suspects.judge()
+        assert set(suspects.out) <= {"3"}
+
+
+@pytest.mark.parametrize(
+    "size, attempts, gone, known",
+    [
+        (7, 21, {}, [2]),
+        (7, 20, {}, range(7)),
+        (7, 21, {0: "unmask"}, range(7)),
+        (3, 21, {}, range(3)),
+    ],
+)
+def test_who_seals_wrong_shares_is_named(size, attempts, gone, known, monkeypatch):
+    """If all members have opened theirs and all subsets were tried; else one of them may have
+    opened wrong ones.
+    """
+    monkeypatch.setattr("edgewise.federated.secure.group.ATTEMPTS", attempts)
 
     async def work():
-        plan = plan_of(7)
+        plan = plan_of(size)
         members = members_of(plan)
         honest = members[2]._sealed
 
@@ -189,4 +214,4 @@ def test_who_seals_wrong_shares_is_named(gone, known):
 
     with pytest.raises(Lied, match="the shares of client 2's secret") as raised:
         run(work())
-    assert raised.value.members == known
+    assert raised.value.members == list(known)

@@ -40,8 +40,8 @@ class Lied(Refusal):
     """A group has lost its sum to one of its members.
 
     Attributes:
-        members: nodes that may have been it; one alone is certain, unless more than n - t others
-            work together against it.
+        members: nodes that may have been it; one alone is certain, unless more than n - t others,
+            two at least, work together against it.
     """
 
     def __init__(self, code: str, what: str, members: list[int]) -> None:
@@ -345,11 +345,13 @@ class Group:
             self.outcome.set_result(Summed(total, members, digests, lost))
 
     def _unfit(self, place: int, replies: int) -> Lied:
-        """Why there is no sum: a member's shares do not fit. If all members have opened theirs, it
-        has sealed wrong ones; of fewer, a single other one may have opened a wrong share.
+        """Why there is no sum: a member's shares do not fit. If all members have opened theirs and
+        all subsets of t were tried, it has sealed wrong ones. Else a single other one may have
+        opened a wrong share; in a group of three, in which all are needed, also then.
         """
         node = next(n for n, i in self.index.items() if i == place)
-        known = replies == len(self._known.entries)
+        n, t = len(self._known.entries), self._known.threshold
+        known = replies == n > t and math.comb(n, t) <= ATTEMPTS
         return Lied(
             "shares",
             f"the shares of client {node}'s secret do not fit, of {replies} members",

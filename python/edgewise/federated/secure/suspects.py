@@ -2,15 +2,14 @@
 
 A member that sends noise as its update, or seals wrong shares, costs its group the sum. Which one
 it was a sum does not tell, but groups are drawn anew in each round: who was in a sum that succeeded
-did not lie there. Who remains of a group that was lost, in the end, has lied.
+did not lie there. Who remains of a group that was lost, in the end, has lied; unless another one
+was in all the lost groups, too, and behaves while this one is not there.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-
-LEAST_LOST = 2  # groups that were lost with a client before it is left out by elimination
 
 
 class Suspects:
@@ -23,7 +22,8 @@ class Suspects:
     def __init__(self) -> None:
         self.out: dict[str, str] = {}
         self._cases: list[set[str]] = []  # of each lost group, who may have been it
-        self._lost: dict[str, int] = {}  # groups that were lost with a client, since it was cleared
+        # since it was cleared, how many groups were lost with a client, and who was in all of them
+        self._lost: dict[str, tuple[int, set[str]]] = {}
 
     def order(self, clients: Mapping[int, str]) -> list[int]:
         """Nodes in an order of which each n-th ones are a group: by chance, but suspects apart.
@@ -45,9 +45,10 @@ class Suspects:
 
     def lost(self, members: Sequence[str]) -> None:
         """A group of these clients has lost its sum to one of them."""
-        for who in members:
-            self._lost[who] = self._lost.get(who, 0) + 1
         found = set(members)
+        for who in found:
+            count, common = self._lost.get(who, (0, found))
+            self._lost[who] = count + 1, common & found
         if not any(case <= found for case in self._cases):  # else the same one, more closely known
             self._cases.append(found)
 
@@ -59,8 +60,8 @@ class Suspects:
     def judge(self) -> list[str]:
         """Clients that are left out from now on, after the groups of a round."""
         alone = {next(iter(case)) for case in self._cases if len(case) == 1}
-        found = sorted(who for who in alone if self._lost.get(who, 0) >= LEAST_LOST)
+        found = sorted(who for who in alone if self._lost[who][1] == {who})
         for who in found:
-            count = self._lost[who]
+            count, _ = self._lost[who]
             self.name(who, f"{count} groups with it have lost their sums, the others were cleared")
         return found
