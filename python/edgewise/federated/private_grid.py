@@ -67,6 +67,7 @@ class PrivateGrid(TabGrid):
         population: clients of which `privacy.rate` are drawn for a round.
         begin: called before a round with noise begins, see RunFolder.spend; returns the number of
             rounds with this one.
+        suspects: what is known of the members of groups. None: nothing.
         other arguments: as TabGrid's.
     """
 
@@ -77,11 +78,12 @@ class PrivateGrid(TabGrid):
         privacy: Privacy | None,
         population: int,
         begin: Callable[[], int],
+        suspects: Suspects | None = None,
     ) -> None:
         super().__init__(*args)
         self.secure, self.privacy, self.begin = secure, privacy, begin
         self.population = population
-        self.suspects = Suspects()
+        self.suspects = suspects or Suspects()
 
     @property
     def _central(self) -> Privacy | None:

@@ -22,6 +22,7 @@ from .private_grid import PrivateGrid, Secure
 from .run_folder import RunFolder, State
 from .secure.crypto import SEED
 from .secure.identity import decoded
+from .secure.suspects import Suspects
 from .settings import FAREWELL, Settings
 from .site_grid import SiteGrid, give_last
 from .verify import Rules
@@ -186,14 +187,17 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
     auditor = None
     if settings.audit is not None:
         auditor = Auditor.of(settings.audit, bytes.fromhex(settings.secret))
-        hub.barred.update(folder.barred())
+    suspects = Suspects()
+    # without tickets, clients have other numbers after a resume
+    barred = suspects.out if settings.secure and settings.tickets else hub.barred
+    barred.update(folder.barred())
 
     def note(line: dict[str, Any]) -> None:
-        if hub.barred:
-            folder.bar(hub.barred)
+        if barred:
+            folder.bar(barred)
         lines.append(line)
 
-    grid = grid_of(hub, broadcast, folder, settings, note, auditor)
+    grid = grid_of(hub, broadcast, folder, settings, note, auditor, suspects)
 
     def base() -> dict[str, Any]:
         return {} if broadcast.base is None else {"base": broadcast.base.values}
@@ -298,6 +302,7 @@ def grid_of(
     settings: Settings,
     on_round: Callable[[dict[str, Any]], object],
     auditor: Auditor | None = None,
+    suspects: Suspects | None = None,
 ) -> TabGrid:
     """The grid that settings need."""
     rules = Rules(settings.clip, settings.examples, settings.uniform, settings.needed)
@@ -316,4 +321,5 @@ def grid_of(
         privacy=settings.privacy,
         population=settings.clients,
         begin=begin,
+        suspects=suspects,
     )

@@ -7,7 +7,8 @@ weights.safetensors   the weights after the last round, in float32; with LoRA:
 adapter/              the same as an adapter in PEFT's layout
 rounds.jsonl          a line for each round: who took part, who was refused and why
 privacy.json          rounds with noise that have begun, and whether the budget has ended the run
-barred.json           clients that an audit has shut out: SHA-256 of their tickets, and why
+barred.json           clients that an audit has shut out, or that are left out of secure sums:
+                      SHA-256 of their tickets, and why
 ended                 empty: the clients were given the last weights
 """
 
@@ -186,7 +187,7 @@ class RunFolder:
         self._replace("privacy.json", json.dumps({"begun": begun, "ended": ended}))
 
     def barred(self) -> dict[str, str]:
-        """{SHA-256 of a ticket: why its client was shut out}."""
+        """{SHA-256 of a ticket: why its client was shut out, or is left out of secure sums}."""
         path = self._file("barred.json")
         if not os.path.exists(path):
             return {}

@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
+import dataclasses
+import hashlib
 import json
 import random
 
@@ -40,6 +42,7 @@ def play(folder, toys, terms=TERMS, kept=None, **fields):
             toy,
             terms=terms,
             identity=identity(f"user-{toy.k}"),
+            ticket=f"t{toy.k}" if "tickets" in fields else None,
             on_decline=declined.append,
             folder=kept and str(kept / str(toy.k)),
         )
@@ -122,7 +125,8 @@ def test_a_member_that_sends_noise_is_left_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Member, "masked", lying)
     fields = {**SECURE, "group": 3, "rounds": 4, "authority": encoded(AUTHORITY.public)}
-    _, _, log = play(tmp_path / "run", [Toy(k) for k in range(6)], **fields)
+    fields["tickets"] = [f"t{k}" for k in range(6)]
+    server, _, log = play(tmp_path / "run", [Toy(k) for k in range(6)], **fields)
     lost = [
         sum("the norm of the group's mean" in e for e in line["errors"].values()) for line in log
     ]
@@ -130,6 +134,14 @@ def test_a_member_that_sends_noise_is_left_out(tmp_path, monkeypatch):
     assert [line["participants"] for line in log[:2]] == [3, 3]  # the round went on
     assert (log[3]["left_out"], log[3]["participants"], log[3]["groups"]) == (1, 5, [5])
     assert [e for e in log[3]["errors"].values() if "groups with it have lost" in e]
+    # a server that is resumed knows it
+    found = server.folder.barred()
+    assert list(found) == [hashlib.sha256(b"t4").hexdigest()]
+    folder = RunFolder(tmp_path / "resumed")
+    folder.create(dataclasses.replace(server.settings, rounds=1), WEIGHTS)
+    folder.bar(found)
+    _, _, (line,) = play(folder.path, [Toy(k) for k in range(6)], **fields)
+    assert (line["left_out"], line["participants"], line["groups"]) == (1, 5, [5])
 
 
 def test_connections_that_are_lost_in_every_stage(tmp_path):
