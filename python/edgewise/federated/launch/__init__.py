@@ -115,8 +115,8 @@ def _started(
         process = subprocess.Popen(
             command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
         )
-    guard.watch(process, group=True)
     try:
+        guard.watch(process, group=True)
         yield process
     finally:
         _end(process)
@@ -221,7 +221,9 @@ class Clients:
     def check(self) -> None:
         """Raises EngineError if a client has failed."""
         for number, process in enumerate(self.processes, 1):
-            if process.poll():
+            if process.poll() is not None:
+                self._guard.forget(process, group=False)
+            if process.returncode:
                 raise EngineError(
                     f"it ended with {process.returncode}", f"client {number}", "Read its message."
                 )
