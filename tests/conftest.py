@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
+from processes import pytest_xdist_make_scheduler  # noqa: F401
 from tiers import drop_slow, take_turns
 
 # The same examples in each run, however long they take.
@@ -63,9 +64,6 @@ LONG = (
     "hostile",
     "session",
 )
-
-# Folders whose files share what takes seconds to make.
-TOGETHER = ("/onnx_suite/", "/structure/")
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -128,33 +126,3 @@ def pytest_collection_finish():
     """Modules and tests live as long as the process: the garbage collector need not visit them."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """One file's tests run in one process, since they share fixtures; the tests of a group
-    (`pytest.mark.xdist_group`) and of a folder of TOGETHER do, too. Every op of
-    tests/ops/test_ops.py is a file of its own.
-    """
-    from xdist.scheduler import LoadGroupScheduling
-
-    class Files(LoadGroupScheduling):
-        def _split_scope(self, nodeid):
-            group = super()._split_scope(nodeid)
-            if group != nodeid:
-                return group
-            file, _, test = nodeid.partition("::")
-            if file.endswith("ops/test_ops.py"):
-                return test.partition("-")[0]
-            return next((folder for folder in TOGETHER if folder in file), file)
-
-        def remove_node(self, node):
-            """The test during which a process ended failed; it is not run again in the next."""
-            units = self.assigned_work.get(node, {}).values()
-            left = [(unit, test) for unit in units for test, done in unit.items() if not done]
-            for unit, test in left[:1]:
-                unit[test] = True
-            super().remove_node(node)
-            return left[0][1] if left else None
-
-    return Files(config, log)

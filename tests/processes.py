@@ -1,0 +1,50 @@
+"""Which process of pytest-xdist runs which tests."""
+
+import pytest
+
+# Folders whose files share what takes seconds to make.
+TOGETHER = ("/onnx_suite/", "/structure/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One file's tests run in one process, since they share fixtures; the tests of a group
+    (`pytest.mark.xdist_group`) and of a folder of TOGETHER do, too. Every op of
+    tests/ops/test_ops.py is a file of its own.
+    """
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Files(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            group = super()._split_scope(nodeid)
+            if group != nodeid:
+                return group
+            file, _, test = nodeid.partition("::")
+            if file.endswith("ops/test_ops.py"):
+                return test.partition("-")[0]
+            return next((folder for folder in TOGETHER if folder in file), file)
+
+        def remove_node(self, node):
+            """The test during which a process ended failed; it is not run again in the next. Nor
+            are units without tests given to it: it waits for the end of one to get another.
+            """
+            work = self.assigned_work.get(node, {})
+            left = [
+                (unit, test) for unit in work.values() for test, done in unit.items() if not done
+            ]
+            for unit, test in left[:1]:
+                unit[test] = True
+            for scope in [scope for scope, unit in work.items() if all(unit.values())]:
+                del work[scope]
+            super().remove_node(node)
+            return left[0][1] if left else None
+
+        def schedule(self):
+            """A process begins a test when it has the next one: one that replaces another needs two
+            units, as those that begin.
+            """
+            super().schedule()
+            for node in self.nodes:
+                self._reschedule(node)
+
+    return Files(config, log)
