@@ -137,6 +137,8 @@ def test_pooling_is_read_from_the_model(models, sentence_model):
         close(edgewise.pipeline("embeddings", folder)(TEXTS[0]), expected)
     with pytest.raises(ModelError, match="no way of pooling"):
         edgewise.pipeline("embeddings", sentence_model({}))
+    with pytest.raises(InputError, match="5 is not a way of pooling"):
+        edgewise.pipeline("embeddings", sentence_model({"pooling_mode": 5}))
 
 
 def test_prompts(models, sentence_model):

@@ -53,7 +53,7 @@ def send(server, body, path="/v1/completions", headers=TYPE, method="POST"):
         ({**GOOD, "n": 10**9}, "integer from 1 to 16"),
         ({**GOOD, "prompt": ["a"] * 4, "n": 5}, "20 sequences"),
         ({**GOOD, "max_tokens": 0}, "integer from 1"),
-        ({**GOOD, "max_tokens": True}, "integer from 1"),
+        ({**GOOD, "max_tokens": True}, "integer from 1 to 1073741824"),
         ({**GOOD, "temperature": "hot"}, "number from 0"),
         ({**GOOD, "temperature": float("nan")}, "number from 0"),
         ({**GOOD, "top_k": 1.5}, "integer from -1"),

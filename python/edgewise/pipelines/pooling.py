@@ -91,7 +91,7 @@ def _poolings(config: Mapping[str, Any]) -> list[str]:
     """Ways of pooling of 1_Pooling/config.json. Raises ModelError."""
     named = config.get("pooling_mode")
     if named is not None:
-        return [check_pooling(n) for n in ([named] if isinstance(named, str) else named)]
+        return [check_pooling(n) for n in (named if isinstance(named, list) else [named])]
     found = [name for flag, name in _FLAGS.items() if config.get(flag) is True]
     if not found:
         raise ModelError(

@@ -249,7 +249,7 @@ def _number(
     good = type(value) is int or kind is float and type(value) is float
     if not good or not low <= value <= high:
         what = "an integer" if kind is int else "a number"
-        raise Refusal(f"`{name}` has to be {what} from {low:g} to {high:g}", param=name)
+        raise Refusal(f"`{name}` has to be {what} from {low} to {high}", param=name)
     return kind(value)
 
 
