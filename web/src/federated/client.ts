@@ -103,9 +103,8 @@ export class FederatedClient<Data = unknown> {
       const leave = (): void => void (leaving = client.leave().catch(() => undefined));
       if (signal?.aborted) leave();
       signal?.addEventListener("abort", leave, { once: true });
-      // later, another client of this name may be there
       const forget = (): void => signal?.removeEventListener("abort", leave);
-      void client.done.then(forget, forget);
+      void client.done.then(forget, forget); // another client of this name may come
       await client.greeted;
       return client;
     } catch (e) {
@@ -371,10 +370,8 @@ export class FederatedClient<Data = unknown> {
     if (!weights)
       for (const [name, x] of got) {
         const before = state.values.get(name)!;
-        values.set(
-          name,
-          x.map((v, i) => before[i]! + v),
-        );
+        const after = x.map((v, i) => before[i]! + v);
+        values.set(name, after);
       }
     if ((await schema.base(values)) !== task.base)
       throw new InputError("the weights are not those that the task names", "task");
@@ -426,8 +423,7 @@ export class FederatedClient<Data = unknown> {
     signal: AbortSignal,
   ): Promise<{ schema: Schema; changes: Values; result: LocalResult; kept?: Kept }> {
     const { state, options } = this;
-    const { part, audit } = task;
-    const run = String(task.run);
+    const [{ part, audit }, run] = [task, String(task.run)];
     const schema = await this.schema.part(part);
     const config = configOf(task, options.trainer.settings);
     await options.trainer.load(state.values);
