@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test test-all frameworks bench soak goals fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test test-all frameworks bench soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -80,6 +80,14 @@ soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)
 
 goals: $(stamp)/venv-test $(stamp)/native $(stamp)/venv-federated ## measure what federated rounds must hold at scale, minutes (GOALS="idle kills": only these)
 	$(python) tests/federated/goals.py $(GOALS)
+
+# Flower first: its own demands, not our pins, decide about the other packages.
+newest: $(stamp)/venv-test $(stamp)/native ## run the tests of federated rounds with the newest Flower: for a weekly job
+	$(PYTHON) -m venv --clear .build/venv-newest
+	.build/venv-newest/bin/python -m pip --quiet --disable-pip-version-check install flwr
+	sed -n 's/==.*//p' tests/federated/requirements.txt | xargs .build/venv-newest/bin/python -m pip --quiet --disable-pip-version-check install
+	.build/venv-newest/bin/python -m pip --disable-pip-version-check freeze | grep '^flwr=='
+	EDGEWISE_FEDERATED=venv-newest $(python) -m pytest tests/federated -q
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long runs under sanitizers with mutated plans (FUZZ=runs), models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
 	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds

@@ -168,10 +168,15 @@ def test_size_of_federated() -> None:
     assert compressed(DIST / "federated-secure.js") <= 7_000
 
 
-def test_size_of_releases() -> None:
+def test_size_of_releases(tmp_path) -> None:
     """What installs releases, its storage in browsers without private files, and what it loads
-    for deltas.
+    for deltas. What verifies signatures, alone, has at most 8 kB.
     """
+    verifier = ROOT / "web" / "src" / "release" / "tuf.ts"
+    out = tmp_path / "verifier.js"
+    esbuild = ROOT / "web" / "node_modules" / ".bin" / "esbuild"
+    run(esbuild, verifier, "--bundle", "--minify", "--format=esm", f"--outfile={out}")
+    assert 1000 < compressed(out) <= 8_000
     assert compressed(DIST / "release.js") <= 13_500
     assert compressed(DIST / "release-deltas.js") <= 2_300
     assert compressed(DIST / "release-indexed.js") <= 2_300

@@ -8,6 +8,7 @@ idle: 1,000 connected clients without a task: the hub's memory, and how soon a t
 kills: clients and servers that are killed 50 times end with the bits of a run that was not.
 learning: 20 clients whose texts differ, beside one trainer with all texts and as many steps.
 learning-b: the same, of LoRA's matrices B alone.
+attacks: a fifth of 20 clients attack a small classifier: what strategies let through.
 
 A result is a line of a table. The exit status is 1 if a limit is exceeded.
 """
@@ -424,8 +425,15 @@ def learning_b(table: Table, folder: Path) -> None:
     learning(table, folder, "B")
 
 
+def attacks(table: Table, folder: Path) -> None:
+    from tests.federated.attacks.experiment import measure
+
+    set_identity()
+    measure(table, folder)
+
+
 GOALS = {"dropouts": dropouts, "idle": idle, "kills": kills, "learning": learning}
-GOALS["learning-b"] = learning_b
+GOALS |= {"learning-b": learning_b, "attacks": attacks}
 
 
 def main() -> int:

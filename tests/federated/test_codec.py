@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import os
 import struct
 
@@ -172,3 +173,17 @@ def test_wrong_integers_are_refused(code, change):
     with pytest.raises(Refusal) as caught:
         unpack(save_safetensors(change(good), None, fields), schema, "int4", {})
     assert caught.value.code == code
+
+
+def test_bytes_of_a_model_of_135_million():
+    """LoRA r = 8 of all linear layers of SmolLM2-135M: at most 1.3 MB in 4 bits."""
+    hidden, keys, inner = 576, 192, 1536
+    sizes = {"q": (hidden, hidden), "k": (hidden, keys), "v": (hidden, keys), "o": (hidden, hidden)}
+    sizes |= {"gate": (hidden, inner), "up": (hidden, inner), "down": (inner, hidden)}
+    schema = Schema.of(
+        {f"{n}.{which}": s for n, (a, b) in sizes.items() for k in range(30)
+         for which, s in ((f"{k}.lora_A.weight", (8, a)), (f"{k}.lora_B.weight", (b, 8)))}
+    )  # fmt: skip
+    assert sum(math.prod(s) for s in schema.shapes.values()) == 2_442_240
+    data, _, _ = pack(random_values(1, schema, 0.01), schema, "int4", {})
+    assert 2_442_240 / 2 < len(data) <= min(1_300_000, schema.most_bytes("int4"))

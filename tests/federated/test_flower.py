@@ -188,6 +188,7 @@ def test_a_round_with_too_few_updates_does_not_count(tmp_path):
     "strategy, fields",
     {
         "krum": {"malicious": 1},
+        "multi-krum": {"malicious": 1},
         "median": {},
         "trimmed-mean": {},
         "fedavg": {"clip": 5.0},
@@ -206,7 +207,7 @@ def test_hostile_updates_do_not_move_the_weights(tmp_path, strategy, fields):
     assert [line["refused"] for line in log] == [1, 1]
 
 
-@pytest.mark.parametrize("strategy", ["krum", "median", "trimmed-mean"])
+@pytest.mark.parametrize("strategy", ["krum", "multi-krum", "median", "trimmed-mean"])
 def test_flipped_signs_do_not_move_the_weights(tmp_path, strategy):
     """An update of the same norm, in the opposite direction, does not pass robust strategies."""
 
@@ -217,7 +218,7 @@ def test_flipped_signs_do_not_move_the_weights(tmp_path, strategy):
             return {n: (-x if self.k == 4 else x) + own[n] for n, x in common.items()}
 
     toys = [Same(k) for k in range(5)]
-    fields = {"malicious": 1} if strategy == "krum" else {}
+    fields = {"malicious": 1} if "krum" in strategy else {}
     arrays, _ = run(tmp_path / "run", toys, rounds=1, strategy=strategy, **fields)
     for n in arrays:
         common = random_values(1, scale=0.1)[n]

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from edgewise.cli import main
 
+from .environment import FOLDER
+
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".build/venv-federated/bin/python"
+PYTHON = FOLDER / "bin/python"
 TEXT = "The old clock stopped at noon, and the whole town stopped with it. " * 60
 
 

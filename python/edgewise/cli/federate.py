@@ -117,7 +117,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--clip", type=float, help="maximum norm of an update")
     add("--uniform", action="store_true", help="all clients have the same weight")
     add("--deadline", type=float, default=300.0, help="seconds of a round (default %(default)s)")
-    add("--malicious", type=int, default=0, help="krum: hostile clients that are assumed")
+    add("--malicious", type=int, default=0, help="krums: hostile clients that are assumed")
     add("--beta", type=float, default=0.2, help="trimmed-mean: share cut off on either side")
     add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
     add("--momentum", type=float, default=0.5, help=MOMENTUM)

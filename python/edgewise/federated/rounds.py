@@ -67,6 +67,18 @@ class Momentum(flower.FedAvg):
         return ArrayRecord(after), metrics
 
 
+class MultiKrum(flower.MultiKrum):
+    """Flower's Multi-Krum (https://arxiv.org/abs/1703.02757): the mean of all updates of a round
+    but the `num_malicious_nodes` that are farthest from their neighbours.
+    """
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        replies = list(replies)
+        there = sum(not reply.has_error() for reply in replies)
+        self.num_nodes_to_select = max(1, there - self.num_malicious_nodes)
+        return super().aggregate_train(server_round, replies)
+
+
 def strategy_of(settings: Settings, first: int = 0) -> Any:
     """The Flower strategy that settings name.
 
@@ -80,6 +92,7 @@ def strategy_of(settings: Settings, first: int = 0) -> Any:
         "fedadam": (flower.FedAdam, {"eta": settings.server_learning_rate}),
         "fedprox": (flower.FedProx, {"proximal_mu": settings.mu}),
         "krum": (flower.Krum, {"num_malicious_nodes": settings.malicious}),
+        "multi-krum": (MultiKrum, {"num_malicious_nodes": settings.malicious}),
         "median": (flower.FedMedian, {}),
         "trimmed-mean": (flower.FedTrimmedAvg, {"beta": settings.beta}),
     }

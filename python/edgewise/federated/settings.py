@@ -16,7 +16,9 @@ from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
 from .secure.privacy import LEAST_DRAWN, Privacy
 
 SCHEDULES = ("constant", "cosine")
-STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+KRUM = ("krum", "multi-krum")
+ROBUST = (*KRUM, "median", "trimmed-mean")
+STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", *ROBUST)
 LONGEST = 1e9  # seconds that clients take for a deadline
 FAREWELL = 30.0  # seconds in which clients may fetch the last weights
 
@@ -41,7 +43,7 @@ class Settings:
         examples: maximum weight of an update.
         uniform: all updates have the same weight.
         deadline: seconds of a round.
-        malicious: Krum: number of clients that may be hostile.
+        malicious: krum, multi-krum: number of clients that may be hostile.
         beta: trimmed-mean: share that is cut off on either side.
         mu: fedprox: weight of the squared distance.
         momentum: fedavgm: share of a round's step that the next one adds, below 1.
@@ -152,7 +154,8 @@ class Settings:
         if self.secure or self.noise:
             return
         if self.clients < self.needed:
-            given = {"krum": "malicious", "trimmed-mean": "beta"}.get(self.strategy, "least")
+            given = {"trimmed-mean": "beta"}.get(self.strategy, "least")
+            given = "malicious" if self.strategy in KRUM else given
             raise InputError(
                 f"{self.strategy} needs {self.needed} clients with these settings, a round begins"
                 f" with {self.clients}",
@@ -236,13 +239,13 @@ class Settings:
 
     @property
     def _robust_strategy(self) -> bool:
-        return self.strategy in ("krum", "median", "trimmed-mean")
+        return self.strategy in ROBUST
 
     @property
     def _robust(self) -> int:
         """Replies that the strategy needs."""
         robust = {
-            "krum": 2 * self.malicious + 3,
+            **dict.fromkeys(KRUM, 2 * self.malicious + 3),
             "trimmed-mean": math.ceil(1 / self.beta - 1e-9) if self.beta else 1,
         }
         return robust.get(self.strategy, 1)

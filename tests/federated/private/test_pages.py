@@ -15,13 +15,14 @@ from edgewise.federated.client_secure import ClientTerms
 from edgewise.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import Authority, Identity, encoded
 
+from ..environment import FOLDER
 from ..serving import WEIGHTS, Server
 from ..serving import identity as flower  # noqa: F401 (a fixture)
 from ..toys import Running, Toy
 
 ROOT = Path(__file__).parents[3]
 ESBUILD = ROOT / "web/node_modules/.bin/esbuild"
-PYTHON = ROOT / ".build/venv-federated/bin/python"
+PYTHON = FOLDER / "bin/python"
 
 
 class Same(Toy):

@@ -35,13 +35,27 @@ def played(size, gone=None, **fields):
     return run(work())
 
 
-@pytest.mark.parametrize("size, codec", [(3, "int8"), (18, "int4"), (19, "int4"), (40, "int8")])
+SIZES = [(3, "int8"), (18, "int4"), (19, "int4"), (40, "int8"), (64, "int4")]
+
+
+@pytest.mark.parametrize("size, codec", SIZES)
 def test_the_sum_is_exact(size, codec):
     """At all sizes of the ring: 8 bits for few members with 4 bits, else 16."""
     members, done = played(size, codec=codec)
     assert done.members == list(range(size)) and not done.lost
     assert np.array_equal(done.total, total_of(members, range(size)))
     assert members[0].plan.bits(size) == (8 if size == 18 else 16)
+
+
+@pytest.mark.slow("test_the_sum_is_exact")
+@pytest.mark.parametrize("size", range(3, 65))
+def test_the_sum_is_exact_for_all_sizes(size):
+    """And without as many members as the threshold leaves, drawn at random."""
+    rng = np.random.default_rng(size)
+    away = rng.permutation(size)[: rng.integers(0, size - threshold(size) + 1)]
+    members, done = played(size, {int(n): STAGES[rng.integers(1, 5)] for n in away})
+    assert set(range(size)) - set(map(int, away)) <= set(done.members)
+    assert np.array_equal(done.total, total_of(members, done.members))
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -149,7 +149,8 @@ class Server:
     """Files of the shared repository. `left`: bytes until the connection breaks."""
 
     def __init__(self):
-        self.files, self.left, self.asked = {}, None, []
+        self.files, self.left, self.asked, self.sent = {}, None, [], 0
+        self.broken = ConnectionError
 
     def state(self, number):
         self.files.update(VECTORS["repository"]["states"][number])
@@ -167,8 +168,9 @@ class Server:
                 if self.left < len(piece):
                     yield piece[: self.left]
                     self.left = 0
-                    raise ConnectionError("broken")
+                    raise self.broken("broken")
                 self.left -= len(piece)
+            self.sent += len(piece)
             yield piece
 
 
