@@ -68,7 +68,7 @@ def test_epsilon_of_some_schedules():
 
 @pytest.mark.slow("test_epsilon_of_some_schedules")
 def test_epsilon_of_fifty_schedules():
-    check_schedules(50, 1, 60)
+    check_schedules(50, 1, 15)
 
 
 # ---- an attacker who knows all but whether one client takes part

@@ -35,7 +35,7 @@ def played(size, gone=None, **fields):
     return run(work())
 
 
-SIZES = [(3, "int8"), (18, "int4"), (19, "int4"), (40, "int8"), (64, "int4")]
+SIZES = [(3, "int8"), (18, "int4"), (19, "int4"), (40, "int8")]
 
 
 @pytest.mark.parametrize("size, codec", SIZES)
@@ -48,8 +48,8 @@ def test_the_sum_is_exact(size, codec):
 
 
 @pytest.mark.slow("test_the_sum_is_exact")
-@pytest.mark.parametrize("size", range(3, 65))
-def test_the_sum_is_exact_for_all_sizes(size):
+@pytest.mark.parametrize("size", [*range(3, 20), 64])
+def test_the_sum_is_exact_for_more_sizes(size):
     """And without as many members as the threshold leaves, drawn at random."""
     rng = np.random.default_rng(size)
     away = rng.permutation(size)[: rng.integers(0, size - threshold(size) + 1)]
