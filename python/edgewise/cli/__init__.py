@@ -8,6 +8,7 @@ which may return an exit status. Models, engines and training are imported insid
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +28,20 @@ from . import (
 )
 
 COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, split, compare)
+KEY = re.compile(r"-[A-Za-z0-9_-]{42}")
+"""A public key (base64url of 32 bytes) that begins like an option: one of 64 does."""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command, without the program's name. Ends the process at wrong ones."""
+    parser = argparse.ArgumentParser(
+        prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    # argparse takes no argument with a space for an option
+    return parser.parse_args([f" {a}" if KEY.fullmatch(a) else a for a in argv])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,13 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status. Errors are printed to stderr as one line and give status 1.
     """
-    parser = argparse.ArgumentParser(
-        prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
-    args = parser.parse_args(argv)
+    args = parse(sys.argv[1:] if argv is None else argv)
     try:
         return args.run(args) or 0
     except EdgewiseError as e:

@@ -6,14 +6,19 @@ pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
 pytest.importorskip("scipy")
 
+import itertools
+import json
 import math
 from types import SimpleNamespace
 
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
+from edgewise.cli import main, parse
+from edgewise.cli.federate_private import client_terms
 from edgewise.federated.codec import Schema
 from edgewise.federated.secure.budget import epsilon_of
+from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
 from edgewise.federated.secure.noise import discrete_gaussian
 from edgewise.federated.secure.privacy import Privacy
 from scipy import stats
@@ -137,3 +142,16 @@ def test_an_attacker_on_the_noise_of_clients():
         found.append(shown(there, away))
     spent = epsilon_of([noise], DELTA)
     assert 0.5 * spent < found[0] < spent < found[1]
+
+
+def test_the_command_line_takes_a_key_that_begins_like_an_option(tmp_path, capsys):
+    authority = Authority.load(tmp_path / "authority.key")
+    keys = (Identity(k.to_bytes(32, "big")).public for k in itertools.count())
+    key = next(encoded(k) for k in keys if encoded(k)[0] == "-")
+    path = str(tmp_path / "authority.key")
+    assert not main(["federate", "certify", path, key, "--subject", "a"])
+    made = Certificate.of(json.loads(capsys.readouterr().out))
+    made.check(authority.public)
+    assert encoded(made.identity) == key
+    join = parse(["federate", "join", "ws://a", "model", "texts", "--authority", key])
+    assert client_terms(join).authority == made.identity
