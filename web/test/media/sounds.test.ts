@@ -95,6 +95,8 @@ test("what is no sound is refused", async () => {
     [{ array: [1, 2], sampling_rate: 8000 }, /no sound/],
     [{ array: [new Float32Array(4), new Float32Array(3)], sampling_rate: 8000 }, /differ/],
     [{ getAudioTracks: () => [] }, /a stream has no end/],
+    [{ array: new Array(65).fill(new Int16Array(1)), sampling_rate: 8000 }, /65 channels/],
+    [{ numberOfChannels: 1e9, getChannelData: assert.fail }, /1000000000 channels/],
     [7, /no sound/],
     [null, /no sound/],
   ];
@@ -127,12 +129,13 @@ test("rates of files that the browser decodes", () => {
   assert.equal(rate("none"), undefined);
 });
 
-test("samples that are not finite are refused", async () => {
-  const samples = Float32Array.of(0, Number.NaN);
-  await assert.rejects(
-    readSound(await device(), { name: "a.wav", sampling_rate: 0, samples }, 16_000),
-    /not finite/,
-  );
+test("samples that are not finite, or whose squares are not, are refused", async () => {
+  const engine = await device();
+  const read = (...x: number[]) =>
+    readSound(engine, { name: "a.wav", sampling_rate: 0, samples: Float32Array.from(x) }, 16_000);
+  for (const x of [Number.NaN, -Infinity, 3e38, -(2 ** 33)])
+    await assert.rejects(read(0, x), /a\.wav: samples are not finite/);
+  assert.deepEqual([...(await read(-(2 ** 32), 1e-40))], [-(2 ** 32), Math.fround(1e-40)]);
 });
 
 test("a sound whose samples would not fit is refused", async () => {

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import array
 import io
-import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +16,11 @@ from ..media import resample_audio, sampling_rate
 from .wav import read_wav
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 MOST_SAMPLES = 1 << 29  # 9 hours at 16 kHz
+# The highest byte of float32 below 2^33, whose exponent is 80 << 1.
+_ALLOWED = bytes(b for b in range(256) if b & 0x7F < 80)
 
 
 class Sound(NamedTuple):
@@ -65,10 +66,15 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
 
 
-def check_finite(samples: Iterable[float], where: str) -> None:
-    """Raises InputError if samples are infinite or NaN."""
-    if not math.isfinite(sum(samples)):
-        raise InputError("samples are not finite", where, "Record or convert it again.")
+def check_finite(samples: array.array[float] | memoryview, where: str) -> None:
+    """Raises InputError if float32 samples are NaN, infinite, or so large (2^33) that a square or a
+    variance of them would be.
+    """
+    high = bytes(memoryview(samples).cast("B")[3::4])  # signs, and 7 bits of exponents
+    if high.translate(None, _ALLOWED):
+        raise InputError(
+            "samples are not finite, or 2^33 and more", where, "Record or convert it again."
+        )
 
 
 def stream_samples(samples: Any) -> memoryview:

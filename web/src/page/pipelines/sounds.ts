@@ -39,6 +39,7 @@ export type SoundInput =
 
 const OTHER_RATE = 48_000; // of files whose own rate is not known
 const MOST_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
+const MOST_CHANNELS = 64; // as Python
 const MOST_RATE = 2 ** 20; // of the engine's routine
 const KINDS =
   "Give an address, a file or its bytes, a Float32Array, an AudioBuffer or {array, sampling_rate}.";
@@ -130,12 +131,19 @@ function decoder(rate: number): OfflineAudioContext {
 
 function ofBuffer(buffer: AudioBuffer, name: string): TaskSound {
   const n = buffer.numberOfChannels;
+  checkChannels(n, name);
   const channels = Array.from({ length: n }, (_, i) => buffer.getChannelData(i));
   return { name, sampling_rate: buffer.sampleRate, samples: mean(channels, name) };
 }
 
+function checkChannels(count: number, name: string): void {
+  if (!(count <= MOST_CHANNELS))
+    throw new InputError(`it has ${count} channels`, name, `Give at most ${MOST_CHANNELS}.`);
+}
+
 /** The mean of channels of one length, with the rounding of Python's `_mean`. */
 function mean(channels: readonly Samples[], name: string): Float32Array<ArrayBuffer> {
+  checkChannels(channels.length, name);
   const length = channels[0]?.length ?? 0;
   if (channels.some((c) => c.length !== length))
     throw new InputError("its channels differ in length", name, "Cut them to one length.");

@@ -45,10 +45,17 @@ export async function readSound(
   return out;
 }
 
-/** @throws InputError if samples are infinite or NaN */
+/**
+ * @throws InputError if samples are NaN, infinite, or so large that a square or a variance of them
+ *   would be
+ */
 export function checkFinite(samples: Float32Array, name: string): void {
-  if (!samples.every(Number.isFinite))
-    throw new InputError("samples are not finite", name, "Record or convert it again.");
+  if (!samples.every((x) => Math.abs(x) < 2 ** 33))
+    throw new InputError(
+      "samples are not finite, or 2^33 and more",
+      name,
+      "Record or convert it again.",
+    );
 }
 
 /** How many samples a sound has at a rate. */
