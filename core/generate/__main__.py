@@ -26,6 +26,7 @@ MORE = (
     "edgewise.webgpu.packing",
     "edgewise.webgpu.probe",
     "edgewise.manifest_limits",
+    "edgewise.processors.resampling",
     "edgewise.schema.plan_format",
 )  # modules with a table GENERATED of files that they write
 

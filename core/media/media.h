@@ -12,6 +12,7 @@
 #ifndef EDGEWISE_MEDIA_H
 #define EDGEWISE_MEDIA_H
 #include "engine.h"
+#include "gen/resampling.h"
 
 #if defined(__clang__)
 #  pragma STDC FP_CONTRACT OFF
@@ -19,22 +20,11 @@
 #  pragma GCC optimize("fp-contract=off")
 #endif
 
-/* Pillow's numbers. */
-enum ew_resize_filter {
-  EW_RESIZE_NEAREST,
-  EW_RESIZE_LANCZOS,
-  EW_RESIZE_BILINEAR,
-  EW_RESIZE_BICUBIC,
-  EW_RESIZE_BOX,
-  EW_RESIZE_HAMMING,
-  EW_RESIZE_FILTERS
-};
-
 /* A resize of height x width pixels of `channels` interleaved values each. box: the part of the
  * source that becomes the result, in pixels: left, top, right, bottom. */
 typedef struct {
   uint32_t height, width, channels, out_height, out_width;
-  uint32_t filter;
+  uint32_t filter; /* enum ew_resize_filter */
   uint32_t is_float; /* values are float32 instead of uint8 */
   float box[4];
 } ew_resize;

@@ -13,7 +13,7 @@ from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
 from ..engine import default_engine
 from ..errors import EngineError, InputError, OutOfMemory
-from .filters import FILTERS
+from .resampling import FILTERS, MOST_CHANNELS, MOST_RATE, MOST_RATIO, MOST_SIDE, PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ..declare.dtypes import BytesLike
     from ..engine import Engine
 
-LARGEST = 1 << 20  # pixels of a side; Hz
-LARGEST_RATIO = 256  # between two sampling rates
-PIECE = 1 << 20  # bytes of the source in engine memory at a time
 _ARGUMENT, _MEMORY = -12, -1  # -EW_E_ARGUMENT, -EW_E_MEMORY
 
 Box = tuple[float, float, float, float]
@@ -111,9 +108,9 @@ def resample_audio(samples: Any, rate: int, to_rate: int) -> Array:
     """
     data = memoryview(_floats(samples, "resample_audio", dimensions=1)).cast("B")
     rate, to_rate = sampling_rate(rate, "rate"), sampling_rate(to_rate, "to_rate")
-    if max(rate, to_rate) > LARGEST_RATIO * min(rate, to_rate):
+    if max(rate, to_rate) > MOST_RATIO * min(rate, to_rate):
         raise InputError(
-            f"the rates {rate} and {to_rate} differ by more than {LARGEST_RATIO} times",
+            f"the rates {rate} and {to_rate} differ by more than {MOST_RATIO} times",
             "resample_audio",
             "Give the sampling rate of the sound.",
         )
@@ -128,9 +125,9 @@ def sampling_rate(value: object, where: str = "sampling_rate") -> int:
     """`value` as an int. Raises InputError where it is not a possible sampling rate in Hz."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise InputError(f"{value!r} is not a sampling rate", where, "Give it in Hz.")
-    if not 1 <= value <= LARGEST or int(value) != value:
+    if not 1 <= value <= MOST_RATE or int(value) != value:
         raise InputError(
-            f"the sampling rate {value} is not a whole number of Hz from 1 to {LARGEST}",
+            f"the sampling rate {value} is not a whole number of Hz from 1 to {MOST_RATE}",
             where,
             "Give the rate at which the sound was recorded.",
         )
@@ -230,7 +227,7 @@ def _check_sizes(sizes: tuple[int, ...], box: Sequence[float]) -> None:
     height, width, channels = sizes[:3]
     names = ("height", "width", "channels", "out_height", "out_width")
     for name, size in zip(names, sizes, strict=True):
-        most = 1024 if name == "channels" else LARGEST
+        most = MOST_CHANNELS if name == "channels" else MOST_SIDE
         if type(size) is not int or not 1 <= size <= most:
             raise InputError(
                 f"{name} is {size!r}", "resize", f"It must be an integer from 1 to {most}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, ModelError
 from ...json_text import integer_field, number_field, object_field
+from ...processors.resampling import MOST_RATE
 from ...processors.styles import Styles
 from ...session.open import name_in
 from ...task_package.synthesis import piper_settings
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Speaker", "speaker_of", "split"]
 
 MOST_TOKENS = 510  # of Kokoro, without those at the ends
-RATES = (1, 1 << 20)
+RATES = (1, MOST_RATE)
 SPEAKERS = (0, 1 << 20)
 VOICE = "the voice's .onnx.json"
 ESPEAK = "such as espeak-ng's; pass phonemizer=str for texts that are phonemes already"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InputError
-from ..filters import FILTERS
+from ..resampling import FILTERS
 from .description import Description
 from .types import ALIASES, EXTRA, TYPES
 

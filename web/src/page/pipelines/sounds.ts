@@ -1,6 +1,7 @@
 // The sounds that a page passes to pipelines. WAV files are read by the worker, with the samples
 // that Python reads; WebAudio decodes other files, at their own rate. The worker resamples.
 
+import { MOST_RATE } from "../../gen/resampling.ts";
 import type { TaskSound } from "../../protocol/tasks.ts";
 import { aborted } from "../../shared/abort.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -40,7 +41,6 @@ export type SoundInput =
 const OTHER_RATE = 48_000; // of files whose own rate is not known
 const MOST_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
 const MOST_CHANNELS = 64; // as Python
-const MOST_RATE = 2 ** 20; // of the engine's routine
 const KINDS =
   "Give an address, a file or its bytes, a Float32Array, an AudioBuffer or {array, sampling_rate}.";
 

@@ -3,10 +3,6 @@
 import type { Host } from "../../device/device.ts";
 import { EngineError, InputError, OutOfMemory } from "../../shared/errors.ts";
 
-/** Bytes of a source that are passed at once. */
-export const PIECE = 2 ** 20;
-/** The largest size and sampling rate. */
-export const LARGEST = 2 ** 20;
 const ARGUMENT = -12;
 const MEMORY = -1;
 

@@ -2,10 +2,9 @@
 // 1 MB. Mirrors python/edgewise/processors/media.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
+import { MOST_RATE, MOST_RATIO, PIECE } from "../../gen/resampling.ts";
 import { InputError } from "../../shared/errors.ts";
-import { bytesOf, checked, LARGEST, Memory, PIECE } from "./memory.ts";
-
-const LARGEST_RATIO = 256;
+import { bytesOf, checked, Memory } from "./memory.ts";
 
 /**
  * Changes the sampling rate of sound by a windowed sinc, without delay. Frequencies up to 0.9 of
@@ -104,15 +103,15 @@ function checkRates(rate: number, toRate: number): void {
     [rate, "rate"],
     [toRate, "to_rate"],
   ] as const)
-    if (!Number.isInteger(value) || value < 1 || value > LARGEST)
+    if (!Number.isInteger(value) || value < 1 || value > MOST_RATE)
       throw new InputError(
-        `the sampling rate ${value} is not a whole number of Hz from 1 to ${LARGEST}`,
+        `the sampling rate ${value} is not a whole number of Hz from 1 to ${MOST_RATE}`,
         where,
         "Give the rate at which the sound was recorded.",
       );
-  if (Math.max(rate, toRate) > LARGEST_RATIO * Math.min(rate, toRate))
+  if (Math.max(rate, toRate) > MOST_RATIO * Math.min(rate, toRate))
     throw new InputError(
-      `the rates ${rate} and ${toRate} differ by more than ${LARGEST_RATIO} times`,
+      `the rates ${rate} and ${toRate} differ by more than ${MOST_RATIO} times`,
       "resample_audio",
       "Give the sampling rate of the sound.",
     );

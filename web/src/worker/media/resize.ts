@@ -2,11 +2,11 @@
 // about 1 MB. Mirrors python/edgewise/processors/media.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
+import { FILTERS, MOST_CHANNELS, MOST_SIDE, PIECE } from "../../gen/resampling.ts";
 import { InputError } from "../../shared/errors.ts";
-import { bytesOf, checked, LARGEST, Memory, PIECE } from "./memory.ts";
+import { bytesOf, checked, Memory } from "./memory.ts";
 
-/** Names of filters, by Pillow's numbers. */
-export const FILTERS = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] as const;
+/** The name of a filter. */
 export type Filter = (typeof FILTERS)[number];
 /** Left, top, right and bottom of a part of a picture, in pixels. */
 export type Box = readonly [number, number, number, number];
@@ -62,7 +62,7 @@ function specOf(sizes: Required<ResizeSizes>, filter: Filter, box: Box, isFloat:
   const numbers = [height, width, channels, outHeight, outWidth];
   const names = ["height", "width", "channels", "out_height", "out_width"];
   numbers.forEach((size, i) => {
-    const most = i === 2 ? 1024 : LARGEST;
+    const most = i === 2 ? MOST_CHANNELS : MOST_SIDE;
     if (!Number.isInteger(size) || size < 1 || size > most)
       throw new InputError(
         `${names[i]} is ${size}`,

@@ -1,11 +1,12 @@
 // What a package says about a model that speaks (python/edgewise/task_package/synthesis.py).
 
+import { MOST_RATE } from "../../../gen/resampling.ts";
 import { Checker, type Json } from "../../package/checker.ts";
 
 const TYPES = ["vits", "piper", "kokoro"] as const;
 const MOST_TOKENS = 2 ** 16;
 const MOST_FRAMES = 2 ** 24; // as MAX_LENGTH of manifests
-const MOST_RATE = 2 ** 20; // and most speakers, as in Python
+const MOST_SPEAKERS = 2 ** 20; // as in Python
 const MOST_ID = 2 ** 31;
 
 /** What a package says about its model. */
@@ -52,7 +53,7 @@ export function speechOf(
     c.integer(d.get(name), `${at}.${name}`, min, max);
   const type = c.oneOf(d.get("type"), `${at}.type`, TYPES);
   integer("sampling_rate", 1, MOST_RATE);
-  integer("speakers", 0, MOST_RATE);
+  integer("speakers", 0, MOST_SPEAKERS);
   for (const name of ["tokens", "output"]) c.text(d.get(name), `${at}.${name}`);
   integer("most", integer("least", 1, MOST_TOKENS), MOST_TOKENS);
   if (d.has("length")) {
