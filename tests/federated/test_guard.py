@@ -15,13 +15,9 @@ from guard import Guard
 
 code = "import subprocess, sys; print('up', flush=True); subprocess.run(['sleep', '60'])"
 with Guard() as guard:
-    leader = subprocess.Popen([sys.executable, "-c", code],
-        start_new_session=True, stdout=subprocess.PIPE)
-    single = subprocess.Popen(["sleep", "60"])
-    guard.watch(leader, group=True)
-    guard.watch(single, group=False)
-    ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    guard.watch(ended, group=False)
+    leader = guard.popen([sys.executable, "-c", code], group=True, stdout=subprocess.PIPE)
+    single = guard.popen(["/bin/sleep", "60"], group=False)
+    ended = guard.popen([sys.executable, "-c", "pass"], group=False)
     ended.wait()
     guard.forget(ended, group=False)
     leader.stdout.readline()
@@ -46,6 +42,20 @@ def test_a_killed_process_leaves_nothing():
     while (there(leader, group=True) or there(single)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not there(leader, group=True) and not there(single)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_process_that_is_killed_as_it_starts_another_leaves_nothing():
+    """What it has started has its output: it ends when both are gone."""
+    code = "import os\nfrom guard import Guard\n"
+    code += "Guard().popen(['/bin/sleep', '60'], group=True)\nos.kill(os.getpid(), 9)"
+    starter = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(LAUNCH)},
+    )
+    starter.communicate(timeout=20)
+    assert starter.returncode == -9
 
 
 def there(pid, group=False):

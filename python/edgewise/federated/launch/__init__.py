@@ -112,11 +112,10 @@ def _started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a group of its own, which ends with the block."""
     with open(log, "wb") as out:
-        process = subprocess.Popen(
-            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        process = guard.popen(
+            command, group=True, env=environment, stdout=out, stderr=subprocess.STDOUT
         )
     try:
-        guard.watch(process, group=True)
         yield process
     finally:
         _end(process)
@@ -208,14 +207,10 @@ class Clients:
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         for command in self.commands:
+            client = [sys.executable, "-m", "edgewise.cli", "federate", *command]
             self.processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "edgewise.cli", "federate", *command],
-                    env=environment,
-                    stdout=subprocess.DEVNULL,
-                )
+                self._guard.popen(client, group=False, env=environment, stdout=subprocess.DEVNULL)
             )
-            self._guard.watch(self.processes[-1], group=False)
         return self
 
     def check(self) -> None:

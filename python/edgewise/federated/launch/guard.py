@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from typing import IO, Any
 
 PATIENCE = 0.7  # seconds in which a process may end by itself
 
@@ -32,15 +34,37 @@ class Guard:
                 self._process.stdin.close()
             self._process.wait()
 
-    def watch(self, process: subprocess.Popen[bytes], group: bool) -> None:
-        """Ends a process when the starter is gone; with `group`, its process group."""
-        self._tell("watch", process, group)
+    def popen(self, command: Sequence[str], group: bool, **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a process that ends when the starter is gone.
+
+        Args:
+            command: with the path of its program.
+            group: whether it is the first of a process group, which ends as a whole.
+            options: of subprocess.Popen.
+        """
+        if os.name != "posix":
+            process = subprocess.Popen(command, **options)
+            self._tell("watch", process, group)
+            return process
+        # The process itself says that it is there, before it becomes the command: a starter that is
+        # killed before it could say so leaves nothing either. The guard's pipe does not end before.
+        pipe = self._pipe().fileno()
+        first = [sys.executable, "-I", "-S", __file__, str(pipe), str(int(group))]
+        return subprocess.Popen(
+            [*first, *command], pass_fds=[pipe], start_new_session=group, **options
+        )
 
     def forget(self, process: subprocess.Popen[bytes], group: bool) -> None:
         """To be called when a process has ended: its number may be another's soon."""
         self._tell("forget", process, group)
 
     def _tell(self, what: str, process: subprocess.Popen[bytes], group: bool) -> None:
+        with contextlib.suppress(BrokenPipeError):  # somebody has ended the guard
+            self._pipe().write(_line(what, process.pid, group))
+            self._pipe().flush()
+
+    def _pipe(self) -> IO[bytes]:
+        """To the guard's process, which is started if it is not there."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__],  # this file alone, without the package
@@ -50,9 +74,19 @@ class Guard:
                 start_new_session=True,  # Ctrl-C is for others
             )
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has ended the guard
-            self._process.stdin.write(f"{what} {process.pid} {int(group)}\n".encode())
-            self._process.stdin.flush()
+        return self._process.stdin
+
+
+def _line(what: str, pid: int, group: bool) -> bytes:
+    return f"{what} {pid} {int(group)}\n".encode()
+
+
+def become(pipe: int, group: bool, command: Sequence[str]) -> None:
+    """Tells the guard of this process, which becomes a command."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, _line("watch", os.getpid(), group))
+    os.close(pipe)
+    os.execv(command[0], list(command))
 
 
 def _send(pid: int, group: bool, number: int) -> bool:
@@ -84,4 +118,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        become(int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3:])
     main()
