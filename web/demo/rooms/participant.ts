@@ -149,9 +149,21 @@ async function connected(
     } catch (e) {
       if (signal.aborted || !/cannot be reached|was lost|not answer/.test(String(e))) throw e;
       phase("no hub");
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      await pause(AGAIN_MS, signal);
     }
   }
+}
+
+/** Waits, until the signal is aborted at the longest. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    const end = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    signal.addEventListener("abort", end, { once: true });
+  });
 }
 
 function options(model: LocalTrainer<string[]>, texts: string[], signal: AbortSignal) {
