@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from edgewise.cli import main
+from edgewise.cli import federate, main, parse
 
 from .environment import FOLDER
 
@@ -44,6 +44,22 @@ def test_simulated_rounds_learn(tmp_path):
     assert second["loss"] < first["loss"]
     config = json.loads((folder / "adapter/adapter_config.json").read_text())
     assert config["r"] == 4 and (folder / "adapter/adapter_model.safetensors").exists()
+
+
+def test_the_command_takes_what_settings_take():
+    pytest.importorskip("cryptography")
+    from edgewise.federated import settings
+
+    assert set(federate.STRATEGIES) == set(settings.STRATEGIES)
+    assert (set(federate.SCHEDULES), set(federate.CODECS)) == (
+        set(settings.SCHEDULES),
+        set(settings.CODECS),
+    )
+    options = "--strategy multi-krum --malicious 1 --min 5 --max-examples 100 --lora-r 8"
+    made = federate._settings(
+        parse(["federate", "serve", "m", *options.split()]), settings.Settings
+    )
+    assert (made.strategy, made.malicious, made.examples) == ("multi-krum", 1, 100)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..training import Trainer
     from .options import Commands
 
-STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+KRUM = ("krum", "multi-krum")
+STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", *KRUM, "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
 
 SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
@@ -31,6 +32,7 @@ AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the byte
 MOMENTUM = "fedavgm: of the last step, how much is added (default %(default)s)"
 KEEP = "clients go on with the optimizer of their last round"
 AUDIT = "public texts: some clients train on them, and the server compares"
+EXAMPLES = "maximum weight of an update: clients that say more count as many (default %(default)s)"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
@@ -116,6 +118,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--codec", default="int8", choices=CODECS, help="of updates (default %(default)s)")
     add("--clip", type=float, help="maximum norm of an update")
     add("--uniform", action="store_true", help="all clients have the same weight")
+    add("--max-examples", type=int, default=10_000, help=EXAMPLES)
     add("--deadline", type=float, default=300.0, help="seconds of a round (default %(default)s)")
     add("--malicious", type=int, default=0, help="krums: hostile clients that are assumed")
     add("--beta", type=float, default=0.2, help="trimmed-mean: share cut off on either side")
@@ -323,6 +326,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         codec=args.codec,
         clip=args.clip,
         uniform=args.uniform,
+        examples=args.max_examples,
         deadline=args.deadline,
         malicious=args.malicious,
         beta=args.beta,
