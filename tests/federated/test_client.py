@@ -12,7 +12,7 @@ from edgewise import LoraConfig, Trainer
 from edgewise.errors import Aborted, InputError, StorageError
 from edgewise.federated.client import FederatedClient
 from edgewise.federated.client_secure import clipped
-from edgewise.federated.client_state import ClientState
+from edgewise.federated.client_state import ClientState, Finished
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
 from edgewise.federated.rounds import rate_of
@@ -20,7 +20,7 @@ from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.settings import Settings
 from edgewise.locks import locked
 
-from .toys import SCHEMA, Toy
+from .toys import SCHEMA, Toy, random_values
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "web/demo/model"
@@ -139,6 +139,49 @@ def test_a_folder_is_for_one_process(tmp_path):
     with pytest.raises(InputError):
         client.run()
     assert client.state.spent == {"group": 1.0}
+
+
+def test_a_damaged_state_is_not_used(tmp_path):
+    values = random_values(0)
+    state = ClientState(str(tmp_path), SCHEMA)
+    state.receive("base", values)
+    update = Finished(("r", 1, "base"), b"update", 1, 1, {})
+    state.finish(update, random_values(1), {"r": b"moments"})
+    state.accepted()
+    path = tmp_path / "client.safetensors"
+    whole = path.read_bytes()
+    for part, said in (
+        (b"moments", "the optimizer, training begins with a new one"),
+        (b"update", "the last update"),
+        (values["dense"].tobytes(), "the weights"),
+        (random_values(1)["dense"].tobytes(), "what updates have rounded away"),
+    ):
+        assert whole.count(part) == 1
+        path.write_bytes(whole.replace(part, part[:-1] + bytes([part[-1] ^ 1])))
+        with pytest.warns(UserWarning, match=f"client is damaged .not used: {said}"):
+            found = ClientState(str(tmp_path), SCHEMA)
+        assert found.kept == ({} if part == b"moments" else {"r": b"moments"})
+        assert found.finished == (None if part == b"update" else update)
+        assert (found.have is None) == (said == "the weights")
+        assert ("dense" in found.left) == ("rounded" not in said)
+    path.write_bytes(whole[:-1])
+    with pytest.warns(UserWarning, match="begins anew"):
+        assert ClientState(str(tmp_path), SCHEMA).token is None
+
+
+def test_a_masked_update_counts_when_its_group_has_a_sum():
+    client = FederatedClient("ws://127.0.0.1:9", Toy(0))
+    result = {"kind": "result", "run": "r", "round": 4, "counted": True}
+    for key, more, counts in (
+        (("r", 4, "base", "group"), {}, True),
+        (("r", 4, "base", "group"), {"counted": False}, False),
+        (("r", 5, "base", "group"), {}, False),
+        (("r", 4, "base"), {}, False),  # others count when they are accepted
+    ):
+        client.state.kept = {}
+        client.state.finish(Finished(key, b"", 1, 1, {}), {}, {"r": b"kept"})
+        client._result({**result, **more})
+        assert client.state.kept == ({"r": b"kept"} if counts else {})
 
 
 def test_the_learning_rate_of_a_round():

@@ -40,7 +40,7 @@ from .codec import Floats, Schema, Values, base_of, pack, unpack
 from .protocol import CHUNK, CODECS, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
 from .secure import VERSION as SECURE
 from .secure.identity import Identity
-from .secure.plan import Plan
+from .secure.plan import MASKED, Plan
 
 WINDOW = 4  # chunks on their way
 SILENCE = 60.0  # seconds after which an answer is no longer expected
@@ -278,6 +278,7 @@ class FederatedClient:
 
     def _result(self, message: dict[str, Any]) -> None:
         self.rounds += 1
+        self.state.result(message)
         if self.on_result is not None:
             self.on_result(message)
 
@@ -353,6 +354,8 @@ class FederatedClient:
         if hashlib.sha256(data).hexdigest() != file["sha256"]:
             raise InputError("the downloaded weights do not match their SHA-256", "task")
         fields = {"run": task["run"]}
+        if file["kind"] != "weights" and self.state.have is None:
+            raise InputError("it is a difference from weights that are not here", "task")
         if file["kind"] == "weights":
             values = unpack(bytes(data), schema, "float32", fields, kind="weights")
         else:
@@ -421,7 +424,8 @@ class FederatedClient:
             kind = message["kind"]
             if kind in ("ack", "accepted", "rejected") and message.get("sha256") == sha256:
                 if kind == "accepted":
-                    self.state.accepted()
+                    if update["codec"] != MASKED:
+                        self.state.accepted()
                     return
                 if kind == "rejected":
                     self.state.rejected()

@@ -4,8 +4,10 @@ updates have rounded away.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +96,13 @@ class ClientState:
             self.kept, self._next_kept = self._next_kept or self.kept, {}
             self.save()
 
+    def result(self, message: Mapping[str, Any]) -> None:
+        """A round has ended. A masked update counts only if its group has a sum."""
+        key = () if self.finished is None else self.finished.key
+        if len(key) == 4 and message.get("counted") is True:
+            if key[:2] == (message.get("run"), message.get("round")):
+                self.accepted()
+
     def rejected(self) -> None:
         """The update does not count."""
         self._next_left, self._next_kept = {}, {}
@@ -133,11 +142,12 @@ class ClientState:
                 "seed": f.seed,
                 "agreed": f.agreed,
             }
+        record["sha256"] = {name: _sha256(data) for name, (_, _, data) in tensors.items()}
         save_safetensors(tensors, self.path, {"client": json.dumps(record)})
         os.chmod(self.path, 0o600)  # the token and the seed
 
     def _load(self) -> None:
-        """Reads the file, if it is there, whole and of this model."""
+        """Reads the file, if it is there and of this model. What is damaged is not used."""
         assert self.path is not None
         if not os.path.exists(self.path):
             return
@@ -146,10 +156,19 @@ class ClientState:
                 tensors, metadata = load_safetensors(file.read())
             record = json.loads(metadata["client"])
         except (EdgewiseError, KeyError, ValueError):
+            _warn(self.path, "the client begins anew")
             return
         if record.get("format") != FORMAT or record.get("schema") != self.schema.sha256:
             return
         self.token, self.have = record["token"], record["have"]
+        sums = record.get("sha256", {})
+        damaged = {n for n, t in tensors.items() if sums.get(n) != _sha256(t.bytes())}
+        if damaged:
+            tensors = {n: t for n, t in tensors.items() if n not in damaged}
+            lost = sorted({LOST[n.split("/")[0]] for n in damaged})
+            _warn(self.path, f"not used: {', '.join(lost)}")
+        if any(n.startswith("values/") for n in damaged):  # they are fetched as a whole
+            self.have = None
         self.values = self._read(tensors, "values")
         self.left = self._read(tensors, "left")
         self._next_left = self._read(tensors, "next")
@@ -158,7 +177,8 @@ class ClientState:
             for p in ("kept/", "next kept/")
         )
         self.summed, self.spent = record.get("summed", {}), record.get("spent", {})
-        if found := record.get("finished"):
+        found = record.get("finished")
+        if found and "finished" in tensors:
             self.finished = Finished(
                 tuple(found["key"]),
                 tensors["finished"].bytes(),
@@ -175,6 +195,25 @@ class ClientState:
             for n, shape in self.schema.shapes.items()
             if (key := f"{part}/{n}") in tensors
         }
+
+
+LOST = {
+    "values": "the weights",
+    "left": "what updates have rounded away",
+    "next": "what updates have rounded away",
+    "kept": "the optimizer, training begins with a new one",
+    "next kept": "the optimizer, training begins with a new one",
+    "finished": "the last update",
+}
+"""What the tensors of a state are."""
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _warn(path: str, what: str) -> None:
+    warnings.warn(f"{path}: the state of the client is damaged ({what})", stacklevel=4)
 
 
 def copied(values: Values) -> dict[str, Floats]:

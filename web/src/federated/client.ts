@@ -9,9 +9,12 @@ import { Connection, ConnectionLost, type Message } from "./connection.ts";
 import { Download, fileOf } from "./download.ts";
 import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
 import {
-  counted,
+  countedBefore,
+  countedBy,
   type Finished,
   type Kept,
+  keep,
+  keptOf,
   type LedgerEntry,
   locked,
   type State,
@@ -254,9 +257,7 @@ export class FederatedClient<Data = unknown> {
     if (answer.kind === "refused")
       throw new InputError(String(answer.reason), this.url, `The server says: ${answer.code}.`);
     state.token = String(answer.token);
-    const known: unknown = answer.accepted; // updates whose answer may have been lost
-    if (state.finished && Array.isArray(known) && known.includes(state.finished.sha256))
-      counted(state);
+    countedBefore(answer.accepted, state); // updates whose answer may have been lost
     await this.store.write(state);
     this.answers = (answer.limits as { silence?: unknown } | undefined)?.silence !== undefined;
     options.trainer.welcome?.((answer.terms ?? {}) as Record<string, unknown>);
@@ -295,10 +296,7 @@ export class FederatedClient<Data = unknown> {
   /** Handles messages that may come at any time. */
   private async other(message: Message): Promise<void> {
     if (message.kind === "result") this.options.onRound?.(message as unknown as RoundResult);
-    const { finished } = this.state;
-    if (message.kind !== "accepted" || message.sha256 !== finished?.sha256) return;
-    counted(this.state);
-    await this.store.write(this.state);
+    if (countedBy(message, this.state)) await this.store.write(this.state);
   }
 
   /** @throws InputError if a task does not meet the terms */
@@ -435,14 +433,14 @@ export class FederatedClient<Data = unknown> {
         round: Number(task.round),
         seed: Number(task.seed),
         config,
-        kept: state.kept?.run === run ? state.kept.data : undefined,
+        kept: await keptOf(state, run),
         signal,
         onStep: (step, steps, loss) => this.progress(task, "train", step, steps, loss),
       });
     } catch (e) {
       throw signal.aborted ? new Aborted("the deadline has passed") : e;
     }
-    const kept = audit || !result.kept ? undefined : { run, data: result.kept };
+    const kept = audit || !result.kept ? undefined : await keep(run, result.kept);
     return { schema, changes: difference(schema, result.values, state.values), result, kept };
   }
 

@@ -1,7 +1,8 @@
 // What a client keeps in IndexedDB: its state, and the ledger of all that ever left.
 
 import { InputError, StorageError } from "../shared/errors.ts";
-import type { Values } from "./codec.ts";
+import { sha256, type Values } from "./codec.ts";
+import type { Message } from "./connection.ts";
 
 /** What left this machine for a round. */
 export interface LedgerEntry {
@@ -33,6 +34,7 @@ export interface LedgerEntry {
 export interface Kept {
   run: string;
   data: Uint8Array<ArrayBuffer>;
+  sha256: string;
 }
 
 /** An update that was made for a round. */
@@ -64,10 +66,42 @@ export interface State {
 }
 
 /** The finished update counts. */
-export function counted(state: State): void {
+function counted(state: State): void {
   const { left, kept } = state.finished!;
   state.left = left;
   state.kept = kept ?? state.kept;
+}
+
+/** Takes over a message that says that the finished update counts. Returns whether it does. */
+export function countedBy(message: Message, state: State): boolean {
+  const { finished } = state;
+  // a masked update that was accepted counts only if its group has a sum
+  const { kind, run, round } = message;
+  const counts = finished?.secure
+    ? kind === "result" && message.counted === true && finished.key.startsWith(`${run} ${round} `)
+    : kind === "accepted" && message.sha256 === finished?.sha256;
+  if (counts) counted(state);
+  return counts;
+}
+
+/** The same of a list of updates that the server has accepted. */
+export function countedBefore(known: unknown, state: State): void {
+  const { finished } = state;
+  if (finished && !finished.secure && Array.isArray(known) && known.includes(finished.sha256))
+    counted(state);
+}
+
+/** What training has returned for the next round of a run. */
+export async function keep(run: string, data: Uint8Array<ArrayBuffer>): Promise<Kept> {
+  return { run, data, sha256: await sha256(data) };
+}
+
+/** What was kept of a run, if it is there and whole. */
+export async function keptOf({ kept }: State, run: string): Promise<Kept["data"] | undefined> {
+  if (kept?.run !== run) return undefined;
+  if ((await sha256(kept.data)) === kept.sha256) return kept.data;
+  console.warn("edgewise: the stored optimizer is damaged; training begins with a new one");
+  return undefined;
 }
 
 const DATABASE = "edgewise-federated";
