@@ -24,7 +24,7 @@
  * source that becomes the result, in pixels: left, top, right, bottom. */
 typedef struct {
   uint32_t height, width, channels, out_height, out_width;
-  uint32_t filter; /* enum ew_resize_filter */
+  uint32_t filter;   /* enum ew_resize_filter */
   uint32_t is_float; /* values are float32 instead of uint8 */
   float box[4];
 } ew_resize;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-  ZEROS = 64, /* zero crossings of the sinc on each side */
+  ZEROS = 64,             /* zero crossings of the sinc on each side */
   MOST_WEIGHTS = 1 << 19, /* of a filter with a phase for each fraction */
   FINE = 1024,            /* phases per sample of the lower rate, for interpolation */
   BLOCK = 4096,           /* input samples that are copied at a time */
@@ -43,7 +43,8 @@ static uint32_t common_divisor(uint32_t a, uint32_t b) {
 static bool set_sizes(state *s, uint32_t rate, uint32_t to_rate) {
   memset(s, 0, sizeof *s);
   if (!rate || !to_rate || rate > EW_MOST_RATE || to_rate > EW_MOST_RATE) return false;
-  if (rate > (uint64_t)to_rate * EW_MOST_RATIO || to_rate > (uint64_t)rate * EW_MOST_RATIO) return false;
+  if (rate > (uint64_t)to_rate * EW_MOST_RATIO || to_rate > (uint64_t)rate * EW_MOST_RATIO)
+    return false;
   const uint32_t divisor = common_divisor(rate, to_rate);
   s->up = to_rate / divisor, s->down = rate / divisor;
   const uint32_t wider = s->down > s->up ? (s->down + s->up - 1) / s->up : 1;
