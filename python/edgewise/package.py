@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from .atomic_file import atomic_file
 from .errors import PackageError
 from .json_text import parse_json_object
 from .manifest import check_format, check_manifest, check_slot_table, plans_of, read_json
@@ -106,14 +106,8 @@ class Package:
 
     def save(self, path: str) -> None:
         """Writes the package to a file, replacing an existing one only once it is complete."""
-        part = path + ".part"
-        try:
-            with open(part, "wb") as file:
-                self.write(file)
-            os.replace(part, path)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
+        with atomic_file(path) as file:
+            self.write(file)
 
     def write(self, target: BinaryIO) -> None:
         """Writes the package to a binary file object; weights are copied from their files."""

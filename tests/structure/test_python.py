@@ -15,7 +15,7 @@ PACKAGE = ROOT / "python" / "edgewise"
 ORDER = [
     {"errors", "schema", "element_types"},
     {"manifest_limits", "session_limits"},
-    {"json_text"},
+    {"json_text", "atomic_file"},
     {"declare"},
     {"ops", "manifest", "seeds"},
     {"ir", "arrays"},

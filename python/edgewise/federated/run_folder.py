@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic_file import atomic_file
 from ..declare.dtypes import DOUBLE, FLOAT
 from ..errors import InputError, ModelError, StorageError
 from ..json_text import parse_json
@@ -62,13 +63,8 @@ class RunFolder:
 
     def _replace(self, name: str, text: str) -> None:
         """Writes a file as a whole, for its owner alone: it may have tickets and keys."""
-        temporary = self._file(f"{name}.part")
-        with open(temporary, "w", encoding="utf-8") as file:
-            os.chmod(temporary, 0o600)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._file(name))
+        with atomic_file(self._file(name), private=True) as file:
+            file.write(text.encode())
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)

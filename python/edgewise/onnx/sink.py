@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, cast
 
 from ..arrays import as_input
+from ..atomic_file import atomic_file
 from ..declare.dtypes import CODE, NAME, BytesLike, bytes_for
 from ..errors import InputError
 from ..ir import Tensor
@@ -165,19 +166,10 @@ def write_parts(
             target.write(part)
         return None
     path = os.fspath(target)
-    part_path = f"{path}.{os.getpid()}.part"
     try:
-        try:
-            with open(part_path, "wb") as f:
-                for part in parts:
-                    f.write(part)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(part_path, path)
-        except BaseException:
-            if os.path.exists(part_path):
-                os.unlink(part_path)
-            raise
+        with atomic_file(path) as file:
+            for part in parts:
+                file.write(part)
     except (OSError, ValueError) as e:
         if isinstance(e, InputError):
             raise

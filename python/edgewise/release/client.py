@@ -11,14 +11,16 @@ import secrets
 import shutil
 import tempfile
 import urllib.error
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
 from tuf.ngclient import Updater
 from tuf.ngclient.fetcher import FetcherInterface
 
+from ..atomic_file import SUFFIX, atomic_file
 from ..locks import locked
+from ..onnx.sink import source_pieces
 from ..onnx.source import FileSource
 from .codec import decode
 from .errors import ReleaseError
@@ -224,11 +226,15 @@ class Client:
     def _clean(self, versions: Sequence[Installed]) -> None:
         """Removes what other versions have left."""
         keep = {v.data for v in versions} | {f"{v.manifest}.json" for v in versions}
-        for folder, ends in (("", (".data", ".data.part")), ("manifests", (".json",))):
-            for name in os.listdir(self._path(folder)):
-                if name.endswith(ends) and name not in keep:
-                    with contextlib.suppress(OSError):
-                        os.unlink(os.path.join(self._path(folder), name))
+        for folder, end in (("", ".data"), ("manifests", ".json")):
+            self._remove(folder, end, keep)
+
+    def _remove(self, folder: str, end: str, keep: Container[str] = ()) -> None:
+        """Removes the files of a folder whose names have this end, but those in `keep`."""
+        for name in os.listdir(self._path(folder)):
+            if name.endswith(end) and name not in keep:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._path(folder), name))
 
     def _assemble(self, manifest: Manifest) -> None:
         target = self._path(f"{manifest.sha256}.data")
@@ -241,17 +247,15 @@ class Client:
             with contextlib.suppress(ReleaseError, FileNotFoundError), open(path, "rb") as file:
                 base = parse(file.read(), path).offsets()
                 source = FileSource(self._path(have.data))
-        digest, part = hashlib.sha256(), f"{target}.part"
-        with open(part, "wb") as out:
+        self._remove("", SUFFIX)  # of updates that were killed
+        digest = hashlib.sha256()
+        with atomic_file(target) as out:
             for chunk in manifest.chunks:
                 data = self._chunk(chunk, base, source)
                 digest.update(data)
                 out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        if digest.hexdigest() != manifest.sha256:
-            raise ReleaseError("its content does not match its SHA-256", self.name)
-        os.replace(part, target)
+            if digest.hexdigest() != manifest.sha256:
+                raise ReleaseError("its content does not match its SHA-256", self.name)
 
     def _chunk(
         self, chunk: Chunk, base: dict[str, tuple[int, Chunk]], source: FileSource | None
@@ -294,24 +298,20 @@ class Client:
             manifest = parse(file.read(), manifest_path)
         source, at, written = FileSource(self._path(have.data)), 0, []
         digest = hashlib.sha256()
-        for name, size in manifest.files:
-            out = path if len(manifest.files) == 1 else os.path.join(path, name)
-            os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-            with open(f"{out}.part", "wb") as file:
-                for start in range(at, at + size, 1 << 22):
-                    data = source.read(start, min(1 << 22, at + size - start))
+        with contextlib.ExitStack() as files:  # which appear once all of them are known to be right
+            for name, size in manifest.files:
+                out = path if len(manifest.files) == 1 else os.path.join(path, name)
+                os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
+                copy = files.enter_context(atomic_file(out))
+                for data in source_pieces(source, at, size):
                     digest.update(data)
-                    file.write(data)
-            at += size
-            written.append(out)
-        damaged = digest.hexdigest() != have.sha256
-        for out in written:
-            if damaged:
-                os.unlink(f"{out}.part")
-            else:
-                os.replace(f"{out}.part", out)
-        if damaged:
-            raise ReleaseError(
-                "what is installed was damaged", source.name, "Remove this file and update again."
-            )
+                    copy.write(data)
+                at += size
+                written.append(out)
+            if digest.hexdigest() != have.sha256:
+                raise ReleaseError(
+                    "what is installed was damaged",
+                    source.name,
+                    "Remove this file and update again.",
+                )
         return written

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 
+from ..atomic_file import atomic_file
 from ..errors import StorageError
 from ..onnx.source import Source
 from .codec import deflate, inflate
@@ -20,8 +21,9 @@ from .manifest import Chunk, Manifest, Stored
 SECONDS = 60  # a server must answer and go on within
 ATTEMPTS = 3  # for each origin
 PIECE = 1 << 16
-MANIFEST = re.compile(r"([0-9a-f]{64})\.[a-z0-9._-]+\.json(\.part)?")  # in `targets`
-OBJECT = re.compile(r"[0-9a-f]{64}(\.part)?")  # folder and name of a file in `chunks`
+PART = r"(\.\d+\.part)?"  # of files that atomic_file was writing when its process was killed
+MANIFEST = re.compile(rf"([0-9a-f]{{64}})\.[a-z0-9._-]+\.json{PART}")  # in `targets`
+OBJECT = re.compile(rf"[0-9a-f]{{64}}{PART}")  # folder and name of a file in `chunks`
 
 
 def sha256(data: bytes) -> str:
@@ -32,12 +34,8 @@ def sha256(data: bytes) -> str:
 def write_file(path: str, data: bytes) -> None:
     """Writes a file as a whole: an existing one stays until the new one is on the disk."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    part = f"{path}.part"
-    with open(part, "wb") as file:
+    with atomic_file(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 class Store:

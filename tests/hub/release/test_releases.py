@@ -379,7 +379,7 @@ def test_command(repository, tmp_path, capsys):
     run("verify", folder)
     before = {p for p in (folder / "chunks").rglob("*") if p.is_file()}
     (folder / "chunks/ab").mkdir(exist_ok=True)
-    (folder / f"chunks/ab/{'cd' * 31}.part").write_bytes(b"of an add that was killed")
+    (folder / f"chunks/ab/{'cd' * 31}.123.part").write_bytes(b"of an add that was killed")
     settings = folder / "chunks/.htaccess"
     settings.write_text("Header set Cache-Control immutable")
     run("prune", folder)
