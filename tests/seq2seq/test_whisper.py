@@ -1,18 +1,24 @@
 """Whisper's transcription against transformers', on a tiny random model (make.py)."""
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from edgewise.errors import InputError
 from edgewise.pipelines import pipeline
+from edgewise.schema.speech import SPEECH_FIELDS
 from edgewise.session.seq2seq import Seq2SeqModel
 from edgewise.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 
 HERE = Path(__file__).parent / "models"
 CASES = json.loads((HERE / "whisper.json").read_text())
 FIELDS = ("num_beams", "no_repeat_ngram_size", "repetition_penalty")
+
+# Names that transformers passes to `generate`, or sets in the object while it runs.
+ARGUMENTS = {"force_unique_generate_call", "num_frames", "return_token_timestamps"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +41,20 @@ def transcribe(model, case):
     times, words = given.pop("return_timestamps", False), given.pop("return_token_timestamps", 0)
     options = WhisperOptions(times=times, word_times=bool(words), fields=fields, **given)
     return WhisperTranscriber(model, options).transcribe(features(case["frames"], case["seed"]))
+
+
+def test_fields_are_those_that_transformers_reads():
+    """Of generation_config.json, but not of its GenerationConfig."""
+    from transformers import GenerationConfig
+    from transformers.models.whisper import generation_whisper
+
+    source = inspect.getsource(generation_whisper)
+    read = set(re.findall(r"generation_config\.(?!json)([a-z_]+)\b(?!\()", source))
+    read |= set(re.findall(r'attr\(\w*\.?generation_config, "([a-z_]+)"', source))
+    read -= vars(GenerationConfig()).keys() | ARGUMENTS
+    read.remove("no_timestamps_token_id")  # `generate` reads it, too
+    read.add("median_filter_width")  # which transformers reads from config.json
+    assert set(SPEECH_FIELDS) == read
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,6 +15,7 @@ from ..errors import InputError, ModelError
 from ..hub import local_path
 from ..onnx import FileSource
 from ..package import Package
+from ..schema.speech import SPEECH_FIELDS
 from ..targets import Target, target_of
 from .decoder import DecoderModel
 from .decoder_plan import DecoderPlan
@@ -22,25 +23,6 @@ from .open import folder_files, name_in
 
 if TYPE_CHECKING:
     from ..engine import Engine
-
-# Fields of Whisper's generation_config.json that text/speech reads.
-SPEECH_FIELDS = (
-    "alignment_heads",
-    "forced_decoder_ids",
-    "is_multilingual",
-    "lang_to_id",
-    "task_to_id",
-    "language",
-    "task",
-    "prev_sot_token_id",
-    "median_filter_width",
-    "prompt_condition_type",
-    "condition_on_prev_tokens",
-    "compression_ratio_threshold",
-    "logprob_threshold",
-    "no_speech_threshold",
-    "return_timestamps",
-)
 
 
 class Seq2SeqModel(DecoderModel):

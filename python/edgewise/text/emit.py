@@ -1,4 +1,5 @@
-"""Writes what C and TypeScript need from fields.py, limits.py and schema/training.py.
+"""Writes what C and TypeScript need from fields.py, limits.py, schema/speech.py and
+schema/training.py.
 
 The files are committed; a test compares them with what this makes.
 
@@ -9,6 +10,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from ..schema.speech import SPEECH_FIELDS
 from ..schema.training import LANGUAGE_MODEL
 from .fields import (
     BEAMS_ONLY,
@@ -145,12 +147,25 @@ def _training_defaults() -> str:
     )
 
 
+def _speech_fields() -> str:
+    return "\n".join(
+        [
+            "// Made by python/edgewise/text/emit.py from schema/speech.py. Do not edit.",
+            "",
+            "/** Fields of Whisper's generation_config.json that transcription reads itself. */",
+            f"export const SPEECH_FIELDS: readonly string[] = {json.dumps(SPEECH_FIELDS)};",
+            "",
+        ]
+    )
+
+
 def outputs() -> dict[str, str]:
     """{path from the repository's root: text} of every generated file."""
     return {
         "core/gen/sampling_fields.h": _header(),
         "web/src/gen/sampling.ts": _typescript(),
         "web/src/gen/text_limits.ts": _text_limits(),
+        "web/src/gen/speech_fields.ts": _speech_fields(),
         "web/src/gen/training_defaults.ts": _training_defaults(),
     }
 

@@ -1,6 +1,7 @@
 // An encoded input, as the generation loop sees it.
 
 import type { Buffer, Device, Host, Picker } from "../../../device/device.ts";
+import { SPEECH_FIELDS } from "../../../gen/speech_fields.ts";
 import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
 
 export type Caches = Map<string, Buffer>;
@@ -101,22 +102,3 @@ export class EncodedSource implements Decoder<Sequence> {
     return this.model.forward(this, sequence, ids);
   }
 }
-
-/** Fields of Whisper's generation_config.json that transcription reads itself. */
-const SPEECH_FIELDS = [
-  "alignment_heads",
-  "forced_decoder_ids",
-  "is_multilingual",
-  "lang_to_id",
-  "task_to_id",
-  "language",
-  "task",
-  "prev_sot_token_id",
-  "median_filter_width",
-  "prompt_condition_type",
-  "condition_on_prev_tokens",
-  "compression_ratio_threshold",
-  "logprob_threshold",
-  "no_speech_threshold",
-  "return_timestamps",
-];
