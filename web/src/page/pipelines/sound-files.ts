@@ -7,7 +7,7 @@ import { InputError } from "../../shared/errors.ts";
 const PCM = 1;
 const FLOAT = 3;
 const EXTENSIBLE = 0xfffe;
-const MOST_CHANNELS = 64;
+export const MOST_CHANNELS = 64; // as Python
 const HEADER = 1 << 16; // bytes of a file that are read at once
 
 /** What a WAV file contains. */

@@ -8,7 +8,7 @@ import { InputError } from "../../shared/errors.ts";
 import { fetched, inputName } from "../../shared/inputs.ts";
 import { message } from "../../shared/words.ts";
 import { full } from "../env.ts";
-import { rateOf, readWav } from "./sound-files.ts";
+import { MOST_CHANNELS, rateOf, readWav } from "./sound-files.ts";
 
 /** Samples between -1 and 1 (of int16: -32768 to 32767). */
 export type Samples = Float32Array | Float64Array | Int16Array;
@@ -40,7 +40,6 @@ export type SoundInput =
 
 const OTHER_RATE = 48_000; // of files whose own rate is not known
 const MOST_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
-const MOST_CHANNELS = 64; // as Python
 const KINDS =
   "Give an address, a file or its bytes, a Float32Array, an AudioBuffer or {array, sampling_rate}.";
 
