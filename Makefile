@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test test-all frameworks bench soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test test-all test-slow frameworks bench soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -47,10 +47,14 @@ hub: $(stamp)/venv-federated $(stamp)/native ## serve the rounds of the demo's r
 
 test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run the tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
-	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(python) -m pytest $(TESTS) $(only) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-all: export EDGEWISE_TESTS = all
 test-all: test ## run the tests, those marked slow included: before a release
+
+test-slow: export EDGEWISE_TESTS = all
+test-slow: only = -m slow
+test-slow: test ## run the tests marked slow alone
 
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q

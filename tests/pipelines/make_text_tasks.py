@@ -297,14 +297,18 @@ def poolings(rng: random.Random):
         yield {"config": config, "poolings": names}
 
 
-def main() -> None:
-    """Writes the file."""
+def all_cases() -> dict[str, list]:
+    """All cases with their results, by the names of their tasks."""
     rng = random.Random(14)
     makers = (embeddings, classification, zero_shot, fill_mask, entities, answers, poolings)
-    made = {f.__name__: [plain(case) for case in f(rng)] for f in makers}
+    return {f.__name__: [plain(case) for case in f(rng)] for f in makers}
+
+
+def main() -> None:
+    """Writes the file."""
     lines = [
         f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(c)}" for c in cases) + "\n  ]"
-        for name, cases in made.items()
+        for name, cases in all_cases().items()
     ]
     about = "Post-processing of text tasks; tests/pipelines/make_text_tasks.py makes it."
     FILE.write_text("{\n" + ",\n".join([f'  "about": {json.dumps(about)}', *lines]) + "\n}\n")

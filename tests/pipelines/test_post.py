@@ -34,6 +34,17 @@ def joined(words):
     return " ".join(words).replace(" ##", "")
 
 
+@pytest.mark.slow("test_classification")  # imports alone take 6 s of a processor
+def test_cases_are_those_of_transformers():
+    pytest.importorskip("transformers")
+    from .make_text_tasks import all_cases
+
+    found = all_cases()
+    assert found.keys() == CASES.keys() - {"about"}
+    for name, cases in found.items():
+        close(cases, CASES[name])
+
+
 def test_embeddings():
     for case in CASES["embeddings"]:
         vector = embeddings.pool(case["states"], case["size"], case["mask"], case["pooling"])
