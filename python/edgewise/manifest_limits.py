@@ -102,6 +102,7 @@ GRAPHS = {
         ("encoder_model", "decoder_model", "decoder_with_past_model"),
         ("model",),
     ),
+    "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
     "text-to-image": (
         (
             "text_encoder/model",

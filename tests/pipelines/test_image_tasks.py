@@ -1,6 +1,7 @@
 """Tasks of pictures against transformers' pipelines, from pixels on."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from edgewise import pipeline  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
+from edgewise.task_package.towers import scale_and_bias  # noqa: E402
 
 from . import tiny_images  # noqa: E402
 
@@ -189,9 +191,10 @@ def test_depth(tiny, kind):
         assert found["depth"].size == image.size and np.abs(gray - reference).max() <= 1
 
 
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
-def test_zero_shot(tiny, kind):
-    ours, theirs = both("zero-shot-image-classification", tiny(kind))
+def test_zero_shot(tiny, kind, separate):
+    ours, theirs = both("zero-shot-image-classification", tiny(kind, separate=separate))
     labels = ["a cat", "dog", "two very large trees"]
     for image in pictures():
         options = {"candidate_labels": labels}
@@ -204,6 +207,34 @@ def test_zero_shot(tiny, kind):
     for wrong in (None, [], " , ", ["a", ""], [1]):
         with pytest.raises(InputError, match="candidate_labels"):
             ours(image, wrong)
+    if separate:
+        check_texts_are_read_once(ours, image, labels)
+
+
+def check_texts_are_read_once(pipe, image, labels):
+    runs = []
+    session = pipe.session("text_model")
+    run, session.run = session.run, lambda *given: runs.append(given) or run(*given)
+    pipe(image, labels)
+    assert not runs
+    pipe([image] * 2, [*labels, "moped", "cup"])
+    assert len(runs) == 2
+
+
+def test_weights_that_separate_files_lack():
+    """Of CLIP known where they are not given, of SigLIP from one of two places."""
+    clip, siglip = {"model_type": "clip"}, {"model_type": "siglip"}
+    assert scale_and_bias(clip, None) == (pytest.approx(100), 0)
+    assert scale_and_bias({**clip, "logit_scale": 1}, None) == (math.e, 0)
+    for config, text in (
+        (siglip, "lack the weight 'logit_scale'"),
+        ({**siglip, "logit_scale": 1}, "lack the weight 'logit_bias'"),
+        ({**clip, "logit_scale": "1"}, "logit_scale is '1'"),
+        ({**clip, "logit_scale": 1e9}, "logit_scale is 1000000000"),
+        ({**clip, "logit_bias": float("nan")}, "logit_bias is nan"),
+    ):
+        with pytest.raises(InputError, match=text):
+            scale_and_bias(config, None)
 
 
 def test_yolo(tmp_path):

@@ -112,12 +112,13 @@ def test_pictures(tmp_path, task, kind):
                 pipeline("audio-classification", path)
 
 
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
-def test_pictures_and_texts(tmp_path, kind):
-    """The graph is divided: a text is read once for all pictures."""
+def test_pictures_and_texts(tmp_path, kind, separate):
+    """The graph is divided, or comes in two files: a text is read once for all pictures."""
     task = "zero-shot-image-classification"
     (tmp_path / "model").mkdir()
-    folder = tiny_images.make(tmp_path / "model", kind)
+    folder = tiny_images.make(tmp_path / "model", kind, separate=separate)
     pixels = np.random.default_rng(3).integers(0, 256, (64, 96, 3)).astype(np.uint8)
     path = built(folder, task)
     with pipeline(task, folder) as whole, pipeline(task, path) as packaged:

@@ -127,7 +127,8 @@ def _clip(transformers, kind="CLIP", processor="CLIPImageProcessor"):
     vision = dict(**SMALL, image_size=32, patch_size=8)
     extra = {"projection_dim": 16} if kind == "CLIP" else {}
     if kind == "CLIP":
-        text["eos_token_id"] = 2
+        text |= {"eos_token_id": 2, "projection_dim": 16}
+        vision["projection_dim"] = 16
     config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **extra)
     size = {"size": {"height": 32, "width": 32}}
     if kind == "CLIP":
@@ -174,8 +175,25 @@ def _inputs(torch, kind):
     return inputs, axes
 
 
-def make(folder: Path, kind: str, **changes) -> Path:
-    """Makes a model and returns its folder. changes: of its configuration."""
+def _export_halves(transformers, folder, kind, inputs, axes):
+    """Exports CLIP and SigLIP in two files, as optimum does for transformers.js."""
+    from .exporting import export
+
+    name = "CLIP" if kind == "clip" else "Siglip"
+    for part, output in (("Vision", "image_embeds"), ("Text", "text_embeds")):
+        projected = "WithProjection" if kind == "clip" else ""
+        half = getattr(transformers, f"{name}{part}Model{projected}").from_pretrained(folder)
+        outputs = [output if kind == "clip" else "pooler_output", "last_hidden_state"]
+        own = {n: x for n, x in inputs.items() if (n == "pixel_values") == (part == "Vision")}
+        free = {n: a for n, a in axes.items() if n in own}
+        export(half.eval(), own, outputs, free, folder / f"onnx/{part.lower()}_model.onnx")
+
+
+def make(folder: Path, kind: str, separate: bool = False, **changes) -> Path:
+    """Makes a model and returns its folder.
+
+    separate: in two files. changes: of its configuration.
+    """
     import torch
     import transformers
 
@@ -199,7 +217,9 @@ def make(folder: Path, kind: str, **changes) -> Path:
             tokenizer.model_input_names = ["input_ids"]
         tokenizer.save_pretrained(folder)
     inputs, axes = _inputs(torch, kind)
-
+    if separate:
+        _export_halves(transformers, folder, kind, inputs, axes)
+        return folder
     export(model, inputs, outputs, axes, folder / "onnx/model.onnx")
     return folder
 

@@ -67,13 +67,14 @@ class ModelFiles:
         self.subfolder = subfolder
         self.named = subfolder != "onnx" or model_file_name is not None
         if model_file_name is not None:
-            if len(stems) != 1 or optional:
+            first = stems[0] if isinstance(stems[0], str) else stems[0][0]
+            if len(stems) != 1 or (optional and first != "model"):
                 raise InputError(
                     "the task has several graphs",
                     "model_file_name",
                     "Give the folder that has them.",
                 )
-            stems = (model_file_name,)
+            stems, optional = (model_file_name,), ()
         names = [s for stem in stems for s in ((stem,) if isinstance(stem, str) else stem)]
         dtypes = check_dtype(dtype, [*names, *optional])
 

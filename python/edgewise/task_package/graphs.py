@@ -65,6 +65,9 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
                 break
         else:
             return found
+    if alternatives[0] == ("model",):  # it may have another name
+        one = dtype.get("model") if isinstance(dtype, Mapping) else dtype
+        return {"model": pick_model_file(names, one)}
     raise InputError(
         "its files are not those of this task",
         ", ".join(graphs[:12]) or "empty folder",

@@ -1,11 +1,11 @@
 """Packages of models that compare pictures and texts (CLIP, SigLIP): the graph is divided into what
 depends on the picture alone ("model"), on a text alone ("text"), and on both ("scores"). So a text
-is read once for all pictures.
+is read once for all pictures. Files of the two halves get the same three programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +17,37 @@ from ..json_text import parse_json
 from ..text.candidates import is_padded, longest_candidate
 from .images import add_pictures
 from .length_split import reads_of
-from .personal import Personal
 from .texts import TEXT_INPUTS, add_text_model, text_shapes
+from .towers import (
+    IMAGE_EMBEDS,
+    LOGITS,
+    TEXT,
+    TEXT_EMBEDS,
+    VISION,
+    WEIGHTS,
+    embeds_of,
+    scale_and_bias,
+    scores_graph,
+)
 
 if TYPE_CHECKING:
     from ..package import Package
     from . import Request
-
-LOGITS = "logits_per_image"
 
 
 def zero_shot_package(request: Request) -> Package:
     """Makes the package of a model of pictures and texts. Raises as compile_task."""
     if request.max_length is not None:
         raise InputError("the model says how long a text is", "max_length", "Leave it out.")
-    programs, graph = request.programs(), Personal(request, "image").graph
+    if request.personalize:
+        raise InputError(f"packages for {request.task!r} cannot be personalized", "personalize")
+    programs = request.programs()
     config = parse_json(request.texts.get("config.json", b"{}"), "config.json")
     config = config if isinstance(config, dict) else {}
-    pictures, texts, both = divided(graph)
+    if TEXT in request.graphs:
+        pictures, texts, both = _halves(request, config)
+    else:
+        pictures, texts, both = divided(request.read("model"))
     description, shapes = add_pictures(programs, request, pictures)
     programs.add("model", pictures, [(s, None) for s in shapes])
     limit = longest_candidate(config)
@@ -50,6 +63,22 @@ def zero_shot_package(request: Request) -> Package:
     return programs.package
 
 
+def _halves(request: Request, config: Mapping[str, Any]) -> tuple[Graph, Graph, Graph]:
+    """As divided, of files that are divided already. Raises as `towers`."""
+    halves = []
+    for stem, name in ((VISION, IMAGE_EMBEDS), (TEXT, TEXT_EMBEDS)):
+        graph = request.read(stem)
+        output = embeds_of(graph, name, config)
+        given = [i.name for i in graph.input_names()]
+        half = _part(graph, graph.nodes, given, [output])
+        if output != name:  # both have a pooler_output
+            half.nodes.append(Node("Identity", [output], [name]))
+            half.outputs = [replace(half.outputs[0], name=name)]
+        halves.append(half)
+    scores = scores_graph(*scale_and_bias(config, request.files.get(WEIGHTS)))
+    return halves[0], halves[1], scores
+
+
 def divided(graph: Graph) -> tuple[Graph, Graph, Graph]:
     """(what depends on pictures alone, on texts alone, and the rest) of a graph.
 
@@ -60,7 +89,7 @@ def divided(graph: Graph) -> tuple[Graph, Graph, Graph]:
         raise UnsupportedOp(
             f"its outputs are {', '.join(o.name for o in graph.outputs)[:200]}",
             graph.name or "model",
-            f"This task needs {LOGITS}: export the whole model as one graph.",
+            f"This task needs {LOGITS}, or two files: {VISION}.onnx and {TEXT}.onnx.",
         )
     text = {i.name for i in graph.input_names() if i.name in TEXT_INPUTS}
     picture = {i.name for i in graph.input_names()} - text

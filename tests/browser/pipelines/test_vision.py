@@ -47,7 +47,7 @@ def folder(files):
         pixels[height // 2 :, width // 3 :] += [10, 150, 190]
         Image.fromarray(pixels.astype(np.uint8)).save(made / name)
     for kind, task in TASKS.items():
-        tiny_images.make(made / kind, kind)
+        tiny_images.make(made / kind, kind, separate=kind == "siglip")
         build(made, task, kind)
     return made
 

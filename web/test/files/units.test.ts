@@ -278,6 +278,49 @@ test("the files of a task with several graphs are found", async () => {
   );
 });
 
+test("a model is taken as one file or as two", async () => {
+  const task = "zero-shot-image-classification";
+  const options = { task, dtype: "auto" as const, model_file_name: "model" };
+  const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
+  const stems = (...names: string[]) => {
+    const given = sortFiles(files(...names, "config.json"), options);
+    return given.kind === "onnx" ? given.graphs.map(({ stem, name }) => [stem, name]) : [];
+  };
+  const two = ["onnx/vision_model.onnx", "onnx/text_model_quantized.onnx"] as const;
+  const halves = [
+    ["vision_model", two[0]],
+    ["text_model", two[1]],
+  ];
+  assert.deepEqual(stems(...two), halves);
+  assert.deepEqual(stems("model_q4.onnx", ...two), [["model", "model_q4.onnx"]]);
+  assert.deepEqual(stems("clip.onnx"), [["model", "clip.onnx"]]);
+  assert.throws(() => stems("a.onnx", two[0]), /they lack model.onnx; or vision_model.onnx/);
+  const open = async (url: string) => {
+    if (!two.some((name) => url === `https://a.test/m/${name}`)) throw new NotFound(url, 404);
+    return { url } as Remote;
+  };
+  const found = await openGraphs(
+    graphFiles(task, "auto", "onnx", "model"),
+    "https://a.test/m/",
+    open,
+  );
+  assert.deepEqual(
+    Array.from(found.keys(), ({ stem, name }) => [stem, name]),
+    halves,
+  );
+  const named = graphFiles(task, "fp32", "onnx", "mine");
+  assert.deepEqual(
+    named.map((all) => all.map(({ stem, candidates }) => [stem, candidates[0]!.path])),
+    [[["mine", "onnx/mine.onnx"]]],
+  );
+  const hub = { remoteHost: "", remotePathTemplate: "", revision: "", subfolder: "onnx" };
+  const { graphs } = locate("https://a.test/m/clip.onnx", "https://a.test/", {
+    ...options,
+    ...hub,
+  });
+  assert.equal(graphs[0]![0]!.stem, "model");
+});
+
 test("builds and threads are chosen, and the reason is given", () => {
   const all: Platform = { simd: true, relaxed: true, shared: true, isolated: true, cores: 8 };
   assert.deepEqual(chooseBuild(all), { flavour: "relaxed-threads", threads: 4, whyNotThreads: "" });

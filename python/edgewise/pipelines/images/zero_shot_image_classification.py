@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...arrays import Array
+from ...declare.dtypes import FLOAT, pack
 from ...errors import InputError
+from ...onnx import FileSource
 from ...processors.images import Picture
+from ...session import InferenceSession
+from ...task_package.towers import (
+    IMAGE_EMBEDS,
+    LOGITS,
+    TEXT,
+    TEXT_EMBEDS,
+    VISION,
+    WEIGHTS,
+    embeds_of,
+    scale_and_bias,
+    scores_graph,
+)
 from ...text.candidates import (
     candidate_ids,
     candidate_labels,
@@ -19,10 +35,13 @@ from .base import ImagePipeline, Plane
 
 __all__ = ["ZeroShotImageClassificationPipeline"]
 
+MOST_TEXTS = 1024  # whose results are kept
+
 
 class ZeroShotImageClassificationPipeline(ImagePipeline):
-    """Classifies pictures by any labels: pipe(image, candidate_labels=[...]), with CLIP or SigLIP
-    as one graph that has the output logits_per_image.
+    """Classifies pictures by any labels: pipe(image, candidate_labels=[...]), with CLIP or SigLIP:
+    as one graph that has the output logits_per_image, or as vision_model.onnx and text_model.onnx.
+    Of the latter, and of packages, each text is read once for all pictures.
 
     Options:
         candidate_labels: a list, or a string with commas.
@@ -34,6 +53,8 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
 
     task = "zero-shot-image-classification"
     TOKENIZER = True
+    STEMS = (("model", VISION),)
+    OPTIONAL = (TEXT,)
     CALL = {"candidate_labels": None, "hypothesis_template": "This is a photo of {}."}
 
     def __call__(
@@ -49,6 +70,17 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
             options["candidate_labels"] = candidate_labels
         return super().__call__(inputs, batch_size=batch_size, **options)
 
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        self._texts: dict[str, list[Any]] = {}  # what a graph computed of a text
+        self._scores: InferenceSession | None = None
+        super().__init__(model, tokenizer, **options)
+
+    @property
+    def STEM(self) -> str:  # type: ignore[override]  # noqa: N802
+        """The graph that takes the picture."""
+        names = self.sessions if self.files is None else self.files.graphs
+        return VISION if VISION in names else "model"
+
     def check(self, options: Mapping[str, Any]) -> None:
         template = options["hypothesis_template"]
         if not isinstance(template, str) or "{}" not in template:
@@ -59,11 +91,13 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         labels = candidate_labels(options["candidate_labels"])
         texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
-        rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
         if self.files is not None and self.files.package is not None:
-            logits = self._packaged(self.picture(given), rows)
+            logits = self._packaged(self.picture(given), texts)
+        elif self.STEM == VISION:
+            logits = self._separate(self.picture(given), texts)
         else:
-            name = self.need_output(self.STEM, "logits_per_image")
+            name = self.need_output(self.STEM, LOGITS)
+            rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
             feeds = self._padded(rows, max(map(len, rows)))
             (found,) = self.forward(self.picture(given), name, feeds=feeds)
             logits = list(Plane(found).numbers)
@@ -71,18 +105,45 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         order = sorted(range(len(labels)), key=lambda i: -scores[i])
         return [{"score": scores[i], "label": labels[i]} for i in order]
 
-    def _packaged(self, picture: Picture, rows: Sequence[list[int]]) -> list[float]:
+    def _packaged(self, picture: Picture, texts: Sequence[str]) -> list[float]:
         """The logits of each text, which the programs of a package read one by one."""
         text, scores = self.session("text"), self.session("scores")
         names = [*self.session(self.STEM).outputs]
         seen = dict(zip(names, self.forward(picture, *names)))
         found: list[float] = []
-        for row in rows:
-            feeds = self._padded([row], text.size_for("input_ids", 1, len(row)))
-            read = text.run(None, {name: feeds[name] for name in text.inputs})
+        for one in texts:
+            read = self._read(one, "text", [*text.outputs])
             both = {**seen, **dict(zip(text.outputs, read))}
             (logits,) = scores.run(None, {name: both[name] for name in scores.inputs})
             found += Plane(logits).numbers
+        return found
+
+    def _separate(self, picture: Picture, texts: Sequence[str]) -> list[float]:
+        """The logits of each text, of a model in two files."""
+        if self._scores is None:
+            weights = os.path.join(self.files.root, WEIGHTS) if self.files is not None else ""
+            source = FileSource(weights) if os.path.isfile(weights) else None
+            graph = scores_graph(*scale_and_bias(self.config, source))
+            self._scores = InferenceSession(graph, engine=self.engine)
+        image = embeds_of(self.session(VISION).outputs, IMAGE_EMBEDS, self.config)
+        name = embeds_of(self.session(TEXT).outputs, TEXT_EMBEDS, self.config)
+        (seen,) = self.forward(picture, image)
+        rows = [Plane(self._read(text, TEXT, [name])[0]).numbers for text in texts]
+        read = Array((len(rows), len(rows[0])), "float32", b"".join(pack(FLOAT, r) for r in rows))
+        (logits,) = self._scores.run(None, {IMAGE_EMBEDS: seen, TEXT_EMBEDS: read})
+        return list(Plane(logits).numbers)
+
+    def _read(self, text: str, stem: str, outputs: list[str]) -> list[Any]:
+        """What a graph computes of a text, which is kept for the next pictures."""
+        found = self._texts.get(text)
+        if found is None:
+            session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)
+            size = len(ids) if stem == TEXT else session.size_for("input_ids", 1, len(ids))
+            feeds = self._padded([ids], size)
+            found = session.run(outputs, {name: feeds[name] for name in session.inputs})
+            if len(self._texts) >= MOST_TEXTS:
+                self._texts.clear()
+            self._texts[text] = found
         return found
 
     def _padded(self, rows: Sequence[list[int]], width: int) -> dict[str, Any]:
@@ -93,4 +154,13 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         return {
             "input_ids": [row + [pad] * (width - len(row)) for row in rows],
             "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
+            "position_ids": [[*range(width)] for _ in rows],
         }
+
+    def close(self) -> None:
+        with self.lock:
+            if self._scores is not None:
+                self._scores.free()
+                self._scores = None
+            self._texts.clear()
+        super().close()

@@ -66,7 +66,7 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
 
 
-def check_finite(samples: array.array[float] | memoryview, where: str) -> None:
+def check_finite(samples: array.array[float] | memoryview[Any], where: str) -> None:
     """Raises InputError if float32 samples are NaN, infinite, or so large (2^33) that a square or a
     variance of them would be.
     """

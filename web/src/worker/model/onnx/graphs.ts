@@ -28,6 +28,17 @@ export interface FoundGraph {
   dtype: string;
 }
 
+/** Whether a task's model has several files in any case. */
+export function hasSeveral(task: string): boolean {
+  const names = GRAPHS[task]?.[0];
+  return names !== undefined && names[0] !== "model";
+}
+
+/** Whether a model has one file, which may have any name. */
+export function isAlone(alternatives: readonly GraphFile[][]): boolean {
+  return alternatives.length === 1 && alternatives[0]!.length === 1;
+}
+
 /**
  * The files of a task's model: alternatives, of which the first is taken whose files exist.
  * @param name of the file of a task that has one: `model`
@@ -39,13 +50,13 @@ export function graphFiles(
   subfolder: string,
   name: string,
 ): GraphFile[][] {
-  const several = GRAPHS[task];
-  if (several && name !== "model")
+  if (hasSeveral(task) && name !== "model")
     throw new InputError(
       "the task has several files",
       "options.model_file_name",
       "Give the folder that has them.",
     );
+  const several = name === "model" ? GRAPHS[task] : undefined;
   const inner = subfolder ? `${subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
   const known = several?.flat().map((n) => n.replace("?", "")) ?? [name];
   if (typeof dtype === "object")
@@ -128,7 +139,7 @@ export async function openGraphs(
   folder: string,
   open: (url: string) => Promise<Remote>,
 ): Promise<Map<FoundGraph, Remote>> {
-  const only = alternatives.length === 1 && alternatives[0]!.length === 1;
+  const only = isAlone(alternatives);
   const opened = new Map<string, [FoundGraph, Remote] | undefined>();
   const files = new Map(alternatives.flat().map((file) => [file.stem, file]));
   for (const { stem, candidates } of files.values()) {

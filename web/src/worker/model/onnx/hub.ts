@@ -5,7 +5,14 @@ import { GRAPHS } from "../../../gen/manifest.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { DTypes } from "../dtypes.ts";
 import { absolute, TASK_FILES, TEXT_FILES } from "../packages.ts";
-import { type FoundGraph, type GraphFile, graphFiles, namedGraphs, wordsOf } from "./graphs.ts";
+import {
+  type FoundGraph,
+  type GraphFile,
+  graphFiles,
+  hasSeveral,
+  namedGraphs,
+  wordsOf,
+} from "./graphs.ts";
 
 /** The parts of PipelineOptions and Env that determine the addresses of a model's files. */
 export interface HubOptions {
@@ -42,7 +49,7 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
   const graphs = graphFiles(task, dtype, subfolder, file);
   const path = model.split(/[?#]/)[0]!;
   if (path.endsWith(".onnx")) {
-    if (GRAPHS[task])
+    if (hasSeveral(task))
       throw new InputError("the task has several files", model, "Give the folder that has them.");
     const here = new URL(".", absolute(model, base));
     const folder = here.pathname.endsWith("/onnx/") ? new URL("..", here) : here;
@@ -136,7 +143,7 @@ export function sortFiles(
     alternatives,
     onnx.map((f) => f.name),
   );
-  if (onnx.length === 1 && !GRAPHS[task])
+  if (onnx.length === 1 && !hasSeveral(task))
     graphs = [
       { stem: "model", name: onnx[0]!.name, dtype: typeof dtype === "string" ? dtype : "auto" },
     ];

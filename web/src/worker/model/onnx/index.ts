@@ -3,7 +3,6 @@
 
 import type { Device } from "../../../device/device.ts";
 import { targetOf } from "../../../device/open.ts";
-import { GRAPHS } from "../../../gen/manifest.ts";
 import type { Compiled } from "../../../protocol/compiler.ts";
 import { PackageError } from "../../../shared/errors.ts";
 import { NotFound } from "../../../shared/files/connection.ts";
@@ -33,7 +32,7 @@ import {
   TEXT_FILES,
   textsOf,
 } from "../packages.ts";
-import { dtypeWords, type FoundGraph, listedGraphs, openGraphs } from "./graphs.ts";
+import { dtypeWords, type FoundGraph, isAlone, listedGraphs, openGraphs } from "./graphs.ts";
 import { folderTexts, locate, sortFiles } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
@@ -94,7 +93,7 @@ export async function fromPlace(
   const [{ name: first }, graph] = [...opened][0]!;
   const sources = new Map(Array.from(opened, ([{ name }, source]) => [name, source]));
   // names of a graph that is alone are relative to its folder, others to the model's
-  const base = GRAPHS[task] ? graphFolder : graph.url;
+  const base = isAlone(alternatives) ? graph.url : graphFolder;
   const beside = (name: string) => job.http(new URL(encodeURI(name), base).href);
   const texts = await reading;
   job.readTexts(texts, folder);
