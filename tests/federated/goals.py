@@ -20,6 +20,7 @@ import asyncio
 import functools
 import itertools
 import json
+import logging
 import random
 import signal
 import subprocess
@@ -450,6 +451,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         run_clients(args.clients) if args.clients else run_hub(args.hub)
         return 0
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # else Flower's lines tear the table apart
     print("| goal | measured | at most | |\n|---|---|---|---|", flush=True)
     table = Table()
     for name in args.goals:

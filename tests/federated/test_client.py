@@ -189,5 +189,12 @@ def test_the_learning_rate_of_a_round():
     assert rate_of(Settings(**fields), 3) == 0.02 and rate_of(Settings(), 3) is None
     rates = [rate_of(Settings(schedule="cosine", **fields), n) for n in range(1, 6)]
     assert rates == pytest.approx([0.02, 0.017364, 0.011, 0.004636, 0.002], abs=1e-6)
+    # transformers' get_wsd_schedule(optimizer, num_warmup_steps=0, num_decay_steps=4,
+    # num_training_steps=10, min_lr_ratio=0.05, decay_type="linear")
+    expected = [0.02] * 7 + [0.01525, 0.0105, 0.00575, 0.001]
+    cooldown = Settings(schedule="cooldown", learning_rate=0.02, rounds=11)
+    rates = [rate_of(cooldown, n) for n in range(1, 13)]
+    assert rates == pytest.approx([*expected, 0.001])
+    assert rate_of(Settings(schedule="cooldown", learning_rate=0.02, rounds=1), 1) == 0.02
     with pytest.raises(InputError, match="needs the learning rate"):
         Settings(schedule="cosine")

@@ -26,8 +26,9 @@ STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", *KRUM, "median", "trimm
 CODECS = ("float32", "float16", "int8", "int4")
 
 SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
-SCHEDULES = ("constant", "cosine")
-SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth"
+SCHEDULES = ("constant", "cosine", "cooldown")
+SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth; cooldown: constant, and"
+SCHEDULE += " down to a twentieth in the last two fifths of the rounds"
 AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the bytes"
 MOMENTUM = "fedavgm: of the last step, how much is added (default %(default)s)"
 KEEP = "clients go on with the optimizer of their last round"

@@ -28,7 +28,8 @@ from .site_grid import SiteGrid, give_last
 from .verify import Rules
 
 ORPHANS_END = 15.0  # seconds in which Flower's processes notice that their parent is gone
-LAST_RATE = 0.1  # of a schedule, as a share of the first learning rate
+LAST_RATE = {"cosine": 0.1, "cooldown": 0.05}  # of schedules, as shares of the first one
+COOLDOWN = 0.4  # share of the rounds, the last ones
 
 
 class Momentum(flower.FedAvg):
@@ -157,8 +158,12 @@ def rate_of(settings: Settings, number: int) -> float | None:
     rate = settings.learning_rate
     if rate is None or settings.schedule == "constant":
         return rate
-    done = (number - 1) / max(1, settings.rounds - 1)
-    return rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * min(1.0, done))) / 2)
+    done, last = min(1.0, (number - 1) / max(1, settings.rounds - 1)), LAST_RATE[settings.schedule]
+    if settings.schedule == "cosine":
+        high = (1 + math.cos(math.pi * done)) / 2
+    else:  # https://arxiv.org/abs/2405.18392
+        high = min(1.0, (1 - done) / COOLDOWN)
+    return rate * (last + (1 - last) * high)
 
 
 def run_rounds(path: str, grid: Grid | None = None) -> None:

@@ -15,7 +15,7 @@ from .secure.identity import decoded
 from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
 from .secure.privacy import LEAST_DRAWN, Privacy
 
-SCHEDULES = ("constant", "cosine")
+SCHEDULES = ("constant", "cosine", "cooldown")
 KRUM = ("krum", "multi-krum")
 ROBUST = (*KRUM, "median", "trimmed-mean")
 STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", *ROBUST)
@@ -65,8 +65,9 @@ class Settings:
         part: of the parameters that is trained and sent, see codec.Schema.part; None: all.
         audit: of audit.Auditor: {model: path, trainer: arguments of Trainer (lora: as here), texts,
             share, tolerance}; None: no client is audited.
-        schedule: of the local learning rate over the rounds: "constant", or "cosine": half a cosine
-            wave from `learning_rate` down to a tenth of it.
+        schedule: of the local learning rate over the rounds: "constant", "cosine" (half a cosine
+            wave from `learning_rate` down to a tenth of it), or "cooldown" (`learning_rate`, and in
+            the last two fifths of the rounds linearly down to a twentieth of it).
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(8))
