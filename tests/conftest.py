@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
-from processes import pytest_xdist_make_scheduler  # noqa: F401
+from processes import pytest_sessionstart, pytest_xdist_make_scheduler  # noqa: F401
 from tiers import drop_slow, take_turns
 
 # The same examples in each run, however long they take.

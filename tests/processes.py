@@ -2,6 +2,42 @@
 
 import pytest
 
+
+def pytest_sessionstart(session):
+    """In a process of pytest-xdist: sends of a test that passed one report instead of three, and no
+    other messages. To write, send and read them takes more than two milliseconds of a test.
+    """
+    option = session.config.option
+    if not hasattr(session.config, "workerinput") or option.durations or option.xmlpath:
+        return
+    for plugin in session.config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":
+            plugin.sendevent = _only_news(plugin.sendevent)
+
+
+class Places(list):
+    """A list of different names that finds the place of one without comparing it to all others."""
+
+    def __init__(self, names):
+        super().__init__(names)
+        self.places = {name: i for i, name in enumerate(self)}
+
+    def index(self, name):
+        return self.places[name]
+
+
+def _only_news(send):
+    def sendevent(name, **what):
+        if name in ("logstart", "logfinish"):
+            return
+        data = what.get("data", {})
+        if name == "testreport" and data["outcome"] == "passed" and data["when"] != "call":
+            return
+        send(name, **what)
+
+    return sendevent
+
+
 # Folders whose files share what takes seconds to make.
 TOGETHER = ("/onnx_suite/", "/structure/")
 
@@ -38,6 +74,19 @@ def pytest_xdist_make_scheduler(config, log):
                 del work[scope]
             super().remove_node(node)
             return left[0][1] if left else None
+
+        def add_node_collection(self, node, collection):
+            super().add_node_collection(node, collection)
+            if node in self.registered_collections:
+                self.registered_collections[node] = Places(collection)
+
+        def mark_test_complete(self, node, item_index, duration=0):
+            """A unit that is done is forgotten: what is left would be counted among all tests."""
+            super().mark_test_complete(node, item_index, duration)
+            work = self.assigned_work[node]
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            if all(work[scope].values()):
+                del work[scope]
 
         def schedule(self):
             """A process begins a test when it has the next one: one that replaces another needs two
