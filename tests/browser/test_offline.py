@@ -111,15 +111,6 @@ def test_nothing_leaves_the_demo(context: BrowserContext, site: Site) -> None:
     assert page.evaluate("violations") == []
 
 
-def test_the_demo_is_installable(context: BrowserContext, site: Site) -> None:
-    """Chromium finds nothing that prevents installation."""
-    page = open_demo(context, site)
-    session = context.new_cdp_session(page)
-    assert session.send("Page.getAppManifest")["errors"] == []
-    found = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
-    assert [e["errorId"] for e in found if e["errorId"] != "in-incognito"] == []
-
-
 def test_isolated_without_headers(context: BrowserContext, plain_site: Site) -> None:
     """The service worker makes a page isolated, with one reload; its worker has threads."""
     page = context.new_page()
@@ -176,9 +167,17 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
     assert page.evaluate(colour) == "rgb(1, 2, 3)" and page.inner_text("h1") == "Changed"
 
 
-def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None:
-    """Files of models, and parts of files, come straight from the server and are not kept twice."""
+def test_models_do_not_pass_through_and_the_demo_is_installable(
+    context: BrowserContext, site: Site
+) -> None:
+    """Files of models, and parts of files, come straight from the server and are not kept twice.
+    Chromium finds nothing that prevents installation of the demo.
+    """
     page = open_demo(context, site)
+    session = context.new_cdp_session(page)
+    assert session.send("Page.getAppManifest")["errors"] == []
+    found = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    assert [e["errorId"] for e in found if e["errorId"] != "in-incognito"] == []
     page.reload()  # the first visit had no service worker yet
     page.wait_for_selector("#offline:not([hidden])")
     passed = {}

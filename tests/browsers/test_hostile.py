@@ -176,6 +176,7 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
     assert got != "fine"
 
 
+@mostly_alike
 def test_damaged_adapters(undisturbed: Page, trainable: object) -> None:
     """Adapter files that are truncated, have wrong sizes, or belong to another model."""
     header = json.dumps(

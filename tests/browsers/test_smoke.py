@@ -13,8 +13,9 @@ from browser.conftest import greedy
 from browser.inference.test_inference_session import F, save
 from browser.training.harness import TEXT
 from onnx import helper
+from tiers import slow_unless
 
-from .conftest import Page
+from .conftest import BROWSERS, Page
 
 TRAIN = """
     const p = await ew.pipeline("text-generation", "/files/trainable.edge", {
@@ -115,6 +116,10 @@ def test_train(page: Page, trainable: object) -> None:
     assert got["text"] == want["text"]
 
 
+# tests/browser/training has Chromium killed, which is harder
+@pytest.mark.parametrize(
+    "profile", slow_unless(lambda name: name != "chromium", BROWSERS), indirect=True
+)
 def test_store_and_resume(page: Page, trainable: object) -> None:
     """A run that is aborted within its steps is resumed on the next visit from its last checkpoint,
     with the losses of an uninterrupted run, in IndexedDB where there is no OPFS.

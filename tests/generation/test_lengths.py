@@ -68,6 +68,7 @@ def test_lengths(engine, row):
     engine.free(decoder.logits)
 
 
+@pytest.mark.slow("test_lengths")
 def test_the_vectors_are_transformers():
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
