@@ -25,8 +25,8 @@ LORA = LoraConfig(r=4, target_modules="all-linear")
 
 
 @functools.cache
-def graph(layers, small=False):
-    shape = {**models.SMOLLM2, "vocab": 512, **(SMALL if small else {}), "layers": layers}
+def graph(layers, small=False, **more):
+    shape = {**models.SMOLLM2, "vocab": 512, **(SMALL if small else {}), "layers": layers, **more}
     return read_model(BytesSource(models.language_model(**shape).SerializeToString()))
 
 
@@ -52,13 +52,15 @@ def dispatches(plans, monkeypatch):
     return out
 
 
-def test_dispatches_for_a_token(monkeypatch):
+@pytest.mark.parametrize("kv_heads", [3, 1])
+def test_dispatches_for_a_token(monkeypatch, kv_heads):
     """Of a layer: products for q, k and v with the norm before them and rotations that write the
     cache with the copy of v behind them, attention, its product, both products of the MLP with norm
     and activation, the last one. Around them: the embedding, three for tables of rotations, the
     mask, and the logits with their norm.
     """
-    plans = [compile_causal_lm(graph(n), capacity=64, target=WEBGPU)[1][0] for n in (2, 4)]
+    graphs = [graph(n, kv_heads=kv_heads) for n in (2, 4)]
+    plans = [compile_causal_lm(g, capacity=64, target=WEBGPU)[1][0] for g in graphs]
     two, four = dispatches(plans, monkeypatch)
     assert four - two == 10
     assert two - 10 <= 6

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from bench import models
 from edgewise import InferenceSession, open_engine
 from edgewise.compile import compile_package
 from edgewise.engine.native import NativeEngine
@@ -20,20 +21,25 @@ from .adapters import gpu, prepare
 RNG = np.random.default_rng(5)
 
 
-def greedy(engine, path, tokens=8):
-    """([token], [logits]) after a prompt of five tokens, in chunks of 4 and 1."""
+def greedy(engine, path, tokens=8, chunks=(1, 4)):
+    """([token], [logits], [plan]) after a prompt of five tokens, in chunks of these sizes."""
     files, _ = folder_files(path)
     target = target_of(engine.device)
-    made = compile_package(files, capacity=32, chunks=(1, 4), model_file=path.name, target=target)
+    made = compile_package(files, capacity=32, chunks=chunks, model_file=path.name, target=target)
     lm = DecoderModel(made, engine=engine)
     sequence, part, ids, logits = lm.open(), [3, 17, 5, 29, 11], [], []
     for _ in range(tokens):
         logits.append(np.array(lm.logits(lm.forward(sequence, part))))
         part = [int(logits[-1].argmax())]
         ids += part
-    plans = [plan.info for plan in getattr(engine, "plans", [])]
+    plans = [{**plan.info, "takers": takers(plan)} for plan in getattr(engine, "plans", [])]
     lm.free()
     return ids, logits, plans
+
+
+def takers(plan):
+    """Numbers of steps that take results in the dispatch of the products before them."""
+    return [x.takers for x in plan.launches if x and x.takers]
 
 
 def test_greedy_tokens_of_a_4_bit_language_model():
@@ -44,6 +50,20 @@ def test_greedy_tokens_of_a_4_bit_language_model():
     for g, w in zip(got_logits, want_logits):
         assert np.abs(g - w).max() <= 1e-4 * np.abs(w).max()
     assert len(plans) == 2 and all(not p["onCpu"] and not p["downloads"] for p in plans)
+
+
+def test_one_head_of_keys(tmp_path):
+    """Its rotation and the copy of its values run with the products before them, too."""
+    shape = {"width": 128, "heads": 2, "kv_heads": 1, "head_dim": 64, "inner": 32, "vocab": 40}
+    path = tmp_path / "model.onnx"
+    model = models.language_model(**{**models.SMOLLM2, **shape, "layers": 1})
+    path.write_bytes(models.in_4_bits(model).SerializeToString())
+    want, want_logits, _ = greedy(NativeEngine(threads=1), path, 2, (1,))
+    got, got_logits, plans = greedy(gpu(), path, 2, (1,))
+    assert got == want
+    for g, w in zip(got_logits, want_logits):
+        assert np.abs(g - w).max() <= 1e-4 * np.abs(w).max()
+    assert [plan["takers"] for plan in plans] == [[3]]
 
 
 @pytest.fixture(scope="module")

@@ -1355,7 +1355,7 @@ fn value_l(i: u32) -> vec2u {
         count: (p) => (((p.batch * p.heads) * p.seq) * (p.head_dim - Math.floor(p.rotary_dim / 2))),
         text: () => "batch * heads * seq * (head_dim - rotary_dim // 2)",
         apart: (p) => Math.floor(p.head_dim / 2),
-        takes: ["x", (p) => ((p.batch * p.seq) === 1 && p.interleaved === 0 && p.rotary_dim === p.head_dim && p.x_h === p.head_dim)],
+        takes: ["x", (p) => ((p.batch * p.seq) === 1 && p.interleaved === 0 && p.rotary_dim === p.head_dim && (p.heads === 1 || p.x_h === p.head_dim))],
         apply: [],
         stages: [],
         counted: "batch head_dim heads rotary_dim seq",

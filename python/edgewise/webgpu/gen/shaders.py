@@ -3455,7 +3455,7 @@ fn element(i: u32) {
                 'threads': 'batch * heads * seq * (head_dim - rotary_dim // 2)',
                 'alike': 'any',
                 'vary': 'heads x_b x_h x_s y_b y_h y_s',
-                'takes': 'x if batch * seq == 1 and interleaved == 0 and rotary_dim == head_dim and x_h == head_dim',
+                'takes': 'x if batch * seq == 1 and interleaved == 0 and rotary_dim == head_dim and (heads == 1 or x_h == head_dim)',
                 'apart': 'head_dim // 2',
             },
             """\
