@@ -26,9 +26,11 @@ class FakeBuffer {
 /** Stands for `navigator.gpu`, its adapter and its device. */
 export class FakeGpu {
   readonly buffers: FakeBuffer[] = [];
-  /** Maps so far, and dispatches. */
+  /** Maps so far, dispatches, encoders and submits. */
   maps = 0;
   dispatches = 0;
+  encoders = 0;
+  submits = 0;
   /** Buffers of this many bytes or more fail from now on. */
   most = Infinity;
   private scopes: boolean[] = [];
@@ -64,6 +66,7 @@ export class FakeGpu {
     },
     onSubmittedWorkDone: async () => undefined,
     submit: (all: (() => void)[][]) => {
+      this.submits++;
       for (const work of all.flat()) work();
     },
   };
@@ -109,6 +112,7 @@ export class FakeGpu {
     entries.map(({ resource }) => resource.buffer);
 
   createCommandEncoder(): object {
+    this.encoders++;
     const work: (() => void)[] = [];
     let group: FakeBuffer[] = [];
     const pass = {

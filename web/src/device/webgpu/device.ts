@@ -302,7 +302,9 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
-    const data = await this.transfers.read([...words, ...errors]);
+    const reading = this.transfers.read([...words, ...errors]);
+    for (const plan of plans) plan.anticipate();
+    const data = await reading;
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);

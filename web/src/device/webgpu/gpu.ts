@@ -40,6 +40,8 @@ export class Gpu {
   readonly subgroups: boolean;
   /** Commands that were encoded and not submitted yet: a token takes few submits. */
   private open: GPUCommandEncoder | undefined;
+  /** Commands before these. */
+  private ready: GPUCommandBuffer[] = [];
 
   private constructor(
     readonly device: GPUDevice,
@@ -115,11 +117,20 @@ export class Gpu {
     return this.open;
   }
 
+  /** Takes commands for the next submit that were encoded before. */
+  take(commands: GPUCommandBuffer): void {
+    this.submit();
+    this.ready.push(commands);
+    this.encoder();
+  }
+
   /** Submits what was encoded. */
   submit(): void {
-    const { open } = this;
+    const { open, ready } = this;
+    if (!open) return;
     this.open = undefined;
-    if (open) this.device.queue.submit([open.finish()]);
+    this.ready = [];
+    this.device.queue.submit([...ready, open.finish()]);
   }
 
   /** Writes whole words, after what was encoded. */
