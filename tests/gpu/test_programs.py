@@ -6,10 +6,7 @@ import base64
 import json
 import shutil
 import subprocess
-from copy import copy
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 from bench import models
 from edgewise import InferenceSession
@@ -22,14 +19,14 @@ from edgewise.training.peft import LoraConfig
 from edgewise.webgpu.arrange import Span, arrange
 from edgewise.webgpu.gen.shaders import COMMON, SUBGROUPS
 from edgewise.webgpu.link import Binding, Role
-from edgewise.webgpu.loaded import WebGPUPlan
-from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
+from edgewise.webgpu.steps import register_ranges, steps_of
 from edgewise.webgpu.subgroups import in_subgroups
 from edgewise.webgpu.variants import parts_of, stages_of
-from edgewise.webgpu.wgsl import MACHINE, program_of
+from edgewise.webgpu.wgsl import program_of
 from ops.harness import all_cases
 from training.zoo import ZooCase, cases
 
+from .printed import Printed
 from .test_arenas import ForeignEngine, language_model
 
 ROOT = Path(__file__).parents[2]
@@ -91,30 +88,6 @@ def printed(data, serial=False):
             programs.append([in_subgroups(text), [list(r) for r in a.ranges], list(a.offsets[0])])
         out.append(programs)
     return out
-
-
-class Printed(WebGPUPlan):
-    """A plan on a GPU that compiles nothing."""
-
-    def __init__(self, loaded, kinds=()):
-        self.loaded = loaded
-        data = loaded.plan.data
-        gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
-        prepared = SimpleNamespace(prepare=lambda program, where: None)
-        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared, machine=MACHINE)
-        self.plan, self.steps, self.ranges = (
-            copy(loaded.plan),
-            steps_of(data),
-            register_ranges(data),
-        )
-        names = dict(kinds)
-        self.plan.slots = [replace(s, kind=names.get(s.kind, s.kind)) for s in self.plan.slots]
-        self.constants = SimpleNamespace(size=len(constants_of(data)))
-        self.reasons, self.launches, self.firsts = {}, [], []
-        self._choose()
-
-    def resolve(self, *which):
-        return self.loaded.resolve(*which)
 
 
 def plans_of(model, **more):
