@@ -359,9 +359,11 @@ def texts_of(clients: int, topics: int = 8) -> tuple[list[list[str]], list[str]]
 
 # Batches have one row: an optimizer that goes on, or momentum, takes noise out of the mean. The
 # mean of many is shorter than a step of one, whose learning rate is 4e-3.
+KEEP = {"strategy": "fedavg", "keep_optimizer": True, "schedule": "cooldown"}
+MOMENTUM = {"strategy": "fedavgm", "momentum": 0.5, "schedule": "cosine"}
 RECIPES: dict[str | None, dict[str, Any]] = {
-    None: {"learning_rate": 20e-3, "strategy": "fedavg", "keep_optimizer": True},
-    "B": {"learning_rate": 12e-3, "strategy": "fedavgm", "momentum": 0.5},
+    None: {"learning_rate": 20e-3, **KEEP},
+    "B": {"learning_rate": 12e-3, **MOMENTUM},
 }
 
 
@@ -390,7 +392,7 @@ def learning(table: Table, folder: Path, part: str | None = None, rounds: int = 
     first = own[0].weights()
     before = own[0].evaluate(first, held)
     fields = {"rounds": rounds, "clients": count, "steps": steps, "codec": "int4"}
-    fields |= {"schedule": "cosine", "uniform": True, **RECIPES[part]}
+    fields |= {"uniform": True, **RECIPES[part]}
     server = Server(folder / "run", first, deadline=1200.0, part=part, **fields)
     clients = [FederatedClient(server.url, one, name=str(k)) for k, one in enumerate(own)]
     threads = [threading.Thread(target=c.run, daemon=True) for c in clients]
@@ -451,6 +453,8 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         run_clients(args.clients) if args.clients else run_hub(args.hub)
         return 0
+    import flwr.serverapp  # noqa: F401 (sets the level)
+
     logging.getLogger("flwr").setLevel(logging.ERROR)  # else Flower's lines tear the table apart
     print("| goal | measured | at most | |\n|---|---|---|---|", flush=True)
     table = Table()
