@@ -167,9 +167,7 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
     assert page.evaluate(colour) == "rgb(1, 2, 3)" and page.inner_text("h1") == "Changed"
 
 
-def test_models_do_not_pass_through_and_the_demo_is_installable(
-    context: BrowserContext, site: Site
-) -> None:
+def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None:
     """Files of models, and parts of files, come straight from the server and are not kept twice.
     Chromium finds nothing that prevents installation of the demo.
     """

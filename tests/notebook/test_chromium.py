@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from browser.chromium import CHROMIUM, FLAGS
+from tiers import slow_unless
 
 ROOT = Path(__file__).parents[2]
 PAGE = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>notebook</title>"
@@ -123,7 +124,9 @@ def browser(playwright):
     chromium.close()
 
 
-@pytest.fixture(scope="module", params=["page", "worker"])
+@pytest.fixture(
+    scope="module", params=slow_unless(lambda where: where == "worker", ["page", "worker"])
+)
 def notebook(request, browser, site):
     """run(code) runs Python in the page's thread or in a worker; returns its variable `result`."""
     page = browser.new_page()

@@ -20,7 +20,7 @@ from . import llama
 from .trainer.models import net, rows
 
 DEEP = dict(
-    layers=8,
+    layers=5,
     width=64,
     heads=4,
     kv_heads=2,
@@ -34,7 +34,7 @@ DEEP = dict(
 
 @pytest.fixture(scope="module")
 def deep():
-    """A Llama of eight layers."""
+    """A Llama of five layers."""
     return language_model(**DEEP).SerializeToString()
 
 
