@@ -77,8 +77,51 @@ def test_fine_tuning(gpu_visit, trainable):
     assert gpu_visit.asked("worker-webgpu-training.js")
 
 
+LOAD = "window.p = await ew.pipeline('text-generation', '/files/trainable-gpu.edge', arg)"
+BEGIN = """
+    window.steps = [];
+    const onStep = ({ step, device }) => steps.push([step, device?.name]);
+    window.trainer = await ew.Trainer.create(p, arg, { max_steps: 4, seed: 3, onStep });
+    for (let i = 0; i < 2; i++) await trainer.step();
+"""
+END = """
+    const { adapter, losses } = await trainer.run();
+    await trainer.close();
+    const [tensors] = await p.saveAdapter(adapter);
+    const bytes = Array.from(new Uint8Array(await tensors.arrayBuffer()));
+    return { losses, steps, bytes };
+"""
+LOSE = """(left) => {
+    const { prototype } = GPUDevice;
+    const encode = prototype.createCommandEncoder;
+    prototype.createCommandEncoder = function (...all) {
+      if (--left === 0) this.destroy(); // as when the driver is restarted
+      return encode.apply(this, all);
+    };
+    globalThis.left = () => left;
+}"""
+
+
+def test_a_lost_gpu(gpu_visit, trainable):
+    """The bits of a run that went on in a new GPU are those of one that was not disturbed."""
+    assert gpu_visit.run(LOAD, {"device": "webgpu", "threads": 1}) is None
+    runs = []
+    for last in (False, True):
+        assert gpu_visit.run(BEGIN, TEXT) is None
+        if last:
+            [worker] = gpu_visit.page.workers
+            worker.evaluate(LOSE, 1)
+        runs.append(gpu_visit.run(END))
+    whole, lost = runs
+    assert "error" not in lost, lost["error"]["message"]
+    assert lost["losses"] == whole["losses"] and lost["bytes"] == whole["bytes"]
+    assert whole["steps"] == [[step, None] for step in (1, 2, 3, 4)]
+    assert lost["steps"] == [[1, None], [2, None], [3, "webgpu"], [4, None]]
+
+
+OPEN = "window.s = await open({ options: { device: arg.device, threads: 1 } });"
 STEPS = """
-    const s = await open({ options: { device: arg.device } });
+    const { s } = window;
     const losses = await steps(s, 0, 3);
     const { data } = await s.getContiguousParameters();
     const evaluation = await s.runEvalStep(batch(1));
@@ -87,17 +130,25 @@ STEPS = """
     const refused = await s.runTrainStep(wrong).catch((e) => [e.name, e.what]);
     losses.push(...(await steps(s, 3, 4)));
     const { device } = s;
-    await s.release();
     const loss = Object.values(evaluation)[0].data[0];
     return { losses, loss, parameters: Array.from(data), refused, device };
 """
 
 
 def test_a_training_session(gpu_visit, artifacts):  # noqa: F811
-    gpu, wasm = (
-        gpu_visit.run(CREATE + STEPS, {**artifacts, "device": device})
-        for device in ("webgpu", "wasm")
-    )
+    """The GPU is lost in its first steps."""
+    results = []
+    for device in ("webgpu", "wasm"):
+        arg = {**artifacts, "device": device}
+        assert gpu_visit.run(CREATE + OPEN, arg) is None
+        if device == "webgpu":
+            workers = list(gpu_visit.page.workers)
+            for worker in workers:
+                worker.evaluate(LOSE, 8)
+        results.append(gpu_visit.run(CREATE + STEPS, arg))
+        if device == "webgpu":
+            assert min(worker.evaluate("() => left()") for worker in workers) < 0
+    gpu, wasm = results
     assert "error" not in gpu, gpu["error"]["message"]
     assert gpu["device"]["name"] == "webgpu" and gpu["device"]["gpu"]["onWasm"] == {}
     assert gpu["refused"][0] == wasm["refused"][0] == "InputError"

@@ -4,6 +4,7 @@
 // Operations are queued in call order. Only `read`, and functions based on it, wait for their
 // completion; a device may defer all work until the first `read`.
 
+import type { EdgewiseError } from "../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../shared/platform.ts";
 import type { DeviceOptions } from "./options.ts";
 
@@ -238,8 +239,11 @@ export interface Device {
   /**
    * After a GPU was lost, the device in its place: a new one, or the CPU. It has the same `host`,
    * but no buffers and plans. Undefined where it was not lost.
+   * @param error what failed on it: one that was out of memory is given up
    */
-  replacement?(): Promise<Device | undefined>;
+  replacement?(error?: unknown): Promise<Device | undefined>;
+  /** Why a GPU can no longer be used. */
+  readonly lost?: EdgewiseError | undefined;
 
   /**
    * Resolves when all that was queued is done and all programs are compiled.

@@ -78,6 +78,8 @@ export interface StepEvent {
    * `activations` (of a step) are parts of it.
    */
   memory: { engine: number; states: number; activations: number };
+  /** The device that goes on, in the first event after the GPU was lost. */
+  device?: DeviceInfo;
   /** Loss on the evaluation texts, if evaluated after this update. */
   evaluation?: number;
   /** If a checkpoint was due: its size in bytes, or the reason why it could not be written. */

@@ -248,6 +248,29 @@ test("a GPU that could not be filled is given back", { skip: !built }, async () 
   second!.close();
 });
 
+test("a GPU that is lost while it is filled is the last one", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  await lose(gpu);
+  const { info } = (await device.replacement!())!;
+  await lose(gpu);
+  const { name, why } = (await device.replacement!())!.info;
+  assert.deepEqual([info.name, name], ["webgpu", "wasm"]);
+  assert.match(why, /the GPU was lost/);
+  device.close();
+});
+
+test("a GPU without memory is given up only where that is asked for", {
+  skip: !built,
+}, async () => {
+  const [device, gpu] = await open();
+  assert.equal(await device.replacement!(), undefined);
+  const error = new OutOfMemory("out of memory of the GPU", "webgpu", "");
+  assert.equal((await device.replacement!(error))!.info.name, "webgpu");
+  assert.equal(gpu.destroyed, 1);
+  assert.equal(device.lost, error);
+  device.close();
+});
+
 test("a GPU in software takes no place that was not asked for", { skip: !built }, async () => {
   const gpu = new FakeGpu();
   gpu.info = undefined;

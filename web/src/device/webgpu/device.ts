@@ -3,7 +3,7 @@
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
-import { EngineError } from "../../shared/errors.ts";
+import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
 import { message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from "../device.ts";
@@ -139,15 +139,24 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     copies.clear();
   }
 
-  async replacement(): Promise<Device | undefined> {
+  get lost(): EdgewiseError | undefined {
+    return this.gpu.lost;
+  }
+
+  async replacement(error?: unknown): Promise<Device | undefined> {
     const { gpu, wasm, options } = this;
+    if (error instanceof OutOfMemory) {
+      gpu.lost ??= error;
+      gpu.device.destroy();
+    }
     if (!gpu.lost || gpu.closed) return undefined;
+    const again = this.next?.gpu.lost;
     this.abandon();
     this.next?.abandon(); // it could not be filled
     this.next?.gpu.close();
     const now = performance.now();
     try {
-      if (now - this.restarted < PATIENCE_MS) throw gpu.lost;
+      if (again || now - this.restarted < PATIENCE_MS) throw gpu.lost;
       const other = await Gpu.open(options.device === "webgpu");
       this.next = new GpuDevice(other, wasm, options, now);
       this.next.why = this.why;

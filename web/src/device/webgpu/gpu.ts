@@ -56,7 +56,7 @@ export class Gpu {
     this.bindings = limits.maxStorageBuffersPerShaderStage;
     this.bufferBytes = limits.maxBufferSize;
     void device.lost.then(({ reason, message: words }) => {
-      this.lost = new EngineError(
+      this.lost ??= new EngineError(
         `the GPU was lost (${words || reason})`,
         "webgpu",
         "Make a new pipeline or session: the GPU's driver was restarted, or it ran out of memory.",

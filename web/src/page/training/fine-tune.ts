@@ -304,7 +304,7 @@ export class Trainer {
     return this.handle.client.call(
       "train_fit",
       { model: this.handle.model },
-      { signal: this.options.signal, onStep: this.options.onStep },
+      { signal: this.options.signal, onStep: (event) => this.heard(event) },
     );
   }
 
@@ -316,8 +316,13 @@ export class Trainer {
    */
   async step(): Promise<StepEvent> {
     const event = await this.handle.client.call("train_step", { model: this.handle.model });
-    this.options.onStep?.(event);
+    this.heard(event);
     return event;
+  }
+
+  private heard(event: StepEvent): void {
+    if (event.device) this.info.device = event.device;
+    this.options.onStep?.(event);
   }
 
   /**

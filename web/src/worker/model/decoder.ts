@@ -60,7 +60,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * Loads the weights again, after a GPU was lost, to the device in its place. Set by what loaded
    * them.
    */
-  refill: ((device: Device) => Promise<Weights>) | undefined;
+  refill: ((device: Device, signal?: AbortSignal) => Promise<Weights>) | undefined;
   /** Called when the plans have been loaded there. */
   refilled: (() => unknown) | undefined;
 
@@ -274,10 +274,24 @@ export class EngineDecoder implements Decoder<DecoderState> {
     try {
       return await work();
     } catch (e) {
-      const device = await this.device.replacement?.();
-      if (!device || !this.refill) throw e;
       this.truncate(sequence, past);
-      this.weights = await this.refill(device);
+      if (!(await this.recover())) throw e;
+      return this.kept(sequence, work);
+    }
+  }
+
+  /**
+   * Moves to the device in the place of a lost GPU, with weights, adapters and sequences.
+   * @param error what failed: a GPU that was out of memory is given up
+   * @param signal ends the reading of weights
+   * @returns false if no GPU was lost
+   */
+  async recover(error?: unknown, signal?: AbortSignal): Promise<boolean> {
+    const { device: lost, weights } = this;
+    const device = await lost.replacement?.(error);
+    if (!device || !this.refill) return false;
+    try {
+      this.weights = await this.refill(device, signal);
       this.device = device;
       this.spare = [];
       this.start();
@@ -287,7 +301,11 @@ export class EngineDecoder implements Decoder<DecoderState> {
         Object.assign(one, { past: 0, ids: [], caches: this.cachesOfOne() });
         if (ids.length) this.run(one, ids);
       }
-      return this.kept(sequence, work);
+      return true;
+    } catch (e) {
+      if (this.weights !== weights) this.weights.free(); // it is tried again
+      Object.assign(this, { device: lost, weights });
+      throw e;
     }
   }
 

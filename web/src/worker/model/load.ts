@@ -140,8 +140,8 @@ export async function loadModel(
       urls: request.urls,
       onnx: found.onnx,
     };
-    decoder.refill = (other) => refill(model, request, other);
-    decoder.refilled = () => model.adapters?.restore();
+    decoder.refill = (...other) => refill(model, request, ...other);
+    decoder.refilled = () => model.adapters?.revive();
     return model;
   });
   model.info.ms.load = performance.now() - started;
@@ -149,8 +149,13 @@ export async function loadModel(
 }
 
 /** Loads the weights of a model again, whose GPU was lost, to the device in its place. */
-async function refill(model: Model, request: LoadRequest, device: Device): Promise<Weights> {
-  const job = new Job(request, new AbortController().signal, () => undefined);
+async function refill(
+  model: Model,
+  request: LoadRequest,
+  device: Device,
+  signal = new AbortController().signal,
+): Promise<Weights> {
+  const job = new Job(request, signal, () => undefined);
   try {
     const { manifest, where, fill } = await find(job, Promise.resolve(model.device));
     if (keyOf(manifest) !== model.key)

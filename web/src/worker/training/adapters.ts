@@ -48,18 +48,8 @@ export class Adapters {
     private readonly manifest: Pick<Manifest, "training">,
   ) {}
 
-  /**
-   * Takes the device in the place of a lost GPU; `restore` must follow.
-   * @throws EngineError if the active adapter was on the GPU only
-   */
+  /** Takes the device in the place of a lost GPU; `revive` must follow. */
   moved(device: Device, weights: Weights): void {
-    const { active } = this;
-    if (active && !active.tensors)
-      throw new EngineError(
-        `the adapter '${active.name}' was lost with the GPU`,
-        "webgpu",
-        "Load the model again, and train it or load its files.",
-      );
     Object.assign(this, { device, weights });
     this.resident.clear();
     this.parameters.clear();
@@ -189,24 +179,51 @@ export class Adapters {
   }
 
   /**
-   * Copies an adapter into the states of a new session.
+   * The values of an adapter, for the states of a new session.
    * @throws InputError if the session trains something else, or with another rank or scaling
    */
-  async fill(session: Session, name: string, lora: LoraInfo | undefined): Promise<void> {
+  async valuesFor(
+    program: ProgramInfo,
+    name: string,
+    lora: LoraInfo | undefined,
+  ): Promise<ReadonlyMap<string, Uint8Array>> {
     const entry = this.entry(name);
     const same = entry.lora?.r === lora?.r && entry.lora?.lora_alpha === lora?.lora_alpha;
-    if (entry.program !== session.program || !same)
+    if (entry.program !== program || !same)
       throw new InputError(
         `adapter '${name}' has another kind, rank or scaling than the run`,
         "options.initial",
         "Leave out adapter, r and lora_alpha.",
       );
     await this.copyOut(entry);
-    for (const state of resultsOf(entry.program))
-      session.writeState(state, entry.tensors!.get(state.name)!);
+    return entry.tensors!;
   }
 
-  /** Restores the active adapter, after a new session failed to start or a GPU was lost. */
+  /** Restores adapters after a GPU was lost. One that is being trained goes on where it was. */
+  async revive(): Promise<void> {
+    const { device, weights } = this;
+    for (const entry of this.entries.values()) {
+      const { session, program } = entry;
+      if (!session?.recovery) continue;
+      this.resident.set(program, entry);
+      await session.recovery.rebuild(device, weights);
+      entry.tensors = undefined;
+      if (program.lora) this.setScale(program, factorOf(entry));
+      else this.adopt(program, session);
+      await session.recovery.repeat();
+    }
+    await this.restore();
+  }
+
+  /** What remains of an adapter whose session is on no device. */
+  keepOnly(name: string, values: ReadonlyMap<string, Uint8Array<ArrayBuffer>> | undefined): void {
+    const entry = this.entry(name);
+    this.resident.delete(entry.program);
+    entry.tensors =
+      values && new Map(resultsOf(entry.program).map(({ name }) => [name, values.get(name)!]));
+  }
+
+  /** Restores the active adapter, after a new session failed to start. */
   async restore(): Promise<void> {
     const { active } = this;
     if (active) await this.use(active.name, active.scale);
@@ -216,8 +233,10 @@ export class Adapters {
   async end(session: Session): Promise<void> {
     for (const entry of this.entries.values())
       if (entry.session === session) {
-        await this.copyOut(entry);
+        const lost = !entry.tensors && this.resident.get(entry.program) !== entry;
+        if (!lost) await this.copyOut(entry);
         entry.session = undefined;
+        if (lost) await this.remove(entry.name); // with a GPU, before its first copy
         if (!entry.program.lora) {
           const used = this.active === entry;
           if (used) this.base();
@@ -311,9 +330,15 @@ export class Adapters {
     const { program } = entry;
     const states = resultsOf(program);
     const places = states.map((s) => [this.bufferOf(program, s), s.bytes] as const);
-    const read = device.readAll
-      ? await device.readAll(places)
-      : await Promise.all(places.map(([buffer, bytes]) => device.read(buffer, 0, bytes)));
+    let read: Uint8Array<ArrayBuffer>[];
+    try {
+      read = device.readAll
+        ? await device.readAll(places)
+        : await Promise.all(places.map(([buffer, bytes]) => device.read(buffer, 0, bytes)));
+    } catch (e) {
+      if (!(await this.decoder.recover())) throw e;
+      return this.copyOut(entry);
+    }
     entry.tensors = new Map(states.map((state, i) => [state.name, read[i]!]));
   }
 
@@ -393,6 +418,12 @@ export class Adapters {
   async save(name: string): Promise<{ name: string; blob: Blob }[]> {
     const entry = this.entry(name);
     await this.copyOut(entry);
+    if (!entry.tensors)
+      throw new EngineError(
+        `the adapter '${name}' was lost with the GPU`,
+        "webgpu",
+        "Make the next step of its trainer, which begins anew.",
+      );
     const tensors = tensorsOf(entry.program, entry.lora);
     const { head, order } = safetensorsHead(
       new Map(Array.from(tensors, ([key, t]) => [key, t.info])),
@@ -401,7 +432,7 @@ export class Adapters {
     const parts: BlobPart[] = [head];
     for (const key of order) {
       const { state, info } = tensors.get(key)!;
-      parts.push(cut(entry.tensors!.get(state.name)!, state.shape, info.shape));
+      parts.push(cut(entry.tensors.get(state.name)!, state.shape, info.shape));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
     // As python/edgewise/training/peft/adapter.py: "all-linear" is replaced by the actual names.

@@ -13,6 +13,7 @@ import { Compiler } from "../compiler-client.ts";
 import { Weights } from "../model/weights.ts";
 import type { ManifestSlot, Weight } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
+import { Replay } from "./recovery/replay.ts";
 import { Session, STEP } from "./session.ts";
 
 interface Described {
@@ -30,8 +31,13 @@ export type PythonCompiler = Pick<Compiler, "compile" | "end">;
 
 /** A TrainingSession in the worker. */
 export class ArtifactSession {
-  private readonly weights: Weights;
+  private weights: Weights;
   private readonly have = new Set<string>();
+  /** What is in the weights. */
+  private readonly parts: { weights: Weight[]; data: Uint8Array }[] = [];
+  /** Writes the first values of states. */
+  private begin: (() => void) | undefined;
+  private replay: Replay | undefined;
   private readonly sessions = new Map<string, Session>();
   /** The session that owns the states. */
   private first: Session | undefined;
@@ -44,7 +50,7 @@ export class ArtifactSession {
   private rate: number;
 
   private constructor(
-    readonly device: Device,
+    public device: Device,
     private readonly python: PythonCompiler,
     readonly info: ArtifactsInfo,
   ) {
@@ -139,28 +145,53 @@ export class ArtifactSession {
       () => undefined,
     );
     const described = JSON.parse(manifest) as Described;
-    this.weights.add({ weights: new Map(described.weights.map((w) => [w.name, w])) });
-    for (const { name, offset, bytes } of described.weights) {
-      this.have.add(name);
-      const data = files.get("weights")!.subarray(offset, offset + bytes);
-      this.device.write(this.weights.buffer(name), data);
-    }
+    const part = { weights: described.weights, data: files.get("weights")! };
+    this.parts.push(part);
+    this.place(part);
     const program = programOf(kind, described, this.rate);
     const { device, weights, seed } = this;
     const session = new Session(device, program, files, weights, seed, WHERE, first);
     if (!first) {
-      session.initialize(true);
-      await session.ready();
       const write = (name: string, data: Uint8Array) => {
         const state = program.states.get(name);
         if (state && state.bytes === data.length) session.writeState(state, data);
       };
-      for (const [state, file] of Object.entries(described.moments)) write(state, files.get(file)!);
-      write(STEP, new Uint8Array(BigInt64Array.of(BigInt(described.step)).buffer));
+      this.begin = () => {
+        session.initialize(true);
+        for (const [state, file] of Object.entries(described.moments))
+          write(state, files.get(file)!);
+        write(STEP, new Uint8Array(BigInt64Array.of(BigInt(described.step)).buffer));
+      };
+      this.begin();
+      await session.ready();
       this.early.clear();
       this.first = session;
+      this.replay = new Replay(session);
     }
     return session;
+  }
+
+  private place({ weights, data }: { weights: Weight[]; data: Uint8Array }): void {
+    this.weights.add({ weights: new Map(weights.map((w) => [w.name, w])) });
+    for (const { name, offset, bytes } of weights) {
+      this.have.add(name);
+      this.device.write(this.weights.buffer(name), data.subarray(offset, offset + bytes));
+    }
+  }
+
+  /** Does work with the states; if a GPU was lost, again with the device in its place. */
+  private kept<T>(work: () => Promise<T>): Promise<T> {
+    const move = async (error: unknown) => {
+      const device = await this.device.replacement?.(error);
+      if (!device) return false;
+      this.device = device;
+      this.weights = new Weights(device, { weights: new Map() });
+      for (const part of this.parts) this.place(part);
+      for (const session of this.sessions.values()) session.move(device, this.weights);
+      this.begin!();
+      return true;
+    };
+    return this.replay ? this.replay.kept(work, move) : work();
   }
 
   /**
@@ -187,34 +218,67 @@ export class ArtifactSession {
         );
       if (fed) data[slot.name] = fed.data;
     }
-    if (kind === "train" && this.fresh) {
-      this.first!.reset();
-      this.fresh = false;
-    }
-    session.pass(plan, data);
-    const { outputs } = this.model(kind);
-    const out: Record<string, PlainTensor> = {};
-    const { trained } = this;
-    if (kind === "train") this.trained = true;
+    const train = kind === "train";
+    const values = await this.counted(train, data, (reset) => {
+      if (reset) this.first!.reset();
+      session.pass(plan, data);
+      return () => this.outputs(kind, session, slots);
+    });
+    return { values, ...(this.info.device.gpu ? { device: this.device.info } : {}) };
+  }
+
+  /**
+   * Runs a batch, and notes it for a lost GPU.
+   * @param pass runs it, after it has reset the gradients or not, and returns how to read from it
+   */
+  private async counted<T>(
+    train: boolean,
+    data: Readonly<Record<string, Uint8Array>>,
+    pass: (reset: boolean) => () => Promise<T>,
+  ): Promise<T> {
+    const first = this.first!;
+    const { runs } = first;
+    const reset = train && this.fresh;
+    const bytes = Object.values(data).reduce((sum, { length }) => sum + length, 0);
     try {
-      for (const [i, name] of outputs.entries()) {
-        const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
-        if (!slot) continue;
-        const data = await session.output(slot.name);
-        out[name] = { type: slot.dtype, dims: slot.shape, data };
+      const read = await this.kept(() => pass(reset)());
+      if (train) {
+        this.fresh = false;
+        this.trained = true;
+        await this.replay!.add(() => void pass(reset), bytes);
       }
+      return read;
     } catch (e) {
-      this.trained = trained; // a GPU's errors come with what is read
+      // a GPU's errors come with what is read: the run counts, but has changed no gradients
+      if (train && first.runs > runs)
+        await this.replay!.add(() => {
+          if (reset) first.reset();
+          first.runs++;
+        });
       throw e;
     }
-    return { values: out, ...(this.info.device.gpu ? { device: this.device.info } : {}) };
+  }
+
+  private async outputs(
+    kind: "train" | "eval",
+    session: Session,
+    slots: readonly ManifestSlot[],
+  ): Promise<Record<string, PlainTensor>> {
+    const out: Record<string, PlainTensor> = {};
+    for (const [i, name] of this.model(kind).outputs.entries()) {
+      const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
+      if (!slot) continue;
+      const data = await session.output(slot.name);
+      out[name] = { type: slot.dtype, dims: slot.shape, data };
+    }
+    return out;
   }
 
   /**
    * Updates the parameters with the accumulated gradients, which are not reset.
    * @throws InputError if there is no optimizer model, or there are no gradients
    */
-  update(): void {
+  async update(): Promise<void> {
     if (!this.info.optimizer)
       throw new InputError(
         "there is no optimizer model",
@@ -228,7 +292,9 @@ export class ArtifactSession {
         "Call runTrainStep first.",
       );
     // Also after lazyResetGrad, as in ONNX Runtime: the next training step resets the gradients.
-    this.first.update(this.rate);
+    const { first, rate } = this;
+    first.update(rate);
+    await this.replay!.add(() => first.update(rate));
   }
 
   /** Resets the gradients before the next training step. */
@@ -254,9 +320,15 @@ export class ArtifactSession {
   }
 
   /** Sets the seed of dropout. */
-  setSeed(seed: bigint): void {
+  async setSeed(seed: bigint): Promise<void> {
+    const { first } = this;
     this.seed = seed;
-    if (this.first) this.first.seed = seed;
+    if (!first) return;
+    const set = () => {
+      first.seed = seed;
+    };
+    set();
+    await this.replay!.add(set);
   }
 
   private state(name: string): StateInfo | undefined {
@@ -285,7 +357,9 @@ export class ArtifactSession {
     for (const name of names) {
       const { dtype, shape } = this.parameter(name);
       const state = this.state(name);
-      const data = state ? await this.first!.readState(state) : this.early.get(name)?.slice();
+      const data = state
+        ? await this.kept(() => this.first!.readState(state))
+        : this.early.get(name)?.slice();
       if (data) out[name] = { type: dtype, dims: shape, data };
       else missing.push(name);
     }
@@ -310,7 +384,7 @@ export class ArtifactSession {
    * @throws InputError for unknown names, wrong sizes, and frozen parameters after training has
    *   begun
    */
-  write(values: Record<string, Uint8Array<ArrayBuffer>>): void {
+  async write(values: Record<string, Uint8Array<ArrayBuffer>>): Promise<void> {
     for (const [name, data] of Object.entries(values)) {
       const { bytes, trainable } = this.parameter(name);
       if (data.length !== bytes)
@@ -328,8 +402,11 @@ export class ArtifactSession {
     }
     for (const [name, data] of Object.entries(values)) {
       const state = this.state(name);
-      if (state) this.first!.writeState(state, data);
-      else this.early.set(name, data);
+      if (state) {
+        const again = () => this.first!.writeState(state, data);
+        again();
+        await this.replay!.add(again, data.length);
+      } else this.early.set(name, data);
     }
   }
 
@@ -339,7 +416,7 @@ export class ArtifactSession {
     for (const [name, data] of this.early) blobs.set(name, new Blob([data]));
     for (const state of this.first?.program.states.values() ?? [])
       if (state.kind !== "gradient")
-        blobs.set(state.name, new Blob([await this.first!.readState(state)]));
+        blobs.set(state.name, new Blob([await this.kept(() => this.first!.readState(state))]));
     return blobs;
   }
 
@@ -348,7 +425,7 @@ export class ArtifactSession {
     const states = await this.states();
     const counter = this.first?.program.states.get(STEP);
     const step = counter
-      ? Number(new DataView((await this.first!.readState(counter)).buffer).getBigInt64(0, true))
+      ? Number(new DataView(await states.get(STEP)!.arrayBuffer()).getBigInt64(0, true))
       : 0;
     const { files } = await this.python.compile(
       states,

@@ -1,11 +1,28 @@
 // What determines the rest of a run, as recorded in its checkpoint.
 
+import type { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Rows } from "./data.ts";
+import { MOST } from "./recovery/backup.ts";
 import type { RunSettings } from "./run-options.ts";
+import type { Session } from "./session.ts";
+
+/** A stored checkpoint. */
+export type Stored = NonNullable<Awaited<ReturnType<Checkpoint["read"]>>>;
+
+/** An update that was made. */
+export interface Update {
+  loss: number;
+  /** Its learning rate. */
+  rate: number;
+  /** Tokens that it trained on. */
+  tokens: number;
+  /** How long it took. */
+  seconds: number;
+}
 
 /** Everything besides the states that the updates of a run depend on. */
 export function recordOf(
@@ -60,4 +77,33 @@ export function compare(
     `checkpoint '${name}'`,
     "Resume with the same texts and options, or start over with resume: false.",
   );
+}
+
+/**
+ * Writes the states of a checkpoint.
+ * @returns their values, where these are few enough to be kept
+ * @throws InputError if the session has other states
+ */
+export async function fillFrom(
+  session: Session,
+  { record, contents, tensor }: Stored,
+  name: string,
+): Promise<Map<string, Uint8Array<ArrayBuffer>> | undefined> {
+  const { kept } = session;
+  const few = kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MOST;
+  const values = few ? new Map<string, Uint8Array<ArrayBuffer>>() : undefined;
+  for (const state of kept) {
+    const t = contents.tensors.get(state.name);
+    if (t?.dtype !== state.dtype || t.shape.join() !== state.shape.join())
+      throw new InputError(
+        `it has no state '${state.name}' of the type and shape that the model has`,
+        `checkpoint '${name}'`,
+        "It is of another version of the model: start over, or delete it.",
+      );
+    const data = await tensor(state.name);
+    session.writeState(state, data);
+    values?.set(state.name, data);
+  }
+  session.runs = record.runs;
+  return values;
 }

@@ -179,7 +179,7 @@ export function loraOf(
  * Reduces the rank of an adapter: clears the rows of A beyond the rank. B's columns are initially
  * zero, so the gradients of both are zero and they stay so.
  */
-export function lowerRank(session: Session, r: number): void {
+function lowerRank(session: Session, r: number): void {
   for (const state of session.results) {
     const axis = rankAxis(state.name);
     if (axis === undefined) continue;
@@ -189,6 +189,41 @@ export function lowerRank(session: Session, r: number): void {
     if (axis === 0) session.writeState(state, zeros, r * row);
     else for (let i = 1; i <= rows; i++) session.writeState(state, zeros, i * row - rest);
   }
+}
+
+/**
+ * Makes the states with which a run begins.
+ * @param values those of the adapter that it goes on with
+ * @param moments the optimizer's states of an earlier run
+ */
+export function writeFirst(
+  session: Session,
+  { gradient_accumulation_steps: batches, lora }: RunSettings,
+  values: ReadonlyMap<string, Uint8Array> | undefined,
+  moments: Uint8Array | undefined,
+): void {
+  session.initialize(batches > 1);
+  if (lora && lora.r < session.program.lora!.r) lowerRank(session, lora.r);
+  if (values) session.fill(values);
+  if (moments) writeMoments(session, moments);
+}
+
+/**
+ * Takes over the optimizer of an earlier run.
+ * @param data what `optimizerState` of its Trainer has returned
+ * @throws InputError if it has another size
+ */
+function writeMoments(session: Session, data: Uint8Array): void {
+  const { moments } = session;
+  const wanted = moments.reduce((n, state) => n + state.bytes, 0);
+  if (!(data instanceof Uint8Array && data.length === wanted))
+    throw new InputError(
+      `it is not ${wanted} bytes long`,
+      "options.optimizer_state",
+      "Give what `optimizerState` of a Trainer of the same program has returned.",
+    );
+  let at = 0;
+  for (const state of moments) session.writeState(state, data.subarray(at, (at += state.bytes)));
 }
 
 export function freshName(model: Model, base: string): string {

@@ -23,12 +23,21 @@ export interface Batch {
   labels: BigInt64Array;
 }
 
+/** Builds a session again after a GPU was lost. */
+export interface Rebuilding {
+  /** Makes plans and states on another device, with the values of a copy. */
+  rebuild(device: Device, weights: Weights): Promise<void>;
+  /** Repeats the updates since then. */
+  repeat(): Promise<void>;
+}
+
 /** The plans and states of a training program, on a device. */
 export class Session {
   /**
    * Number of forward passes with dropout; determines, with seed and states, the result of a run.
    */
   runs = 0;
+  recovery: Rebuilding | undefined;
   private readonly states = new Map<string, Buffer>();
   private readonly own: Buffer[] = [];
   private readonly buffers = new Map<string, Buffer>();
@@ -45,14 +54,31 @@ export class Session {
    * @param share a session of the same model with other shapes, whose states are used
    */
   constructor(
-    private readonly device: Device,
+    private device: Device,
     readonly program: ProgramInfo,
     private readonly files: Map<string, Uint8Array>,
-    private readonly weights: Weights,
+    private weights: Weights,
     public seed: bigint,
     private readonly where: string,
     private readonly share?: Session,
   ) {}
+
+  /** Forgets a lost GPU; `initialize` must follow, on the device in its place. */
+  move(device: Device, weights: Weights): void {
+    Object.assign(this, { device, weights });
+    for (const made of [this.states, this.buffers, this.plans]) made.clear();
+    this.own.length = 0;
+  }
+
+  /** Whether the device is a GPU, which another device can replace. */
+  get replaceable(): boolean {
+    return !!this.device.replacement;
+  }
+
+  /** Whether it was lost. */
+  get lost(): boolean {
+    return !!this.device.lost;
+  }
 
   /**
    * Initializes all states: parameters from the package, adapters randomly, all others with zeros.
@@ -172,10 +198,34 @@ export class Session {
     return this.device.read(this.buffer(state), 0, state.bytes);
   }
 
+  /**
+   * Copies states, by name.
+   * @param together whether with one map, as the states are now. Otherwise with a map for 16 MB,
+   *   and no step may be made meanwhile
+   */
+  async copies(
+    states: readonly StateInfo[],
+    together: boolean,
+  ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
+    const sorted = [...states].sort((a, b) => (a.name < b.name ? -1 : 1));
+    const read = this.reader(sorted);
+    const all = together
+      ? await this.device.readAll?.(sorted.map((s) => [this.buffer(s), s.bytes] as const))
+      : undefined;
+    const values = new Map<string, Uint8Array<ArrayBuffer>>();
+    for (const [i, { name }] of sorted.entries()) values.set(name, all?.[i] ?? (await read(name)));
+    return values;
+  }
+
+  /** Writes states by name; others stay. */
+  fill(values: ReadonlyMap<string, Uint8Array>): void {
+    for (const [name, data] of values) this.writeState(this.program.states.get(name)!, data);
+  }
+
   /** A function that copies states by name. */
-  reader(): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
+  reader(states = this.kept): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
     const { device } = this;
-    const places = new Map(this.kept.map((s) => [s.name, [this.buffer(s), s.bytes] as const]));
+    const places = new Map(states.map((s) => [s.name, [this.buffer(s), s.bytes] as const]));
     const read = (name: string) => device.read(places.get(name)![0], 0, places.get(name)![1]);
     return device.ahead?.(places) ?? read;
   }
@@ -308,6 +358,11 @@ export class Session {
   /** The optimizer's states, with the number of its updates. */
   get moments(): StateInfo[] {
     return this.kept.filter((s) => s.kind === "optimizer" || s.kind === "step");
+  }
+
+  /** The states, with gradients. */
+  get allStates(): StateInfo[] {
+    return [...this.program.states.values()];
   }
 
   /** The states to save in a checkpoint: all except gradients. */

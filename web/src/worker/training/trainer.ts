@@ -1,6 +1,7 @@
 // A training run in the worker: data, schedule, steps, evaluation, checkpoints. The worker handles
 // messages between steps.
 
+import type { Device } from "../../device/device.ts";
 import type {
   StepEvent,
   TrainingFields,
@@ -8,7 +9,7 @@ import type {
   TrainingResult,
 } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
-import type { Checkpoint, RunRecord } from "../../shared/checkpoints/checkpoint.ts";
+import type { RunRecord } from "../../shared/checkpoints/checkpoint.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { factor } from "../../shared/schedules.ts";
 import { message } from "../../shared/words.ts";
@@ -19,13 +20,14 @@ import { Anchor } from "./anchor.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
-import { compare, recordOf } from "./record.ts";
+import { compare, fillFrom, recordOf, type Stored, type Update } from "./record.ts";
+import { type Place, Recovery } from "./recovery/recovery.ts";
 import {
   chooseProgram,
   freshName,
-  lowerRank,
   type RunSettings,
   resolveSettings,
+  writeFirst,
 } from "./run-options.ts";
 import { Session } from "./session.ts";
 
@@ -45,20 +47,28 @@ export class TrainingRun {
   private wake: (() => void) | undefined;
   private paused = false;
   private closed = false;
+  private readonly recovery: Recovery;
+  /** The device of the latest event. */
+  private device: Device;
+  /** Updates in the stored checkpoint. */
+  private saved: number | undefined;
   /** The loss became infinite or NaN: the adapter is removed at the end. */
   private failed = false;
 
   private constructor(
     private readonly model: Model,
     readonly session: Session,
-    private readonly adapter: string,
+    readonly adapter: string,
     private readonly data: Data,
     private readonly options: RunSettings,
     private readonly order: Order,
     private readonly total: number,
     private readonly config: Record<string, unknown>,
     private readonly anchor: Anchor | undefined,
+    readonly begin: () => void,
   ) {
+    this.recovery = new Recovery(model, this);
+    this.device = model.device;
     const { program } = session;
     let parameters = 0;
     for (const state of session.results)
@@ -124,10 +134,12 @@ export class TrainingRun {
     );
     await adapters.makeRoom(program);
     try {
-      session.initialize(options.gradient_accumulation_steps > 1);
       const { lora } = options;
-      if (lora && lora.r < program.lora!.r) lowerRank(session, lora.r);
-      if (fields.initial !== undefined) await adapters.fill(session, fields.initial, lora);
+      const { initial, optimizer_state: moments } = fields;
+      const values =
+        initial === undefined ? undefined : await adapters.valuesFor(program, initial, lora);
+      const begin = () => writeFirst(session, options, values, moments);
+      begin();
       await session.ready();
       const anchor = await Anchor.of(session, options);
       const run = new TrainingRun(
@@ -140,8 +152,8 @@ export class TrainingRun {
         total,
         config,
         anchor,
+        begin,
       );
-      if (fields.optimizer_state) run.goOn(fields.optimizer_state);
       if (found) await run.restore(found);
       throwIfAborted(signal);
       await adapters.begin(name, session, lora);
@@ -153,50 +165,50 @@ export class TrainingRun {
     }
   }
 
-  private async restore(
-    found: NonNullable<Awaited<ReturnType<Checkpoint["read"]>>>,
-  ): Promise<void> {
-    const { record, contents } = found;
-    for (const state of this.session.kept) {
-      const t = contents.tensors.get(state.name);
-      if (t?.dtype !== state.dtype || t.shape.join() !== state.shape.join())
-        throw new InputError(
-          `it has no state '${state.name}' of the type and shape that the model has`,
-          `checkpoint '${this.options.checkpoint!.file.name}'`,
-          "It is of another version of the model: start over, or delete it.",
-        );
-      this.session.writeState(state, await found.tensor(state.name));
-    }
-    this.session.runs = record.runs;
-    this.step = this.info.step = record.step;
+  /** Continues from a checkpoint. */
+  private async restore(found: Stored): Promise<void> {
+    const { record } = found;
+    const { backup } = this.recovery;
+    const values = await fillFrom(this.session, found, this.options.checkpoint!.file.name);
+    this.step = this.info.step = this.saved = record.step;
+    if (values && backup.useful)
+      backup.last = { values, mark: { step: record.step, runs: record.runs } };
     this.losses.push(...record.losses);
     this.evaluations.push(...record.evaluations);
   }
 
-  /** Takes over the optimizer of an earlier run. */
-  private goOn(data: Uint8Array): void {
-    const { moments } = this.session;
-    const wanted = moments.reduce((n, state) => n + state.bytes, 0);
-    if (!(data instanceof Uint8Array && data.length === wanted))
-      throw new InputError(
-        `it is not ${wanted} bytes long`,
-        "options.optimizer_state",
-        "Give what `optimizerState` of a Trainer of the same program has returned.",
-      );
-    let at = 0;
-    for (const state of moments)
-      this.session.writeState(state, data.subarray(at, (at += state.bytes)));
+  /** See {@link Recovered}: the values of the checkpoint that this run has written. */
+  async stored(): Promise<Place | undefined> {
+    const file = this.saved === undefined ? undefined : this.options.checkpoint!.file;
+    const found = await file?.read();
+    if (!file || !found || found.record.step !== this.saved) return undefined;
+    compare(this.config, found.record.config, file.name);
+    await fillFrom(this.session, found, file.name);
+    return found.record;
+  }
+
+  /** See {@link Recovered}. */
+  rollBack(step: number): void {
+    this.step = step;
+    this.losses.length = step;
+    const after = this.evaluations.findIndex(([at]) => at > step);
+    if (after >= 0) this.evaluations.length = after;
   }
 
   /** The optimizer's states, one after the other. */
   async optimizerState(): Promise<Uint8Array<ArrayBuffer>> {
     this.alive();
     const { session } = this;
-    return adaptersOf(this.model).during(this.adapter, async () => {
+    return this.during(async () => {
       const parts = [];
       for (const state of session.moments) parts.push(await session.readState(state));
       return new Uint8Array(await new Blob(parts).arrayBuffer());
     });
+  }
+
+  /** Work with the states, for which the adapter is active. */
+  private during<T>(work: () => Promise<T>): Promise<T> {
+    return this.recovery.kept(() => adaptersOf(this.model).during(this.adapter, work));
   }
 
   private memory(): StepEvent["memory"] {
@@ -226,22 +238,20 @@ export class TrainingRun {
         `adapter '${this.adapter}'`,
         "Close it and start over.",
       );
-    const { options, total } = this;
+    const { total } = this;
     if (this.step >= total)
       throw new InputError(
         `all ${total} steps have been made`,
         "step",
         "Make a new trainer with more epochs.",
       );
-    await adaptersOf(this.model).train(this.adapter);
-    // the loss before training
-    if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
-    const started = performance.now();
-    const rate =
-      options.learning_rate * factor(options.schedule, this.step, total, options.warmup_steps);
-    const { loss, tokens } = await this.update(rate);
-    await this.anchor?.pull(rate);
-    this.count((performance.now() - started) / 1000, tokens);
+    const { loss, rate, tokens, seconds } = await this.recovery.kept(async () => {
+      await adaptersOf(this.model).train(this.adapter);
+      // the loss before training
+      if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
+      return this.update(this.step);
+    });
+    this.count(seconds, tokens);
     this.step++;
     this.losses.push(loss);
     this.failed = !Number.isFinite(loss);
@@ -252,15 +262,19 @@ export class TrainingRun {
         "Lower learning_rate, or add warmup_steps, and start over.",
       );
     const event = this.event(loss, rate);
+    if (this.step < total) await this.recovery.keep();
     await this.evaluateAndSave(event);
     return event;
   }
 
-  /** Makes an update. Returns the mean loss of its batches, and the tokens trained on. */
-  private async update(rate: number): Promise<{ loss: number; tokens: number }> {
-    const { session, data, options } = this;
+  /** Makes the update after `step` ones. Returns the mean loss of its batches, and its tokens. */
+  async update(step: number): Promise<Update> {
+    const started = performance.now();
+    const { session, data, options, total } = this;
+    const { schedule, warmup_steps: warmup } = options;
+    const rate = options.learning_rate * factor(schedule, step, total, warmup);
     const accumulates = options.gradient_accumulation_steps > 1;
-    const batches = this.order.update(this.step);
+    const batches = this.order.update(step);
     let tokens = 0;
     if (accumulates) session.reset();
     // a GPU need not wait until the loss of one batch has been read to begin the next
@@ -271,7 +285,9 @@ export class TrainingRun {
     });
     const read = await Promise.all(losses);
     if (accumulates) session.update(rate, 1 / batches.length);
-    return { loss: read.reduce((a, b) => a + b) / batches.length, tokens };
+    await this.anchor?.pull(rate);
+    const loss = read.reduce((a, b) => a + b) / batches.length;
+    return { loss, rate, tokens, seconds: (performance.now() - started) / 1000 };
   }
 
   private count(seconds: number, tokens: number): void {
@@ -282,6 +298,9 @@ export class TrainingRun {
 
   private event(loss: number, rate: number): StepEvent {
     const { step, total } = this;
+    const { device } = this.model;
+    const moved = this.device !== device;
+    this.device = device;
     const sum = this.speed.reduce((a, b) => ({
       seconds: a.seconds + b.seconds,
       tokens: a.tokens + b.tokens,
@@ -295,6 +314,7 @@ export class TrainingRun {
       tokens_per_second: sum.tokens / Math.max(sum.seconds, 1e-9),
       seconds_left: ((total - step) * sum.seconds) / this.speed.length,
       memory: this.memory(),
+      ...(moved ? { device: device.info } : {}),
     };
   }
 
@@ -303,7 +323,7 @@ export class TrainingRun {
     const { step, total } = this;
     const { checkpoint, evaluate_every: every } = this.options;
     if (this.data.held && (step === total || (every && step % every === 0)))
-      event.evaluation = await this.evaluateNow();
+      event.evaluation = await this.evaluate();
     if (checkpoint && (step === total || step % checkpoint.every === 0)) {
       try {
         event.checkpoint = await this.save();
@@ -326,6 +346,7 @@ export class TrainingRun {
     signal: AbortSignal,
   ): Promise<TrainingResult> {
     const stop = () => this.wake?.();
+    this.recovery.signal = signal;
     signal.addEventListener("abort", stop, { once: true });
     try {
       while (this.step < this.total) {
@@ -339,12 +360,17 @@ export class TrainingRun {
             await turn(() => this.save()).catch(() => undefined);
           throwIfAborted(signal);
         }
-        onStep(await turn(() => this.advance()));
+        const event = await turn(() => this.advance()).catch((e: unknown) => {
+          if (signal.aborted) return undefined; // while a GPU was replaced
+          throw e;
+        });
+        if (event) onStep(event);
         await macrotask();
       }
       return this.result();
     } finally {
       signal.removeEventListener("abort", stop);
+      this.recovery.signal = undefined;
     }
   }
 
@@ -379,7 +405,7 @@ export class TrainingRun {
         "evaluate",
         "Give them as the option evaluation.",
       );
-    return adaptersOf(this.model).during(this.adapter, () => this.evaluateNow());
+    return this.during(() => this.evaluateNow());
   }
 
   private async evaluateNow(): Promise<number> {
@@ -419,11 +445,13 @@ export class TrainingRun {
         "Give the option checkpoint: {name}.",
       );
     const { session } = this;
-    const states = new Map(session.kept.map((s) => [s.name, s]));
+    const only = this.recovery.onlyCopy;
+    const kept = [...session.program.states.values()].filter((s) => s.kind !== "gradient");
+    const states = new Map(kept.map((s) => [s.name, s]));
     const record: RunRecord = {
       step: this.step,
       total: this.total,
-      runs: session.runs,
+      runs: only ? only.mark.runs : session.runs,
       adapter: this.adapter,
       program: session.program.name,
       losses: this.losses,
@@ -431,9 +459,11 @@ export class TrainingRun {
       config: this.config,
       saved: Date.now(),
     };
-    const bytes = await adaptersOf(this.model).during(this.adapter, () =>
-      checkpoint.file.write(record, states, session.reader()),
-    );
+    const { file } = checkpoint;
+    const bytes = await (only
+      ? file.write(record, states, async (state) => only.values.get(state)!)
+      : this.during(() => file.write(record, states, session.reader())));
+    this.saved = this.step;
     this.checkpointError = "";
     return bytes;
   }
@@ -443,7 +473,8 @@ export class TrainingRun {
     if (this.closed) return;
     this.closed = true;
     this.wake?.();
-    await adaptersOf(this.model).end(this.session);
+    const end = () => adaptersOf(this.model).end(this.session);
+    await (this.recovery.onlyCopy ? end() : this.recovery.kept(end).catch(end));
     if (this.failed) await adaptersOf(this.model).remove(this.adapter);
   }
 }

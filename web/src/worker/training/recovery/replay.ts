@@ -1,0 +1,98 @@
+// What a TrainingSession has done since the latest copy of its states, to do it again on another
+// device after a GPU was lost.
+
+import { OutOfMemory } from "../../../shared/errors.ts";
+import type { Session } from "../session.ts";
+import { Backup } from "./backup.ts";
+
+/** Bytes of feeds, and calls, for which a copy is due. */
+const MOST_BYTES = 2 ** 25;
+const MOST_CALLS = 1000;
+/** How often a call is tried on another device. */
+const TRIES = 3;
+
+/** The calls of a session that changed its states. */
+export class Replay {
+  private readonly calls: { again(): void; bytes: number }[] = [];
+  private readonly backup: Backup<{ calls: number; runs: number; seed: bigint }>;
+  private readonly seed: bigint;
+  /** Calls before the first one here. */
+  private before = 0;
+  /** Whether calls were forgotten that no copy has. */
+  private incomplete = false;
+  private broken: unknown;
+
+  /** @param session the one that owns the states */
+  constructor(private readonly session: Session) {
+    this.backup = new Backup(session, () => session.allStates);
+    this.seed = session.seed;
+  }
+
+  /**
+   * Notes a call after it was made.
+   * @param again makes it once more
+   * @param bytes that it keeps
+   */
+  async add(again: () => void, bytes = 0): Promise<void> {
+    const { calls, session, backup } = this;
+    if (!session.replaceable || this.incomplete) return;
+    calls.push({ again, bytes });
+    const sum = calls.reduce((n, call) => n + call.bytes, 0);
+    const full = sum > MOST_BYTES || calls.length > MOST_CALLS;
+    const { runs, seed } = session;
+    const mark = { calls: this.before + calls.length, runs, seed };
+    if (full) await backup.settled();
+    await backup.keep(mark, full || undefined);
+    if (full) await backup.settled();
+    this.forget();
+    if (full && !backup.useful) {
+      this.incomplete = true; // its states are too many to be copied
+      calls.length = 0;
+    }
+  }
+
+  /** Forgets the calls that the latest copy has. */
+  private forget(): void {
+    const known = (this.backup.last?.mark.calls ?? 0) - this.before;
+    if (known <= 0) return;
+    this.calls.splice(0, known);
+    this.before += known;
+  }
+
+  /**
+   * Makes a call; if a GPU was lost, again with the device in its place.
+   * @param move makes states and plans there, with their first values; false if no GPU was lost
+   */
+  async kept<T>(work: () => Promise<T>, move: (error: unknown) => Promise<boolean>): Promise<T> {
+    const { session, backup } = this;
+    for (let tries = 0; ; tries++) {
+      try {
+        if (this.broken !== undefined) {
+          if (!(await move(this.broken))) throw this.broken;
+          await this.again();
+        }
+        backup.thrown();
+        return await work();
+      } catch (e) {
+        const lost = session.lost || e instanceof OutOfMemory || this.broken !== undefined;
+        if (!session.replaceable || !lost) throw e;
+        this.broken = e;
+        if (tries === TRIES || this.incomplete) throw e;
+      }
+    }
+  }
+
+  private async again(): Promise<void> {
+    const { session, calls } = this;
+    const last = await this.backup.settled();
+    this.backup.clear();
+    this.forget();
+    if (last) session.fill(last.values);
+    session.runs = last?.mark.runs ?? 0;
+    session.seed = last?.mark.seed ?? this.seed;
+    for (const { again } of calls) again();
+    await session.ready();
+    this.broken = undefined;
+    if (!session.replaceable) calls.length = 0; // WebAssembly cannot be lost
+  }
+}

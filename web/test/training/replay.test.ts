@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Device } from "../../src/device/device.ts";
+import { InputError } from "../../src/shared/errors.ts";
+import { Weights } from "../../src/worker/model/weights.ts";
+import { Replay } from "../../src/worker/training/recovery/replay.ts";
+import { Session } from "../../src/worker/training/session.ts";
+import { FakeDevice, type Fate, FILES, PROGRAM } from "../common/fake-trainer.ts";
+
+const weightsOf = (device: Device) => new Weights(device, { weights: new Map() });
+
+/** A session whose calls are made again on another device. */
+class Calls {
+  readonly session: Session;
+  readonly replay: Replay;
+  private device: Device;
+
+  constructor(fate: Fate) {
+    this.device = new FakeDevice(fate) as unknown as Device;
+    this.session = new Session(this.device, PROGRAM, FILES, weightsOf(this.device), 3n, "a test");
+    this.session.initialize(false);
+    this.replay = new Replay(this.session);
+  }
+
+  private async move(): Promise<boolean> {
+    const device = await this.device.replacement!();
+    if (!device) return false;
+    this.device = device;
+    this.session.move(device, weightsOf(device));
+    this.session.initialize(false);
+    return true;
+  }
+
+  kept<T>(work: () => Promise<T>): Promise<T> {
+    return this.replay.kept(work, () => this.move());
+  }
+
+  async step(i: number, size = 32): Promise<string> {
+    const { session, replay } = this;
+    const feeds = { input_ids: new Uint8Array(32).fill(i), labels: new Uint8Array(32) };
+    const loss = await this.kept(() => {
+      session.pass("train", feeds);
+      return session.output("loss");
+    });
+    await replay.add(() => session.pass("train", feeds), size);
+    return String(loss);
+  }
+
+  /** Twelve steps, between which the seed and a state are set. */
+  async all(size?: number): Promise<string[]> {
+    const { session, replay } = this;
+    const results: string[] = [];
+    const set = () => {
+      session.seed = 9n;
+      session.writeState(session.moments[0]!, Uint8Array.of(1, 2, 3));
+    };
+    for (let i = 0; i < 12; i++) {
+      results.push(await this.step(i, size));
+      if (i === 3) {
+        set();
+        await replay.add(set);
+      }
+    }
+    for (const state of session.allStates)
+      results.push(String(await this.kept(() => session.readState(state))));
+    return results;
+  }
+}
+
+test("calls of a session are made again after a GPU was lost", async () => {
+  const whole = await new Calls({ runs: [], opened: 0 }).all();
+  assert.equal(new Set(whole.slice(0, 12)).size, 12);
+  for (const runs of [[0], [1], [5], [11], [6, 5], [5, 0, 1]])
+    for (const size of [32, 2 ** 24]) {
+      // many bytes of feeds are copied earlier
+      const fate = { runs, opened: 0 };
+      assert.deepEqual(await new Calls(fate).all(size), whole, runs.join());
+      assert.equal(fate.opened, runs.length + 1);
+    }
+});
+
+test("a GPU that is lost in the same call again and again ends it", async () => {
+  const fate: Fate = { runs: [4, 3, 3, 3, 3, 3, 3, 3], opened: 0 };
+  const calls = new Calls(fate);
+  await assert.rejects(calls.all(), /the GPU was lost/);
+  assert.equal(fate.opened, 4);
+  fate.runs = [];
+  const loss = await calls.step(4); // goes on
+  const other = new Calls({ runs: [], opened: 0 });
+  await assert.rejects(
+    other.kept(() => Promise.reject(new InputError("wrong", "", ""))),
+    InputError,
+  );
+  for (let i = 0; i < 4; i++) await other.step(i);
+  other.session.seed = 9n;
+  other.session.writeState(other.session.moments[0]!, Uint8Array.of(1, 2, 3));
+  assert.equal(await other.step(4), loss);
+});
