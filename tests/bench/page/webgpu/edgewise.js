@@ -17,11 +17,9 @@ let sequence;
 const logitsOf = (address) =>
   new Float32Array(device.host.read(address, 4 * decoder.vocab_size).buffer);
 
-/** Appends ids, and makes the greedy choice. */
+/** Appends ids, and makes the greedy choice from all logits. */
 async function greedy(ids) {
-  if (!decoder.forwardGreedy) return argmax(logitsOf(await decoder.forward(sequence, ids)));
-  const { token, logits } = await decoder.forwardGreedy(sequence, ids);
-  return token ?? argmax(logitsOf(logits));
+  return argmax(logitsOf(await decoder.forward(sequence, ids)));
 }
 
 serve({

@@ -1,0 +1,58 @@
+"""A page's GPU runs the shaders of GPUs that are none in software: with barriers, and with steps
+that take results of the products before them.
+"""
+
+import shutil
+
+import pytest
+from bench import models
+from edgewise.compile import compile_package
+from edgewise.session.open import folder_files
+from edgewise.targets import target_named
+
+from tests.gpu.printed import Printed
+from tests.gpu.test_arenas import ForeignEngine
+from tests.gpu.test_programs import plans_of
+
+from ..conftest import MODEL, greedy
+
+SHAPE = {"layers": 1, "width": 128, "heads": 2, "kv_heads": 1, "head_dim": 64, "inner": 32}
+# before the worker asks for the adapter
+HARDWARE = """
+Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false });
+"""
+
+
+@pytest.fixture(scope="module")
+def one_layer(gpu_files, tmp_path_factory):
+    """/files/one-layer.edge: a model of the vocabulary of the demo's, with a plan for one token."""
+    folder = tmp_path_factory.mktemp("models") / "one"
+    shutil.copytree(MODEL, folder, ignore=shutil.ignore_patterns("onnx"))
+    model = models.language_model(**{**models.SMOLLM2, **SHAPE, "vocab": 4096})
+    path = folder / "model.onnx"
+    path.write_bytes(models.in_4_bits(model).SerializeToString())
+    files, _ = folder_files(path)
+    made = compile_package(
+        files, capacity=32, chunks=(1,), model_file=path.name, target=target_named("webgpu")
+    )
+    with (gpu_files / "one-layer.edge").open("wb") as out:
+        made.write(out)
+    return Printed(ForeignEngine(threads=1).load(plans_of(models.in_4_bits(model), chunks=(1,))[0]))
+
+
+def test_tokens_are_those_of_wasm(gpu_visit, one_layer):
+    launches = [x for x in one_layer.launches if x is not None]
+    assert any(x.takers == 3 for x in launches) and any(x.chain for x in launches)
+
+    def before_the_worker(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=HARDWARE + answer.text())
+
+    gpu_visit.page.context.route("**/worker.js", before_the_worker)
+    on_gpu, on_wasm = (
+        greedy(gpu_visit, "/files/one-layer.edge", {"device": device}, max_new_tokens=6)
+        for device in ("webgpu", "wasm")
+    )
+    assert on_gpu["ids"] == on_wasm["ids"] and len(on_gpu["ids"]) == 5 + 6  # with the prompt
+    assert on_gpu["info"]["device"]["name"] == "webgpu"
+    assert not gpu_visit.asked("worker-webgpu-serial.js")
