@@ -1,10 +1,11 @@
 // npm run build: bundles src/ and demo/ into dist/ and writes the type declarations. make adds the
 // engine (wasm/) and the wheel; then pack.mjs makes the bundles that contain everything.
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, rmSync } from "node:fs";
+import { cpSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
+import { pageOf, ROOMS } from "./demo/pages.mjs";
 import { modules } from "./modules.mjs";
 import { buildWorker } from "./worker.mjs";
 
@@ -108,9 +109,6 @@ for (const name of [
 ])
   cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
 
-// Pages of the demo beside the first one.
-const ROOMS = ["see", "listen", "who", "draw", "together", "participant"];
-
 // The demo imports the library by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",
@@ -129,9 +127,9 @@ await build({
   outdir: join(out, "demo"),
   plugins: [byAddress],
 });
+for (const name of ["index", ...ROOMS])
+  writeFileSync(join(out, "demo", `${name}.html`), pageOf(join(here, "demo"), name));
 for (const name of [
-  "index.html",
-  ...ROOMS.map((room) => `rooms/${room}.html`),
   "demo.css",
   "rooms/rooms.css",
   "app.webmanifest",
