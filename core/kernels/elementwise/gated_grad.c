@@ -28,9 +28,11 @@ EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
     along = vf_select(bell == vf_splat(0), bell, 0.39894228f * x * bell);
   } else {
     const bool tanh = activation == EW_ACTIVATION_GELU_TANH;
-    s = vf_sigmoid(tanh ? 1.59576912f * x * vf_fma(q, vf_splat(0.044715f), vf_splat(1))
-                        : x * alpha);
-    along = x * s * (1.0f - s);
+    const vf w = tanh ? 1.59576912f * x * vf_fma(q, vf_splat(0.044715f), vf_splat(1)) : x * alpha;
+    /* sigmoid(|w|) and sigmoid(-|w|): 1 - s would cancel where s is near 1 */
+    const vf e = vf_exp_low(-vf_abs(w)), high = 1.0f / (1.0f + e), low = e * high;
+    s = vf_select(w < vf_splat(0), low, high);
+    along = x * (high * low);
     along = tanh ? vf_select(along == vf_splat(0), along,
                              along * vf_fma(q, vf_splat(0.21406445f), vf_splat(1.59576912f)))
                  : along * alpha;

@@ -293,12 +293,13 @@ fn element(i: u32) {
     s = 0.5f + 0.5f * erf(v * 0.70710678f);
     along = select(0.39894228f * v * bell, 0f, bell == 0f);
   } else if (activation == 3) {
-    s = sigmoid(1.59576912f * v * fma(q, 0.044715f, 1f));
-    along = v * s * (1f - s);
+    let w = 1.59576912f * v * fma(q, 0.044715f, 1f);
+    s = sigmoid(w);
+    along = v * s * sigmoid(-w);
     along = select(along * fma(q, 0.21406445f, 1.59576912f), 0f, along == 0f);
   } else {
     s = sigmoid(v * alpha);
-    along = v * s * (1f - s) * alpha;
+    along = v * s * sigmoid(-v * alpha) * alpha;
   }
   var other = 1f;
   if (has_b) { other = b(i); }
