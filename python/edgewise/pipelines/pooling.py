@@ -61,7 +61,9 @@ def read_recipe(files: ModelFiles | None) -> Recipe:
     if files is None or data is None:
         return recipe
     modules = parse_json(data, f"{files.where}/modules.json", ModelError)
-    if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
+    if not isinstance(modules, list) or not all(
+        isinstance(m, dict) and m.get("type") for m in modules
+    ):
         raise ModelError("it is no list of modules", f"{files.where}/modules.json")
     for module in modules:
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]

@@ -36,7 +36,7 @@ export function readRecipe(modules = "[]", config: Config): Recipe {
   } catch {
     // reported below
   }
-  if (!Array.isArray(found) || !found.every((m) => m && typeof m === "object" && !Array.isArray(m)))
+  if (!Array.isArray(found) || found.some((m) => !m?.type))
     throw new ModelError("it is no list of modules", "modules.json", "Copy the file again.");
   for (const { type, path } of found as { type?: unknown; path?: unknown }[]) {
     const kind = String(type).split(".").at(-1)!;
