@@ -56,6 +56,8 @@ def features_of(kind, model, given):
     """The features of a model of transformers, as a tensor that can be differentiated."""
     if kind == "vit":
         return model.vit(**given).last_hidden_state[:, 0]
+    if kind == "voice":
+        return torch.nn.functional.normalize(model(**given).embeddings, dim=-1)
     if kind == "wav2vec2":
         hidden = model.projector(model.wav2vec2(**given).last_hidden_state)
         return hidden.mean(1)
@@ -65,6 +67,7 @@ def features_of(kind, model, given):
 CASES = {
     "vit": ("image-classification", "ViTForImageClassification"),
     "wav2vec2": ("audio-classification", "Wav2Vec2ForSequenceClassification"),
+    "voice": ("speaker-verification", "Wav2Vec2ForXVector"),
     "bert": ("text-classification", "BertForSequenceClassification"),
 }
 
@@ -73,9 +76,10 @@ def case(kind, vit, tmp_path):
     """(folder, input) of a tiny model."""
     if kind == "vit":
         return vit, pictures(0, 1)[0]
-    if kind == "wav2vec2":
+    if kind in ("wav2vec2", "voice"):
         noise = np.random.default_rng(0).standard_normal(16000).astype("f") * 0.1
-        return tiny_audio.make(tmp_path, "Wav2Vec2"), noise
+        make = tiny_audio.make_voices if kind == "voice" else tiny_audio.make
+        return make(tmp_path, "Wav2Vec2"), noise
     return tiny.make(tmp_path, "bert", "sequence"), tiny.TEXTS[0]
 
 
@@ -96,7 +100,7 @@ def test_a_step_is_that_of_peft(kind, vit, tmp_path):
     sums = np.ones_like(vector)
     loss, gradients = training.gradient(seen[0], {**more, "parameters": vector, "gradients": sums})
 
-    if kind == "wav2vec2":  # a sound that no plan fits is followed by itself
+    if kind in ("wav2vec2", "voice"):  # a sound that no plan fits is followed by itself
         less = {n: x[:, :9000] for n, x in seen[0].items()}
         full = {n: np.resize(x, (1, 16000)) for n, x in less.items()}
         values = {**more, "parameters": vector, "gradients": sums}
@@ -183,6 +187,32 @@ def test_what_is_refused(mine, tmp_path):
         personalize(pipe, examples, method="knn", lora=True)
     with pytest.raises(InputError, match="are not trained"):
         personalize(pipeline("feature-extraction", bert), {"a": ["a", "b"], "b": ["c"]}, lora=True)
+
+
+def test_voices(tmp_path):
+    """Error rates of held-out recordings before and after; the model with adapters in a file."""
+    rng = np.random.default_rng(0)
+    time = np.arange(8000) / 16000
+
+    def voice(pitch, count):
+        sounds = [np.sin(2 * np.pi * pitch * time + rng.uniform(0, 6)) for _ in range(count)]
+        return [(0.1 * s + rng.normal(0, 0.3, 8000)).astype("f") for s in sounds]
+
+    pipe = pipeline("speaker-verification", tiny_audio.make_voices(tmp_path, "Wav2Vec2"))
+    examples = {"me": voice(150, 6), "other": voice(190, 6)}
+    options = {"rank": 4, "steps": 6, "learning_rate": 1e-2, "evaluate_every": 2}
+    mine = personalize(pipe, examples, lora=options, seed=3, validation_split=0.5)
+    report = mine.lora
+    assert report["kept"] and min(report["held_out_losses"][1:]) < report["held_out_losses"][0]
+    rates = [report[when]["equal_error_rates"]["me"]["rate"] for when in ("before", "after")]
+    assert rates[1] <= rates[0]
+    unit = np.frombuffer(mine._head.examples.data, "f").reshape(12, -1)
+    assert np.abs((unit**2).sum(1) - 1).max() < 1e-5
+    sound = voice(150, 1)[0]
+    mine.export(tmp_path / "x.onnx")
+    got = onnx_logits(tmp_path / "x.onnx", pipe.inputs_of(sound))
+    [score] = mine(sound, name="me")
+    assert np.exp(got[0]) / np.exp(got).sum() == pytest.approx(score["score"], abs=1e-4)
 
 
 def test_damaged_adapters(mine):

@@ -58,6 +58,25 @@ def make(folder: Path, kind: str, **config) -> Path:
     return save(folder, model, extractor, axes)
 
 
+def make_voices(folder: Path, kind: str) -> Path:
+    """Makes a model of voices, with x-vectors. kind: "Wav2Vec2" or "WavLM"."""
+    import torch
+    import transformers
+
+    from .exporting import export
+
+    torch.manual_seed(len(kind))
+    tdnn = {"tdnn_dim": (16, 16, 24), "tdnn_kernel": (5, 3, 1), "tdnn_dilation": (1, 2, 1)}
+    settings = getattr(transformers, f"{kind}Config")(**WAVE, **tdnn, xvector_output_dim=12)
+    model = getattr(transformers, f"{kind}ForXVector")(settings).eval()
+    model.save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(return_attention_mask=False).save_pretrained(folder)
+    inputs = {"input_values": torch.zeros(1, 16000)}
+    axes = {"input_values": {0: "batch_size", 1: "samples"}}
+    export(model, inputs, ["logits", "embeddings"], axes, folder / "onnx/model.onnx")
+    return folder
+
+
 def make_ctc(folder: Path, kind: str, tokens: list[str], lower: bool, mask: bool, **config) -> Path:
     """Makes a CTC model. kind: "Wav2Vec2", "Hubert" or "WavLM". mask: the graph has a mask."""
     import torch

@@ -185,6 +185,7 @@ def add_lora(
     size: int,
     fields: tuple[int, float],
     rate: int | None = None,
+    unit: bool = False,
 ) -> LoraLayout:
     """Adds PROGRAMS to a package that has the program "model".
 
@@ -195,6 +196,7 @@ def add_lora(
         size: numbers of an input's features.
         fields: (rank, alpha).
         rate: samples in a second of sound.
+        unit: whether features are divided by their length, as voices are.
 
     Raises:
         InputError: the model has no layers for it, or features that are not those of one input.
@@ -215,7 +217,7 @@ def add_lora(
         graph,
         [(shapes, None) for shapes in _step_shapes(plans, rate)],
         [features.tensor],
-        transform=_step(config, features, size),
+        transform=_step(config, features, size, unit),
         finish=lambda bound: recompute_cheap(bound, bound.outputs["loss"]),
     )
     programs.add("lora_begin", _begin_graph(layout), [({}, None)])
@@ -303,7 +305,9 @@ def _layout(
     return LoraLayout(config.r, float(config.lora_alpha), tuple(rows))
 
 
-def _step(config: LoraConfig, features: Features, size: int) -> Callable[[BoundGraph], None]:
+def _step(
+    config: LoraConfig, features: Features, size: int, unit: bool
+) -> Callable[[BoundGraph], None]:
     """What makes a step of the model with its features as the output."""
     classes = CLASSES_OF_STEP
 
@@ -312,9 +316,13 @@ def _step(config: LoraConfig, features: Features, size: int) -> Callable[[BoundG
         return value
 
     def change(bound: BoundGraph) -> None:
+        _keep_from_zero(bound)
         _, (weight, bias) = _insert(bound, config, (size * classes, classes))
         g, parameters = Gradients(bound), bound.inputs["parameters"]
         x = g.reshape(_pooled(g, bound.outputs[features.tensor], features), [1, size])
+        if unit:
+            squares = g.op("ReduceSum", g.mul(x, x), keepdims=0)
+            x = g.op("Div", x, g.op("Sqrt", g.add(squares, g.number(1e-30))))
         x = g.mul(g.sub(x, fed(bound, "mean", [size])), fed(bound, "scale", []))
         logits = g.add(g.op("MatMul", x, g.reshape(weight, [size, classes])), bias)
         likelihoods = g.op("LogSoftmax", g.add(logits, fed(bound, "mask", [classes])), axis=-1)
@@ -327,6 +335,19 @@ def _step(config: LoraConfig, features: Features, size: int) -> Callable[[BoundG
         bound.outputs = {"loss": loss, "new_gradients": g.add(sums, gradient)}
 
     return change
+
+
+def _keep_from_zero(bound: BoundGraph) -> None:
+    """Adds 1e-12 to what a root is taken of: the statistics of voices have deviations of units that
+    are 0 at all times, where the gradient of the root is infinite and that of its argument 0.
+    """
+    for node in [n for n in bound.nodes if n.op == "Sqrt" and n.inputs[0].dtype == FLOAT]:
+        tail, least = len(bound.nodes), bound.binder.constant(FLOAT, [], [1e-12])
+        node.inputs[0] = bound.binder.op("Add", node.inputs[0], least)
+        made = bound.nodes[tail:]
+        del bound.nodes[tail:]
+        at = next(i for i, n in enumerate(bound.nodes) if n is node)
+        bound.nodes[at:at] = made
 
 
 def _pooled(g: Gradients, value: Value, features: Features) -> Value:

@@ -35,6 +35,7 @@ LORA_TASKS = (
     "image-classification",
     "image-feature-extraction",
     "audio-classification",
+    "speaker-verification",
     "text-classification",
 )
 """Those whose model can be trained, too."""
@@ -58,6 +59,7 @@ class Personal:
         self.graph = request.read("model")
         self.features: Features | None = None
         self.lora = lora_fields(request.personalize)
+        self.unit = request.task == "speaker-verification"
         if not request.personalize:
             return
         if self.lora and request.task not in LORA_TASKS:
@@ -119,7 +121,9 @@ class Personal:
             }
             if self.lora is not None:
                 rate = processor.get("audio", {}).get("sampling_rate")
-                layout = add_lora(programs, self.graph, self.features, size, self.lora, rate)
+                layout = add_lora(
+                    programs, self.graph, self.features, size, self.lora, rate, self.unit
+                )
                 processor["features"]["lora"] = layout.to_dict()
         programs.package.manifest["processor"] = processor
         return programs.package

@@ -398,6 +398,10 @@ def test_sounds(page, folder):
     tiny_audio.make(folder / "ast", "AST")
     main(["build", "--task", "audio-classification", "--personalize", str(folder / "ast"), "-o"]
          + [str(folder / "ast.edge")])  # fmt: skip
+    tiny_audio.make_voices(folder / "voice", "Wav2Vec2")
+    main(["build", "--task", "speaker-verification", "--personalize", "--train", "lora"]
+         + ["--lora-r", "4", "--max-length", "1", str(folder / "voice"), "-o"]
+         + [str(folder / "voice.edge")])  # fmt: skip
     rng = np.random.default_rng(0)
     time = np.arange(8000) / 16000
     sounds = {
@@ -415,10 +419,33 @@ def test_sounds(page, folder):
           low: of(arg.low.slice(0, 2)),
           high: of(arg.high.slice(0, 2)),
         });
-        return [await mine(of(arg.low)[2]), await mine(of(arg.high)[2])];
+        const labels = [await mine(of(arg.low)[2]), await mine(of(arg.high)[2])];
+        const who = await ew.pipeline("speaker-verification", "/files/personal/voice.edge");
+        const voices = { low: of(arg.low), high: of(arg.high) };
+        const lora = { steps: 3, learning_rate: 1e-2, evaluate_every: 1 };
+        const adapted = await ew.personalize(who, voices, { lora, seed: 2 });
+        const heard = await adapted(voices.low[0]);
+        voices.high.push(new Float32Array(24000).fill(0.1));
+        const long = await adapted.teach(voices, { lora }).catch((e) => e.message);
+        return [...labels, adapted.info.lora, heard, long];
         """,
         sounds,
     )
+    *found, lora, heard, long = found
+    assert "reads an example in parts" in long
+    pipe = pipeline("speaker-verification", folder / "voice")
+    options = {"rank": 4, "steps": 3, "learning_rate": 1e-2, "evaluate_every": 1}
+    mine = personalize(pipe, {n: [np.array(x, "f") for x in s] for n, s in sounds.items()},
+                       lora=options, seed=2)  # fmt: skip
+    assert lora["kept"] == mine.lora["kept"]
+    for name in ("losses", "held_out_losses"):
+        assert lora[name] == pytest.approx(mine.lora[name], rel=1e-2, abs=1e-4)
+    rates = lora["before"]["equal_error_rates"]
+    wanted = mine.lora["before"]["equal_error_rates"]
+    assert {n: x["rate"] for n, x in rates.items()} == {n: x["rate"] for n, x in wanted.items()}
+    for got, want in zip(heard, mine(np.array(sounds["low"][0], "f"))):
+        assert got["label"] == want["label"]
+        assert got["score"] == pytest.approx(want["score"], abs=1e-2)
     pipe = pipeline("audio-classification", folder / "ast")
     arrays = {name: [np.array(x, "f") for x in given] for name, given in sounds.items()}
     mine = personalize(pipe, {name: given[:2] for name, given in arrays.items()})

@@ -74,8 +74,8 @@ def personalize(
             linear layers of the model are trained as well, until the loss of held-out examples
             (`validation_split`, here 0.25 by default) has not fallen `patience` times. They are
             kept if held-out examples are told apart better with them: `lora` of the result. Of
-            image-classification, image-feature-extraction, audio-classification and
-            text-classification.
+            image-classification, image-feature-extraction, audio-classification,
+            speaker-verification and text-classification.
         on_step: called with (step, loss) after each step of the head and of the adapters.
 
     Returns:

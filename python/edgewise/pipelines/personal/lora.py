@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import Array, as_input, as_output
-from ...declare.dtypes import FLOAT, FLOAT16, unpack
+from ...declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ...errors import InputError
 from ...heads.examples import Examples, floats, is_positive
 from ...heads.fit import Head, normalization
@@ -29,6 +29,7 @@ from ...seeds import RunSeeds, seed_of_run
 from ...session.open import folder_files, name_in
 from ...session.packaged import ProgramSession
 from ...task_package import compile_task
+from ..post.speakers import unit
 from .measures import cross_entropy
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class LoraTraining:
             compare=False,
             personalize={"lora": {"rank": options.rank, "alpha": options.alpha}},
         )
+        self.unit = pipe.task == "speaker-verification"
         self.described = package.manifest["processor"]["features"]
         if self.described["model"] != backbone.digest:
             raise InputError(
@@ -168,6 +170,10 @@ class LoraTraining:
 
     def features(self, feeds: Feeds, adapters: bytes) -> bytes:
         """The features of an input, float32 [size], of the model with adapters."""
+        found = self._pooled(feeds, adapters)
+        return pack(FLOAT, unit(floats(found))) if self.unit else found
+
+    def _pooled(self, feeds: Feeds, adapters: bytes) -> bytes:
         session, name = self.sessions["lora"], self.described["output"]
         given = {**self._fitted(session, feeds), "parameters": _vector(adapters)}
         (value,) = session.run([name], given)

@@ -69,8 +69,8 @@ export interface PersonalizeOptions<P extends Personalizable> extends CallOption
    * Trains LoRA adapters on the linear layers of the model as well, until the loss of held-out
    * examples (`validation_split`, here 0.25 by default) does not fall any more. They are kept if
    * held-out examples are told apart better with them: `info.lora`. Needs a pipeline that was
-   * loaded with `personalize: {lora: ...}`, for classification of pictures, sounds or texts, or for
-   * features of pictures. Default: false.
+   * loaded with `personalize: {lora: ...}`, for classification of pictures, sounds or texts,
+   * speaker verification, or features of pictures. Default: false.
    */
   lora?: boolean | LoraTraining;
 }

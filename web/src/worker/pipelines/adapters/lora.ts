@@ -169,6 +169,8 @@ export async function adapt(
   const { examples, feeds, split, train, score } = job;
   const { labels } = examples;
   const [known, held] = split;
+  if (feeds.length !== examples.length)
+    throw new InputError("the model reads an example in parts", "lora", "Give shorter ones.");
   if (!held.length)
     throw new InputError(
       "no label has two examples",
@@ -190,8 +192,9 @@ export async function adapt(
     adapted.rows = [];
     for (const one of feeds) adapted.rows.push(await run.features(one, best));
     const scores = await score(adapted);
-    if (isBetter(quality(scores), quality(alone))) {
-      const after = measured(labels, ...scores);
+    const after = measured(labels, ...scores);
+    const gained = after.accuracy! - before.accuracy! || likelihood(scores) - likelihood(alone);
+    if (gained > 0) {
       const adapters = { layout, data: best };
       return { adapters, examples: adapted, report: { kept: true, ...report, after } };
     }
@@ -199,23 +202,9 @@ export async function adapt(
   return { adapters: undefined, examples, report: { kept: false, ...report, after: null } };
 }
 
-type Quality = readonly [right: number, likelihood: number];
-
-function isBetter([a, b]: Quality, [c, d]: Quality): boolean {
-  return a > c || (a === c && b > d);
-}
-
-/** What is compared: the number of right answers, then the mean likelihood. */
-function quality([truth, scores]: Held): Quality {
-  let right = 0;
-  let sum = 0;
-  truth.forEach((label, i) => {
-    const row = scores[i]!;
-    const names = Object.keys(row);
-    if (names.reduce((best, name) => (row[name]! > row[best]! ? name : best)) === label) right++;
-    sum += Math.log(Math.max(row[label]!, 1e-30));
-  });
-  return [right, sum / truth.length];
+/** Of the right labels: the sum of its logarithms. */
+function likelihood([truth, scores]: Held): number {
+  return truth.reduce((sum, label, i) => sum + Math.log(Math.max(scores[i]![label]!, 1e-30)), 0);
 }
 
 /** The adapters with the lowest loss of the held-out examples; undefined: the first ones. */
@@ -335,7 +324,10 @@ class Training {
     const parameters = floats([adapters.length], adapters);
     const made = await this.host.run("lora", { ...feeds, parameters }, this.ending);
     const { output: name, pooling } = featuresInfo(this.host);
-    return Float32Array.from(pooledOf(numbers(made[name]!), pooling));
+    const found = pooledOf(numbers(made[name]!), pooling);
+    const voice = this.host.task === "speaker-verification"; // a unit vector
+    const length = voice && Math.hypot(...Array.from(found));
+    return Float32Array.from(found, (x) => x / (length || 1));
   }
 
   /** Trains on a batch; its mean loss. */
