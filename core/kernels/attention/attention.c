@@ -22,6 +22,7 @@ enum {
   DIM = 256,             /* elements of the head dimension that fit one packed panel */
   FEW = 6,               /* up to this many rows, k and v are read without packing */
   SUMS = VF > 8 ? 4 : 8, /* vector accumulators for few rows */
+  TURN = 16,             /* keys whose values are added before the next columns of v are */
   WIDE = SUMS * VF       /* columns of v per pass for few rows; with 512-bit vectors this is the
                           * common head size of 64 */
 };
@@ -245,10 +246,30 @@ static __attribute__((noinline)) void add_weighted(int32_t keys, const float *we
   for (int u = 0; u < SUMS; u++) vf_store(y + u * VF, t[u]);
 }
 
-/* The same for few rows, reading k and v without packing. */
+/* out[n] = q times n keys, one key after the other: a single stream of memory. Sums have the order
+ * of ew_dots. */
+static __attribute__((noinline)) void score_alone(int32_t n, int32_t dim, const real *q,
+                                                  const real *k, int64_t stride, float *out) {
+  for (; n > 0; n--, k += stride, out++) {
+    vf s[2] = {vf_splat(0), vf_splat(0)};
+    int32_t d = 0;
+    for (; d + 2 * VF <= dim; d += 2 * VF)
+      for (int u = 0; u < 2; u++)
+        s[u] = vf_fma(vf_load(q + d + u * VF), vf_load(k + d + u * VF), s[u]);
+    float sum = vf_sum(s[0] + s[1]);
+    EW_PLAIN_FOR (; d < dim; d++) sum += q[d] * k[d];
+    *out = sum;
+  }
+}
+
+/* As score and gather, for few rows: k and v are read without packing. */
 EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k,
                          int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
+  if (rows == 1 && !is_half) {
+    score_alone(keys, p->head_dim, row->q, (const real *)k + (int64_t)j0 * p->k_s, p->k_s, s[0]);
+    return;
+  }
   for (int32_t j = 0, n; j < keys; j += n) {
     const char *key = k + (int64_t)(j0 + j) * p->k_s * (is_half ? 2 : 4);
     n = keys - j >= 4 ? 4 : 1; /* at the end a single key, used four times */
@@ -268,21 +289,23 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
                           int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
                           bool is_half) {
   const ew_attention_params *p = w->p;
-  int32_t c = 0;
-  for (; c + WIDE <= p->v_dim; c += WIDE) {
+  const int32_t whole = p->v_dim / WIDE * WIDE;
+  for (int32_t c = 0; is_half && c < whole; c += WIDE) { /* convert once for all rows */
     float converted[KEYS * WIDE];
-    const real *from = (const real *)v + (int64_t)j0 * p->v_s + c;
-    int64_t stride = p->v_s;
-    if (is_half) { /* convert once for all rows */
-      for (int32_t j = 0; j < keys; j++)
-        EW_PLAIN_FOR (int u = 0; u < WIDE; u += 2 * VF)
-          vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
-      from = converted, stride = WIDE;
-    }
+    for (int32_t j = 0; j < keys; j++)
+      EW_PLAIN_FOR (int u = 0; u < WIDE; u += 2 * VF)
+        vf_copy_at(converted + j * WIDE + u, v, (int64_t)(j0 + j) * p->v_s + c + u, true);
     for (int32_t r = 0; r < rows; r++)
-      add_weighted(keys, s[r], from, stride, keep[r], row[r].y + c);
+      add_weighted(keys, s[r], converted, WIDE, keep[r], row[r].y + c);
   }
-  for (; c < p->v_dim; c++)
+  /* a few values at a time, so that all of their columns are read from memory in order */
+  for (int32_t j = 0; !is_half && j < keys; j += TURN)
+    for (int32_t c = 0; c < whole; c += WIDE)
+      for (int32_t r = 0; r < rows; r++)
+        add_weighted(keys - j < TURN ? keys - j : TURN, s[r] + j,
+                     (const real *)v + (int64_t)(j0 + j) * p->v_s + c, p->v_s, j ? 1 : keep[r],
+                     row[r].y + c);
+  for (int32_t c = whole; c < p->v_dim; c++)
     for (int32_t r = 0; r < rows; r++) {
       float t = row[r].y[c] * keep[r];
       EW_PLAIN_FOR (int32_t j = 0; j < keys; j++)

@@ -53,6 +53,8 @@ def attention_cases(t: Toolbox) -> Cases:
         {"kv": 1, "q_len": 1, "kv_len": 37},
         {"q_len": 33, "kv_len": 70, "dim": 16, "v_dim": 12},
         {"batch": 1, "heads": 1, "kv": 1, "dim": 64, "v_dim": 64, "q_len": 1, "kv_len": 130},
+        {"batch": 1, "heads": 2, "kv": 2, "dim": 75, "v_dim": 83, "q_len": 1, "kv_len": 90},
+        {"batch": 1, "heads": 4, "kv": 2, "dim": 75, "v_dim": 83, "q_len": 1, "kv_len": 90},
     ]
     for shape in shapes:
         q, k, v = qkv(**shape)
