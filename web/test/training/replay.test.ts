@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Device } from "../../src/device/device.ts";
-import { InputError } from "../../src/shared/errors.ts";
+import { EngineError, InputError, OutOfMemory } from "../../src/shared/errors.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
 import { Replay } from "../../src/worker/training/recovery/replay.ts";
 import { Session } from "../../src/worker/training/session.ts";
@@ -95,4 +95,25 @@ test("a GPU that is lost in the same call again and again ends it", async () => 
   other.session.seed = 9n;
   other.session.writeState(other.session.moments[0]!, Uint8Array.of(1, 2, 3));
   assert.equal(await other.step(4), loss);
+});
+
+test("a session with too many states for copies does not begin anew", async () => {
+  const fate: Fate = { runs: [1100], opened: 0 };
+  const calls = new Calls(fate);
+  const { backup } = calls.replay as unknown as { backup: object };
+  Object.defineProperty(backup, "useful", { value: false });
+  for (let i = 0; i < 1001; i++) await calls.step(i % 7);
+  const refused = new OutOfMemory("no room", "", "");
+  // its states are still there
+  await assert.rejects(
+    calls.kept(() => Promise.reject(refused)),
+    refused,
+  );
+  for (let i = 1001; i < 1100; i++) await calls.step(i % 7);
+  for (let i = 0; i < 2; i++)
+    await assert.rejects(calls.step(0), (e: EngineError) => {
+      assert.match(e.what, /what was trained was lost with the GPU \(the GPU was lost\)/);
+      return e instanceof EngineError;
+    });
+  assert.equal(fate.opened, 1);
 });

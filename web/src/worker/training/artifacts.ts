@@ -250,7 +250,7 @@ export class ArtifactSession {
       return read;
     } catch (e) {
       // a GPU's errors come with what is read: the run counts, but has changed no gradients
-      if (train && first.runs > runs)
+      if (train && first.runs > runs && !this.replay!.interrupted)
         await this.replay!.add(() => {
           if (reset) first.reset();
           first.runs++;

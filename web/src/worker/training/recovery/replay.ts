@@ -1,7 +1,8 @@
 // What a TrainingSession has done since the latest copy of its states, to do it again on another
 // device after a GPU was lost.
 
-import { OutOfMemory } from "../../../shared/errors.ts";
+import { EngineError, OutOfMemory } from "../../../shared/errors.ts";
+import { message } from "../../../shared/words.ts";
 import type { Session } from "../session.ts";
 import { Backup } from "./backup.ts";
 
@@ -20,6 +21,7 @@ export class Replay {
   private before = 0;
   /** Whether calls were forgotten that no copy has. */
   private incomplete = false;
+  /** Why the states are on no device. */
   private broken: unknown;
 
   /** @param session the one that owns the states */
@@ -62,24 +64,31 @@ export class Replay {
   /**
    * Makes a call; if a GPU was lost, again with the device in its place.
    * @param move makes states and plans there, with their first values; false if no GPU was lost
+   * @throws EngineError if the GPU was lost and not all calls are known
    */
   async kept<T>(work: () => Promise<T>, move: (error: unknown) => Promise<boolean>): Promise<T> {
     const { session, backup } = this;
     for (let tries = 0; ; tries++) {
       try {
-        if (this.broken !== undefined) {
-          if (!(await move(this.broken))) throw this.broken;
+        if (this.interrupted) {
+          if (this.incomplete || !(await move(this.broken))) throw this.broken;
           await this.again();
         }
         backup.thrown();
         return await work();
       } catch (e) {
-        const lost = session.lost || e instanceof OutOfMemory || this.broken !== undefined;
-        if (!session.replaceable || !lost) throw e;
+        const lost = this.interrupted || session.lost;
+        if (!session.replaceable || !(lost || e instanceof OutOfMemory)) throw e;
+        if (this.incomplete) throw lost ? ended(e) : e;
         this.broken = e;
-        if (tries === TRIES || this.incomplete) throw e;
+        if (tries === TRIES) throw e;
       }
     }
+  }
+
+  /** Whether the states are on no device, until a call has made them anew. */
+  get interrupted(): boolean {
+    return this.broken !== undefined;
   }
 
   private async again(): Promise<void> {
@@ -95,4 +104,12 @@ export class Replay {
     this.broken = undefined;
     if (!session.replaceable) calls.length = 0; // WebAssembly cannot be lost
   }
+}
+
+function ended(e: unknown): EngineError {
+  return new EngineError(
+    `what was trained was lost with the GPU (${message(e)})`,
+    "TrainingSession",
+    "Load the latest checkpoint in a new session: this one has more than is copied.",
+  );
 }
