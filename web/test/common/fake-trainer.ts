@@ -75,6 +75,8 @@ export interface Fate {
   opened: number;
   /** Called before each run of a training plan, with the device's number. */
   before?: (device: number) => void;
+  /** Called before each run of an evaluation's plan; returns whether the device is lost in it. */
+  evaluates?: () => boolean;
 }
 
 const words = (buffer: FakeBuffer) => new Float32Array(buffer.data.buffer);
@@ -131,7 +133,9 @@ export class FakeDevice {
     const { kind, slots } = this.plans.get(plan)!;
     if (!(kind in plans)) return;
     if (kind === "train") this.fate.before?.(this.number);
-    if (kind === "train" && this.left-- <= 0) this.lost = new EngineError("the GPU was lost");
+    const ends = kind === "evaluate" && this.fate.evaluates?.();
+    if (ends || (kind === "train" && this.left-- <= 0))
+      this.lost = new EngineError("the GPU was lost");
     if (this.lost) return;
     const of = (name: string) => slots[plans[kind]!.findIndex((s) => s.name === name)]!;
     const [a, moment] = [words(of("layer.lora_A.weight")), words(of("moment"))];

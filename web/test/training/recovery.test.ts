@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { StepEvent, TrainingFields } from "../../src/protocol/training.ts";
+import { Checkpoint } from "../../src/shared/checkpoints/checkpoint.ts";
 import { Aborted, EngineError } from "../../src/shared/errors.ts";
 import { adaptersOf } from "../../src/worker/training/adapters-of.ts";
 import { TrainingRun } from "../../src/worker/training/trainer.ts";
 import { type Fate, fakeModel } from "../common/fake-trainer.ts";
+import { Storage } from "../common/storage.ts";
 
 const TEXT = "A few words of several rows, on which a fake model is trained for some steps.";
 const FIELDS = { max_steps: 9, seed: 5, evaluation: "held out words" } as const;
 const turn = <T>(work: () => Promise<T>): Promise<T> => work();
 const never = new AbortController().signal;
 
-async function open(fate: Fate) {
-  const model = fakeModel(fate);
-  const { evaluation, ...fields } = FIELDS;
-  const asked = { ...fields, evaluation: [evaluation], evaluate_every: 3 };
+async function open(fate: Fate, more: object = {}, model = fakeModel(fate)) {
+  const asked = { ...FIELDS, evaluate_every: 3, evaluation: [FIELDS.evaluation], ...more };
   const run = await TrainingRun.open(model, [TEXT], asked as unknown as TrainingFields, never);
   return { model, run };
 }
@@ -115,4 +115,70 @@ test("generation goes on with the values of the latest update", async () => {
   assert.ok(await model.decoder.recover());
   assert.deepEqual(await state(), before);
   assert.equal(fate.opened, 2);
+});
+
+test("an evaluation that was stopped is made, and told, when the run goes on", async () => {
+  const whole = await trained();
+  for (const last of [3, 9]) {
+    const controller = new AbortController();
+    const fate: Fate = { runs: [], opened: 0 };
+    const { run } = await open(fate);
+    fate.evaluates = () => run.step === last && fate.opened === 1;
+    let repeated = 1; // the first update is in a copy
+    fate.before = (device) => {
+      if (device && ++repeated === last) controller.abort();
+    };
+    const events: StepEvent[] = [];
+    const heard = (event: StepEvent) => events.push(event);
+    await assert.rejects(run.fit(turn, heard, controller.signal), Aborted);
+    assert.equal(run.result().step, last);
+    const { losses, evaluations } = await run.fit(turn, heard, never);
+    assert.deepEqual([losses, evaluations], [whole.result.losses, whole.result.evaluations]);
+    const told = ({ step, loss, evaluation }: StepEvent) => [step, loss, evaluation];
+    assert.deepEqual(events.map(told), whole.events.map(told));
+    await run.close();
+  }
+});
+
+test("a run begins where the GPU was lost before", async () => {
+  const fate: Fate = { runs: [], opened: 0 };
+  const model = fakeModel(fate);
+  const { device } = model as unknown as { device: { lost: unknown } };
+  device.lost = new EngineError("the GPU was lost");
+  const { run } = await open(fate, {}, model);
+  const { losses } = await run.fit(turn, () => undefined, never);
+  assert.deepEqual(losses, (await trained()).result.losses);
+  assert.equal(fate.opened, 2);
+});
+
+const CHECKPOINT = { checkpoint: { name: "run", every: 2 } };
+
+test("a run without copies is given up at its stored checkpoint", async () => {
+  new Storage().install();
+  const fate: Fate = { runs: [5, 0, 0, 0], opened: 0 };
+  const { run } = await open(fate, CHECKPOINT);
+  const { backup } = (run as unknown as { recovery: { backup: object } }).recovery;
+  Object.defineProperty(backup, "useful", { value: false });
+  await assert.rejects(
+    run.fit(turn, () => undefined, never),
+    /at step 4 now/,
+  );
+  const { losses } = await run.fit(turn, () => undefined, never);
+  assert.deepEqual(losses, (await trained()).result.losses);
+});
+
+test("a checkpoint has the states of its step", async () => {
+  new Storage().install();
+  const fate: Fate = { runs: [4, 1], opened: 0 };
+  const { model, run } = await open(fate, { checkpoint: { name: "run", every: 9 } });
+  for (let i = 0; i < 4; i++) await run.advance();
+  const [state] = run.session.results;
+  const wanted = await run.session.readState(state!);
+  const { device } = model as unknown as { device: { lost: unknown } };
+  device.lost = new EngineError("the GPU was lost");
+  await assert.rejects(model.decoder.recover(), /lost/); // while updates are repeated
+  await run.save();
+  const { record, tensor } = (await new Checkpoint("run").read())!;
+  assert.deepEqual([record.step, record.runs], [4, 4]);
+  assert.deepEqual(await tensor(state!.name), wanted);
 });

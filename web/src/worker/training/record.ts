@@ -81,7 +81,7 @@ export function compare(
 
 /**
  * Writes the states of a checkpoint.
- * @returns their values, where these are few enough to be kept
+ * @returns their values, where these are few and may be needed again
  * @throws InputError if the session has other states
  */
 export async function fillFrom(
@@ -90,7 +90,7 @@ export async function fillFrom(
   name: string,
 ): Promise<Map<string, Uint8Array<ArrayBuffer>> | undefined> {
   const { kept } = session;
-  const few = kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MOST;
+  const few = session.replaceable && kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MOST;
   const values = few ? new Map<string, Uint8Array<ArrayBuffer>>() : undefined;
   for (const state of kept) {
     const t = contents.tensors.get(state.name);

@@ -19,9 +19,10 @@ import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
+import { Pace } from "./pace.ts";
 import { type Data, readData } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored, type Update } from "./record.ts";
-import { type Place, Recovery } from "./recovery/recovery.ts";
+import { opened, type Place, Recovery } from "./recovery/recovery.ts";
 import {
   chooseProgram,
   freshName,
@@ -31,8 +32,6 @@ import {
 } from "./run-options.ts";
 import { Session } from "./session.ts";
 
-const SPEED_STEPS = 16; // number of steps over which the speed is averaged
-
 /** A training run: the worker's side of Trainer. */
 export class TrainingRun {
   /** Properties of the run. */
@@ -41,17 +40,18 @@ export class TrainingRun {
   step = 0;
   private readonly losses: number[] = [];
   private readonly evaluations: [number, number][] = [];
-  private seconds = 0;
-  private readonly speed: { seconds: number; tokens: number }[] = [];
+  private readonly pace = new Pace();
   private checkpointError = "";
   private wake: (() => void) | undefined;
   private paused = false;
   private closed = false;
   private readonly recovery: Recovery;
+  /** The latest event, where the evaluation that was due did not end. */
+  private untold: StepEvent | undefined;
   /** The device of the latest event. */
   private device: Device;
   /** Updates in the stored checkpoint. */
-  private saved: number | undefined;
+  saved: number | undefined;
   /** The loss became infinite or NaN: the adapter is removed at the end. */
   private failed = false;
 
@@ -94,11 +94,17 @@ export class TrainingRun {
   }
 
   /**
-   * Prepares a run: rows of tokens, memory, and initial values or those of a checkpoint.
+   * Prepares a run: rows of tokens, memory, and initial values or those of a checkpoint. If a GPU
+   * was lost, again with the device in its place.
    * @throws InputError if an option, the texts or the checkpoint are invalid
    * @throws OutOfMemory, Aborted
    */
-  static async open(
+  static open(...of: Parameters<typeof TrainingRun.prepare>): Promise<TrainingRun> {
+    const [model, , , signal] = of;
+    return opened(model, signal, () => TrainingRun.prepare(...of));
+  }
+
+  private static async prepare(
     model: Model,
     texts: string[],
     fields: TrainingFields,
@@ -179,9 +185,10 @@ export class TrainingRun {
 
   /** See {@link Recovered}: the values of the checkpoint that this run has written. */
   async stored(): Promise<Place | undefined> {
-    const file = this.saved === undefined ? undefined : this.options.checkpoint!.file;
-    const found = await file?.read();
-    if (!file || !found || found.record.step !== this.saved) return undefined;
+    if (this.saved === undefined || this.saved > this.step) return undefined;
+    const { file } = this.options.checkpoint!;
+    const found = await file.read();
+    if (found?.record.step !== this.saved) return undefined;
     compare(this.config, found.record.config, file.name);
     await fillFrom(this.session, found, file.name);
     return found.record;
@@ -226,11 +233,24 @@ export class TrainingRun {
   }
 
   /**
-   * Makes one update.
+   * Makes one update, and what is due after it: where that did not end, it is first tried again.
    * @throws InputError if the run is over, closed or has failed
    * @throws EngineError if the loss became infinite or NaN
    */
   async advance(): Promise<StepEvent> {
+    const again = this.untold?.step === this.step ? this.untold : undefined;
+    this.untold = undefined;
+    const event = again ?? (await this.next());
+    try {
+      await this.evaluateAndSave(event);
+    } catch (e) {
+      if (!again) this.untold = event;
+      throw e;
+    }
+    return event;
+  }
+
+  private async next(): Promise<StepEvent> {
     this.alive();
     if (this.failed)
       throw new InputError(
@@ -251,7 +271,7 @@ export class TrainingRun {
       if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
       return this.update(this.step);
     });
-    this.count(seconds, tokens);
+    this.pace.add(seconds, tokens);
     this.step++;
     this.losses.push(loss);
     this.failed = !Number.isFinite(loss);
@@ -263,7 +283,6 @@ export class TrainingRun {
       );
     const event = this.event(loss, rate);
     if (this.step < total) await this.recovery.keep();
-    await this.evaluateAndSave(event);
     return event;
   }
 
@@ -290,29 +309,20 @@ export class TrainingRun {
     return { loss, rate, tokens, seconds: (performance.now() - started) / 1000 };
   }
 
-  private count(seconds: number, tokens: number): void {
-    this.seconds += seconds;
-    this.speed.push({ seconds, tokens });
-    if (this.speed.length > SPEED_STEPS) this.speed.shift();
-  }
-
   private event(loss: number, rate: number): StepEvent {
     const { step, total } = this;
     const { device } = this.model;
     const moved = this.device !== device;
     this.device = device;
-    const sum = this.speed.reduce((a, b) => ({
-      seconds: a.seconds + b.seconds,
-      tokens: a.tokens + b.tokens,
-    }));
+    const { speed } = this.pace;
     return {
       step,
       total,
       epoch: this.order.epochs(step),
       loss,
       learning_rate: rate,
-      tokens_per_second: sum.tokens / Math.max(sum.seconds, 1e-9),
-      seconds_left: ((total - step) * sum.seconds) / this.speed.length,
+      tokens_per_second: speed.tokens,
+      seconds_left: (total - step) * speed.update,
       memory: this.memory(),
       ...(moved ? { device: device.info } : {}),
     };
@@ -349,7 +359,7 @@ export class TrainingRun {
     this.recovery.signal = signal;
     signal.addEventListener("abort", stop, { once: true });
     try {
-      while (this.step < this.total) {
+      while (this.step < this.total || this.untold) {
         this.alive();
         if (this.paused && !signal.aborted) {
           await new Promise<void>((resolve) => (this.wake = resolve));
@@ -382,7 +392,7 @@ export class TrainingRun {
       total: this.total,
       losses: this.losses,
       evaluations: this.evaluations,
-      seconds: this.seconds,
+      seconds: this.pace.seconds,
       checkpoint_error: this.checkpointError,
     };
   }
@@ -448,21 +458,21 @@ export class TrainingRun {
     const only = this.recovery.onlyCopy;
     const kept = [...session.program.states.values()].filter((s) => s.kind !== "gradient");
     const states = new Map(kept.map((s) => [s.name, s]));
-    const record: RunRecord = {
+    const record = (runs: number): RunRecord => ({
       step: this.step,
       total: this.total,
-      runs: only ? only.mark.runs : session.runs,
+      runs,
       adapter: this.adapter,
       program: session.program.name,
       losses: this.losses,
       evaluations: this.evaluations,
       config: this.config,
       saved: Date.now(),
-    };
+    });
     const { file } = checkpoint;
     const bytes = await (only
-      ? file.write(record, states, async (state) => only.values.get(state)!)
-      : this.during(() => file.write(record, states, session.reader())));
+      ? file.write(record(only.mark.runs), states, async (state) => only.values.get(state)!)
+      : this.during(() => file.write(record(session.runs), states, session.reader())));
     this.saved = this.step;
     this.checkpointError = "";
     return bytes;

@@ -6,6 +6,8 @@ import type { Session } from "../session.ts";
 
 /** Bytes of states, beyond which there are no copies. */
 export const MOST = 2 ** 28;
+/** How often work is tried on another device. */
+export const TRIES = 3;
 /** Bytes that are read at once, while steps go on: the GPU has them twice meanwhile. */
 const TOGETHER = 2 ** 26;
 /** Least time between two copies, in milliseconds, and how many times as long as a copy takes. */

@@ -11,10 +11,25 @@ import type { Weights } from "../../model/weights.ts";
 import { adaptersOf } from "../adapters-of.ts";
 import { macrotask } from "../macrotask.ts";
 import type { Rebuilding, Session } from "../session.ts";
-import { Backup } from "./backup.ts";
+import { Backup, TRIES } from "./backup.ts";
 
-/** How often work is tried on another device. */
-const TRIES = 3;
+/** Begins a run; if a GPU was lost, again with the device in its place. */
+export async function opened<T>(
+  model: Model,
+  signal: AbortSignal,
+  open: () => Promise<T>,
+): Promise<T> {
+  for (let tries = 0; ; tries++) {
+    const { device } = model;
+    try {
+      return await open();
+    } catch (e) {
+      if (!device.lost || tries === TRIES) throw e;
+      if (model.device === device) await model.decoder.recover(undefined, signal);
+      throwIfAborted(signal);
+    }
+  }
+}
 
 /** An update, and the runs with dropout before it. */
 export interface Place {
@@ -29,9 +44,11 @@ export interface Recovered {
   readonly adapter: string;
   /** Updates that the page has heard of. */
   readonly step: number;
+  /** Updates in the checkpoint that it has stored. */
+  readonly saved: number | undefined;
   /** Writes the first values. */
   begin(): void;
-  /** Writes the values of the stored checkpoint; undefined if the run has written none. */
+  /** Writes the values of the stored checkpoint; undefined if there is none of its updates. */
   stored(): Promise<Place | undefined>;
   /** Makes the update after `step` ones. */
   update(step: number): Promise<unknown>;
@@ -46,6 +63,8 @@ export class Recovery implements Rebuilding {
   readonly backup: Backup<Place>;
   /** Why the states are on no device. */
   private broken: unknown;
+  /** Whether the run is at its latest copy, on no device. */
+  private givenUp = false;
   private at = 0;
 
   constructor(
@@ -88,8 +107,9 @@ export class Recovery implements Rebuilding {
       if (tries === TRIES || !(await this.model.decoder.recover(broken, this.signal))) throw broken;
       this.broken = undefined;
     } catch (e) {
+      this.broken = e;
       if (tries < TRIES && !this.signal?.aborted) return;
-      const { step } = await this.giveUp();
+      const step = await this.giveUp();
       throwIfAborted(this.signal);
       throw new EngineError(
         `the GPU was lost, and no other device could go on (${message(e)})`,
@@ -99,19 +119,23 @@ export class Recovery implements Rebuilding {
     }
   }
 
-  /** Returns to the latest copy, whose values remain the adapter's. */
-  private async giveUp(): Promise<Place> {
+  /**
+   * Returns to the latest copy, whose values remain the adapter's, or to the stored checkpoint.
+   * @returns the step of that
+   */
+  private async giveUp(): Promise<number> {
     const { run } = this;
     const last = await this.backup.settled();
-    const place = last?.mark ?? { step: 0, runs: 0 };
+    const step = last?.mark.step ?? run.saved ?? 0;
     adaptersOf(this.model).keepOnly(run.adapter, last?.values);
-    run.rollBack(place.step);
-    return place;
+    run.rollBack(Math.min(step, run.step));
+    this.givenUp = true;
+    return run.step;
   }
 
-  /** Whether the states are nowhere but in the latest copy. */
+  /** The latest copy, if the states are nowhere else. */
   get onlyCopy(): Backup<Place>["last"] {
-    return this.broken ? this.backup.last : undefined;
+    return this.givenUp ? this.backup.last : undefined;
   }
 
   /** Makes plans and states on another device, with the values of a copy. `repeat` must follow. */
@@ -141,6 +165,7 @@ export class Recovery implements Rebuilding {
     }
     if (this.at < run.step) run.rollBack(this.at);
     this.broken = undefined;
+    this.givenUp = false;
     if (!run.session.replaceable) this.backup.last = undefined; // WebAssembly cannot be lost
   }
 }

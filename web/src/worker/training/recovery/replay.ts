@@ -4,13 +4,11 @@
 import { EngineError, OutOfMemory } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
 import type { Session } from "../session.ts";
-import { Backup } from "./backup.ts";
+import { Backup, TRIES } from "./backup.ts";
 
 /** Bytes of feeds, and calls, for which a copy is due. */
 const MOST_BYTES = 2 ** 25;
 const MOST_CALLS = 1000;
-/** How often a call is tried on another device. */
-const TRIES = 3;
 
 /** The calls of a session that changed its states. */
 export class Replay {
