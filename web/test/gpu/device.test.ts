@@ -268,6 +268,10 @@ test("a GPU without memory is given up only where that is asked for", {
   assert.equal((await device.replacement!(error))!.info.name, "webgpu");
   assert.equal(gpu.destroyed, 1);
   assert.equal(device.lost, error);
+  // nor has the one in its place memory for the same
+  const { name, why } = (await device.replacement!(error))!.info;
+  assert.equal(name, "wasm");
+  assert.match(why, /out of memory of the GPU, again/);
   device.close();
 });
 

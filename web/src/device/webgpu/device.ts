@@ -145,12 +145,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
 
   async replacement(error?: unknown): Promise<Device | undefined> {
     const { gpu, wasm, options } = this;
-    if (error instanceof OutOfMemory) {
-      gpu.lost ??= error;
+    const full = error instanceof OutOfMemory && error;
+    if (full) {
+      gpu.lost ??= full;
       gpu.device.destroy();
     }
     if (!gpu.lost || gpu.closed) return undefined;
-    const again = this.next?.gpu.lost;
+    const again = this.next && (full || this.next.gpu.lost);
     this.abandon();
     this.next?.abandon(); // it could not be filled
     this.next?.gpu.close();
