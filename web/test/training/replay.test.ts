@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { Device } from "../../src/device/device.ts";
 import { EngineError, InputError, OutOfMemory } from "../../src/shared/errors.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
+import { ArtifactSession, type PythonCompiler } from "../../src/worker/training/artifacts.ts";
 import { Replay } from "../../src/worker/training/recovery/replay.ts";
 import { Session } from "../../src/worker/training/session.ts";
 import { FakeDevice, type Fate, FILES, PROGRAM } from "../common/fake-trainer.ts";
@@ -116,4 +117,54 @@ test("a session with too many states for copies does not begin anew", async () =
       return e instanceof EngineError;
     });
   assert.equal(fate.opened, 1);
+});
+
+/** The losses of steps of a TrainingSession, whose device is what `prepare` makes of it. */
+async function steps(prepare: (device: { lost: unknown }) => void, fate: Fate): Promise<unknown[]> {
+  const { plans, states } = PROGRAM;
+  const of = (kind: "initialize" | "train") => {
+    const { file, slots } = plans.get(kind)!;
+    return { file, slots, arena_bytes: 0 };
+  };
+  const described = {
+    plans: { initialize: of("initialize"), accumulate: of("train"), update: of("initialize") },
+    weights: [],
+    states: [...states.values()],
+    moments: {},
+    step: 0,
+  };
+  const python: PythonCompiler = {
+    compile: async () => ({ manifest: JSON.stringify(described), files: FILES as never }) as never,
+    end: () => undefined,
+  };
+  const names = { inputs: ["input_ids", "labels"], outputs: ["loss"] };
+  const info = { train: names, parameters: [], learning_rate: 1, device: { name: "webgpu" } };
+  const device = new FakeDevice(fate);
+  prepare(device);
+  const made = new (ArtifactSession as unknown as new (...of: unknown[]) => ArtifactSession)(
+    device,
+    python,
+    info,
+  );
+  const results: unknown[] = [];
+  for (let i = 0; i < 3; i++) {
+    const tensor = (x: number) => ({ type: "int64", dims: [4], data: new Uint8Array(32).fill(x) });
+    const feeds = { input_ids: tensor(i), labels: tensor(0) } as never;
+    const { values } = await made.run("train", feeds, new AbortController().signal);
+    results.push(values.loss!.data);
+  }
+  return results;
+}
+
+test("a TrainingSession begins where the GPU was lost before", async () => {
+  const whole = await steps(() => undefined, { runs: [], opened: 0 });
+  assert.equal(new Set(whole.map(String)).size, 3);
+  const fate: Fate = { runs: [], opened: 0 };
+  const lose = (device: { lost: unknown }) => {
+    device.lost = new EngineError("the GPU was lost");
+  };
+  assert.deepEqual(await steps(lose, fate), whole);
+  assert.equal(fate.opened, 2);
+  for (const runs of [[0], [1], [2, 1]])
+    assert.deepEqual(await steps(() => undefined, { runs, opened: 0 }), whole, runs.join());
 });

@@ -12,17 +12,10 @@ import { EngineError, InputError } from "../../shared/errors.ts";
 import { Compiler } from "../compiler-client.ts";
 import { Weights } from "../model/weights.ts";
 import type { ManifestSlot, Weight } from "../package/checker.ts";
-import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
+import type { StateInfo } from "../package/manifest.ts";
+import { type Described, programOf } from "./artifact-program.ts";
 import { Replay } from "./recovery/replay.ts";
 import { Session, STEP } from "./session.ts";
-
-interface Described {
-  plans: Record<string, { file: string; slots: ManifestSlot[]; arena_bytes: number }>;
-  weights: Weight[];
-  states: StateInfo[];
-  moments: Record<string, string>;
-  step: number;
-}
 
 const WHERE = "training artifacts";
 
@@ -162,13 +155,28 @@ export class ArtifactSession {
           write(state, files.get(file)!);
         write(STEP, new Uint8Array(BigInt64Array.of(BigInt(described.step)).buffer));
       };
-      this.begin();
-      await session.ready();
-      this.early.clear();
-      this.first = session;
-      this.replay = new Replay(session);
+      await this.start(session);
     }
     return session;
+  }
+
+  /** Makes the states of the first session. */
+  private async start(session: Session): Promise<void> {
+    this.first = session;
+    this.replay = new Replay(session);
+    let begun = false;
+    try {
+      await this.kept(() => {
+        const here = !begun; // or on another device already
+        begun = true;
+        if (here) this.begin!();
+        return session.ready();
+      });
+    } catch (e) {
+      this.first = this.replay = undefined;
+      throw e;
+    }
+    this.early.clear();
   }
 
   private place({ weights, data }: { weights: Weight[]; data: Uint8Array }): void {
@@ -187,7 +195,8 @@ export class ArtifactSession {
       this.device = device;
       this.weights = new Weights(device, { weights: new Map() });
       for (const part of this.parts) this.place(part);
-      for (const session of this.sessions.values()) session.move(device, this.weights);
+      for (const session of new Set([this.first!, ...this.sessions.values()]))
+        session.move(device, this.weights);
       this.begin!();
       return true;
     };
@@ -460,27 +469,6 @@ function checkFeeds(feeds: Record<string, PlainTensor>, inputs: readonly string[
   const unknown = Object.keys(feeds).find((name) => !inputs.includes(name));
   if (unknown !== undefined)
     throw new InputError("the model has no such input", `feed '${unknown}'`, remedy);
-}
-
-/** A compiled model as a training program, whose batches have no fixed meaning. */
-function programOf(kind: string, { plans, states }: Described, rate: number): ProgramInfo {
-  return {
-    name: kind,
-    batch: 0,
-    sequence: 0,
-    lora: null,
-    optimizer: { type: "", lr: rate },
-    maxGradNorm: null,
-    padTokenId: undefined,
-    eosTokenId: undefined,
-    plans: new Map(
-      Object.entries(plans).map(([k, p]) => [
-        k as "train",
-        { file: p.file, slots: p.slots, arenaBytes: p.arena_bytes },
-      ]),
-    ),
-    states: new Map(states.map((s) => [s.name, s])),
-  };
 }
 
 function fail(): never {
