@@ -11,6 +11,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import EdgewiseError
 from . import (
@@ -29,7 +30,7 @@ from . import (
 
 COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, split, compare)
 KEY = re.compile(r"-[A-Za-z0-9_-]{42}")
-"""A public key (base64url of 32 bytes) that begins like an option: one of 64 does."""
+"""A public key or ticket (base64url of 32 bytes) that begins like an option: one of 64 does."""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -41,7 +42,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for command in COMMANDS:
         command.add_parser(commands)
     # argparse takes no argument with a space for an option
-    return parser.parse_args([f" {a}" if KEY.fullmatch(a) else a for a in argv])
+    args = parser.parse_args([f" {a}" if KEY.fullmatch(a) else a for a in argv])
+    for name, value in vars(args).items():
+        setattr(args, name, [_key(v) for v in value] if type(value) is list else _key(value))
+    return args
+
+
+def _key(value: Any) -> Any:
+    """An argument without the space that `parse` has put before a key."""
+    found = type(value) is str and value[:1] == " " and KEY.fullmatch(value[1:])
+    return value[1:] if found else value
 
 
 def main(argv: Sequence[str] | None = None) -> int:

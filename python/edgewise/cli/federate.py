@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 KRUM = ("krum", "multi-krum")
 STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", *KRUM, "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
+EXTRA = ("cryptography", "flwr", "websockets")
 
 SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
 SCHEDULES = ("constant", "cosine", "cooldown")
@@ -37,6 +40,22 @@ EXAMPLES = "maximum weight of an update: clients that say more count as many (de
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
+def _installed(action: Callable[[argparse.Namespace], None]) -> Callable[..., None]:
+    """An action that says how to install the packages that it needs."""
+
+    @functools.wraps(action)
+    def run(args: argparse.Namespace) -> None:
+        try:
+            action(args)
+        except ModuleNotFoundError as e:
+            if str(e.name).partition(".")[0] not in EXTRA:
+                raise
+            what, remedy = f"`{e.name}` is not installed", "pip install 'edgewise[federated]'."
+            raise InputError(what, "edgewise federate", remedy) from None
+
+    return run
+
+
 def add_parser(commands: Commands) -> None:
     """Declares the arguments of `edgewise federate`."""
     text = "Trains one model with many clients, whose data stays with them."
@@ -44,7 +63,7 @@ def add_parser(commands: Commands) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     for name, action in (("serve", serve), ("simulate", simulate), ("join", join), ("site", site)):
         own = actions.add_parser(name, help=action.__doc__, description=action.__doc__)
-        own.set_defaults(run=action)
+        own.set_defaults(run=_installed(action))
         if name == "join":
             own.add_argument("url", help="of the server, such as ws://127.0.0.1:8765")
         own.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
@@ -72,7 +91,7 @@ def add_parser(commands: Commands) -> None:
             own.add_argument("--tabs", type=int, default=4, help="clients (default %(default)s)")
     about = private.certify.__doc__
     own = actions.add_parser("certify", help=about, description=about)
-    own.set_defaults(run=private.certify)
+    own.set_defaults(run=_installed(private.certify))
     private.add_certify(own)
 
 
@@ -374,7 +393,7 @@ def _join_commands(
             *args.data,
             *options,
             *("--part", f"{k}/{tabs}", "--name", f"tab {k}", "--threads", "1"),
-            *([] if tickets is None else ["--ticket", tickets[k - 1]]),
+            *([] if tickets is None else [f"--ticket={tickets[k - 1]}"]),
         ]
         for k in range(1, tabs + 1)
     ]

@@ -22,7 +22,7 @@ def add_round_options(parser: argparse.ArgumentParser) -> None:
     add("--secure", action="store_true", help="secure aggregation: see sums of groups alone")
     add("--group", type=int, default=16, help="fewest members of a group (default %(default)s)")
     add("--stage", type=float, default=30.0, help="seconds of each stage of a secure sum")
-    add("--authority", type=str.strip, help="public key of who must have certified all clients")
+    add("--authority", help="public key of who must have certified all clients")
     add("--noise", type=float, default=0.0, help="differential privacy: noise in units of --clip")
     add("--noise-by", default="server", choices=("server", "clients"), help="who adds the noise")
     add("--epsilon", type=float, help="the run ends before it spends more")
@@ -33,7 +33,7 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
     """Options of join."""
     add = parser.add_argument
     add("--require-secure", action="store_true", help="decline tasks without secure aggregation")
-    add("--authority", type=str.strip, help="public key of who certifies members")
+    add("--authority", help="public key of who certifies members")
     add("--identity", help="file with this client's key; it is made if it does not exist")
     add("--certificate", help="file with the certificate for this key")
     add("--maximum-epsilon", type=float, help="decline tasks that spend more")
@@ -90,9 +90,7 @@ def _certificate(path: str) -> Certificate:
 def add_certify(parser: argparse.ArgumentParser) -> None:
     """Arguments of certify."""
     parser.add_argument("key", help="the authority's key file; it is made if it does not exist")
-    parser.add_argument(
-        "identity", nargs="?", type=str.strip, help="public key of a client, or its key file"
-    )
+    parser.add_argument("identity", nargs="?", help="public key of a client, or its key file")
     parser.add_argument("--subject", help="who the client is: one name for each user")
     parser.add_argument("--days", type=float, default=DAYS, help="default %(default)s")
 

@@ -155,3 +155,9 @@ def test_the_command_line_takes_a_key_that_begins_like_an_option(tmp_path, capsy
     assert encoded(made.identity) == key
     join = parse(["federate", "join", "ws://a", "model", "texts", "--authority", key])
     assert client_terms(join).authority == made.identity
+    # a ticket may look like a key, and stays as it is
+    command = ["federate", "join", "ws://a", "model", "--ticket", key, "texts", f" {key}"[:9]]
+    assert (parse(command).ticket, parse(command).data) == (key, ["texts", f" {key}"[:9]])
+    for days in ("nan", "0", "-1", "1e300"):
+        assert main(["federate", "certify", path, key, "--subject", "a", "--days", days])
+        assert "it would be valid for" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from .crypto import SEED, SIGNATURE, digest, is_signed
 
 DAY = 24 * 3600
 MOST_SUBJECT = 64
+MOST_DAYS = 36_500
 
 
 def encoded(data: bytes) -> str:
@@ -108,8 +109,8 @@ class Certificate:
 
 def _key_file(path: str | os.PathLike[str], create: bool) -> bytes:
     if create and not os.path.exists(path):
-        with open(path, "x", encoding="utf-8") as file:
-            os.chmod(path, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # for its owner alone from the beginning
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(encoded(secrets.token_bytes(SEED)) + "\n")
     try:
         with open(path, encoding="utf-8") as file:
@@ -161,9 +162,15 @@ class Authority(Identity):
             identity: a member's public key.
             subject: see Certificate; the authority must give each user one.
             seconds: for which it is valid.
+
+        Raises:
+            InputError: the name or the time cannot be used.
         """
         if not NAME.fullmatch(subject) or len(subject) > MOST_SUBJECT:
             raise InputError(f"{subject!r} cannot be used", "subject", "Use letters and digits.")
+        if not 0 < seconds <= MOST_DAYS * DAY:
+            what = f"it would be valid for {seconds / DAY:g} days"
+            raise InputError(what, "certificate", f"Give more than 0 and at most {MOST_DAYS}.")
         expires = int(time.time() + seconds)
         text = _statement(identity, subject, expires)
         return Certificate(identity, subject, expires, self.sign(text))
