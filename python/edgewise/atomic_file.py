@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -13,10 +15,12 @@ SUFFIX = ".part"  # of files that are being written
 @contextlib.contextmanager
 def atomic_file(path: str, private: bool = False) -> Iterator[BinaryIO]:
     """A file to write to, which appears under `path` when the block ends without an error, complete
-    and on the disk. An existing file stays until then.
+    and on the disk. An existing file stays until then, and gives its permissions to the new one; of
+    a symbolic link the file that it leads to. What is no file, such as a pipe or /dev/stdout, is
+    written to as it is.
 
-    Until then its name is `path`, the number of the process and SUFFIX. Only a process that is
-    killed leaves it.
+    Until then its name is `path`, a random number and SUFFIX. Only a process that is killed leaves
+    it.
 
     Args:
         path: of the file. Its folder exists.
@@ -25,10 +29,23 @@ def atomic_file(path: str, private: bool = False) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written.
     """
-    part = f"{path}.{os.getpid()}{SUFFIX}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            with open(path, "wb") as file:
+                yield file
+            return
+    path = os.path.realpath(path)
+    part = f"{path}.{secrets.randbits(48)}{SUFFIX}"
+    # exclusively: in a folder of others, that name may be a link of theirs
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    made = os.open(part, flags, 0o600 if private else 0o666)
     try:
-        with open(os.open(part, flags, 0o600 if private else 0o666), "wb") as file:
+        with open(made, "wb") as file:
+            if mode is not None and not private:
+                with contextlib.suppress(OSError):  # a file system without permissions
+                    os.chmod(part, stat.S_IMODE(mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -37,3 +54,16 @@ def atomic_file(path: str, private: bool = False) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+    _sync_folder(os.path.dirname(path))
+
+
+def _sync_folder(path: str) -> None:
+    """Writes the names of a folder to the disk, where the system can."""
+    if os.name != "posix":
+        return
+    with contextlib.suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
