@@ -164,9 +164,20 @@ def test_a_damaged_state_is_not_used(tmp_path):
         assert found.finished == (None if part == b"update" else update)
         assert (found.have is None) == (said == "the weights")
         assert ("dense" in found.left) == ("rounded" not in said)
+    names = (b'"values/dense":{', b'"vblues/dense":{', "the weights")
+    for old, new, said in (
+        names,
+        (b'"have', b'"hbve', "anew"),
+        (b'steps\\": 1', b'steps\\": 2', "anew"),
+    ):
+        assert whole.count(old) == 1
+        path.write_bytes(whole.replace(old, new))
+        with pytest.warns(UserWarning, match=said):
+            assert ClientState(str(tmp_path), SCHEMA).have is None
     path.write_bytes(whole[:-1])
     with pytest.warns(UserWarning, match="begins anew"):
         assert ClientState(str(tmp_path), SCHEMA).token is None
+    assert path.stat().st_mode & 0o77 == 0
 
 
 def test_a_masked_update_counts_when_its_group_has_a_sum():

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic_file import atomic_file
 from ..declare.dtypes import FLOAT, UINT8
-from ..errors import EdgewiseError
+from ..errors import EdgewiseError, StorageError
 from ..training.safetensors import load_safetensors, save_safetensors
 from .codec import Floats, Schema, Values
 
@@ -109,7 +110,11 @@ class ClientState:
         self.save()
 
     def save(self) -> None:
-        """Writes the file."""
+        """Writes the file.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
         if self.path is None:
             return
         tensors: dict[str, Any] = {}
@@ -143,8 +148,15 @@ class ClientState:
                 "agreed": f.agreed,
             }
         record["sha256"] = {name: _sha256(data) for name, (_, _, data) in tensors.items()}
-        save_safetensors(tensors, self.path, {"client": json.dumps(record)})
-        os.chmod(self.path, 0o600)  # the token and the seed
+        text = json.dumps(record)
+        metadata = {"client": text, "sha256": _sha256(text.encode())}
+        try:
+            with atomic_file(self.path, private=True) as file:  # the token and the seed
+                save_safetensors(tensors, file, metadata)
+        except OSError as e:
+            what = f"the state of the client cannot be stored ({e.strerror or e})"
+            remedy = "Check the folder and the free disk space."
+            raise StorageError(what, self.path, remedy) from None
 
     def _load(self) -> None:
         """Reads the file, if it is there and of this model. What is damaged is not used."""
@@ -154,39 +166,44 @@ class ClientState:
         try:
             with open(self.path, "rb") as file:
                 tensors, metadata = load_safetensors(file.read())
-            record = json.loads(metadata["client"])
+            text = metadata["client"]
+            if metadata["sha256"] != _sha256(text.encode()):
+                raise ValueError
         except (EdgewiseError, KeyError, ValueError):
-            _warn(self.path, "the client begins anew")
+            _warn(self.path, "the client begins anew, and has forgotten the noise of its groups")
             return
+        record = json.loads(text)
         if record.get("format") != FORMAT or record.get("schema") != self.schema.sha256:
             return
         self.token, self.have = record["token"], record["have"]
-        sums = record.get("sha256", {})
-        damaged = {n for n, t in tensors.items() if sums.get(n) != _sha256(t.bytes())}
-        if damaged:
-            tensors = {n: t for n, t in tensors.items() if n not in damaged}
+        whole = {
+            name: tensors[name]
+            for name, sha256 in record["sha256"].items()
+            if name in tensors and _sha256(tensors[name].bytes()) == sha256
+        }
+        if damaged := record["sha256"].keys() - whole.keys():
             lost = sorted({LOST[n.split("/")[0]] for n in damaged})
             _warn(self.path, f"not used: {', '.join(lost)}")
         if any(n.startswith("values/") for n in damaged):  # they are fetched as a whole
             self.have = None
-        self.values = self._read(tensors, "values")
-        self.left = self._read(tensors, "left")
-        self._next_left = self._read(tensors, "next")
+        self.values = self._read(whole, "values")
+        self.left = self._read(whole, "left")
+        self._next_left = self._read(whole, "next")
         self.kept, self._next_kept = (
-            {k.removeprefix(p): t.bytes() for k, t in tensors.items() if k.startswith(p)}
+            {k.removeprefix(p): t.bytes() for k, t in whole.items() if k.startswith(p)}
             for p in ("kept/", "next kept/")
         )
-        self.summed, self.spent = record.get("summed", {}), record.get("spent", {})
+        self.summed, self.spent = record["summed"], record["spent"]
         found = record.get("finished")
-        if found and "finished" in tensors:
+        if found and "finished" in whole:
             self.finished = Finished(
                 tuple(found["key"]),
-                tensors["finished"].bytes(),
+                whole["finished"].bytes(),
                 found["examples"],
                 found["steps"],
                 found["metrics"],
-                found.get("seed", ""),
-                found.get("agreed", {}),
+                found["seed"],
+                found["agreed"],
             )
 
     def _read(self, tensors: Any, part: str) -> dict[str, Floats]:
