@@ -10,6 +10,7 @@ import hashlib
 import numpy as np
 from edgewise.federated.broadcast import Broadcast
 from edgewise.federated.client import SETTINGS
+from edgewise.federated.client_state import ClientState, Finished
 from edgewise.federated.codec import FORMAT, base_of, norm_of
 from edgewise.federated.hub import Hub, HubOptions
 from edgewise.federated.protocol import CHUNK, Refusal
@@ -406,6 +407,23 @@ def test_what_training_keeps_is_that_of_the_last_update_that_counted(hub, tmp_pa
         wait_for(lambda: client.client.state.finished is not None)
         client.end()
     assert Keeping.seen == [b"", b"\1", b"\1", b"\1", b"\4"]
+
+
+def test_a_client_that_was_away_learns_that_its_masked_update_counted(hub, tmp_path):
+    away = Raw(hub.url, SCHEMA)
+    (node,) = wait_for(hub.nodes)
+    away.close()
+    wait_for(lambda: not hub.nodes())
+    for number, counted in ((4, True), (5, False)):
+        hub.announce([node], lambda n, m=number, c=counted: {"run": "r", "round": m, "counted": c})
+    assert "counted" not in away.first
+    state = ClientState(str(tmp_path), SCHEMA)
+    state.token = away.first["token"]
+    state.finish(Finished(("r", 4, "base", "group"), b"", 1, 1, {}), {}, {"r": b"kept"})
+    client = Running(hub.url, Toy(0), folder=str(tmp_path))
+    wait_for(hub.nodes)
+    client.end()
+    assert ClientState(str(tmp_path), SCHEMA).kept == {"r": b"kept"}
 
 
 def test_clients_that_have_the_last_weights_fetch_differences(hub):

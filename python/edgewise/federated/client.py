@@ -244,12 +244,7 @@ class FederatedClient:
         answer = self._next(SILENCE)
         if answer["kind"] == "refused":
             raise Refusal(str(answer.get("code")), str(answer.get("reason")), self.url)
-        state.token = str(answer.get("token"))
-        counted = answer.get("accepted")  # updates whose answer may have been lost
-        if state.finished is not None and isinstance(counted, list):
-            if hashlib.sha256(state.finished.data).hexdigest() in counted:
-                state.accepted()
-        state.save()
+        state.welcome(answer)
 
     def _serve(self) -> bool:
         """Handles messages. Returns True after the server's bye."""

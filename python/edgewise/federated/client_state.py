@@ -90,6 +90,18 @@ class ClientState:
         self.finished, self._next_left, self._next_kept = finished, left, dict(kept or {})
         self.save()
 
+    def welcome(self, message: Mapping[str, Any]) -> None:
+        """A session has begun, or goes on. The message repeats what may have been lost."""
+        self.token = str(message.get("token"))
+        accepted = message.get("accepted")
+        if self.finished is not None and isinstance(accepted, list):
+            if _sha256(self.finished.data) in accepted:
+                self.accepted()
+        match message.get("counted"):
+            case [run, number]:
+                self.result({"run": run, "round": number, "counted": True})
+        self.save()
+
     def accepted(self) -> None:
         """The update counts."""
         if self._next_left or self._next_kept:

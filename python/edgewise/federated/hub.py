@@ -137,8 +137,10 @@ class Hub(Uploads, SecureRounds):
 
     def announce(self, nodes: Iterable[int], fields: Callable[[int], Mapping[str, Any]]) -> None:
         """Sends the message `result` with fields(node) to clients."""
-        texts = {node: encode("result", **fields(node)) for node in nodes}
-        self._loop.call_soon_threadsafe(self._announce, texts)
+        told = {node: dict(fields(node)) for node in nodes}
+        texts = {node: encode("result", **result) for node, result in told.items()}
+        counted = {n: (str(r["run"]), int(r["round"])) for n, r in told.items() if r["counted"]}
+        self._loop.call_soon_threadsafe(self._announce, texts, counted)
 
     def tickets(self, nodes: Iterable[int]) -> dict[int, str]:
         """SHA-256 of the tickets of those nodes whose clients are here; empty without tickets."""
@@ -210,7 +212,9 @@ class Hub(Uploads, SecureRounds):
             asyncio.ensure_future(telling)
         await last.arrived(self.sessions, seconds)
 
-    def _announce(self, texts: Mapping[int, str]) -> None:
+    def _announce(self, texts: Mapping[int, str], counted: Mapping[int, tuple[str, int]]) -> None:
+        for node in counted.keys() & self.sessions.keys():
+            self.sessions[node].counted = counted[node]
         sockets: dict[str, list[ServerConnection]] = {}
         for node, text in texts.items():
             session = self.sessions.get(node)
@@ -323,6 +327,7 @@ class Hub(Uploads, SecureRounds):
                     "silence": SILENCE,
                 },
                 accepted=[sha256 for sha256, _ in session.receipts.values()],
+                counted=session.counted,
                 terms=dict(self.options.terms or {}),
             )
         )

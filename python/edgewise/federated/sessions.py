@@ -166,6 +166,7 @@ class Session:
         left: when it lost its connection, by time.monotonic.
         work: the task that it has, or None.
         have: identity of the weights that it has.
+        counted: run and number of the last round that its update counted in, or None.
         shut_out: why it may not take part any more, or None.
         strikes, stray: refused messages, and chunks without a task, of the present connection.
     """
@@ -175,6 +176,7 @@ class Session:
         self.socket: ServerConnection | None = None
         self.left = time.monotonic()
         self.work: Work | None = None
+        self.counted: tuple[str, int] | None = None
         self.shut_out: Refusal | None = None
         self.download: asyncio.Task[None] | None = None
         self.receipts: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()

@@ -257,7 +257,7 @@ export class FederatedClient<Data = unknown> {
     if (answer.kind === "refused")
       throw new InputError(String(answer.reason), this.url, `The server says: ${answer.code}.`);
     state.token = String(answer.token);
-    countedBefore(answer.accepted, state); // updates whose answer may have been lost
+    countedBefore(answer, state);
     await this.store.write(state);
     this.answers = (answer.limits as { silence?: unknown } | undefined)?.silence !== undefined;
     options.trainer.welcome?.((answer.terms ?? {}) as Record<string, unknown>);

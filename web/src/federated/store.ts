@@ -84,11 +84,12 @@ export function countedBy(message: Message, state: State): boolean {
   return counts;
 }
 
-/** The same of a list of updates that the server has accepted. */
-export function countedBefore(known: unknown, state: State): void {
-  const { finished } = state;
-  if (finished && !finished.secure && Array.isArray(known) && known.includes(finished.sha256))
-    counted(state);
+/** The same of a `welcome`, which repeats what may have been lost with a connection. */
+export function countedBefore({ accepted, counted: last }: Message, state: State): void {
+  for (const sha256 of Array.isArray(accepted) ? accepted : [])
+    countedBy({ kind: "accepted", sha256 }, state);
+  const [run, round] = Array.isArray(last) ? last : [];
+  countedBy({ kind: "result", run, round, counted: true }, state);
 }
 
 /** What training has returned for the next round of a run. */

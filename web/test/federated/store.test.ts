@@ -40,12 +40,15 @@ test("a masked update counts when its group has a sum, others when they are acce
     assert.equal(own.kept, expected ? made : undefined);
     assert.equal(own.left.size, Number(expected));
   }
-  for (const [secure, known] of [
-    [false, true],
-    [true, false],
+  for (const [secure, fields, known] of [
+    [false, { accepted: ["t", "s"] }, true],
+    [false, { accepted: "s", counted: ["r", 4] }, false],
+    [true, { accepted: ["s"], counted: null }, false],
+    [true, { accepted: ["s"], counted: ["r", 3] }, false],
+    [true, { counted: ["r", 4] }, true],
   ] as const) {
     const own = state(secure);
-    countedBefore(["s"], own);
+    countedBefore({ kind: "welcome", ...fields }, own);
     assert.equal(own.kept !== undefined, known);
   }
 });
