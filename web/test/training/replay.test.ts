@@ -10,6 +10,9 @@ import { FakeDevice, type Fate, FILES, PROGRAM } from "../common/fake-trainer.ts
 
 const weightsOf = (device: Device) => new Weights(device, { weights: new Map() });
 
+/** With it, a loss depends on all steps before. */
+const RATE = { learning_rate: new Uint8Array(Float32Array.of(0.1).buffer) };
+
 /** A session whose calls are made again on another device. */
 class Calls {
   readonly session: Session;
@@ -23,7 +26,11 @@ class Calls {
     this.replay = new Replay(this.session);
   }
 
-  private async move(): Promise<boolean> {
+  lose(): void {
+    Object.assign(this.device, { lost: new EngineError("the GPU was lost") });
+  }
+
+  async move(): Promise<boolean> {
     const device = await this.device.replacement!();
     if (!device) return false;
     this.device = device;
@@ -38,7 +45,7 @@ class Calls {
 
   async step(i: number, size = 32): Promise<string> {
     const { session, replay } = this;
-    const feeds = { input_ids: new Uint8Array(32).fill(i), labels: new Uint8Array(32) };
+    const feeds = { input_ids: new Uint8Array(32).fill(i), labels: new Uint8Array(32), ...RATE };
     const loss = await this.kept(() => {
       session.pass("train", feeds);
       return session.output("loss");
@@ -137,7 +144,7 @@ async function steps(prepare: (device: { lost: unknown }) => void, fate: Fate): 
     compile: async () => ({ manifest: JSON.stringify(described), files: FILES as never }) as never,
     end: () => undefined,
   };
-  const names = { inputs: ["input_ids", "labels"], outputs: ["loss"] };
+  const names = { inputs: ["input_ids", "labels", "learning_rate"], outputs: ["loss"] };
   const info = { train: names, parameters: [], learning_rate: 1, device: { name: "webgpu" } };
   const device = new FakeDevice(fate);
   prepare(device);
@@ -149,7 +156,8 @@ async function steps(prepare: (device: { lost: unknown }) => void, fate: Fate): 
   const results: unknown[] = [];
   for (let i = 0; i < 3; i++) {
     const tensor = (x: number) => ({ type: "int64", dims: [4], data: new Uint8Array(32).fill(x) });
-    const feeds = { input_ids: tensor(i), labels: tensor(0) } as never;
+    const learning_rate = { type: "float32", dims: [1], data: RATE.learning_rate };
+    const feeds = { input_ids: tensor(i), labels: tensor(0), learning_rate } as never;
     const { values } = await made.run("train", feeds, new AbortController().signal);
     results.push(values.loss!.data);
   }
@@ -167,4 +175,28 @@ test("a TrainingSession begins where the GPU was lost before", async () => {
   assert.equal(fate.opened, 2);
   for (const runs of [[0], [1], [2, 1]])
     assert.deepEqual(await steps(() => undefined, { runs, opened: 0 }), whole, runs.join());
+});
+
+test("a device that could not be filled is not copied", async () => {
+  const whole = new Calls({ runs: [], opened: 0 });
+  const calls = new Calls({ runs: [2], opened: 0 });
+  for (const one of [whole, calls]) for (let i = 0; i < 2; i++) await one.step(i);
+  const { replay, session } = calls;
+  const refused = new OutOfMemory("no room", "", "");
+  const feeds = { input_ids: new Uint8Array(32), labels: new Uint8Array(32), ...RATE };
+  const work = () => {
+    session.pass("train", feeds);
+    return session.output("loss");
+  };
+  await assert.rejects(
+    replay.kept(work, async () => {
+      await calls.move(); // its states have their first values
+      throw refused;
+    }),
+    refused,
+  );
+  const reset = (one: Calls) => one.replay.add(() => one.session.reset(), 2 ** 26);
+  for (const one of [whole, calls]) await reset(one);
+  calls.lose(); // which is then given up, too
+  assert.equal(await calls.step(2), await whole.step(2));
 });

@@ -37,6 +37,7 @@ export class Replay {
     const { calls, session, backup } = this;
     if (!session.replaceable || this.incomplete) return;
     calls.push({ again, bytes });
+    if (this.interrupted) return; // there is nothing to copy
     const sum = calls.reduce((n, call) => n + call.bytes, 0);
     const full = sum > MOST_BYTES || calls.length > MOST_CALLS;
     const { runs, seed } = session;
