@@ -174,15 +174,16 @@ class PrivateGrid(TabGrid):
 
     def _suspect(self, asked: list[Any], parts: list[Part], known: dict[int, str]) -> None:
         """Learns who may have lied from the groups of a round."""
+        succeeded, lost = [], []
         for (_, _, outcome), part in zip(asked, parts, strict=True):
             error = outcome.exception()
             if error is None:
-                self.suspects.succeeded(known[n] for n in part.members)
+                succeeded.append([known[n] for n in part.members])
             elif isinstance(error, Lied) and len(error.members) == 1:
                 self.suspects.name(known[error.members[0]], str(error))
             elif isinstance(error, Lied):
-                self.suspects.lost([known[n] for n in error.members])
-        self.suspects.judge()
+                lost.append([known[n] for n in error.members])
+        self.suspects.learn(succeeded, lost)
 
     def _planned(self, task: Task, size: int) -> Task:
         assert self.secure is not None and task.rules.clip is not None

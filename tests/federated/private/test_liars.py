@@ -157,17 +157,17 @@ def test_a_hub_that_gives_members_settings_of_their_own():
             Plan.of({**task, **other})
 
 
-@pytest.mark.parametrize("behaves, found", [(0.0, {"3"}), (0.5, {"3", None})])
-def test_elimination_finds_one_liar_and_nobody_else(behaves, found):
+@pytest.mark.parametrize("clients, groups", [(18, 3), (6, 2)])
+@pytest.mark.parametrize("behaves, rounds, found", [(0.0, 3, {"3"}), (0.5, 8, {"3", None})])
+def test_elimination_finds_one_liar_and_nobody_else(clients, groups, behaves, rounds, found):
     """It always lies, or in half of the rounds: then it may never be found."""
     for seed in range(50):
         random, suspects = np.random.default_rng(seed), Suspects()
-        for _ in range(8):
-            nodes = suspects.order({n: str(n) for n in range(18)})
-            for members in (nodes[k::3] for k in range(3)):
-                lies = 3 in members and random.random() >= behaves
-                (suspects.lost if lies else suspects.succeeded)([str(n) for n in members])
-            suspects.judge()
+        for _ in range(rounds):
+            nodes = suspects.order({n: str(n) for n in range(clients)})
+            drawn = [[str(n) for n in nodes[k::groups]] for k in range(groups)]
+            lost = [members for members in drawn if "3" in members and random.random() >= behaves]
+            suspects.learn([members for members in drawn if members not in lost], lost)
         assert set(suspects.out) <= {"3"} and next(iter(suspects.out), None) in found
 
 
@@ -178,10 +178,9 @@ def test_one_liar_has_nobody_else_left_out():
         for _ in range(20):
             here = [n for n in range(18) if n != 5 or random.random() < 0.7]
             nodes = suspects.order({n: str(n) for n in here})
-            for members in (nodes[k::3] for k in range(3)):
-                lies = {3, 5} <= set(members)
-                (suspects.lost if lies else suspects.succeeded)([str(n) for n in members])
-            suspects.judge()
+            drawn = [[str(n) for n in nodes[k::3]] for k in range(3)]
+            lost = [members for members in drawn if {"3", "5"} <= set(members)]
+            suspects.learn([members for members in drawn if members not in lost], lost)
         assert set(suspects.out) <= {"3"}
 
 

@@ -36,15 +36,26 @@ class Suspects:
         suspected = set().union(*self._cases)
         return sorted(nodes, key=lambda n: clients[n] not in suspected)
 
-    def succeeded(self, members: Iterable[str]) -> None:
-        """A sum of these clients was right."""
+    def learn(self, succeeded: Iterable[Sequence[str]], lost: Iterable[Sequence[str]]) -> None:
+        """Learns who may have lied from the groups of a round, and who is left out from now on.
+
+        Args:
+            succeeded: groups whose sums were right.
+            lost: groups that have lost their sum to one of these members.
+        """
+        for members in succeeded:  # first: lost groups are compared with who is left
+            self._succeeded(members)
+        for members in lost:
+            self._add(members)
+        self._judge()
+
+    def _succeeded(self, members: Iterable[str]) -> None:
         cleared = set(members)
         for who in cleared:
             self._lost.pop(who, None)
         self._cases = [rest for case in self._cases if (rest := case - cleared)]
 
-    def lost(self, members: Sequence[str]) -> None:
-        """A group of these clients has lost its sum to one of them."""
+    def _add(self, members: Sequence[str]) -> None:
         found = set(members)
         for who in found:
             count, common = self._lost.get(who, (0, found))
@@ -57,11 +68,9 @@ class Suspects:
         self.out[who] = why
         self._cases = [case for case in self._cases if who not in case]
 
-    def judge(self) -> list[str]:
-        """Clients that are left out from now on, after the groups of a round."""
+    def _judge(self) -> None:
         alone = {next(iter(case)) for case in self._cases if len(case) == 1}
         found = sorted(who for who in alone if self._lost[who][1] == {who})
         for who in found:
             count, _ = self._lost[who]
             self.name(who, f"{count} groups with it have lost their sums, the others were cleared")
-        return found
