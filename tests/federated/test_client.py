@@ -15,6 +15,7 @@ from edgewise.federated.client_secure import clipped
 from edgewise.federated.client_state import ClientState, Finished
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
+from edgewise.federated.protocol import encode
 from edgewise.federated.rounds import rate_of
 from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.settings import Settings
@@ -96,6 +97,7 @@ TASK = {**NAMES, "config": {}, "seed": 1, "cohort": 2, "deadline": 9.0, "privacy
     [
         *((name, None) for name in TASK if name != "privacy"),
         *(("deadline", "x"), ("cohort", "9"), ("privacy", 3), ("codec", []), ("round", 1.5)),
+        ("round", float("inf")),
         *(("secure", 3), ("secure", {"version": 1}), ("file", {"codec": "int8", "bytes": 9})),
         ("file", {"codec": {}, "bytes": 9}),
     ],
@@ -103,7 +105,7 @@ TASK = {**NAMES, "config": {}, "seed": 1, "cohort": 2, "deadline": 9.0, "privacy
 def test_tasks_that_are_none_are_declined(field, value):
     """Whatever a server sends: the client says what is wrong, and goes on."""
     client, said = FederatedClient("ws://127.0.0.1:9", Toy(0)), []
-    client._send = lambda kind, **fields: said.append(kind)
+    client._send = lambda kind, **fields: encode(kind, **fields) and said.append(kind)
     client._later = [{"kind": "task", **TASK, field: value}, {"kind": "weights"}, {"kind": "bye"}]
     client.on_decline = said.append
     assert client._serve()
@@ -193,6 +195,14 @@ def test_a_masked_update_counts_when_its_group_has_a_sum():
         client.state.finish(Finished(key, b"", 1, 1, {}), {}, {"r": b"kept"})
         client._result({**result, **more})
         assert client.state.kept == ({"r": b"kept"} if counts else {})
+
+
+def test_a_result_without_a_round_is_not_shown():
+    seen = []
+    client = FederatedClient("ws://127.0.0.1:9", Toy(0), on_result=seen.append)
+    for fields in ({}, {"round": 1}, {"round": "1", "counted": True}, {"counted": True}):
+        client._result({"kind": "result", "run": "r", **fields})
+    assert not seen and client.rounds == 0
 
 
 def test_the_learning_rate_of_a_round():

@@ -6,11 +6,12 @@ pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
 import numpy as np
-from edgewise.errors import InputError
+from edgewise.errors import InputError, ModelError
 from edgewise.federated.codec import norm_of
 from edgewise.federated.grid import Changed
 from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.settings import Settings
+from edgewise.training.safetensors import save_safetensors
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
@@ -262,6 +263,17 @@ def test_settings_are_checked(tmp_path):
         RunFolder(tmp_path).create(Settings(), WEIGHTS)
     with pytest.raises(InputError, match="there is no run"):
         RunFolder(tmp_path / "none").settings()
+    path = tmp_path / "run.json"
+    whole = path.read_text()
+    for old, new in (('"rounds": 10', '"rounds": "10"'), ('"rounds"', '"round"'), ("{", "[")):
+        assert old in whole
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(ModelError, match=r"not the settings of a run|invalid JSON"):
+            RunFolder(tmp_path).settings()
+    save_safetensors({}, tmp_path / "state.safetensors", {"round": "1e9"})
+    for read in (RunFolder(tmp_path).state_number, RunFolder(tmp_path).state):
+        with pytest.raises(ModelError, match="not the state of a run"):
+            read()
 
 
 def test_lines_of_killed_processes(tmp_path):

@@ -272,6 +272,8 @@ class FederatedClient:
             self.on_weights(self.state.values)
 
     def _result(self, message: dict[str, Any]) -> None:
+        if type(message.get("round")) is not int or type(message.get("counted")) is not bool:
+            return  # it says nothing
         self.rounds += 1
         self.state.result(message)
         if self.on_result is not None:
@@ -279,7 +281,8 @@ class FederatedClient:
 
     def _decline(self, task: Mapping[str, Any], error: EdgewiseError) -> None:
         reason = "terms" if error.where == "terms" else "training failed"
-        self._send("decline", run=task.get("run"), round=task.get("round"), reason=reason)
+        known = {n: task[n] for n in ("run", "round") if NAMES[n](task.get(n))}
+        self._send("decline", **known, reason=reason)
         if self.on_decline is not None:
             self.on_decline(str(error))
 

@@ -139,7 +139,10 @@ class RunFolder:
             fields = parse_json(file.read(), self._file("run.json"))
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ModelError("it is not the settings of a run", self._file("run.json"))
-        return Settings(**fields)
+        try:
+            return Settings(**fields)
+        except TypeError:  # an unknown field, or a value that is no number
+            raise ModelError("it is not the settings of a run", self._file("run.json")) from None
 
     def state(self) -> State:
         """The state after the last round that was written.
@@ -152,17 +155,20 @@ class RunFolder:
             return State(0, self._arrays("initial.safetensors")[0][""], {})
         parts, metadata = self._arrays("state.safetensors")
         weights = parts.pop("weights", {})
-        if not weights or not metadata.get("round", "").isdigit():
+        if not weights:
             raise ModelError("it is not the state of a run", path)
-        return State(int(metadata["round"]), weights, parts)
+        return State(_number(metadata, path), weights, parts)
 
     def state_number(self) -> int:
-        """The last round that was written."""
+        """The last round that was written.
+
+        Raises:
+            ModelError: the file is damaged.
+        """
         path = self._file("state.safetensors")
         if not os.path.exists(path):
             return 0
-        _, metadata = load_safetensors(path)
-        return int(metadata["round"])
+        return _number(load_safetensors(path)[1], path)
 
     def budget(self) -> tuple[int, bool]:
         """(rounds with noise that have begun, whether the budget has ended the run)."""
@@ -243,3 +249,11 @@ class RunFolder:
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json.dumps(line).encode() + b"\n")
+
+
+def _number(metadata: Mapping[str, str], path: str) -> int:
+    """The round of a file's state."""
+    number = metadata.get("round", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise ModelError("it is not the state of a run", path)
+    return int(number)
