@@ -126,6 +126,9 @@ def test_a_server_that_is_not_there():
     client = FederatedClient("ws://127.0.0.1:9", Toy(0), attempts=1)
     with pytest.raises(InputError, match="federate serve"):
         client.run()
+    for url in ("http://127.0.0.1:9", "ws:///rounds", "127.0.0.1:9"):
+        with pytest.raises(InputError, match="Give ws://"):
+            FederatedClient(url, Toy(0)).run()
 
 
 def test_a_folder_is_for_one_process(tmp_path):

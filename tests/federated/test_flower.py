@@ -254,6 +254,8 @@ def test_settings_are_checked(tmp_path):
         Settings(strategy="trimmed-mean", clients=4)
     with pytest.raises(InputError, match="needs 3"):
         Settings(clients=2, least=3)
+    with pytest.raises(InputError, match="port: 65536 cannot be used"):
+        Settings(port=65536)
     assert [Settings(clients=n).needed for n in (1, 2, 9)] == [1, 2, 2]
     for name in ("deadline", "stage", "clip", "mu", "learning_rate"):  # no message can say it
         with pytest.raises(InputError, match="inf cannot be used"):

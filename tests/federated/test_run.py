@@ -79,3 +79,17 @@ def test_what_cannot_be_served_is_refused_before_it_begins(
     assert main([*given, *options.split()]) != 0
     assert match in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_the_error_of_a_log_is_shown(tmp_path):
+    """Flower adds lines of its own to it."""
+    pytest.importorskip("cryptography")
+    from edgewise.federated import launch
+
+    log = tmp_path / "run.log"
+    text = "Traceback:\n  ...\nedgewise.errors.InputError: 127.0.0.1:80: in use. Choose another.\n"
+    for more in ("", "\n\x1b[91mERROR\x1b[0m: Exit Code: 201\n\nVisit: <https://flower.ai>\n"):
+        log.write_text(text + more)
+        assert launch._last_line(log) == "InputError: 127.0.0.1:80: in use. Choose another."
+    log.write_text("one\ntwo\n")
+    assert launch._last_line(log) == "two"

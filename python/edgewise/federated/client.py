@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -195,6 +195,8 @@ class FederatedClient:
                     failures = 0
                     if self._serve():
                         return
+            except InvalidURI as e:
+                raise InputError(e.msg, self.url, "Give ws://HOST:PORT or wss://HOST.") from None
             except (ConnectionClosed, OSError, InvalidHandshake, TimeoutError) as e:
                 failures += 1
                 if self._leaving:

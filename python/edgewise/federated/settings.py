@@ -136,6 +136,7 @@ class Settings:
             "epsilon": self.epsilon is None or self.epsilon > 0,
             "delta": 0 < self.delta < 1,
             "part": self.part in (None, "B"),
+            "port": 0 <= self.port < 1 << 16,
             "schedule": self.schedule in SCHEDULES,
         }
         wrong = next((name for name, right in checks.items() if not right), None)

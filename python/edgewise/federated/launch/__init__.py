@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from .guard import PATIENCE, Guard
 
 APP = Path(__file__).parents[1] / "app"
 STARTING = 60.0  # seconds
+ERROR = re.compile(r"[\w.]*?(\w*(?:Error|Exception|Refusal): .+)")
 ENDING = FAREWELL + 15.0  # seconds in which the app gives clients the last weights, and says bye
 
 
@@ -74,8 +76,10 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _last_line(log: Path) -> str:
+    """The last error of a log of Flower's, which adds lines of its own; else its last line."""
     lines = log.read_text(errors="replace").strip().split("\n") if log.exists() else [""]
-    return lines[-1][:300]
+    errors = [m[1] for line in lines if (m := ERROR.match(line))]
+    return (errors or lines)[-1][:300]
 
 
 @contextlib.contextmanager
