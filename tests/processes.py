@@ -5,7 +5,8 @@ import pytest
 
 def pytest_sessionstart(session):
     """In a process of pytest-xdist: sends of a test that passed one report instead of three, and no
-    other messages. To write, send and read them takes more than two milliseconds of a test.
+    other messages. To write, send and read them takes more than two milliseconds of a test. What
+    was written in a teardown is sent, since only its report has it.
     """
     option = session.config.option
     if not hasattr(session.config, "workerinput") or option.durations or option.xmlpath:
@@ -27,13 +28,16 @@ class Places(list):
 
 
 def _only_news(send):
+    def is_news(report):
+        if report["outcome"] != "passed" or report["when"] == "call":
+            return True
+        return report["when"] == "teardown" and any("teardown" in t for t, _ in report["sections"])
+
     def sendevent(name, **what):
-        if name in ("logstart", "logfinish"):
+        if name == "testreport" and not is_news(what["data"]):
             return
-        data = what.get("data", {})
-        if name == "testreport" and data["outcome"] == "passed" and data["when"] != "call":
-            return
-        send(name, **what)
+        if name not in ("logstart", "logfinish"):
+            send(name, **what)
 
     return sendevent
 
