@@ -12,11 +12,14 @@ import pytest
 
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
+onnx = pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise import pipeline  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
+from edgewise.session.open import folder_files  # noqa: E402
+from edgewise.task_package import compile_task  # noqa: E402
 from edgewise.task_package.towers import scale_and_bias  # noqa: E402
 
 from . import tiny_images  # noqa: E402
@@ -193,7 +196,7 @@ def test_depth(tiny, kind):
 
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
-def test_zero_shot(tiny, kind, separate):
+def test_zero_shot(tiny, kind, separate, tmp_path):
     ours, theirs = both("zero-shot-image-classification", tiny(kind, separate=separate))
     labels = ["a cat", "dog", "two very large trees"]
     for image in pictures():
@@ -209,6 +212,8 @@ def test_zero_shot(tiny, kind, separate):
             ours(image, wrong)
     if separate:
         check_texts_are_read_once(ours, image, labels)
+        folder = tiny(kind, separate=True)
+        check_wrong_halves(shutil.copytree(folder, tmp_path / "halves"), image, labels)
 
 
 def check_texts_are_read_once(pipe, image, labels):
@@ -221,6 +226,47 @@ def check_texts_are_read_once(pipe, image, labels):
     assert len(runs) == 2
 
 
+def check_wrong_halves(folder, image, labels):
+    """Files that are swapped, of two models, or of halves as float16, whose scores are the same."""
+    task = "zero-shot-image-classification"
+    paths = [folder / f"onnx/{name}_model.onnx" for name in ("vision", "text")]
+    vision, text = (path.read_bytes() for path in paths)
+    with pipeline(task, folder) as pipe:
+        wanted = {x["label"]: x["score"] for x in pipe(image, labels)}
+    half = dict(to=onnx.TensorProto.FLOAT16)
+    for halves, error in (
+        ((with_last(vision, "Cast", **half), with_last(text, "Cast", **half)), None),
+        ((text, vision), "vision_model.onnx: its inputs are input_ids.* swapped"),
+        ((vision, vision), "text_model.onnx: its inputs are pixel_values.* swapped"),
+        ((with_last(vision, "Concat", 2, axis=1), text), "pictures are .* and of texts"),
+    ):
+        for path, data in zip(paths, halves):
+            path.write_bytes(data)
+        with pipeline(task, folder) as pipe:
+            if error is None:
+                got = {x["label"]: x["score"] for x in pipe(image, labels)}
+                assert got == pytest.approx(wanted, abs=1e-2)
+                continue
+            with pytest.raises(InputError, match=error):
+                pipe(image, labels)
+        with pytest.raises(InputError, match=error):
+            compile_task(folder_files(folder)[0], task)
+
+
+def with_last(model, op, times=1, **attributes):
+    """A model whose first output goes through one more node, which takes it so many times."""
+    made = onnx.load_from_string(model)
+    output = made.graph.output[0]
+    for node in made.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["inner" if name == output.name else name for name in names]
+    node = onnx.helper.make_node(op, ["inner"] * times, [output.name], **attributes)
+    made.graph.node.append(node)
+    output.type.tensor_type.ClearField("shape")
+    output.type.tensor_type.elem_type = attributes.get("to", onnx.TensorProto.FLOAT)
+    return made.SerializeToString()
+
+
 def test_weights_that_separate_files_lack():
     """Of CLIP known where they are not given, of SigLIP from one of two places."""
     clip, siglip = {"model_type": "clip"}, {"model_type": "siglip"}
@@ -231,6 +277,7 @@ def test_weights_that_separate_files_lack():
         ({**siglip, "logit_scale": 1}, "lack the weight 'logit_bias'"),
         ({**clip, "logit_scale": "1"}, "logit_scale is '1'"),
         ({**clip, "logit_scale": 1e9}, "logit_scale is 1000000000"),
+        ({**clip, "logit_scale": 10**400}, "logit_scale is 10{39}. Give"),
         ({**clip, "logit_bias": float("nan")}, "logit_bias is nan"),
     ):
         with pytest.raises(InputError, match=text):

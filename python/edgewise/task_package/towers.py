@@ -6,7 +6,7 @@ model does with these is added here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError, UnsupportedOp
@@ -47,6 +47,29 @@ def embeds_of(graph: Graph | Any, name: str, config: Mapping[str, Any]) -> str:
     )
 
 
+def check_inputs(vision: Iterable[str], text: Iterable[str]) -> None:
+    """Raises InputError if names of inputs are not those of the file of pictures and of texts: both
+    embeddings of SigLIP have one name.
+    """
+    for stem, names, wanted in ((VISION, [*vision], False), (TEXT, [*text], True)):
+        if ("input_ids" in names) != wanted:
+            raise InputError(
+                f"its inputs are {', '.join(names)[:200]}",
+                f"{stem}.onnx",
+                f"This task needs {'input_ids' if wanted else 'pixels'}: are the files swapped?",
+            )
+
+
+def check_shapes(vision: Sequence[Any], text: Sequence[Any]) -> None:
+    """Raises InputError if shapes of embeddings are not [rows, size] of one size."""
+    if len(vision) != 2 or len(text) != 2 or vision[1] != text[1]:
+        raise InputError(
+            f"embeddings of pictures are {[*vision]} and of texts {[*text]}",
+            f"{VISION}.onnx, {TEXT}.onnx",
+            "They must be [1, size] of one size: take both files of one model.",
+        )
+
+
 def scale_and_bias(config: Mapping[str, Any], weights: Source | None) -> tuple[float, float]:
     """What products of embeddings are multiplied by, and what is added. The files of the two halves
     lack these two weights.
@@ -80,7 +103,9 @@ def scale_and_bias(config: Mapping[str, Any], weights: Source | None) -> tuple[f
                 f"Add it to config.json, or put {WEIGHTS} into the folder.",
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 80:
-            raise InputError(f"{name} is {value!r}", "config.json", "Give the model's own weight.")
+            raise InputError(
+                f"{name} is {value!r:.40}", "config.json", "Give the model's own weight."
+            )
     return math.exp(found["logit_scale"]), float(found["logit_bias"])
 
 

@@ -25,6 +25,8 @@ from .towers import (
     TEXT_EMBEDS,
     VISION,
     WEIGHTS,
+    check_inputs,
+    check_shapes,
     embeds_of,
     scale_and_bias,
     scores_graph,
@@ -66,8 +68,9 @@ def zero_shot_package(request: Request) -> Package:
 def _halves(request: Request, config: Mapping[str, Any]) -> tuple[Graph, Graph, Graph]:
     """As divided, of files that are divided already. Raises as `towers`."""
     halves = []
-    for stem, name in ((VISION, IMAGE_EMBEDS), (TEXT, TEXT_EMBEDS)):
-        graph = request.read(stem)
+    graphs = {stem: request.read(stem) for stem in (VISION, TEXT)}
+    check_inputs(*([i.name for i in graph.input_names()] for graph in graphs.values()))
+    for graph, name in zip(graphs.values(), (IMAGE_EMBEDS, TEXT_EMBEDS)):
         output = embeds_of(graph, name, config)
         given = [i.name for i in graph.input_names()]
         half = _part(graph, graph.nodes, given, [output])
@@ -155,6 +158,7 @@ def _add_scores(programs: Programs, graph: Graph) -> None:
 
     Raises:
         UnsupportedOp: these depend on the length of the text.
+        InputError: as check_shapes.
     """
     described = programs.package.manifest["programs"]
     made: dict[str, Any] = {}
@@ -167,5 +171,7 @@ def _add_scores(programs: Programs, graph: Graph) -> None:
                     raise UnsupportedOp(
                         f"'{output}' is as long as the text", graph.name or "model", "Export again."
                     )
+    if {i.name for i in graph.inputs} == {IMAGE_EMBEDS, TEXT_EMBEDS}:
+        check_shapes(made[IMAGE_EMBEDS][1], made[TEXT_EMBEDS][1])
     graph.inputs = [Info(i.name, CODE[made[i.name][0]], made[i.name][1]) for i in graph.inputs]
     programs.add("scores", graph, [({i.name: made[i.name][1] for i in graph.inputs}, None)])

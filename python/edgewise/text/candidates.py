@@ -42,9 +42,14 @@ def is_padded(config: Mapping[str, Any]) -> bool:
     return "siglip" in str(config.get("model_type"))
 
 
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = config.get("text_config")
+    return found if isinstance(found, Mapping) else {}
+
+
 def longest_candidate(config: Mapping[str, Any]) -> int:
     """The most tokens of a text. config: contents of config.json."""
-    found = (config.get("text_config") or {}).get("max_position_embeddings")
+    found = _text_config(config).get("max_position_embeddings")
     siglip = is_padded(config)
     longest = found if type(found) is int and found > 1 else SIGLIP_LENGTH if siglip else 77
     return min(longest, SIGLIP_LENGTH) if siglip else longest
@@ -77,5 +82,5 @@ def padding(config: Mapping[str, Any], tokenizer: Any) -> int:
         if found is not None:
             return int(found)
     other = getattr(tokenizer, "eos_token_id", None)
-    value = (config.get("text_config") or {}).get("pad_token_id", other)
+    value = _text_config(config).get("pad_token_id", other)
     return value if type(value) is int else 0

@@ -19,6 +19,8 @@ from ...task_package.towers import (
     TEXT_EMBEDS,
     VISION,
     WEIGHTS,
+    check_inputs,
+    check_shapes,
     embeds_of,
     scale_and_bias,
     scores_graph,
@@ -121,6 +123,7 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
     def _separate(self, picture: Picture, texts: Sequence[str]) -> list[float]:
         """The logits of each text, of a model in two files."""
         if self._scores is None:
+            check_inputs(self.session(VISION).inputs, self.session(TEXT).inputs)
             weights = os.path.join(self.files.root, WEIGHTS) if self.files is not None else ""
             source = FileSource(weights) if os.path.isfile(weights) else None
             graph = scores_graph(*scale_and_bias(self.config, source))
@@ -128,9 +131,11 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         image = embeds_of(self.session(VISION).outputs, IMAGE_EMBEDS, self.config)
         name = embeds_of(self.session(TEXT).outputs, TEXT_EMBEDS, self.config)
         (seen,) = self.forward(picture, image)
-        rows = [Plane(self._read(text, TEXT, [name])[0]).numbers for text in texts]
-        read = Array((len(rows), len(rows[0])), "float32", b"".join(pack(FLOAT, r) for r in rows))
-        (logits,) = self._scores.run(None, {IMAGE_EMBEDS: seen, TEXT_EMBEDS: read})
+        rows = [self._read(text, TEXT, [name])[0] for text in texts]
+        for row in rows:
+            check_shapes(seen.shape, row.shape)
+        both = {IMAGE_EMBEDS: _floats([seen]), TEXT_EMBEDS: _floats(rows)}
+        (logits,) = self._scores.run(None, both)
         return list(Plane(logits).numbers)
 
     def _read(self, text: str, stem: str, outputs: list[str]) -> list[Any]:
@@ -140,6 +145,13 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
             session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)
             size = len(ids) if stem == TEXT else session.size_for("input_ids", 1, len(ids))
             feeds = self._padded([ids], size)
+            missing = [name for name in session.inputs if name not in feeds]
+            if missing:
+                raise InputError(
+                    f"it has inputs that are not known: {', '.join(missing)[:200]}",
+                    stem,
+                    "Give a model of this task.",
+                )
             found = session.run(outputs, {name: feeds[name] for name in session.inputs})
             if len(self._texts) >= MOST_TEXTS:
                 self._texts.clear()
@@ -155,6 +167,7 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
             "input_ids": [row + [pad] * (width - len(row)) for row in rows],
             "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
             "position_ids": [[*range(width)] for _ in rows],
+            "token_type_ids": [[0] * width for _ in rows],
         }
 
     def close(self) -> None:
@@ -164,3 +177,9 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
                 self._scores = None
             self._texts.clear()
         super().close()
+
+
+def _floats(rows: Sequence[Any]) -> Array:
+    """Vectors of [1, size] of any type of float as float32 [rows, size]."""
+    data = b"".join(pack(FLOAT, Plane(row).numbers) for row in rows)
+    return Array((len(rows), rows[0].shape[1]), "float32", data)
