@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from .errors import EngineError, InputError
+from .manifest import plans_of as manifest_plans
 from .package import Package
 from .plan.plan import step_kernels, step_values
 from .shake import shake
@@ -14,15 +15,19 @@ from .shake import shake
 FLAVOURS = ("simd128", "simd128-threads", "relaxed-threads")
 
 
+MEDIA = {"image", "audio", "diffusion"}
+"""Processors that resample pictures or sound in the engine: the same as in web/src/worker."""
+
+
 def plans_of(package: Package) -> list[bytes]:
-    """All plans of a package: for generation, inference and training."""
-    manifest = package.manifest
-    plans = [
-        *manifest.get("decoder", {}).get("plans", ()),
-        *manifest.get("inference", {}).get("plans", ()),
-        *(plan for program in manifest.get("training", ()) for plan in program["plans"].values()),
-    ]
-    return [bytes(package.file(plan["file"]) or b"") for plan in plans]
+    """All plans of a package, whatever they are for."""
+    files = [file for file, _ in manifest_plans(package.manifest)]
+    return [bytes(package.file(file) or b"") for file in files]
+
+
+def needs_media(package: Package) -> bool:
+    """Whether the package's pipeline reads or makes pictures, or reads sounds."""
+    return not MEDIA.isdisjoint(package.manifest.get("processor", {}))
 
 
 def full_engines(folder: str | None = None) -> str:
@@ -41,8 +46,8 @@ def full_engines(folder: str | None = None) -> str:
     raise EngineError(
         "there is no edgewise-simd128-full.wasm to take kernels from",
         folder or here,
-        "Run `make wasm` in a checkout of Edgewise, or pass the path of its web/dist/engine with"
-        " --from.",
+        "Pass the path of dist/engine of the npm package with --from, or run `make wasm` in a"
+        " checkout of Edgewise.",
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
 from edgewise.ops.table import kernel_table, variants
-from edgewise.session.decoder import DecoderModel
+from edgewise.session.decoder import DecoderModel, open_package
 from edgewise.shake import kernels_of, shake
 from onnx import TensorProto, helper
 from tiers import slow_unless
@@ -226,6 +226,20 @@ def test_build_for_other_models(tmp_path, capsys):
         cli.main(["build", str(path), str(path), "-o", "y.edge"]) == 1
         and "more than one model" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("room", ["see", "morse", "draw"])
+def test_build_for_pipelines(room, tmp_path, capsys):
+    """The engine for the package of a pipeline has all kernels that the package says it needs, and
+    resamples pictures and sound.
+    """
+    path = ROOT / f"web/dist/demo/{room}.edge"
+    needed = open_package(path).manifest["kernels"]
+    out = tmp_path / "engine.wasm"
+    assert cli.main(["build", str(path), "--engine", str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{len(needed)} kernels: {', '.join(needed)}\n")
+    small = out.read_bytes()
+    assert b"ew_resize_open" in small and b"ew_resample_open" in small
 
 
 def test_values_of_parameters(flavour, tmp_path, capsys):

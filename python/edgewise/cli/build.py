@@ -305,14 +305,14 @@ def _write_package(path: str, package: Package) -> None:
 
 def _write_engine(args: argparse.Namespace, packages: list[Package]) -> None:
     """Writes the engines of --engine and prints their kernels and sizes."""
-    from ..custom_engine import FLAVOURS, build_engine, plans_of
+    from ..custom_engine import FLAVOURS, build_engine, needs_media, plans_of
 
     if args.flavour:
         flavours = [args.flavour]
     else:
         flavours = list(FLAVOURS[:1] if args.engine.endswith(".wasm") else FLAVOURS)
     plans = [plan for package in packages for plan in plans_of(package)]
-    media = any({"image", "audio"} & {*p.manifest.get("processor", ())} for p in packages)
+    media = any(map(needs_media, packages))
     kernels, written = build_engine(plans, args.engine, flavours, args.source, media)
     print(f"{len(kernels)} kernels: {', '.join(kernels)}")
     for path, size, compressed in written:
