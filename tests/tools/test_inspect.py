@@ -369,3 +369,9 @@ def test_damaged_models(monkeypatch):
             assert str(report) and json.dumps(report.as_dict())
             outcomes["told"] += 1
     assert outcomes["told"] > 50 and outcomes["refused"] - outcomes["told"] > 50, outcomes
+
+
+def test_the_command_tells_its_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"edgewise {edgewise.__version__}\n"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from .. import __version__
 from ..errors import EdgewiseError
 from . import (
     bench,
@@ -38,6 +39,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop."
     )
+    parser.add_argument("--version", action="version", version=f"edgewise {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         command.add_parser(commands)
