@@ -337,6 +337,9 @@ def test_the_demo_offers_a_larger_model(visit, server, files):
 
 def test_the_demo_shows_errors(visit, server):
     v = visit(server, "/?write=0", start=False)
+    for name in ("lesson-file", "files", "folder"):  # can be reached without a mouse
+        v.page.focus(f"#{name}")
+        assert v.page.evaluate("document.activeElement.id") == name
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
     v.page.set_input_files(
         "#files",

@@ -6,6 +6,12 @@ export const $ = <T extends HTMLElement = HTMLElement>(id: string): T =>
   document.getElementById(id) as T;
 export const input = (id: string): HTMLInputElement => $<HTMLInputElement>(id);
 
+// on a telephone not all links to rooms are in view
+const here = document.querySelector<HTMLElement>(".rooms [aria-current]");
+const rooms = here?.parentElement;
+if (rooms)
+  rooms.scrollLeft = here.offsetLeft + here.offsetWidth - rooms.offsetLeft - rooms.clientWidth;
+
 export const number = (value: number, digits = 0): string =>
   value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
 export const megabytes = (bytes: number): string =>

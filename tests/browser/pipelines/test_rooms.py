@@ -86,6 +86,11 @@ def test_the_way_from_room_to_room(visit, server):
         assert f'href="{room}.html" aria-current="page"' in nav
         found.append(nav.replace(' aria-current="page"', ""))
     assert len(set(found)) == 1 and found[0].count("<a ") == len(ROOMS)
+    v.page.goto(f"{server}/demo/together.html")
+    end = "document.querySelector('.rooms [aria-current]').getBoundingClientRect().right"
+    assert v.page.evaluate(end) <= 360
+    v.page.keyboard.press("Tab")
+    assert v.page.evaluate("document.activeElement.textContent") == "Write and teach"
     v.page.goto(f"{server}/demo/draw.html")
     tops = v.page.eval_on_selector_all(".rooms a", "all => all.map((a) => a.offsetTop)")
     assert len(set(tops)) == 1
