@@ -51,3 +51,15 @@ def test_a_custom_engine(visit, server, files, package):
         "HTTP 404",
     )
     assert greedy(v, "/files/model.edge")["ids"] == expected["ids"]
+
+
+def test_a_page_in_the_engines_place(visit, server):
+    """Servers of single-page applications answer with their page where there is no file."""
+    v = visit(server)
+    page = "<!doctype html><title>An application</title>"
+    v.page.context.route(
+        "**/nowhere/*", lambda route: route.fulfill(body=page, content_type="text/html")
+    )
+    v.run("ew.env.engineUrl = new URL('/nowhere/', location.href).href; return {};", {})
+    words = "the engine could not be fetched", "a web page", "env.engineUrl"
+    error(greedy(v, "/files/model.edge"), "EngineError", *words)

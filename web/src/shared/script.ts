@@ -9,6 +9,9 @@ const PATIENCE = 4; // in stall timeouts: a script shows no progress
 /** What to do about a worker that cannot be started. */
 export function workerRemedy(url: string): string {
   const policy = "the page's Content-Security-Policy";
+  // an origin of its own, where Chromium starts no module as a worker
+  if (url.startsWith("blob:null/"))
+    return "Serve the page over HTTP, not from a file or in a sandbox without allow-same-origin.";
   return url.startsWith("blob:")
     ? `Allow \`worker-src blob:\` in ${policy}, or use the build that has its worker in a file ` +
         "(edgewise/files)."

@@ -117,15 +117,18 @@ async function compile(url: string): Promise<WebAssembly.Module> {
   }
   try {
     if (response !== silent) {
-      if (!response.ok)
+      const type = response.headers.get("Content-Type") ?? "";
+      // servers of single-page applications answer with the page where there is no file
+      const page = type.startsWith("text/html");
+      if (!response.ok || page)
         throw new EngineError(
-          `the engine could not be fetched (HTTP ${response.status})`,
+          `the engine could not be fetched (HTTP ${response.status}${page ? ", a web page" : ""})`,
           url,
           remedy,
         );
       // Streaming compilation, served from the browser's code cache on later visits. It reports no
       // progress, so if it seems to have stalled, the download is restarted in a way that does.
-      if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
+      if (type.startsWith("application/wasm"))
         return await within(
           WebAssembly.compileStreaming(response),
           () => silent,
