@@ -46,14 +46,14 @@ EW_INLINE vf vf_tanh(vf x) {
 /* erf(a) = 1 - e^(a p(a)) for a >= 0, with p fitted to an error of 4e-8. From 3.95 on the result
  * rounds to 1. */
 EW_INLINE vf vf_erf(vf x) {
-  vf a = vf_min(vf_abs(x), vf_splat(3.95f)), p = vf_splat(-4.0707869639e-5f);
-  p = vf_fma(p, a, vf_splat(3.8100022357e-4f));
-  p = vf_fma(p, a, vf_splat(-1.2517453870e-3f));
-  p = vf_fma(p, a, vf_splat(-2.0571774803e-4f));
-  p = vf_fma(p, a, vf_splat(1.9321717322e-2f));
-  p = vf_fma(p, a, vf_splat(-1.0281441361e-1f));
-  p = vf_fma(p, a, vf_splat(-6.3661646843e-1f));
-  p = vf_fma(p, a, vf_splat(-1.1283792257f));
+  vf a = vf_min(vf_abs(x), vf_constant(EW_ERF_MOST)), p = vf_constant(EW_ERF_7);
+  p = vf_fma(p, a, vf_constant(EW_ERF_6));
+  p = vf_fma(p, a, vf_constant(EW_ERF_5));
+  p = vf_fma(p, a, vf_constant(EW_ERF_4));
+  p = vf_fma(p, a, vf_constant(EW_ERF_3));
+  p = vf_fma(p, a, vf_constant(EW_ERF_2));
+  p = vf_fma(p, a, vf_constant(EW_ERF_1));
+  p = vf_fma(p, a, vf_constant(EW_ERF_0));
   return vf_copysign(vf_expm1_of(p * a, true), x);
 }
 

@@ -1,7 +1,7 @@
 /* The exponential function, on which those of vector_math.h are built. */
 #ifndef EDGEWISE_SIMD_EXP_H
 #define EDGEWISE_SIMD_EXP_H
-#include "simd/vector.h"
+#include "simd/constants.h"
 
 /* e^x with an error of one unit in the last place: x = n ln 2 + r, a minimax polynomial for e^r
  * (error 3e-9), times 2^n, taken from the low bits of n + 1.5 * 2^23. The product is computed as 2
@@ -12,23 +12,23 @@ typedef struct {
   vf r, p, scale;
 } vf_exp_parts; /* e^x = (r p + 2) scale */
 EW_INLINE vf_exp_parts vf_exp_apart(vf x, bool low) {
-  const vf round = vf_splat(0x1.8p23f + 126);
-  vf t = vf_max(x, vf_splat(-87.2f));
-  if (!low) t = vf_min(t, vf_splat(88.8f));
-  vf bits = vf_fma(t, vf_splat(1.44269504f), round), n = bits - round;
-  vf r = vf_fma(n, vf_splat(-0x1.62e4p-1f), t);
-  r = vf_fma(n, vf_splat(-0x1.7f7d1cp-20f), r);
-  vf p = vf_splat(2 * 1.3814540580e-3f);
-  p = vf_fma(p, r, vf_splat(2 * 8.3687454462e-3f));
-  p = vf_fma(p, r, vf_splat(2 * 4.1668388993e-2f));
-  p = vf_fma(p, r, vf_splat(2 * 1.6666521132e-1f));
-  p = vf_fma(p, r, vf_splat(2 * 4.9999994040e-1f));
-  p = vf_fma(p, r, vf_splat(2));
+  const vf round = vf_constant(EW_EXP_ROUND);
+  vf t = vf_max(x, vf_constant(EW_EXP_LEAST));
+  if (!low) t = vf_min(t, vf_constant(EW_EXP_MOST));
+  vf bits = vf_fma(t, vf_constant(EW_EXP_LOG2_E), round), n = bits - round;
+  vf r = vf_fma(n, vf_constant(EW_EXP_LN2_HIGH), t);
+  r = vf_fma(n, vf_constant(EW_EXP_LN2_LOW), r);
+  vf p = vf_constant(EW_EXP_5);
+  p = vf_fma(p, r, vf_constant(EW_EXP_4));
+  p = vf_fma(p, r, vf_constant(EW_EXP_3));
+  p = vf_fma(p, r, vf_constant(EW_EXP_2));
+  p = vf_fma(p, r, vf_constant(EW_EXP_1));
+  p = vf_fma(p, r, vf_constant(EW_EXP_0));
   return (vf_exp_parts){r, p, (vf)((vi)bits << 23)};
 }
 EW_INLINE vf vf_exp_of(vf x, bool low) {
   vf_exp_parts e = vf_exp_apart(x, low);
-  return vf_fma(e.p, e.r, vf_splat(2)) * e.scale;
+  return vf_fma(e.p, e.r, vf_constant(EW_EXP_0)) * e.scale;
 }
 EW_INLINE vf vf_exp(vf x) { return vf_exp_of(x, false); }
 EW_INLINE vf vf_exp_low(vf x) { return vf_exp_of(x, true); }
