@@ -15,6 +15,25 @@ GPU_FLAGS = [
     "--enable-features=Vulkan",
 ]
 
+# In a worker: takes its GPU away at the call of so many from now on that make commands.
+LOSE = """(left) => {
+    const { prototype } = GPUDevice;
+    const encode = prototype.createCommandEncoder;
+    prototype.createCommandEncoder = function (...all) {
+      if (--left === 0) this.destroy(); // as when the driver is restarted
+      return encode.apply(this, all);
+    };
+    globalThis.left = () => left;
+}"""
+
+
+def lose(visit, left=1):
+    """As LOSE, in the workers of a page that have one thread: others answer no `evaluate`."""
+    workers = list(visit.page.workers)
+    for worker in workers:
+        worker.evaluate(LOSE, left)
+    return lambda: min(worker.evaluate("() => globalThis.left()") for worker in workers)
+
 
 @pytest.fixture(scope="session")
 def gpu_files(files):

@@ -12,6 +12,7 @@ from edgewise.task_package import compile_task
 from ..conftest import ROOT
 from ..loading import error
 from ..pipelines.test_generation import MODELS, tokenizer
+from .conftest import lose
 
 WEBGPU = target_named("webgpu")
 
@@ -36,9 +37,11 @@ def packages(gpu_files, tmp_path_factory):
     return gpu_files
 
 
+LOOK = """
+    const options = { device: arg, personalize: true, threads: 1 };
+    window.p = await ew.pipeline("image-classification", "/files/see-gpu.edge", options);
+"""
 SEE = """
-    const options = { device: arg, personalize: true };
-    const p = await ew.pipeline("image-classification", "/files/see-gpu.edge", options);
     const picture = (red, size) => {
       const data = new Uint8Array(3 * 32 * 32);
       for (let i = 0; i < data.length; i++)
@@ -48,9 +51,7 @@ SEE = """
     const examples = { cup: [picture(250, 8), picture(240, 8)], keys: [picture(90, 4)] };
     const mine = await ew.personalize(p, examples, { steps: 10 });
     const found = await mine(picture(245, 8));
-    const device = p.info.device;
-    await p.dispose();
-    return { device, found };
+    return { device: p.info.device, found };
 """
 OPEN = """
     const options = { device: arg, threads: 1 }; // the scripts of other threads cannot be watched
@@ -73,7 +74,15 @@ WRITE = """
 
 
 def test_pictures_with_labels_of_a_user(gpu_visit, packages):
-    gpu, wasm = (gpu_visit.run(SEE, device) for device in ("webgpu", "wasm"))
+    """The GPU is lost between two pictures."""
+    results = []
+    for name in ("webgpu", "wasm"):
+        assert gpu_visit.run(LOOK, name) is None
+        left = lose(gpu_visit, 3) if name == "webgpu" else None
+        results.append(gpu_visit.run(SEE))
+        assert left is None or left() < 0
+        gpu_visit.run("await p.dispose()")
+    gpu, wasm = results
     assert "error" not in gpu, gpu["error"]["message"]
     assert gpu["device"]["name"] == "webgpu" and gpu["device"]["gpu"]["onWasm"] == {}
     assert wasm["device"]["name"] == "wasm"

@@ -9,6 +9,7 @@ from edgewise.targets import target_named
 from onnx import TensorProto, helper, numpy_helper
 
 from ..loading import error
+from .conftest import lose
 
 SHAPES = {"x": [1, 3, 12, 12], "ids": [2]}
 
@@ -76,10 +77,45 @@ def bytes_model():
     return made.SerializeToString()
 
 
+FACTORS = np.random.default_rng(5).standard_normal(8192).astype(np.float32)
+LONG = """
+    const options = { device: "webgpu", threads: 1, cache_files: false };
+    options.preferredOutputLocation = { stays: "cpu-pinned" };
+    window.s = await ew.InferenceSession.create("/files/long-gpu.edge", options);
+    const x = new ew.Tensor("float32", Float32Array.from(arg), [arg.length]);
+    const { y, stays } = await s.run({ x });
+    Object.assign(window, { x, y, stays });
+    for (let i = 0; i < 2; i++) await s.run({ x: y }); // its engine keeps a copy
+"""
+AFTER = """
+    const found = await s.run({ x: y });
+    const data = Array.from(found.y.data);
+    const { device } = s;
+    return { data, device, stays: Array.from(await found.stays.getData()) };
+"""
+
+
+def long_model():
+    """A product of enough numbers that an engine keeps a copy of what is fed more than once."""
+    value, F = helper.make_tensor_value_info, TensorProto.FLOAT
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"]), helper.make_node("Neg", ["x"], ["stays"])]
+    shape = list(FACTORS.shape)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", F, shape)],
+        [value("y", F, shape), value("stays", F, shape)],
+        [numpy_helper.from_array(FACTORS, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def sessions(gpu_files):
     """/files/wide.onnx, and packages of both models."""
-    for name, data in (("plain", model(False)), ("wide", model(True)), ("bytes", bytes_model())):
+    models = {"plain": model(False), "wide": model(True), "bytes": bytes_model()}
+    for name, data in (models | {"long": long_model()}).items():
         (gpu_files / f"{name}.onnx").write_bytes(data)
         source = {"model.onnx": BytesSource(data, "model.onnx")}
         package = compile_inference(source, [{}], target=target_named("webgpu"))
@@ -185,6 +221,48 @@ def test_a_session(gpu_visit, sessions):
     (exact,) = onnxruntime.InferenceSession(bytes_model()).run(None, {"x": BYTES_X})
     assert got["y"] == want["y"] == exact.ravel().tolist()
     assert gpu_visit.asked("worker-webgpu-bytes.js")
+
+
+def test_a_lost_gpu(gpu_visit, sessions):
+    """A session is opened again: on a new GPU, then in WebAssembly."""
+    x = np.random.default_rng(6).standard_normal(FACTORS.shape).astype(np.float32)
+    assert gpu_visit.run(LONG, x.tolist()) is None
+    y = x * FACTORS
+    for name in ("webgpu", "wasm"):
+        left = lose(gpu_visit)
+        got = gpu_visit.run(AFTER)
+        assert "error" not in got, got["error"]["message"]
+        assert left() <= 0 and got["device"]["name"] == name
+        assert np.array_equal(np.array(got["data"], np.float32), y * FACTORS)
+        assert np.array_equal(np.array(got["stays"], np.float32), -y)
+        for use in ("await s.run({ x: stays })", "await stays.getData()"):
+            assert "on a GPU that was lost" in error(gpu_visit.run(use), "EngineError")["what"]
+    assert "the GPU was lost" in got["device"]["why"]
+    gpu_visit.run("await s.release()")
+
+
+def test_a_session_that_cannot_be_opened_again(gpu_visit, sessions):
+    """The next run tries it once more."""
+    assert gpu_visit.run(LONG, [1.0] * len(FACTORS)) is None
+    lose(gpu_visit)
+    workers = list(gpu_visit.page.workers)
+    for worker in workers:
+        worker.evaluate(
+            """() => {
+                const { fetch } = globalThis;
+                globalThis.fetch = async () => new Response("", { status: 404 });
+                globalThis.restore = () => (globalThis.fetch = fetch);
+            }"""
+        )
+    e = error(gpu_visit.run(AFTER), "EngineError")
+    assert "could not be opened again" in e["what"] and "Run the session again" in e["remedy"]
+    for worker in workers:
+        worker.evaluate("() => void globalThis.restore()")
+    got = gpu_visit.run(AFTER)
+    assert "error" not in got, got["error"]["message"]
+    assert np.array_equal(np.array(got["data"], np.float32), FACTORS * FACTORS)
+    assert got["device"]["name"] == "webgpu"
+    gpu_visit.run("await s.release()")
 
 
 def test_where_there_is_no_gpu(visit, server, sessions):

@@ -17,6 +17,7 @@ from tests.pipelines.diffusion import tiny_diffusion
 from tests.seq2seq.sounds import samples
 
 from ..pipelines.test_generation import MODELS, SPECIAL, tokenizer
+from .conftest import lose
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +36,15 @@ def packages(gpu_files, tmp_path_factory):
     return gpu_files
 
 
+LISTEN = """
+    const options = { device: arg, threads: 1 };
+    window.p = await ew.pipeline("asr", "/files/whisper-gpu.edge", options);
+"""
 HEAR = """
-    const options = { device: arg.device };
-    const p = await ew.pipeline("asr", "/files/whisper-gpu.edge", options);
     const sound = { raw: Float32Array.from(arg.sound), sampling_rate: 16000 };
     const found = [];
     for (const more of arg.calls) found.push(await p(sound, { max_new_tokens: 4, ...more }));
-    const { device } = p.info;
-    await p.dispose();
-    return { found, device };
+    return { found, device: p.info.device };
 """
 # Counts dispatches when they are submitted: commands that were encoded ahead may never be.
 COUNT = """() => {
@@ -80,12 +81,16 @@ DRAW = """
 
 
 def test_whisper(gpu_visit, packages):
-    sound = samples(14400, 1)
-    calls = [{}, {"return_timestamps": "word"}]
-    gpu, wasm = (
-        gpu_visit.run(HEAR, {"device": d, "sound": sound.tolist(), "calls": calls})
-        for d in ("webgpu", "wasm")
-    )
+    """The GPU is lost while a decoder runs: the call begins again."""
+    arg = {"sound": samples(14400, 1).tolist(), "calls": [{}, {"return_timestamps": "word"}]}
+    results = []
+    for name in ("webgpu", "wasm"):
+        assert gpu_visit.run(LISTEN, name) is None
+        left = lose(gpu_visit, 6) if name == "webgpu" else None
+        results.append(gpu_visit.run(HEAR, arg))
+        assert left is None or left() < 0
+        gpu_visit.run("await p.dispose()")
+    gpu, wasm = results
     assert "error" not in gpu, gpu["error"]["message"]
     assert gpu["device"]["name"] == "webgpu" and wasm["device"]["name"] == "wasm"
     assert gpu["found"] == wasm["found"]
@@ -127,6 +132,7 @@ def dispatches_of_a_picture(path):
 
 
 def test_drawing(gpu_visit, packages):
+    """Also where the GPU is lost between two steps: with the same bits."""
     pictures, dispatches = [], []
     for device in ("webgpu", "wasm"):
         gpu_visit.run(OPEN, device)
@@ -134,6 +140,11 @@ def test_drawing(gpu_visit, packages):
         pictures.append(gpu_visit.run(DRAW))
         # before the workers end: a worker that ends never answers
         dispatches.append(max(in_workers(gpu_visit.page, "() => globalThis.dispatches ?? 0")))
+        if device == "webgpu":
+            left = lose(gpu_visit, 9)
+            again = gpu_visit.run(DRAW)
+            assert left() < 0 and again["device"]["name"] == device
+            assert again["data"] == pictures[0]["data"]
         gpu_visit.run("await p.dispose()")
     gpu, wasm = pictures
     assert "error" not in gpu, gpu["error"]["message"]

@@ -13,6 +13,7 @@ from ..conftest import MODEL
 from ..training.conftest import artifacts  # noqa: F401
 from ..training.harness import TEXT
 from ..training.session_scripts import CREATE
+from .conftest import LOSE
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +92,6 @@ END = """
     const bytes = Array.from(new Uint8Array(await tensors.arrayBuffer()));
     return { losses, steps, bytes };
 """
-LOSE = """(left) => {
-    const { prototype } = GPUDevice;
-    const encode = prototype.createCommandEncoder;
-    prototype.createCommandEncoder = function (...all) {
-      if (--left === 0) this.destroy(); // as when the driver is restarted
-      return encode.apply(this, all);
-    };
-    globalThis.left = () => left;
-}"""
 
 
 def test_a_lost_gpu(gpu_visit, trainable):

@@ -9,6 +9,7 @@ import type { StepEvent } from "../protocol/training.ts";
 import { aborted } from "../shared/abort.ts";
 import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
+import type { DeviceInfo } from "../shared/platform.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { Children } from "./children.ts";
@@ -68,6 +69,8 @@ export class Client {
   private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
+  /** What the worker has loaded; its device changes where a GPU was lost. */
+  info: { device: DeviceInfo } | undefined;
 
   constructor(url: string) {
     try {
@@ -286,6 +289,10 @@ export class Client {
     }
     if ("working" in data) {
       this.watchWork(data.working);
+      return;
+    }
+    if ("device" in data) {
+      if (this.info) this.info.device = data.device;
       return;
     }
     if ("ended" in data) return;

@@ -85,6 +85,8 @@ export interface RunAnswer {
   values: WireValue[];
   /** Buffers of the copied feeds, for reuse. */
   spare: ArrayBuffer[];
-  /** The device, if plans were compiled of which parts run elsewhere. */
+  /** The device, if plans were compiled of which parts run elsewhere, or a GPU was lost. */
   device?: DeviceInfo;
+  /** Copies of feeds were on a GPU that was lost: nothing was run, the page sends them again. */
+  again?: boolean;
 }

@@ -1,6 +1,7 @@
 // Messages between page and worker. A call carries an id; its reply and its events (progress,
 // tokens) carry the same id. Replies come in any order. Errors are sent as plain data.
 
+import type { DeviceInfo } from "../shared/platform.ts";
 import type { FromParent, ToParent } from "../shared/spawn.ts";
 import type { DrawEvent } from "./drawing.ts";
 import type { PlainError } from "./errors.ts";
@@ -33,6 +34,8 @@ export type FromWorker =
   | { life: string; held: boolean }
   /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
   | { working: string | null }
+  /** What took the place of a lost GPU. */
+  | { device: DeviceInfo }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
   | { id: number; progress: ProgressEvent | DrawEvent }

@@ -250,6 +250,7 @@ const methods: {
     const { openTask } = await import("./pipelines/index.ts");
     throwIfAborted(signal);
     task = await openTask(request, signal, (progress) => post({ id, progress }));
+    task.on.moved = (device) => post({ device });
     return task.info;
   },
   task_call: (request, id, signal) =>
@@ -273,6 +274,7 @@ const methods: {
     const { DiffusionHost } = await import("./pipelines/diffusion/index.ts");
     throwIfAborted(signal);
     drawing = await DiffusionHost.load(request, signal, (progress) => post({ id, progress }));
+    drawing.moved = (device) => post({ device });
     return drawing.info;
   },
   draw_call: (request, id, signal) =>

@@ -19,7 +19,7 @@ import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Profile, watched } from "../profile.ts";
-import type { OnnxValue, Tensor, TensorType } from "../tensor.ts";
+import { type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
@@ -293,17 +293,31 @@ export class InferenceSession {
     if (typeof feeds !== "object" || feeds === null)
       throw new InputError("there are no feeds", "run", "Pass { name: tensor }.");
     const { outputs, options } = fetchesAndOptions(this.names, fetches, given, "run");
-    const transfer: Transferable[] = [];
-    const wire: Record<string, WireValue> = {};
     throwIfAborted(options.signal); // before copies are promised that are not sent
     const seed =
       checkSeed(options.seed, "options.seed") ??
       (this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs));
     this.runs++;
+    let values: WireValue[] | undefined;
+    while (!values) values = await this.answered(feeds, outputs, seed, options.signal);
+    const out: Record<string, V> = {};
+    for (let i = 0; i < outputs.length; i++)
+      out[outputs[i]!] = fromWireOutput(values[i]!, feeds, this) as V;
+    return out;
+  }
+
+  /** The worker's answer to a run; undefined: ask again, with feeds whose copies were lost. */
+  private async answered(
+    feeds: Record<string, OnnxValue>,
+    outputs: readonly string[],
+    seed: bigint | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<WireValue[] | undefined> {
+    const transfer: Transferable[] = [];
+    const wire: Record<string, WireValue> = {};
     const onLate = (late: unknown) => {
       for (const v of (late as RunAnswer).values) if (v && "pinned" in v) this.drop(v.pinned);
     };
-    let values: WireValue[];
     try {
       for (const name of Object.keys(feeds))
         wire[name] = toWireFeed(
@@ -320,22 +334,20 @@ export class InferenceSession {
         pinned: this.staying(outputs),
         copied: this.copies,
       };
-      const answer = await this.limit.within(options.signal, (signal) =>
+      const answer = await this.limit.within(signal, (signal) =>
         this.client.call("inference_run", request, { signal, onProgress, onLate, transfer }),
       );
-      values = answer.values;
       this.spare.renew(answer.spare);
       if (answer.device) this.info.device = answer.device;
+      if (!answer.again) return answer.values;
+      forgetCopies(Object.values(feeds));
+      return undefined;
     } catch (e) {
       // the worker may or may not have made the copies
       for (const [name, v] of Object.entries(wire))
         if (v && "keep" in v) (feeds[name] as Tensor).forgetCopy();
       throw e;
     }
-    const out: Record<string, V> = {};
-    for (let i = 0; i < outputs.length; i++)
-      out[outputs[i]!] = fromWireOutput(values[i]!, feeds, this) as V;
-    return out;
   }
 
   /** Names of outputs that stay in the engine. */
@@ -472,4 +484,10 @@ function boundsOf(
     max_memory_bytes: whole("max_memory_bytes", MEMORY_SHARE * 2 ** 32),
     max_run_seconds: seconds,
   };
+}
+
+function forgetCopies(feeds: readonly OnnxValue[]): void {
+  for (const v of feeds)
+    if (Array.isArray(v)) forgetCopies(v);
+    else if (v instanceof Tensor) v.forgetCopy();
 }

@@ -102,6 +102,7 @@ export async function drawingPipeline(
       },
       transfer,
     });
+    client.info = info;
     const dispose = async (): Promise<void> => client.end();
     const call = (prompt: unknown, options: TextToImageOptions = {}) =>
       draw(client, prompt, options);

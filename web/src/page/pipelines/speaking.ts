@@ -68,6 +68,7 @@ export async function speakingPipeline(
       onProgress: listener,
       transfer,
     });
+    client.info = info;
     const splits = info.speech?.splits ?? true;
     const dispose = async (): Promise<void> => client.end();
     const call = async (given: unknown, { split, ...options }: TextToSpeechOptions = {}) => {

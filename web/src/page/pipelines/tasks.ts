@@ -88,6 +88,7 @@ export async function taskPipeline(
       onProgress: onProgress as never,
       transfer,
     });
+    client.info = info;
     return callable(client, request.task as keyof typeof KINDS, info);
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything

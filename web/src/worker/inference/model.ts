@@ -8,7 +8,7 @@ import type {
   ValueInfo,
   WireValue,
 } from "../../protocol/inference.ts";
-import { InputError } from "../../shared/errors.ts";
+import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import { Driver } from "./driver.ts";
 import { asDeclared } from "./feeds.ts";
@@ -18,12 +18,17 @@ import { spareBuffers } from "./spare.ts";
 import { byteSize, NumberTensor, type RunValue, release } from "./values.ts";
 import { fromWire, together, toWire } from "./wire.ts";
 
+/** The page has to send what it feeds, since the engine's copy was on a GPU that was lost. */
+export class CopyLost extends Error {}
+
 /** An InferenceSession in the worker. */
 export class InferenceModel {
   private readonly driver: Driver;
   /** Outputs that stay here, by the number that the page uses for them. */
   private readonly pinned = new Map<number, NumberTensor>();
   private nextPinned = 1;
+  /** Number of the first one: those before were on a GPU that was lost. */
+  private firstPinned = 1;
 
   constructor(
     readonly library: PlanLibrary,
@@ -34,6 +39,11 @@ export class InferenceModel {
     >,
   ) {
     this.driver = new Driver(library);
+  }
+
+  /** Takes the place of the same model on a GPU that was lost, with what stayed there. */
+  follow(before: InferenceModel): void {
+    this.firstPinned = this.nextPinned = before.nextPinned;
   }
 
   /** The device that holds the model. */
@@ -93,7 +103,7 @@ export class InferenceModel {
         copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given,
         info,
         `feed '${info.name}'`,
-        (id) => this.pinned.get(id),
+        (id) => this.pinned.get(id) ?? this.missing(id, `feed '${info.name}'`),
       );
       if (
         v.kind === "tensor" &&
@@ -182,11 +192,25 @@ export class InferenceModel {
   }
 
   /**
+   * @throws CopyLost if a copy of a feed was on a GPU that was lost
+   * @throws EngineError if an output was
+   */
+  private missing(id: number, where: string): undefined {
+    if (id < 0) throw new CopyLost();
+    if (id < this.firstPinned)
+      throw new EngineError(
+        "it stayed on a GPU that was lost",
+        where,
+        "Run the session again for it; outputs that are fetched are not lost.",
+      );
+  }
+
+  /**
    * Reads an output that stayed here.
-   * @throws InputError if it has been disposed of
+   * @throws InputError if it has been disposed of; EngineError if it was on a GPU that was lost
    */
   async read(id: number): Promise<Uint8Array<ArrayBuffer>> {
-    const v = this.pinned.get(id);
+    const v = this.pinned.get(id) ?? this.missing(id, "Tensor");
     if (!v)
       throw new InputError(
         "it has been disposed of",

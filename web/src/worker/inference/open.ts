@@ -52,6 +52,7 @@ function made(
  * Opens a model.
  * @param signal aborts opening, and ends the session later
  * @param warn receives warnings
+ * @param open opens the device, which is closed if the model cannot be opened
  * @throws ModelError, PackageError, InputError, EngineError, Aborted
  */
 export async function openModel(
@@ -59,6 +60,7 @@ export async function openModel(
   signal: AbortSignal,
   warn: Warn,
   startPython: StartPython = inWorker,
+  open = openDevice,
 ): Promise<InferenceModel> {
   const { model, urls, device, flavour, threads } = request;
   const options = {
@@ -67,6 +69,7 @@ export async function openModel(
     ...(flavour === undefined ? {} : { flavour }),
     ...(threads === undefined ? {} : { threads }),
   };
+  const opening = (full: boolean) => beginOpening(open, { ...options, full });
   const downloads = downloadsOf(request, signal, warn);
   const begun = downloads?.begin((listing) => [...listing.from(model as string)]);
   begun?.catch(() => undefined); // reported where it is awaited
@@ -79,7 +82,7 @@ export async function openModel(
         },
         () => startPython(urls, signal),
         // compared with Python's download, the full engine is small
-        { ...options, full: true },
+        () => opening(true),
         request,
       )
     : await openPacked(
@@ -90,7 +93,7 @@ export async function openModel(
             ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
             : new HandedSource(model, { signal });
         },
-        options,
+        opening(false),
         request,
       );
   if (typeof model === "string") await downloads?.loaded(dtypeOf(model), request.cache);
@@ -114,8 +117,8 @@ async function isOnnx(model: OpenRequest["model"]): Promise<boolean> {
 }
 
 /** Starts to open a device; errors are reported where it is awaited. */
-function beginOpening(options: DeviceOptions): Promise<Device> {
-  const opening = openDevice(options);
+function beginOpening(open: typeof openDevice, options: DeviceOptions): Promise<Device> {
+  const opening = open(options);
   opening.catch(() => undefined);
   return opening;
 }
@@ -129,10 +132,9 @@ function closeWhenOpen(opening: Promise<Device>): void {
 
 async function openPacked(
   makeSource: () => Promise<ByteSource>,
-  options: DeviceOptions,
+  opening: Promise<Device>,
   request: OpenRequest,
 ): Promise<InferenceModel> {
-  const opening = beginOpening({ ...options, full: false });
   let source: ByteSource | undefined;
   try {
     source = await makeSource();
@@ -149,10 +151,10 @@ async function openPacked(
 async function openOnnx(
   makeFiles: () => Promise<ModelFiles>,
   startPython: () => PythonHost,
-  options: DeviceOptions,
+  begin: () => Promise<Device>,
   request: OpenRequest,
 ): Promise<InferenceModel> {
-  let opening = beginOpening(options);
+  let opening = begin();
   let opened: InferenceModel | undefined;
   let files: ModelFiles | undefined;
   let python: Python | undefined;
@@ -179,7 +181,7 @@ async function openOnnx(
         // otherwise a stored model file was damaged: download it again
         if (!(e instanceof StorageError)) await kept!.forget();
         (await opening).close(); // frees everything that was loaded
-        opening = beginOpening(options);
+        opening = begin();
       }
     }
     const info = await python.open();

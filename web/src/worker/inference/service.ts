@@ -2,16 +2,19 @@
 // whose runs are executed one after the other.
 
 import type { Device } from "../../device/device.ts";
+import { openDevice } from "../../device/open.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
-import { Aborted, InputError } from "../../shared/errors.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { Aborted, EngineError, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { DeviceInfo } from "../../shared/platform.ts";
+import { message } from "../../shared/words.ts";
 import type { Weights } from "../model/weights.ts";
 import { graphs } from "../package/parse.ts";
 import { parseGraphs } from "../package/parse-graphs.ts";
 import { PlanLibrary } from "./library.ts";
 import type { InferenceInfo } from "./manifest.ts";
-import { InferenceModel } from "./model.ts";
+import { CopyLost, InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 
 graphs.parse = parseGraphs;
@@ -55,6 +58,10 @@ export function makePackaged(
 /** A session. */
 export class InferenceService {
   private model: InferenceModel | undefined;
+  /** Whether its GPU was lost, and it could not be opened again. */
+  private broken = false;
+  /** What the model was opened with. */
+  private request: OpenRequest | undefined;
   private last: Promise<unknown> | undefined;
   /** What the page knows of the device. */
   private told: DeviceInfo | undefined;
@@ -71,6 +78,7 @@ export class InferenceService {
     else signal?.addEventListener("abort", stop, { once: true });
     try {
       this.model = await openModel(request, this.ended.signal, warn);
+      this.request = request;
       this.told = this.model.info.device;
       return this.model.info;
     } finally {
@@ -87,24 +95,72 @@ export class InferenceService {
   }
 
   /**
-   * Runs the model, after all earlier calls.
+   * Runs the model, after all earlier calls; again on another device, if a GPU was lost meanwhile.
    * @throws as InferenceModel.run
    */
   run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
     const work = async (): Promise<Answer<RunAnswer>> => {
-      this.model?.keepCopies(request.feeds);
+      if (!this.broken) this.model?.keepCopies(request.feeds);
       if (ending.aborted)
         throw new Aborted("the run was aborted by its signal before it began", "", "");
-      const transfer: Transferable[] = [];
-      const model = this.opened();
-      const values = await model.run(request, transfer, ending, warn);
-      const spare = request.copied ? model.spare(request.feeds) : [];
-      const value: RunAnswer = { values, spare };
-      const { device } = model.info;
-      if (device !== this.told) this.told = value.device = device;
-      return { value, transfer: [...transfer, ...spare] };
+      if (this.broken) await this.recover(warn);
+      try {
+        return await this.once(request, ending, warn);
+      } catch (e) {
+        if (ending.aborted || e instanceof CopyLost || !(await this.recover(warn))) throw e;
+        return this.once(request, ending, warn);
+      }
     };
-    return this.inTurn(work);
+    return this.inTurn(work).catch((e: unknown) => {
+      if (!(e instanceof CopyLost)) throw e;
+      return { value: { values: [], spare: [], again: true }, transfer: [] };
+    });
+  }
+
+  private async once(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
+    const transfer: Transferable[] = [];
+    const model = this.opened();
+    const values = await model.run(request, transfer, ending, warn);
+    const spare = request.copied ? model.spare(request.feeds) : [];
+    const value: RunAnswer = { values, spare };
+    const { device } = model.info;
+    if (device !== this.told) this.told = value.device = device;
+    return { value, transfer: [...transfer, ...spare] };
+  }
+
+  /**
+   * Opens the model again on the device in the place of a lost GPU.
+   * @returns false if no GPU was lost
+   * @throws EngineError if it could not be opened; the next run tries it once more
+   */
+  private async recover(warn: Warn): Promise<boolean> {
+    const before = this.opened();
+    let device = this.broken ? undefined : await before.device.replacement?.();
+    if (!device && !this.broken) return false;
+    this.broken = true;
+    before.library.compiling?.python.end();
+    const open: typeof openDevice = (options) => {
+      const found = device ? Promise.resolve(device) : openDevice(options);
+      device = undefined; // it is closed if the model cannot be opened there
+      return found;
+    };
+    const { signal } = this.ended;
+    let opened: InferenceModel;
+    try {
+      opened = await openModel(this.request!, signal, warn, undefined, open);
+    } catch (e) {
+      throw new EngineError(
+        `the GPU was lost, and the model could not be opened again (${message(e)})`,
+        before.library.where,
+        "Run the session again to try it once more, or make a new one.",
+      );
+    }
+    if (signal.aborted) opened.device.close();
+    throwIfAborted(signal);
+    opened.follow(before);
+    this.model = opened;
+    this.broken = false;
+    return true;
   }
 
   /** Executes `work` after all earlier calls; immediately if there are none. */

@@ -153,12 +153,31 @@ async function refill(
   model: Model,
   request: LoadRequest,
   device: Device,
+  signal?: AbortSignal,
+): Promise<Weights> {
+  const weights = await filledAgain(request, model.key, model.device, device, signal);
+  Object.assign(model, { device, weights });
+  model.info.device = device.info;
+  model.adapters?.moved(device, weights);
+  return weights;
+}
+
+/**
+ * Loads weights again, from where they came, to the device in the place of a lost GPU.
+ * @param key of the model, as `keyOf`
+ * @throws PackageError if the model is another one by now; as `fillModel`
+ */
+export async function filledAgain(
+  request: LoadRequest,
+  key: string,
+  lost: Device,
+  device: Device,
   signal = new AbortController().signal,
 ): Promise<Weights> {
   const job = new Job(request, signal, () => undefined);
   try {
-    const { manifest, where, fill } = await find(job, Promise.resolve(model.device));
-    if (keyOf(manifest) !== model.key)
+    const { manifest, where, fill } = await find(job, Promise.resolve(lost));
+    if (keyOf(manifest) !== key)
       throw new PackageError("the model is another one by now", where, "Load it again.");
     const weights = new Weights(device, { weights: new Map() });
     try {
@@ -168,9 +187,6 @@ async function refill(
       weights.free(); // it is tried again
       throw e;
     }
-    Object.assign(model, { device, weights });
-    model.info.device = device.info;
-    model.adapters?.moved(device, weights);
     return weights;
   } finally {
     job.close();
@@ -223,7 +239,7 @@ function trainingFiles(
 }
 
 /** Identifies a model by the names and sizes of its weights. */
-function keyOf({ weights }: Manifest): string {
+export function keyOf({ weights }: Manifest): string {
   const sizes = Array.from(weights.values(), ({ name, bytes }) => [name, bytes]);
   return sha256(JSON.stringify(sizes)).slice(0, 16);
 }

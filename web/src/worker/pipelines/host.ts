@@ -6,13 +6,12 @@ import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
 import { platform } from "../../shared/platform.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
-import type { InferenceModel } from "../inference/model.ts";
-import { makePackaged } from "../inference/service.ts";
 import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
 import type { Json } from "../package/checker.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
+import { type Generation, OnDevice } from "./recovery.ts";
 import type { Seq2SeqModel } from "./seq2seq/model.ts";
 
 /** Ends a call: polled between the parts of a run. */
@@ -24,17 +23,20 @@ export class TaskHost {
 
   private constructor(
     readonly task: string,
-    readonly device: Device,
     readonly tokenizer: Tokenizer | undefined,
     /** What happens to inputs before they reach a graph (python/edgewise/task_package.py). */
     readonly processor: { readonly [field: string]: Json },
     readonly info: TaskInfo,
     private readonly graphs: ReadonlyMap<string, InferenceInfo>,
-    private readonly models: ReadonlyMap<string, InferenceModel>,
-    private readonly seq2seq: Seq2SeqModel | undefined,
+    readonly on: OnDevice,
     /** What the model was made of. */
     readonly from: Filled,
   ) {}
+
+  /** The device of its graphs. */
+  get device(): Device {
+    return this.on.device;
+  }
 
   /**
    * Loads a pipeline: from a package, with the plans of an earlier visit, or by compiling it. If it
@@ -47,7 +49,7 @@ export class TaskHost {
     request: LoadRequest,
     signal: AbortSignal,
     progress: Progress,
-    generation: () => Promise<typeof Seq2SeqModel>,
+    generation: Generation,
     known: (manifest: Manifest) => void,
   ): Promise<TaskHost> {
     const started = performance.now();
@@ -63,32 +65,11 @@ export class TaskHost {
     return host;
   }
 
-  private static async of(
-    filled: Filled,
-    task: string,
-    generation: () => Promise<typeof Seq2SeqModel>,
-  ): Promise<TaskHost> {
-    const { job, device, found, weights, files, texts } = filled;
+  private static async of(filled: Filled, task: string, generation: Generation): Promise<TaskHost> {
+    const { job, device, found, weights, texts } = filled;
     const { manifest, where, origin, dtype, compileMs } = found;
-    const graphs = manifest.programs!;
-    const models = new Map<string, InferenceModel>();
-    for (const [name, graph] of graphs) {
-      const on = name === "head" && isAlone(graph) ? (device.processor ?? device) : device;
-      models.set(name, makePackaged(on, weights, where, graph, files));
-    }
     const { bytes } = weights;
-    const plans = [...models.values()].flatMap((model) =>
-      model.device === device ? model.library.plansInUse() : [],
-    );
-    let seq2seq: Seq2SeqModel | undefined;
-    if (manifest.seq2seq) {
-      const Model = await generation();
-      const config = (name: string) => parseConfig(texts.get(name), name);
-      const configs = [config("generation_config.json"), config("config.json")] as const;
-      const { seq2seq: described } = manifest;
-      seq2seq = new Model(device, described, weights, files, ...configs, where, plans);
-    } else weights.compute(plans, true);
-    await device.ready();
+    const on = await OnDevice.of(filled, generation);
     const info: TaskInfo = {
       ...device.choice,
       device: device.info,
@@ -100,13 +81,16 @@ export class TaskHost {
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;
-    return new TaskHost(
-      ...[task, device, tokenizer, processor, info, graphs, models, seq2seq, filled],
-    );
+    return new TaskHost(...[task, tokenizer, processor, info, manifest.programs!, on, filled]);
+  }
+
+  /** As `OnDevice.recover`. */
+  recover(signal?: Ending): Promise<boolean> {
+    return this.on.recover(this.info, signal);
   }
 
   /**
-   * Runs a graph.
+   * Runs a graph; again on another device, if a GPU was lost meanwhile.
    * @param name of the graph
    * @param feeds tensors by the names of its inputs
    * @param seed of its random numbers. Default: unpredictable.
@@ -124,7 +108,7 @@ export class TaskHost {
     if (ending?.aborted) throw new Aborted("the call was aborted by its signal", this.task, "");
     const outputs = this.graph(name).outputs.map((o) => o.name);
     const request = { feeds, outputs, seed, drawn, pinned: undefined, copied: false };
-    const made = await this.models.get(name)!.run(request, [], ending, () => undefined);
+    const made = await this.on.run(name, request, this.info, ending);
     this.info.memory.engine = this.device.memoryBytes;
     return Object.fromEntries(
       made.map((value, i) => {
@@ -172,18 +156,24 @@ export class TaskHost {
     return config;
   }
 
+  /** Whether there is an encoder-decoder model, whose calls have a state on the device. */
+  get decodes(): boolean {
+    return !!this.on.seq2seq;
+  }
+
   /**
    * The encoder-decoder model.
    * @throws PackageError if there is none
    */
   needSeq2Seq(): Seq2SeqModel {
-    if (!this.seq2seq)
+    const { seq2seq } = this.on;
+    if (!seq2seq)
       throw new PackageError(
         "it has no encoder and decoder",
         this.from.found.where,
         "Build it again with this version: `edgewise build --task`.",
       );
-    return this.seq2seq;
+    return seq2seq;
   }
 
   /** Text of a file of the model; undefined if there is none. */
@@ -204,13 +194,6 @@ export class TaskHost {
       );
     return this.tokenizer;
   }
-}
-
-/** Whether a graph has no weights: the steps of a head, which are too small for a GPU. */
-function isAlone({ plans }: InferenceInfo): boolean {
-  return plans.every(({ slots }) =>
-    slots.every(({ kind }) => kind !== "weight" && kind !== "computed"),
-  );
 }
 
 /** @throws PackageError if a package is for another task */

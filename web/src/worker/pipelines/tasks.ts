@@ -6,6 +6,7 @@ import type { TaskCall, TaskFeed, TaskInput } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Answer } from "../inference/service.ts";
 import type { Progress } from "../model/job.ts";
+import { onceMore } from "./again.ts";
 import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
@@ -82,11 +83,16 @@ export async function runTask(
   ending: Ending,
   events: Events,
 ): Promise<Answer<unknown[]>> {
-  const run = processor ? await processing(host) : await called(host, options, events);
+  const make = (to: Events) => (processor ? processing(host) : called(host, options, to));
+  const run = await make(events);
+  const one = (input: TaskInput) =>
+    host.decodes
+      ? onceMore(host, events, ending, async (to) => (await make(to))(input, ending))
+      : run(input, ending);
   const results: unknown[] = [];
   for (const [i, input] of inputs.entries()) {
     try {
-      results.push(await run(input, ending));
+      results.push(await one(input));
     } catch (e) {
       if (!(e instanceof InputError) || inputs.length === 1) throw e;
       throw new InputError(e.what, e.where ? `input ${i}, ${e.where}` : `input ${i}`, e.remedy);
@@ -136,7 +142,10 @@ export async function feedTask(
   ending: Ending,
 ): Promise<unknown[]> {
   const { feedStream } = await sounds();
-  return feedStream(host, request, makeStream(host), turn, ending);
+  return feedStream(host, request, makeStream(host), turn, ending).catch(async (e: unknown) => {
+    await turn(() => host.recover()).catch(() => undefined); // for the next stream
+    throw e;
+  });
 }
 
 function makeStream(host: TaskHost): Make {

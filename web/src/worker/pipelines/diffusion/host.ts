@@ -4,7 +4,7 @@ import type { Device } from "../../../device/device.ts";
 import type { LoadRequest } from "../../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../../protocol/tasks.ts";
 import { Aborted, PackageError } from "../../../shared/errors.ts";
-import { platform } from "../../../shared/platform.ts";
+import { type DeviceInfo, platform } from "../../../shared/platform.ts";
 import type { InferenceInfo } from "../../inference/manifest.ts";
 import type { InferenceModel } from "../../inference/model.ts";
 import { makePackaged } from "../../inference/service.ts";
@@ -14,6 +14,7 @@ import { Weights } from "../../model/weights.ts";
 import type { Json } from "../../package/checker.ts";
 import type { Manifest } from "../../package/manifest.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
+import { runAgain } from "../recovery.ts";
 
 const TASK = "text-to-image";
 
@@ -64,12 +65,15 @@ export function isFacts(found: unknown): found is Facts {
 /** A loaded pipeline: plans are in memory, and the weights of the graphs that are open. */
 export class DiffusionHost {
   readonly task = TASK;
-  readonly device: Device;
+  /** Is told of the device in the place of a lost GPU. */
+  moved: (device: DeviceInfo) => void = () => undefined;
+  device: Device;
   readonly processor: { readonly [field: string]: Json };
   readonly facts: Facts;
   readonly tokenizer: Tokenizer;
   readonly info: TaskInfo;
   private open = new Map<string, InferenceModel>();
+  private held: Weights | undefined;
 
   private constructor(private readonly filled: Filled) {
     const { job, device, found, texts } = filled;
@@ -136,7 +140,17 @@ export class DiffusionHost {
    * @throws as `fillModel` and `work`
    */
   async during<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
-    const { device, found, files } = this.filled;
+    try {
+      if (!(await this.recover(names))) await this.load(names);
+      return await work();
+    } finally {
+      this.free();
+      this.info.memory.engine = this.device.memoryBytes;
+    }
+  }
+
+  private async load(names: readonly string[]): Promise<void> {
+    const { found, files } = this.filled;
     const { manifest, where } = found;
     const graphs = names.map((name): [string, InferenceInfo] => [name, this.graph(name)]);
     const used = new Set<string>();
@@ -144,26 +158,40 @@ export class DiffusionHost {
       for (const { slots } of plans)
         for (const { name, kind } of slots) if (kind === "weight") used.add(name);
     const weights = new Map([...manifest.weights].filter(([name]) => used.has(name)));
-    const held = new Weights(device, { weights: new Map() });
-    try {
-      held.add({ weights });
-      await found.fill(held.extents({ weights }, where));
-      for (const [name, graph] of graphs)
-        this.open.set(name, makePackaged(device, held, where, graph, files));
-      const plans = [...this.open.values()].flatMap(({ library }) => library.plansInUse());
-      this.info.memory.weights = held.bytes;
-      held.compute(plans, true);
-      return await work();
-    } finally {
-      for (const { library } of this.open.values()) library.free();
-      this.open.clear();
-      held.free();
-      this.info.memory.engine = device.memoryBytes;
-    }
+    const held = new Weights(this.device, { weights: new Map() });
+    this.held = held;
+    held.add({ weights });
+    await found.fill(held.extents({ weights }, where));
+    for (const [name, graph] of graphs)
+      this.open.set(name, makePackaged(this.device, held, where, graph, files));
+    const plans = [...this.open.values()].flatMap(({ library }) => library.plansInUse());
+    this.info.memory.weights = held.bytes;
+    held.compute(plans, true);
+  }
+
+  private free(): void {
+    for (const { library } of this.open.values()) library.free();
+    this.open.clear();
+    this.held?.free();
+    this.held = undefined;
   }
 
   /**
-   * Runs a graph that is open.
+   * Moves to the device in the place of a lost GPU, with the weights of graphs.
+   * @returns false if no GPU was lost
+   */
+  private async recover(names: readonly string[]): Promise<boolean> {
+    const device = await this.device.replacement?.();
+    if (!device) return false;
+    this.free();
+    this.device = device;
+    this.moved((this.info.device = device.info));
+    await this.load(names);
+    return true;
+  }
+
+  /**
+   * Runs a graph that is open; again on another device, if a GPU was lost meanwhile.
    * @param seed of its random numbers
    * @returns all outputs by name
    * @throws InputError, OutOfMemory, Aborted
@@ -177,7 +205,11 @@ export class DiffusionHost {
     if (ending?.aborted) throw new Aborted("the call was aborted by its signal", TASK, "");
     const outputs = this.graph(name).outputs.map((o) => o.name);
     const request = { feeds, outputs, seed, pinned: undefined, copied: false };
-    const made = await this.open.get(name)!.run(request, [], ending, () => undefined);
+    const made = await runAgain(
+      () => this.open.get(name)!.run(request, [], ending, () => undefined),
+      () => this.recover([...this.open.keys()]),
+      ending,
+    );
     return Object.fromEntries(
       made.map((value, i) => {
         const fed = value && "fed" in value ? feeds[value.fed] : undefined;
