@@ -2,6 +2,7 @@
 generation; and what can be done afterwards.
 """
 
+import gc
 import os
 import signal
 import threading
@@ -29,8 +30,10 @@ def ctrl_c():
     """A function that presses Ctrl-C in so many seconds; returns a function that ends that.
 
     Ctrl-C is pressed again after AGAIN seconds: Python drops a KeyboardInterrupt that is raised
-    while it calls back for an object that was freed ("Exception ignored in").
+    while it calls back for an object that was freed ("Exception ignored in"), or for the garbage
+    collector, which is off here: Hypothesis has such a callback.
     """
+    gc.disable()
     presses, before = [], signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press(seconds):
@@ -57,6 +60,7 @@ def ctrl_c():
         over.set()
         thread.join()
     signal.signal(signal.SIGINT, before)
+    gc.enable()
 
 
 def ended(error, run, *args, first=lambda: lambda: None):
