@@ -120,8 +120,9 @@ def limits():
     """Compiles page/limits.c in both flavours."""
     emcc = ROOT / ".build/bin/emcc"
     for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
-        out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
-        if not _newer(out, source, ROOT / "core/simd.h", ROOT / "core/vector_math.h"):
+        out = WORK / "page" / f"limits-{flavour}.wasm"
+        sources = HERE / "page/limits.c", ROOT / "core/constants.c"
+        if not _newer(out, *sources, ROOT / "core/simd.h", ROOT / "core/vector_math.h"):
             _sh(
                 emcc,
                 "-O3",
@@ -133,7 +134,7 @@ def limits():
                 "-sSTANDALONE_WASM",
                 "--no-entry",
                 "-sALLOW_MEMORY_GROWTH",
-                source,
+                *sources,
                 "-o",
                 out,
             )
