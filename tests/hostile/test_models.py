@@ -19,10 +19,10 @@ from .wire import varint
 
 # ---- random damage ----
 def test_mutation_campaign():
-    """160 damaged models in child processes; `python tests/hostile/fuzz_onnx.py` runs any
+    """300 damaged models in child processes; `python tests/hostile/fuzz_onnx.py` runs any
     number.
     """
-    counts, findings = campaign(160, seed=20)
+    counts, findings = campaign(300, seed=20)
     assert not findings, "\n\n".join(findings)
     assert (
         sum(counts.values()) > 100
