@@ -348,7 +348,10 @@ function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise
   };
   const one = model(request.model);
   one.adapters?.refresh();
-  return generateText(one, request, sink, signal);
+  one.decoder.signal = signal;
+  return generateText(one, request, sink, signal).finally(() => {
+    one.decoder.signal = undefined;
+  });
 }
 
 async function answer(call: Call): Promise<void> {

@@ -115,6 +115,10 @@ export class FakeDevice {
   async ready(): Promise<void> {
     if (this.lost) throw this.lost;
   }
+  async hosted(): Promise<number> {
+    if (this.lost) throw this.lost;
+    return 0;
+  }
   loadPlan(kind: Uint8Array): number {
     if (this.lost) throw this.lost;
     this.plans.set(this.plans.size, { kind: new TextDecoder().decode(kind), slots: [] });

@@ -69,7 +69,7 @@ test("a call does not begin again if it sent text, was aborted, or lost no GPU",
   for (const [lost, ending, name, moves] of [
     [true, never, "text", 1],
     [true, never, "segment", 1],
-    [true, aborted, "", 1],
+    [true, aborted, "", 0],
     [false, never, "", 0],
   ] as const) {
     const { host, events } = made(lost);

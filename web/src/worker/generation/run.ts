@@ -254,7 +254,10 @@ export class GenerationRun<S> {
           ? "length"
           : this.endedByHost(ids);
       if (reason) return { ids, reason, record };
-      logits = await this.forward(sequence, ids);
+      logits = await this.forward(sequence, ids).catch((e: unknown) => {
+        this.checkAbort([ids]); // while weights were loaded again
+        throw e;
+      });
     }
   }
 

@@ -55,6 +55,26 @@ export function makePackaged(
   );
 }
 
+/** Losses after which a call is made again: the second one within minutes moves to the CPU. */
+const LOSSES = 2;
+
+/**
+ * Does work without a state; if a GPU was lost meanwhile, again on another device.
+ * @param recover moves there; false if no GPU was lost, or the work cannot begin again
+ */
+export async function runAgain<T>(
+  work: () => Promise<T>,
+  recover: (error: unknown) => Promise<boolean>,
+  ending: Ending | undefined,
+): Promise<T> {
+  for (let losses = 0; ; losses++)
+    try {
+      return await work();
+    } catch (e) {
+      if (ending?.aborted || losses === LOSSES || !(await recover(e))) throw e;
+    }
+}
+
 /** A session. */
 export class InferenceService {
   private model: InferenceModel | undefined;
@@ -67,6 +87,9 @@ export class InferenceService {
   private told: DeviceInfo | undefined;
   private readonly ended = new AbortController();
 
+  /** @param opening opens models; replaced in tests */
+  constructor(private readonly opening: typeof openModel = openModel) {}
+
   /**
    * Opens the model.
    * @param signal aborts opening, and ends the session
@@ -77,7 +100,7 @@ export class InferenceService {
     if (signal?.aborted) stop();
     else signal?.addEventListener("abort", stop, { once: true });
     try {
-      this.model = await openModel(request, this.ended.signal, warn);
+      this.model = await this.opening(request, this.ended.signal, warn);
       this.request = request;
       this.told = this.model.info.device;
       return this.model.info;
@@ -104,12 +127,11 @@ export class InferenceService {
       if (ending.aborted)
         throw new Aborted("the run was aborted by its signal before it began", "", "");
       if (this.broken) await this.recover(warn);
-      try {
-        return await this.once(request, ending, warn);
-      } catch (e) {
-        if (ending.aborted || e instanceof CopyLost || !(await this.recover(warn))) throw e;
-        return this.once(request, ending, warn);
-      }
+      return runAgain(
+        () => this.once(request, ending, warn),
+        async (e) => !(e instanceof CopyLost) && this.recover(warn),
+        ending,
+      );
     };
     return this.inTurn(work).catch((e: unknown) => {
       if (!(e instanceof CopyLost)) throw e;
@@ -147,8 +169,10 @@ export class InferenceService {
     const { signal } = this.ended;
     let opened: InferenceModel;
     try {
-      opened = await openModel(this.request!, signal, warn, undefined, open);
+      opened = await this.opening(this.request!, signal, warn, undefined, open);
     } catch (e) {
+      device?.close();
+      throwIfAborted(signal);
       throw new EngineError(
         `the GPU was lost, and the model could not be opened again (${message(e)})`,
         before.library.where,

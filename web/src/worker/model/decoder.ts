@@ -63,6 +63,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   refill: ((device: Device, signal?: AbortSignal) => Promise<Weights>) | undefined;
   /** Called when the plans have been loaded there. */
   refilled: (() => unknown) | undefined;
+  /** Ends that loading, with the call in which it began. */
+  signal: AbortSignal | undefined;
 
   /** Input of the plans: int64 token ids. */
   private input!: Buffer;
@@ -275,7 +277,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       return await work();
     } catch (e) {
       this.truncate(sequence, past);
-      if (!(await this.recover())) throw e;
+      if (!(await this.recover(undefined, this.signal))) throw e;
       return this.kept(sequence, work);
     }
   }
@@ -290,20 +292,21 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const { device: lost, weights } = this;
     const device = await lost.replacement?.(error);
     if (!device || !this.refill) return false;
+    const before = Array.from(this.sequences, (one) => ({ one, ids: one.ids }));
     try {
       this.weights = await this.refill(device, signal);
       this.device = device;
       this.spare = [];
       this.start();
       await this.refilled?.();
-      for (const one of this.sequences) {
-        const ids = one.ids;
+      for (const { one, ids } of before) {
         Object.assign(one, { past: 0, ids: [], caches: this.cachesOfOne() });
         if (ids.length) this.run(one, ids);
       }
       return true;
     } catch (e) {
       if (this.weights !== weights) this.weights.free(); // it is tried again
+      for (const { one, ids } of before) Object.assign(one, { past: ids.length, ids });
       Object.assign(this, { device: lost, weights });
       throw e;
     }

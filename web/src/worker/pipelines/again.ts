@@ -1,5 +1,6 @@
 // Calls of models with a decoder, whose state ends with a lost GPU: they begin again.
 
+import { runAgain } from "../inference/service.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Events } from "./runner.ts";
 
@@ -35,7 +36,7 @@ class Told implements Events {
 }
 
 /**
- * Does work; if a GPU was lost meanwhile, once more on another device. Not where text was sent, of
+ * Does work; if a GPU was lost meanwhile, again on another device. Not where text was sent, of
  * which the caller would get the beginning twice: the next call is then on that device.
  * @param work sends its events to what it gets
  */
@@ -46,14 +47,15 @@ export async function onceMore<T>(
   work: (events: Events) => Promise<T>,
 ): Promise<T> {
   const told = new Told(events);
-  const { device } = host;
-  try {
-    return await work(told);
-  } catch (e) {
+  let { device } = host;
+  const recover = async () => {
     // one of its graphs may have moved
-    if (host.device === device && !(await host.recover(ending))) throw e;
-    if (told.any || ending.aborted) throw e;
-    return await work(told);
+    if (host.device === device && !(await host.recover(ending))) return false;
+    ({ device } = host);
+    return !told.any;
+  };
+  try {
+    return await runAgain(() => work(told), recover, ending);
   } finally {
     told.end();
   }

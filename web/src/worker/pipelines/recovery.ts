@@ -7,7 +7,7 @@ import type { DeviceInfo } from "../../shared/platform.ts";
 import { message } from "../../shared/words.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 import type { InferenceModel } from "../inference/model.ts";
-import { makePackaged } from "../inference/service.ts";
+import { makePackaged, runAgain } from "../inference/service.ts";
 import { type Filled, filledAgain, keyOf } from "../model/load.ts";
 import type { Weights } from "../model/weights.ts";
 import { parseConfig } from "../text/tokenizer.ts";
@@ -110,21 +110,4 @@ function isAlone({ plans }: InferenceInfo): boolean {
   return plans.every(({ slots }) =>
     slots.every(({ kind }) => kind !== "weight" && kind !== "computed"),
   );
-}
-
-/**
- * Does work without a state; if a GPU was lost meanwhile, once more.
- * @param recover moves to another device; false if no GPU was lost
- */
-export async function runAgain<T>(
-  work: () => Promise<T>,
-  recover: () => Promise<boolean>,
-  ending: Ending | undefined,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (e) {
-    if (ending?.aborted || !(await recover())) throw e;
-    return work();
-  }
 }

@@ -7,14 +7,13 @@ import { Aborted, PackageError } from "../../../shared/errors.ts";
 import { type DeviceInfo, platform } from "../../../shared/platform.ts";
 import type { InferenceInfo } from "../../inference/manifest.ts";
 import type { InferenceModel } from "../../inference/model.ts";
-import { makePackaged } from "../../inference/service.ts";
+import { makePackaged, runAgain } from "../../inference/service.ts";
 import type { Progress } from "../../model/job.ts";
 import { type Filled, fillModel } from "../../model/load.ts";
 import { Weights } from "../../model/weights.ts";
 import type { Json } from "../../package/checker.ts";
 import type { Manifest } from "../../package/manifest.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
-import { runAgain } from "../recovery.ts";
 
 const TASK = "text-to-image";
 
