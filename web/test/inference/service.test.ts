@@ -61,7 +61,7 @@ async function session(fates: Fates, during: () => void = () => undefined) {
   return { service, did, run };
 }
 
-test("a run is repeated on other devices after GPUs were lost, and what waits follows", async () => {
+test("a run is repeated after GPUs were lost, and those that wait follow", async () => {
   const { did, run } = await session(["run", "run", undefined]);
   const [{ value }, after] = await Promise.all([run(), run()]);
   assert.deepEqual(value.device, { name: "device 2" });
