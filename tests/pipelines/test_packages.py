@@ -56,6 +56,14 @@ def test_texts(tmp_path, task):
             assert packaged(long or " ".join(tiny.TEXTS * 4), **options)
 
 
+def test_models_of_another_task(tmp_path):
+    """States are not taken for logits."""
+    files = folder_files(tiny.make(tmp_path / "model", "bert", "base"))[0]
+    for task in ("text-classification", "token-classification", "fill-mask", "ner"):
+        with pytest.raises(UnsupportedOp, match=r"last_hidden_state.*needs logits"):
+            compile_task(files, task)
+
+
 @pytest.mark.parametrize("declared", [False, True])
 def test_graphs_that_make_embeddings(tmp_path, declared):
     """They are taken where the model's files declare vectors, and no `pooling` is given."""

@@ -58,13 +58,15 @@ class Task:
         kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound"; or
             another form of models.
         outputs: of texts and sounds: names of outputs that the pipeline reads, the first that
-            exists of each tuple; where none exists, the graph's first output.
+            exists of each tuple.
         further: names of outputs that are read where they exist.
+        any_name: whether a graph's only output may have any name.
     """
 
     kind: str
     outputs: tuple[tuple[str, ...], ...]
     further: tuple[str, ...] = ()
+    any_name: bool = False
 
 
 _LOGITS = (("logits",),)
@@ -79,7 +81,7 @@ TASKS = {
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
     "audio-classification": Task("sound", _LOGITS),
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
-    "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
+    "speaker-verification": Task("sound", (VOICE_OUTPUTS,), any_name=True),
     "zero-shot-image-classification": Task("zero-shot", ()),
     "text-to-image": Task("diffusion", ()),
     "text-to-speech": Task("speech", ()),
@@ -270,15 +272,19 @@ def task_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
 
 def _outputs(graph: Graph, task: Task) -> list[str]:
     names = [o.name for o in graph.outputs]
+    if task.any_name and len(names) == 1:
+        return names
     found = [_first(names, wanted) for wanted in task.outputs]
-    if len(found) > 1 and None in found:
+    further = [name for name in task.further if name in names]
+    # States read as the logits of labels would be labels without a meaning.
+    if None in found and not further:
         raise UnsupportedOp(
             f"its outputs are {', '.join(names)[:200]}",
             graph.name or "model",
-            f"This task needs {' and '.join(wanted[0] for wanted in task.outputs)}.",
+            f"This task needs {' and '.join(' or '.join(wanted) for wanted in task.outputs)}: "
+            "give a model that was exported for it.",
         )
-    found += [name for name in task.further if name in names]
-    return [name for name in found if name is not None] or names[:1]
+    return [name for name in found if name is not None] + further
 
 
 def _first(names: Iterable[str], wanted: Iterable[str]) -> str | None:
