@@ -158,13 +158,6 @@ export interface Device {
   readAll?(
     ranges: readonly (readonly [buffer: Buffer, bytes: number])[],
   ): Promise<Uint8Array<ArrayBuffer>[]>;
-  /**
-   * A function that copies the beginnings of buffers by name, on devices that wait for a read: with
-   * one it copies those that follow by name.
-   */
-  ahead?(
-    places: ReadonlyMap<string, readonly [buffer: Buffer, bytes: number]>,
-  ): (name: string) => Promise<Uint8Array<ArrayBuffer>>;
   /** Copies the first `bytes` bytes (default: all) of `source` to the beginning of `target`. */
   copy(source: Buffer, target: Buffer, bytes?: number): void;
   /** XXH64 of a range, as 16 hexadecimal digits; only on wasm, whose memory C can read. */

@@ -12,6 +12,7 @@ class FakeBuffer {
     this.bytes = new Uint8Array(size);
   }
   async mapAsync(): Promise<void> {
+    if (this.failed) throw new Error("it is invalid");
     this.gpu.maps++;
   }
   getMappedRange(offset: number, size: number): ArrayBuffer {
@@ -23,6 +24,8 @@ class FakeBuffer {
   }
 }
 
+class FakeOutOfMemory extends Error {}
+
 /** Stands for `navigator.gpu`, its adapter and its device. */
 export class FakeGpu {
   readonly buffers: FakeBuffer[] = [];
@@ -31,6 +34,8 @@ export class FakeGpu {
   dispatches = 0;
   encoders = 0;
   submits = 0;
+  /** Hears of errors that no scope has. */
+  onuncapturederror: (event: { error: Error }) => void = () => undefined;
   /** Buffers of this many bytes or more fail from now on. */
   most = Infinity;
   private scopes: boolean[] = [];
@@ -75,6 +80,7 @@ export class FakeGpu {
   install(): void {
     const value = { gpu: this, hardwareConcurrency: 1 };
     Object.defineProperty(globalThis, "navigator", { value, configurable: true });
+    Object.assign(globalThis, { GPUOutOfMemoryError: FakeOutOfMemory });
   }
   requestAdapter = async (): Promise<this> => this;
   requestDevice = async (of: { requiredFeatures: string[] }): Promise<this> => {
@@ -87,7 +93,8 @@ export class FakeGpu {
   };
   createBuffer({ size }: { size: number }): FakeBuffer {
     const failed = size >= this.most;
-    if (failed) this.scopes[this.scopes.length - 1] = true;
+    if (failed && this.scopes.length) this.scopes[this.scopes.length - 1] = true;
+    else if (failed) this.onuncapturederror({ error: new FakeOutOfMemory(`none for ${size}`) });
     const made = new FakeBuffer(size, failed, this);
     this.buffers.push(made);
     return made;

@@ -14,6 +14,7 @@ import { LIMITS } from "../../src/gen/limits.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
 import { Recorder } from "../../src/worker/profile/index.ts";
+import { ahead } from "../../src/worker/training/recovery/ahead.ts";
 import { FakeGpu } from "../common/fake-gpu.ts";
 
 const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
@@ -55,7 +56,7 @@ test("several buffers are read with one map", { skip: !built }, async () => {
     [[10], [20, 20, 20, 20, 20, 20], [30, 30, 30, 30], [], [20, 20, 20]],
   );
   const places = new Map(made.map((place, i) => [`b${i}`, place]));
-  const next = device.ahead!(places);
+  const next = ahead(device, places);
   for (const i of [0, 1, 2, 3, 1]) assert.deepEqual(await next(`b${i}`), read[i]);
   assert.equal(gpu.maps - before, 3); // the last one was read again
   // each can be transferred
@@ -79,6 +80,23 @@ test("more than a buffer holds is read one by one", { skip: !built }, async () =
     [1, 2].map((value) => [3 << 18, value]),
   );
   assert.ok(gpu.buffers.every(({ size }) => size <= 1 << 20));
+  device.close();
+});
+
+test("a read without memory for its copy says so", { skip: !built }, async (t) => {
+  const [device, gpu] = await open();
+  const buffer = device.allocate(1 << 16, "a test");
+  gpu.most = 1 << 15;
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const reading = device.read(buffer);
+  const failed = assert.rejects(reading, (e) => {
+    assert.ok(e instanceof OutOfMemory && /out of memory of the GPU \(none for 65536/.test(e.what));
+    return true;
+  });
+  await new Promise(setImmediate);
+  t.mock.timers.tick(1000); // the GPU was not lost meanwhile
+  await failed;
+  assert.equal((await device.read(buffer, 0, 8)).length, 8);
   device.close();
 });
 

@@ -14,12 +14,12 @@ import type { Machine } from "./accessors.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
-import { Arenas, GpuMemory, type GpuRange } from "./memory.ts";
+import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
 import { kernelsOf } from "./steps.ts";
-import { ahead, type Places, Transfers, type WordRange, wordsOf } from "./transfer.ts";
+import { Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
@@ -79,11 +79,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     });
     gpu.device.onuncapturederror = ({ error }) =>
       this.order.fail(
-        new EngineError(
-          `the GPU refused a command (${error.message})`,
-          "webgpu",
-          "Report this; the device 'wasm' runs the model.",
-        ),
+        error instanceof GPUOutOfMemoryError
+          ? noMemory(`of the GPU (${error.message})`)
+          : new EngineError(
+              `the GPU refused a command (${error.message})`,
+              "webgpu",
+              "Report this; the device 'wasm' runs the model.",
+            ),
       );
   }
 
@@ -270,10 +272,6 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       : this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
   }
 
-  ahead(places: Places): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
-    return ahead(this, places);
-  }
-
   reading<T>(work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const begin = () => {
@@ -314,7 +312,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       return words.map(() => new Uint8Array(0));
     const reading = this.transfers.read([...words, ...errors]);
     for (const plan of plans) plan.anticipate();
-    const data = await reading;
+    const data = await reading.catch((e: unknown) => this.order.instead(e));
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);

@@ -59,7 +59,7 @@ export class Gpu {
       this.lost ??= new EngineError(
         `the GPU was lost (${words || reason})`,
         "webgpu",
-        "Make a new pipeline or session: the GPU's driver was restarted, or it ran out of memory.",
+        "Call again: what is on it is loaded elsewhere; outputs that stayed there are lost.",
       );
     });
   }

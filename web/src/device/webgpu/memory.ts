@@ -16,6 +16,11 @@ const MOST = 1 << 28;
 const TOTAL = 2 ** 34;
 const REMEDY = "Use a smaller or a more strongly quantized model, or close other tabs.";
 
+/** The error for memory that a GPU does not have. */
+export function noMemory(of: string, remedy = REMEDY): OutOfMemory {
+  return new OutOfMemory(`out of memory ${of}`, "webgpu", remedy);
+}
+
 const aligned = (bytes: number): number => Math.ceil(Math.max(bytes, 1) / ALIGNMENT) * ALIGNMENT;
 
 /** What memory is for. */
@@ -113,28 +118,22 @@ export class GpuMemory {
 
   private make(bytes: number, use: Use, what: string): Block {
     if (bytes > this.gpu.bufferBytes)
-      throw new OutOfMemory(
-        `out of memory for ${what}: ${megabytes(bytes)} in one buffer, this GPU has at most ` +
+      throw noMemory(
+        `for ${what}: ${megabytes(bytes)} in one buffer, this GPU has at most ` +
           megabytes(this.gpu.bufferBytes),
-        "webgpu",
         "Use a smaller model, or the device 'wasm'.",
       );
     if (this.bytes + bytes > TOTAL)
-      throw new OutOfMemory(
-        `out of memory for ${what}: with ${megabytes(bytes)}, more than ${megabytes(TOTAL)} of ` +
-          "the GPU would be in use",
-        "webgpu",
-        REMEDY,
+      throw noMemory(
+        `for ${what}: with ${megabytes(bytes)}, more than ${megabytes(TOTAL)} of the GPU would ` +
+          "be in use",
       );
     const gpu = this.guard(
       () => this.gpu.buffer(bytes),
       () => {
         block.failed = true;
-        return new OutOfMemory(
-          `out of memory of the GPU for ${what} (${megabytes(bytes)}); ${megabytes(this.bytes)} ` +
-            "are in use",
-          "webgpu",
-          REMEDY,
+        return noMemory(
+          `of the GPU for ${what} (${megabytes(bytes)}); ${megabytes(this.bytes)} are in use`,
         );
       },
     );

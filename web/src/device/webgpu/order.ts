@@ -50,6 +50,12 @@ export class Order {
     if (failure) throw failure;
   }
 
+  /** Throws the failure of earlier work, or else an error that may have come of it. */
+  instead(e: unknown): never {
+    this.thrown();
+    throw e;
+  }
+
   /** Resolves when nothing is waiting. */
   async settled(): Promise<void> {
     while (this.last) await this.last;

@@ -2,7 +2,6 @@
 
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
-import type { Buffer, Device } from "../device.ts";
 import { type Gpu, MAP_READ, USAGE } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 
@@ -146,42 +145,6 @@ export class Transfers {
   close(): void {
     for (const staging of this.spare.splice(0)) staging.destroy();
   }
-}
-
-/** Bytes that are read at once. */
-const AHEAD = 1 << 24;
-
-/** The buffers to read by name, of which each is read from its beginning. */
-export type Places = ReadonlyMap<string, readonly [buffer: Buffer, bytes: number]>;
-
-/**
- * A function that copies a buffer by name, and with it those that follow by name: a map may take
- * 100 ms, and a training has many small states.
- */
-export function ahead(
-  device: Required<Pick<Device, "readAll">>,
-  places: Places,
-): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
-  const names = [...places.keys()].sort();
-  const read = new Map<string, Uint8Array<ArrayBuffer>>();
-  return async (name) => {
-    if (!read.has(name)) {
-      read.clear();
-      const first = names.indexOf(name);
-      let left = AHEAD;
-      let end = first;
-      do left -= places.get(names[end++]!)![1];
-      while (end < names.length && left > places.get(names[end]!)![1]);
-      const group = names.slice(first, end);
-      const found = await device.readAll(group.map((n) => places.get(n)!));
-      group.forEach((n, i) => {
-        read.set(n, found[i]!);
-      });
-    }
-    const found = read.get(name)!;
-    read.delete(name);
-    return found;
-  };
 }
 
 /** The words that a range touches, and the offset of the first byte. */

@@ -9,6 +9,7 @@ import type { Weights } from "../model/weights.ts";
 import type { ManifestSlot } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
+import { ahead } from "./recovery/ahead.ts";
 
 /** Name of the state with the number of updates, int64 [1]. */
 export const STEP = "training/step";
@@ -207,13 +208,9 @@ export class Session {
     states: readonly StateInfo[],
     together: boolean,
   ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
-    const sorted = [...states].sort((a, b) => (a.name < b.name ? -1 : 1));
-    const read = this.reader(sorted);
-    const all = together
-      ? await this.device.readAll?.(sorted.map((s) => [this.buffer(s), s.bytes] as const))
-      : undefined;
+    const read = this.reader(states, together ? Infinity : undefined);
     const values = new Map<string, Uint8Array<ArrayBuffer>>();
-    for (const [i, { name }] of sorted.entries()) values.set(name, all?.[i] ?? (await read(name)));
+    for (const name of states.map((s) => s.name).sort()) values.set(name, await read(name));
     return values;
   }
 
@@ -222,12 +219,13 @@ export class Session {
     for (const [name, data] of values) this.writeState(this.program.states.get(name)!, data);
   }
 
-  /** A function that copies states by name. */
-  reader(states = this.kept): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
-    const { device } = this;
+  /** A function that copies states by name; on a GPU about so many bytes at once. */
+  reader(
+    states: readonly StateInfo[] = this.kept,
+    most?: number,
+  ): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
     const places = new Map(states.map((s) => [s.name, [this.buffer(s), s.bytes] as const]));
-    const read = (name: string) => device.read(places.get(name)![0], 0, places.get(name)![1]);
-    return device.ahead?.(places) ?? read;
+    return ahead(this.device, places, most);
   }
 
   /** Writes to a state at offset `at` (default: 0). */
