@@ -86,6 +86,7 @@ PROGRAM_TASKS = (
     "background-removal",
     "depth-estimation",
     "zero-shot-image-classification",
+    "zero-shot-audio-classification",
     *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""
@@ -103,6 +104,7 @@ GRAPHS = {
         ("model",),
     ),
     "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
+    "zero-shot-audio-classification": (("model",), ("audio_model", "text_model")),
     "text-to-image": (
         (
             "text_encoder/model",

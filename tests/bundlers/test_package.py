@@ -29,7 +29,9 @@ GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 TASKS = {
     "texts": (["pipelines", "texts"], 10_500),
     "pictures": (["pipelines", "images"], 13_000),
+    "pictures, any labels": (["pipelines", "images", "candidates"], 13_000),
     "sounds": (["pipelines", "sounds"], 11_000),
+    "sounds, any labels": (["pipelines", "sounds", "candidates"], 11_500),
     "translation": (["pipelines", "generation"], 8_500),
     "speech": (["pipelines", "sounds", "generation", "speech"], 24_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 16_500),

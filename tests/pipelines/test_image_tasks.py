@@ -20,7 +20,7 @@ from edgewise import pipeline  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
 from edgewise.session.open import folder_files  # noqa: E402
 from edgewise.task_package import compile_task  # noqa: E402
-from edgewise.task_package.towers import scale_and_bias  # noqa: E402
+from edgewise.task_package.towers import PICTURES, scale_and_bias  # noqa: E402
 
 from . import tiny_images  # noqa: E402
 
@@ -270,8 +270,8 @@ def with_last(model, op, times=1, **attributes):
 def test_weights_that_separate_files_lack():
     """Of CLIP known where they are not given, of SigLIP from one of two places."""
     clip, siglip = {"model_type": "clip"}, {"model_type": "siglip"}
-    assert scale_and_bias(clip, None) == (pytest.approx(100), 0)
-    assert scale_and_bias({**clip, "logit_scale": 1}, None) == (math.e, 0)
+    assert scale_and_bias(PICTURES, clip, None) == (pytest.approx(100), 0)
+    assert scale_and_bias(PICTURES, {**clip, "logit_scale": 1}, None) == (math.e, 0)
     for config, text in (
         (siglip, "lack the weight 'logit_scale'"),
         ({**siglip, "logit_scale": 1}, "lack the weight 'logit_bias'"),
@@ -281,7 +281,7 @@ def test_weights_that_separate_files_lack():
         ({**clip, "logit_bias": float("nan")}, "logit_bias is nan"),
     ):
         with pytest.raises(InputError, match=text):
-            scale_and_bias(config, None)
+            scale_and_bias(PICTURES, config, None)
 
 
 def test_yolo(tmp_path):

@@ -77,6 +77,79 @@ def make_voices(folder: Path, kind: str) -> Path:
     return folder
 
 
+def _clap(transformers, vocabulary: int, fused: bool):
+    """Configuration and feature extractor of a CLAP model for a second at 16 kHz."""
+    text = dict(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=42,
+    )
+    sound = dict(
+        spec_size=32,
+        num_mel_bins=16,
+        window_size=4,
+        patch_embeds_hidden_size=16,
+        depths=[1, 1],
+        num_attention_heads=[2, 2],
+        hidden_size=32,
+        projection_hidden_size=32,
+        aff_block_r=2,
+        enable_fusion=fused,
+    )
+    config = transformers.ClapConfig(text_config=text, audio_config=sound, projection_dim=16)
+    extractor = transformers.ClapFeatureExtractor(
+        feature_size=16,
+        sampling_rate=16000,
+        hop_length=320,
+        max_length_s=1,
+        fft_window_size=512,
+        frequency_max=8000,
+        truncation="fusion" if fused else "rand_trunc",
+    )
+    return config, extractor
+
+
+def make_clap(folder: Path, separate: bool = False, fused: bool = False) -> Path:
+    """Makes a CLAP model. separate: in two files. fused: it mixes parts of longer sounds."""
+    import torch
+    import transformers
+
+    from .exporting import export
+    from .tiny import tokenizer_of
+
+    torch.manual_seed(7)
+    tokenizer = tokenizer_of("roberta")
+    config, extractor = _clap(transformers, len(tokenizer), fused)
+    model = transformers.ClapModel(config).eval()
+    with torch.no_grad():  # so that scores differ, and so do the two scales
+        for x in model.parameters():
+            if x.dim() > 1:
+                torch.nn.init.normal_(x, std=0.3)
+        model.logit_scale_t.fill_(1.0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    extractor.save_pretrained(folder)
+    heard = extractor(np.ones(9000, "f"), sampling_rate=16000, return_tensors="pt")
+    sounds = {"input_features": heard["input_features"]}
+    if fused:
+        sounds["is_longer"] = heard["is_longer"]
+    ids = torch.tensor([[0, 5, 6, 2], [0, 7, 8, 2]])
+    texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    axes = dict.fromkeys(texts, {0: "texts", 1: "length"})
+    if not separate:
+        outputs = ["logits_per_audio", "logits_per_text"]
+        export(model, {**texts, **sounds}, outputs, axes, folder / "onnx/model.onnx")
+        return folder
+    for part, given, free in (("Audio", sounds, {}), ("Text", texts, axes)):
+        half = getattr(transformers, f"Clap{part}ModelWithProjection").from_pretrained(folder)
+        outputs = [f"{part.lower()}_embeds", "last_hidden_state"]
+        export(half.eval(), given, outputs, free, folder / f"onnx/{part.lower()}_model.onnx")
+    return folder
+
+
 def make_ctc(folder: Path, kind: str, tokens: list[str], lower: bool, mask: bool, **config) -> Path:
     """Makes a CTC model. kind: "Wav2Vec2", "Hubert" or "WavLM". mask: the graph has a mask."""
     import torch

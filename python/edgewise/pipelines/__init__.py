@@ -30,10 +30,8 @@ TASKS: dict[str, tuple[str, str]] = {
     "image-segmentation": ("images.image_segmentation", "ImageSegmentationPipeline"),
     "background-removal": ("images.image_segmentation", "BackgroundRemovalPipeline"),
     "depth-estimation": ("images.depth_estimation", "DepthEstimationPipeline"),
-    "zero-shot-image-classification": (
-        "images.zero_shot_image_classification",
-        "ZeroShotImageClassificationPipeline",
-    ),
+    "zero-shot-image-classification": ("zero_shot.pictures", "ZeroShotImageClassificationPipeline"),
+    "zero-shot-audio-classification": ("zero_shot.sounds", "ZeroShotAudioClassificationPipeline"),
     "automatic-speech-recognition": (
         "automatic_speech_recognition",
         "AutomaticSpeechRecognitionPipeline",

@@ -49,14 +49,16 @@ class AudioPipeline(Pipeline):
             self._features = AudioFeatures(given, self.engine)
         return self._features
 
-    def inputs_of(self, sound: Any) -> dict[str, Any]:
-        """The inputs of the graph "model": those of the processor's outputs that it has.
+    def inputs_of(
+        self, sound: Any, stem: str = "model", feeds: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The inputs of a graph: those of the processor's outputs and of `feeds` that it has.
 
         Raises:
             InputError: it has other inputs: the model is of another task.
         """
-        found = self.features(sound)
-        wanted = self.session("model").inputs
+        found = {**self.features(sound), **(feeds or {})}
+        wanted = self.session(stem).inputs
         if missing := [name for name in wanted if name not in found]:
             raise InputError(
                 f"the model has an input '{missing[0]}', which {self.features.processor.kind}"
@@ -64,7 +66,7 @@ class AudioPipeline(Pipeline):
                 self.task,
                 "Check that preprocessor_config.json belongs to the model.",
             )
-        return self.fitted({name: found[name] for name in wanted})
+        return self.fitted({name: found[name] for name in wanted}, stem)
 
     @property
     def described_sound(self) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ from .sounds import VOICE_OUTPUTS, add_sound_model
 from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
 from .texts import add_text_model, text_limit
+from .towers import COMPARED
 from .zero_shot import zero_shot_package
 
 # Further files that pipelines read, by their paths in the model's folder.
@@ -82,7 +83,7 @@ TASKS = {
     "audio-classification": Task("sound", _LOGITS),
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,), any_name=True),
-    "zero-shot-image-classification": Task("zero-shot", ()),
+    **dict.fromkeys(COMPARED, Task("zero-shot", ())),
     "text-to-image": Task("diffusion", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),

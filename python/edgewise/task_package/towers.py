@@ -1,12 +1,13 @@
-"""Models that compare pictures and texts (CLIP, SigLIP) in two files, as optimum exports them for
-transformers.js: vision_model.onnx and text_model.onnx, which end with embeddings. What the whole
-model does with these is added here.
+"""Models that compare pictures (CLIP, SigLIP) or sounds (CLAP) with texts in two files, as optimum
+exports them for transformers.js: vision_model.onnx or audio_model.onnx, and text_model.onnx, which
+end with embeddings. What the whole model does with these is added here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, UnsupportedOp
@@ -16,20 +17,57 @@ from ..processors.audio.build import Builder
 from ..text.candidates import is_padded
 from ..training.safetensors import load_safetensors
 
-VISION, TEXT = "vision_model", "text_model"
-IMAGE_EMBEDS, TEXT_EMBEDS = "image_embeds", "text_embeds"
-LOGITS = "logits_per_image"
+TEXT, TEXT_EMBEDS = "text_model", "text_embeds"
 WEIGHTS = "model.safetensors"
-_LEARNED = ("logit_scale", "logit_bias")
 CLIP_SCALE = math.log(100)  # the bound that CLIP's training reaches
 
 
-def embeds_of(graph: Graph | Any, name: str, config: Mapping[str, Any]) -> str:
+@dataclass(frozen=True)
+class Compared:
+    """What a model compares with texts.
+
+    Attributes:
+        stem: name of its file.
+        embeds: the output of this file.
+        logits: the output of a model in one file: [1, texts].
+        name: what it is, in errors.
+        inputs: what the file takes, in errors.
+        scale: the weight whose exponential the products are multiplied by.
+        bias: the weight that is added to them; None: there is none.
+    """
+
+    stem: str
+    embeds: str
+    logits: str
+    name: str
+    inputs: str
+    scale: str
+    bias: str | None = None
+
+
+PICTURES = Compared(
+    "vision_model",
+    "image_embeds",
+    "logits_per_image",
+    "picture",
+    "pixels",
+    "logit_scale",
+    "logit_bias",
+)
+SOUNDS = Compared(
+    "audio_model", "audio_embeds", "logits_per_audio", "sound", "features", "logit_scale_a"
+)
+COMPARED = {"zero-shot-image-classification": PICTURES, "zero-shot-audio-classification": SOUNDS}
+"""{task: what it compares with texts}"""
+
+
+def embeds_of(graph: Graph | Any, name: str, stem: str, config: Mapping[str, Any]) -> str:
     """The output of a file that is its embedding.
 
     Args:
         graph: a Graph, or names of outputs.
-        name: IMAGE_EMBEDS or TEXT_EMBEDS.
+        name: TEXT_EMBEDS, or the embeddings of a Compared.
+        stem: the file, for errors.
         config: contents of config.json.
 
     Raises:
@@ -42,41 +80,44 @@ def embeds_of(graph: Graph | Any, name: str, config: Mapping[str, Any]) -> str:
             return one
     raise UnsupportedOp(
         f"its outputs are {', '.join(names)[:200]}",
-        VISION if name == IMAGE_EMBEDS else TEXT,
+        stem,
         f"This task needs {' or '.join(wanted)}: export the model with its projection.",
     )
 
 
-def check_inputs(vision: Iterable[str], text: Iterable[str]) -> None:
-    """Raises InputError if names of inputs are not those of the file of pictures and of texts: both
-    embeddings of SigLIP have one name.
+def check_inputs(of: Compared, given: Iterable[str], text: Iterable[str]) -> None:
+    """Raises InputError if names of inputs are not those of the first file and of that of texts:
+    both embeddings of SigLIP have one name.
     """
-    for stem, names, wanted in ((VISION, [*vision], False), (TEXT, [*text], True)):
+    for stem, names, wanted in ((of.stem, [*given], False), (TEXT, [*text], True)):
         if ("input_ids" in names) != wanted:
             raise InputError(
                 f"its inputs are {', '.join(names)[:200]}",
                 f"{stem}.onnx",
-                f"This task needs {'input_ids' if wanted else 'pixels'}: are the files swapped?",
+                f"This task needs {'input_ids' if wanted else of.inputs}: are the files swapped?",
             )
 
 
-def check_shapes(vision: Sequence[Any], text: Sequence[Any]) -> None:
+def check_shapes(of: Compared, given: Sequence[Any], text: Sequence[Any]) -> None:
     """Raises InputError if shapes of embeddings are not [rows, size] of one size."""
-    if len(vision) != 2 or len(text) != 2 or vision[1] != text[1]:
+    if len(given) != 2 or len(text) != 2 or given[1] != text[1]:
         raise InputError(
-            f"embeddings of pictures are {[*vision]} and of texts {[*text]}",
-            f"{VISION}.onnx, {TEXT}.onnx",
+            f"embeddings of {of.name}s are {[*given]} and of texts {[*text]}",
+            f"{of.stem}.onnx, {TEXT}.onnx",
             "They must be [1, size] of one size: take both files of one model.",
         )
 
 
-def scale_and_bias(config: Mapping[str, Any], weights: Source | None) -> tuple[float, float]:
+def scale_and_bias(
+    of: Compared, config: Mapping[str, Any], weights: Source | None
+) -> tuple[float, float]:
     """What products of embeddings are multiplied by, and what is added. The files of the two halves
-    lack these two weights.
+    lack these weights.
 
     Args:
-        config: contents of config.json, which may have `logit_scale` (a logarithm, as in the
-            model's weights) and `logit_bias`.
+        of: what is compared with texts.
+        config: contents of config.json, which may have the scale (a logarithm, as in the model's
+            weights) and the bias, with the names of the weights.
         weights: model.safetensors, which is read where config.json lacks them; or None.
 
     Returns:
@@ -86,19 +127,20 @@ def scale_and_bias(config: Mapping[str, Any], weights: Source | None) -> tuple[f
         InputError: they are not known, or no numbers that can be.
         ModelError: the weights are damaged.
     """
+    learned = [of.scale] if of.bias is None else [of.scale, of.bias]
     found: dict[str, Any] = {}
-    if not is_padded(config):
-        found = {"logit_scale": CLIP_SCALE, "logit_bias": 0.0}
-    if weights is not None and not all(name in config for name in _LEARNED):
+    if of is PICTURES and not is_padded(config):
+        found = dict(zip(learned, (CLIP_SCALE, 0.0), strict=True))
+    if weights is not None and not all(name in config for name in learned):
         tensors, _ = load_safetensors(weights)
-        for name in _LEARNED:
+        for name in learned:
             if name in tensors and tensors[name].count == 1:
                 [found[name]] = tensors[name].numbers()
-    for name in _LEARNED:
+    for name in learned:
         value = found[name] = config.get(name, found.get(name))
         if value is None:
             raise InputError(
-                f"its {VISION}.onnx and {TEXT}.onnx lack the weight '{name}'",
+                f"its {of.stem}.onnx and {TEXT}.onnx lack the weight '{name}'",
                 "config.json",
                 f"Add it to config.json, or put {WEIGHTS} into the folder.",
             )
@@ -106,23 +148,23 @@ def scale_and_bias(config: Mapping[str, Any], weights: Source | None) -> tuple[f
             raise InputError(
                 f"{name} is {value!r:.40}", "config.json", "Give the model's own weight."
             )
-    return math.exp(found["logit_scale"]), float(found["logit_bias"])
+    return math.exp(found[of.scale]), float(found[of.bias]) if of.bias else 0.0
 
 
-def scores_graph(scale: float, bias: float) -> Graph:
-    """The scores of pictures and texts.
+def scores_graph(of: Compared, scale: float, bias: float) -> Graph:
+    """The scores of pictures, or sounds, and texts.
 
     Returns:
-        graph with the inputs IMAGE_EMBEDS [pictures, size] and TEXT_EMBEDS [texts, size]; output
-        LOGITS [pictures, texts], all float32
+        graph with the inputs of.embeds [rows, size] and TEXT_EMBEDS [texts, size]; output of.logits
+        [rows, texts], all float32
     """
     b = Builder("scores")
     axis = b.indices(1)
     unit = []
-    for name, rows in ((IMAGE_EMBEDS, "pictures"), (TEXT_EMBEDS, "texts")):
+    for name, rows in ((of.embeds, "rows"), (TEXT_EMBEDS, "texts")):
         given = b.input(name, [rows, "size"])
         unit.append(b.op("Div", given, b.op("ReduceL2", given, axis, keepdims=1)))
     product = b.op("MatMul", unit[0], b.op("Transpose", unit[1], perm=[1, 0]))
     scaled = b.op("Mul", product, b.scalar(scale))
-    b.output(LOGITS, b.op("Add", scaled, b.scalar(bias)), ["pictures", "texts"])
+    b.output(of.logits, b.op("Add", scaled, b.scalar(bias)), ["rows", "texts"])
     return b.graph

@@ -1,4 +1,6 @@
-"""Candidate labels, and texts of models that compare them with pictures (CLIP, SigLIP)."""
+"""Candidate labels, and texts of models that compare them with pictures (CLIP, SigLIP) or sounds
+(CLAP).
+"""
 
 from __future__ import annotations
 
@@ -51,6 +53,10 @@ def longest_candidate(config: Mapping[str, Any]) -> int:
     """The most tokens of a text. config: contents of config.json."""
     found = _text_config(config).get("max_position_embeddings")
     siglip = is_padded(config)
+    if config.get("model_type") == "clap":  # its positions begin after that of the padding
+        pad = _text_config(config).get("pad_token_id")
+        offset = (pad if type(pad) is int and pad >= 0 else 1) + 1
+        return (found if type(found) is int and found > offset + 1 else 514) - offset
     longest = found if type(found) is int and found > 1 else SIGLIP_LENGTH if siglip else 77
     return min(longest, SIGLIP_LENGTH) if siglip else longest
 

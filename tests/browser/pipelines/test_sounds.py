@@ -24,6 +24,7 @@ REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere"))
 SILERO = REAL / "silero-vad" / "silero_vad.onnx"
 JFK = REAL / "audio" / "jfk16k.wav"
 RESEMBLYZER = {"feature_extractor_type": "ResemblyzerFeatureExtractor"}
+CLAP = ("clap", "clap-fused")
 needs_real = pytest.mark.skipif(not SILERO.exists(), reason="EDGEWISE_REAL has no models")
 
 
@@ -53,6 +54,11 @@ def folder(files):
         model = tiny_audio.make(made / kind, kind)
         for task in ("audio-classification", "speaker-verification"):
             main(["build", "--task", task, str(model), "-o", str(made / f"{kind}-{task}.edge")])
+    for kind in CLAP:
+        fused = kind == "clap-fused"
+        model = tiny_audio.make_clap(made / kind, separate=not fused, fused=fused)
+        path = made / f"{kind}.edge"
+        main(["build", "--task", "zero-shot-audio-classification", str(model), "-o", str(path)])
     for i in range(4):
         (made / f"{i}.wav").write_bytes(wav(sound(i)))
     (made / "slow.wav").write_bytes(wav(sound(1, 10000, 8000), 8000))
@@ -67,6 +73,46 @@ def folder(files):
 @pytest.fixture
 def page(visit, server, folder):
     return visit(server)
+
+
+@pytest.mark.parametrize("kind", CLAP)
+def test_any_labels(page, folder, kind):
+    """CLAP's scores are transformers'."""
+    task, labels = "zero-shot-audio-classification", ["a dog", "rain", "two very large trees"]
+    found = page.run(
+        """
+            const p = await ew.pipeline(arg.task, `/files/sounds/${arg.kind}.edge`);
+            const samples = (count) => Float32Array.from({ length: count }, (_, i) => i % 7 / 9);
+            const several = await p([samples(9000), new Float32Array(500)], arg.labels);
+            const one = await p(samples(16000), arg.labels.join(), { hypothesis_template: "{}!" });
+            const slow = await p({ array: samples(7000), sampling_rate: 8000 }, arg.labels);
+            const long = await p(samples(20000), arg.labels).then((x) => x.length, (e) => e.what);
+            const errors = [];
+            for (const [count, labels] of [[1, []], [1, ["very ".repeat(60)]], [0, ["a"]]])
+              errors.push(await p(samples(count), labels).then((x) => x.length, (e) => e.what));
+            await p.dispose();
+            return [...several, one, slow, long, errors];
+        """,
+        {"task": task, "kind": kind, "labels": labels},
+    )
+    assert "error" not in found, found
+    assert found[4] == ("the sound has 20000 samples, Clap takes 16000" if "fused" in kind else 3)
+    assert found[5][0] == "there are no labels" and "the model takes 40" in found[5][1]
+    assert "samples" in found[5][2]
+    theirs = transformers.pipeline(task, str(folder / kind), device="cpu")
+
+    def samples(count):
+        return (np.arange(count) % 7 / 9).astype("f")
+
+    wanted = [theirs(x, candidate_labels=labels) for x in (samples(9000), np.zeros(500, "f"))]
+    template = {"hypothesis_template": "{}!"}
+    wanted.append(theirs(samples(16000), candidate_labels=labels, **template))
+    with pipeline(task, folder / f"{kind}.edge") as ours:
+        wanted.append(ours({"array": samples(7000), "sampling_rate": 8000}, labels))
+    for got, want in zip(found, wanted):
+        scores = {one["label"]: one["score"] for one in want}
+        assert {one["label"]: one["score"] for one in got} == pytest.approx(scores, abs=1e-4)
+        assert [one["score"] for one in got] == sorted((o["score"] for o in got), reverse=True)
 
 
 def test_classes_of_sounds(page, folder):

@@ -26,6 +26,7 @@ export const assets = {
 /** Scripts that worker.js loads when it needs them, by name. */
 export const parts: Record<WorkerPart, string> = {
   "worker-adapters": new URL("./worker-adapters.js", import.meta.url).href,
+  "worker-candidates": new URL("./worker-candidates.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
   "worker-heads": new URL("./worker-heads.js", import.meta.url).href,

@@ -106,9 +106,9 @@ export async function pipeline(
 /**
  * Loads a model for another task: `feature-extraction`, `text-classification`,
  * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering`,
- * `image-classification`, `audio-classification`, `voice-activity-detection`,
- * `speaker-verification`, `automatic-speech-recognition`, `translation`, `summarization` or
- * `text2text-generation`.
+ * `image-classification`, `zero-shot-image-classification`, `audio-classification`,
+ * `zero-shot-audio-classification`, `voice-activity-detection`, `speaker-verification`,
+ * `automatic-speech-recognition`, `translation`, `summarization` or `text2text-generation`.
  *
  * @param task name of the task, or an alias of transformers.js
  * @param model as above; packages are built with `edgewise build --task`

@@ -3,6 +3,7 @@
 /** Names of the scripts, which are beside worker.js. */
 export const WORKER_PARTS = [
   "worker-adapters",
+  "worker-candidates",
   "worker-diffusion",
   "worker-generation",
   "worker-heads",

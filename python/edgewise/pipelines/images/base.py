@@ -5,43 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arrays import as_input
-from ...declare.dtypes import FLOAT, pack, unpack
 from ...errors import InputError
 from ...processors.images import Description, Picture, read_picture
 from ..base import Pipeline
+from ..post.plane import Plane
 from .image_graphs import ImageGraphs
 from .image_processor import ImageProcessor
 
 __all__ = ["ImagePipeline", "Plane"]
-
-
-class Plane:
-    """An output of a graph as flat numbers.
-
-    Attributes:
-        shape: dimensions.
-        numbers: elements in row-major order.
-    """
-
-    def __init__(self, value: Any) -> None:
-        code, self.shape, data = as_input(value, "output")
-        count = 1
-        for d in self.shape:
-            count *= d
-        self.numbers: Any = (
-            memoryview(data).cast("B").cast("f")
-            if code == FLOAT and count
-            else unpack(code, bytes(data), count)
-        )
-
-    def array(self, *shape: int) -> Any:
-        """The elements as float32 of another shape."""
-        from ...arrays import Array
-
-        given = self.numbers
-        data = given.cast("B") if isinstance(given, memoryview) else pack(FLOAT, given)
-        return Array(shape or self.shape, "float32", data)
 
 
 class ImagePipeline(Pipeline):

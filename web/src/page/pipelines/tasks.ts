@@ -41,6 +41,7 @@ const KINDS = {
   "background-removal": "image",
   "depth-estimation": "image",
   "zero-shot-image-classification": "image",
+  "zero-shot-audio-classification": "sound",
   "automatic-speech-recognition": "sound",
   translation: "text",
   summarization: "text",

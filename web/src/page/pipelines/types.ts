@@ -62,9 +62,9 @@ export interface TextClassificationOptions extends CallOptions, TokenizerOptions
   function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
 }
 
-/** Options of zero-shot-classification, also of pictures. */
+/** Options of zero-shot-classification, also of pictures and sounds. */
 export interface ZeroShotOptions extends CallOptions {
-  /** With {} for the label. Default: "This example is {}.", of pictures "This is a photo of {}." */
+  /** With {} for the label. Default: "This example is {}.", or "This is a photo (sound) of {}." */
   hypothesis_template?: string;
   /** Whether several labels may be true; else their scores add up to 1. Default: false. */
   multi_label?: boolean;
@@ -391,6 +391,11 @@ export interface AudioClassificationPipeline
   extends PipelineBase,
     Calls<SoundInput, ClassificationOptions, LabelScore[]> {}
 
+/** Classifies sounds by any labels, the likeliest first, with CLAP. */
+export interface ZeroShotAudioClassificationPipeline
+  extends PipelineBase,
+    LabelCalls<SoundInput, Omit<ZeroShotOptions, "multi_label">, LabelScore[]> {}
+
 /** Finds speech. */
 export interface VoiceActivityPipeline
   extends PipelineBase,
@@ -484,6 +489,7 @@ export interface TaskPipelines {
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
+  "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;
   asr: SpeechRecognitionPipeline;
   translation: Text2TextPipeline<"translation", TranslationOptions>;

@@ -7,6 +7,7 @@ import { InputError } from "../../shared/errors.ts";
 import type { Answer } from "../inference/service.ts";
 import type { Progress } from "../model/job.ts";
 import { onceMore } from "./again.ts";
+import type { Perceive } from "./candidates/zero-shot.ts";
 import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
@@ -16,12 +17,19 @@ import type { SpeechDescription } from "./synthesis/description.ts";
 type Part = () => Promise<{ TASKS: Tasks }>;
 
 const texts: Part = () => import("./texts/index.ts");
-const images: Part = () => import("./images/index.ts");
+const images = () => import("./images/index.ts");
 const sounds = () => import("./sounds/index.ts");
 const generation = () => import("./seq2seq/index.ts");
 const speech: Part = () => import("./seq2seq/speech/index.ts");
 const moonshine: Part = () => import("./seq2seq/moonshine/index.ts");
 const voices: Part = () => import("./synthesis/index.ts");
+const candidates =
+  (inputs: () => Promise<{ perceive: Perceive }>): Part =>
+  async () => {
+    const parts = [import("./candidates/index.ts"), inputs()] as const;
+    const [{ tasksOf }, { perceive }] = await Promise.all(parts);
+    return { TASKS: tasksOf(perceive) };
+  };
 
 /** The part that has a task. */
 const PARTS: Readonly<Record<string, Part>> = {
@@ -37,7 +45,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   "image-segmentation": images,
   "background-removal": images,
   "depth-estimation": images,
-  "zero-shot-image-classification": images,
+  "zero-shot-image-classification": candidates(images),
+  "zero-shot-audio-classification": candidates(sounds),
   "audio-classification": sounds,
   "voice-activity-detection": sounds,
   "speaker-verification": sounds,

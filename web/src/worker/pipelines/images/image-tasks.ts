@@ -35,7 +35,7 @@ function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<Task
 }
 
 /** Runs the graph "model" on a picture. */
-export async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> {
+async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> {
   const image = await imageOf(host, input, ending);
   const { values, done } = await pixelValues(host, image, ending);
   const feeds = Object.fromEntries(
@@ -51,6 +51,11 @@ export async function look(host: TaskHost, input: TaskInput, ending: Ending): Pr
   );
   return { image, done, tensors: await host.run("model", feeds, ending) };
 }
+
+/** The outputs of the graph "model" for a picture. */
+export const perceive = async (
+  ...given: [host: TaskHost, input: TaskInput, ending: Ending]
+): Promise<Record<string, TaskTensor>> => (await look(...given)).tensors;
 
 /** As `look`; the outputs are numbers. */
 export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {

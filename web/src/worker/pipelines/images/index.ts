@@ -9,9 +9,8 @@ import {
   objectDetection,
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
-import { zeroShotImageClassification } from "./zero-shot.ts";
 
-export { processed } from "./image-tasks.ts";
+export { perceive, processed } from "./image-tasks.ts";
 
 export const TASKS: Tasks = {
   "image-classification": imageClassification,
@@ -20,5 +19,4 @@ export const TASKS: Tasks = {
   "image-segmentation": imageSegmentation,
   "background-removal": backgroundRemoval,
   "depth-estimation": depthEstimation,
-  "zero-shot-image-classification": zeroShotImageClassification,
 };

@@ -6,6 +6,7 @@ import { audioClassification, speakerVerification } from "./tasks.ts";
 import { voiceActivity } from "./voice-activity.ts";
 
 export { feedStream } from "./streams.ts";
+export { perceive } from "./tasks.ts";
 
 export const TASKS: Tasks = {
   "audio-classification": audioClassification,

@@ -1,5 +1,6 @@
 // Tasks that classify a sound, or compare voices. Names, options and results are those of Python.
 
+import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
@@ -16,7 +17,22 @@ async function hear(
   ending: Ending,
 ): Promise<Record<string, Numbers>> {
   const outputs = await host.run("model", await soundInputs(host, samples, ending), ending);
+  return inNumbers(outputs);
+}
+
+function inNumbers(outputs: Record<string, TaskTensor>): Record<string, Numbers> {
   return Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)]));
+}
+
+/** The outputs of the graph "model" for a sound. */
+export async function perceive(
+  host: TaskHost,
+  input: TaskInput,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> {
+  const { sampling_rate: rate } = soundDescription(host);
+  const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
+  return host.run("model", await soundInputs(host, samples, ending), ending);
 }
 
 /** `pipe(sounds, {top_k, function_to_apply})` */
@@ -24,18 +40,11 @@ export const audioClassification: TaskRunner = {
   options: ["top_k", "function_to_apply"],
   prepare(host, options) {
     const labels = labeler(host, options, 5);
-    const { sampling_rate: rate } = soundDescription(host);
-    return async (input, ending) => {
-      const sound = soundOf(input, host.task);
-      const samples = await readSound(host.device, sound, rate, ending);
-      return labels(row(output(host, await hear(host, samples, ending), "logits"), 0));
-    };
+    return async (input, ending) =>
+      labels(row(output(host, inNumbers(await perceive(host, input, ending)), "logits"), 0));
   },
-  async features(host, input, pooled, ending) {
-    const { sampling_rate: rate } = soundDescription(host);
-    const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
-    return pooled(await hear(host, samples, ending));
-  },
+  features: async (host, input, pooled, ending) =>
+    pooled(inNumbers(await perceive(host, input, ending))),
 };
 
 const VOICES = ["embeddings", "embedding", "embeds", "last_hidden_state", "logits"];

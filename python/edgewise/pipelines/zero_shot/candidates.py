@@ -1,24 +1,23 @@
-"""zero-shot-image-classification. Mirrors transformers' pipeline of this name."""
+"""What zero-shot classification of pictures and of sounds shares: any labels, whose texts a model
+compares with the input.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ...arrays import Array
 from ...declare.dtypes import FLOAT, pack
 from ...errors import InputError
 from ...onnx import FileSource
-from ...processors.images import Picture
 from ...session import InferenceSession
 from ...task_package.towers import (
-    IMAGE_EMBEDS,
-    LOGITS,
     TEXT,
     TEXT_EMBEDS,
-    VISION,
     WEIGHTS,
+    Compared,
     check_inputs,
     check_shapes,
     embeds_of,
@@ -32,32 +31,23 @@ from ...text.candidates import (
     longest_candidate,
     padding,
 )
+from ..base import Pipeline
 from ..post.classification import sigmoid, softmax
-from .base import ImagePipeline, Plane
+from ..post.plane import Plane
 
-__all__ = ["ZeroShotImageClassificationPipeline"]
+__all__ = ["CandidatesPipeline"]
 
 MOST_TEXTS = 1024  # whose results are kept
 
 
-class ZeroShotImageClassificationPipeline(ImagePipeline):
-    """Classifies pictures by any labels: pipe(image, candidate_labels=[...]), with CLIP or SigLIP:
-    as one graph that has the output logits_per_image, or as vision_model.onnx and text_model.onnx.
-    Of the latter, and of packages, each text is read once for all pictures.
-
-    Options:
-        candidate_labels: a list, or a string with commas.
-        hypothesis_template: a text with {} for the label. Default: "This is a photo of {}."
-
-    Returns:
-        [{"score", "label"}] for each picture, the highest score first
+class CandidatesPipeline(Pipeline):
+    """Classifies by any labels: pipe(input, candidate_labels=[...]). A subclass says what is
+    compared, and implements `outputs_of`.
     """
 
-    task = "zero-shot-image-classification"
     TOKENIZER = True
-    STEMS = (("model", VISION),)
     OPTIONAL = (TEXT,)
-    CALL = {"candidate_labels": None, "hypothesis_template": "This is a photo of {}."}
+    COMPARED: ClassVar[Compared]
 
     def __call__(
         self,
@@ -77,11 +67,15 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         self._scores: InferenceSession | None = None
         super().__init__(model, tokenizer, **options)
 
+    def outputs_of(self, given: Any, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
+        """Outputs of the graph `perceiver` for a picture or sound and further inputs."""
+        raise NotImplementedError
+
     @property
-    def STEM(self) -> str:  # type: ignore[override]  # noqa: N802
-        """The graph that takes the picture."""
+    def perceiver(self) -> str:
+        """The graph that takes the picture or sound."""
         names = self.sessions if self.files is None else self.files.graphs
-        return VISION if VISION in names else "model"
+        return self.COMPARED.stem if self.COMPARED.stem in names else "model"
 
     def check(self, options: Mapping[str, Any]) -> None:
         template = options["hypothesis_template"]
@@ -94,24 +88,23 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         labels = candidate_labels(options["candidate_labels"])
         texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
         if self.files is not None and self.files.package is not None:
-            logits = self._packaged(self.picture(given), texts)
-        elif self.STEM == VISION:
-            logits = self._separate(self.picture(given), texts)
+            logits = self._packaged(given, texts)
+        elif self.perceiver != "model":
+            logits = self._separate(given, texts)
         else:
-            name = self.need_output(self.STEM, LOGITS)
+            name = self.need_output(self.perceiver, self.COMPARED.logits)
             rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
-            feeds = self._padded(rows, max(map(len, rows)))
-            (found,) = self.forward(self.picture(given), name, feeds=feeds)
+            (found,) = self.outputs_of(given, [name], self._padded(rows, max(map(len, rows))))
             logits = list(Plane(found).numbers)
         scores = sigmoid(logits) if is_padded(self.config) else softmax(logits)
         order = sorted(range(len(labels)), key=lambda i: -scores[i])
         return [{"score": scores[i], "label": labels[i]} for i in order]
 
-    def _packaged(self, picture: Picture, texts: Sequence[str]) -> list[float]:
+    def _packaged(self, given: Any, texts: Sequence[str]) -> list[float]:
         """The logits of each text, which the programs of a package read one by one."""
         text, scores = self.session("text"), self.session("scores")
-        names = [*self.session(self.STEM).outputs]
-        seen = dict(zip(names, self.forward(picture, *names)))
+        names = [*self.session(self.perceiver).outputs]
+        seen = dict(zip(names, self.outputs_of(given, names, {})))
         found: list[float] = []
         for one in texts:
             read = self._read(one, "text", [*text.outputs])
@@ -120,26 +113,27 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
             found += Plane(logits).numbers
         return found
 
-    def _separate(self, picture: Picture, texts: Sequence[str]) -> list[float]:
+    def _separate(self, given: Any, texts: Sequence[str]) -> list[float]:
         """The logits of each text, of a model in two files."""
+        of, other, text = self.COMPARED, self.session(self.perceiver), self.session(TEXT)
         if self._scores is None:
-            check_inputs(self.session(VISION).inputs, self.session(TEXT).inputs)
+            check_inputs(of, other.inputs, text.inputs)
             weights = os.path.join(self.files.root, WEIGHTS) if self.files is not None else ""
             source = FileSource(weights) if os.path.isfile(weights) else None
-            graph = scores_graph(*scale_and_bias(self.config, source))
+            graph = scores_graph(of, *scale_and_bias(of, self.config, source))
             self._scores = InferenceSession(graph, engine=self.engine)
-        image = embeds_of(self.session(VISION).outputs, IMAGE_EMBEDS, self.config)
-        name = embeds_of(self.session(TEXT).outputs, TEXT_EMBEDS, self.config)
-        (seen,) = self.forward(picture, image)
+        embeds = embeds_of(other.outputs, of.embeds, of.stem, self.config)
+        name = embeds_of(text.outputs, TEXT_EMBEDS, TEXT, self.config)
+        (seen,) = self.outputs_of(given, [embeds], {})
         rows = [self._read(text, TEXT, [name])[0] for text in texts]
         for row in rows:
-            check_shapes(seen.shape, row.shape)
-        both = {IMAGE_EMBEDS: _floats([seen]), TEXT_EMBEDS: _floats(rows)}
+            check_shapes(of, seen.shape, row.shape)
+        both = {of.embeds: _floats([seen]), TEXT_EMBEDS: _floats(rows)}
         (logits,) = self._scores.run(None, both)
         return list(Plane(logits).numbers)
 
     def _read(self, text: str, stem: str, outputs: list[str]) -> list[Any]:
-        """What a graph computes of a text, which is kept for the next pictures."""
+        """What a graph computes of a text, which is kept for the next inputs."""
         found = self._texts.get(text)
         if found is None:
             session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)

@@ -1,20 +1,22 @@
-// zero-shot-image-classification with CLIP or SigLIP. Mirrors
-// python/edgewise/pipelines/images/zero_shot_image_classification.py.
+// Classification by any labels: of pictures with CLIP or SigLIP, of sounds with CLAP. Mirrors
+// python/edgewise/pipelines/zero_shot/candidates.py.
 
-import type { TaskTensor } from "../../../protocol/tasks.ts";
+import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sigmoid, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { candidates, integers, planLength } from "../inputs.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { look } from "./image-tasks.ts";
 
 type Tensors = Record<string, TaskTensor>;
 
+/** Runs the graph "model" on an input. */
+export type Perceive = (host: TaskHost, input: TaskInput, ending: Ending) => Promise<Tensors>;
+
 const MOST_TEXTS = 1024; // whose results are kept
 
-/** What "text" computes of texts, for the next pictures. */
+/** What "text" computes of texts, for the next inputs. */
 const read = new WeakMap<TaskHost, Map<string, Tensors>>();
 
 /** The most tokens of a text, and whether each has as many. */
@@ -72,28 +74,30 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
   return outputs;
 }
 
-/** `pipe(pictures, candidate_labels, {hypothesis_template})` */
-export const zeroShotImageClassification: TaskRunner = {
-  options: ["candidate_labels", "hypothesis_template"],
-  prepare(host, options) {
-    const { labels, texts } = candidates(options, "This is a photo of {}.");
-    return async (input, ending) => {
-      const { tensors: seen } = await look(host, input, ending);
-      const logits: number[] = [];
-      for (const text of texts) {
-        const all = { ...seen, ...(await readText(host, text, ending)) };
-        const inputs = host.graph("scores").inputs.map(({ name }) => [name, all[name]!]);
-        const { logits_per_image } = await host.run(
-          "scores",
-          Object.fromEntries(inputs) as Tensors,
-          ending,
-        );
-        logits.push(numbers(logits_per_image!).data[0]!);
-      }
-      const scores = lengthOf(host).padded ? sigmoid(logits) : softmax(logits);
-      return labels
-        .map((label, i) => ({ label, score: scores[i]! }))
-        .sort((a, b) => b.score - a.score);
-    };
-  },
-};
+/**
+ * `pipe(inputs, candidate_labels, {hypothesis_template})`
+ * @param thing the word for inputs in the default of the template
+ */
+export function zeroShot(thing: string, perceive: Perceive): TaskRunner {
+  return {
+    options: ["candidate_labels", "hypothesis_template"],
+    prepare(host, options) {
+      const { labels, texts } = candidates(options, `This is a ${thing} of {}.`);
+      return async (input, ending) => {
+        const seen = await perceive(host, input, ending);
+        const { inputs, outputs } = host.graph("scores");
+        const logits: number[] = [];
+        for (const text of texts) {
+          const all = { ...seen, ...(await readText(host, text, ending)) };
+          const feeds = Object.fromEntries(inputs.map(({ name }) => [name, all[name]!]));
+          const made = await host.run("scores", feeds, ending);
+          logits.push(numbers(made[outputs[0]!.name]!).data[0]!);
+        }
+        const scores = lengthOf(host).padded ? sigmoid(logits) : softmax(logits);
+        return labels
+          .map((label, i) => ({ label, score: scores[i]! }))
+          .sort((a, b) => b.score - a.score);
+      };
+    },
+  };
+}

@@ -1,0 +1,1 @@
+"""Classification by any labels, of pictures and of sounds."""

@@ -1,0 +1,10 @@
+// The part of the worker for tasks that compare inputs with texts.
+
+import type { Tasks } from "../runner.ts";
+import { type Perceive, zeroShot } from "./zero-shot.ts";
+
+/** @param perceive of the part for the model's inputs */
+export const tasksOf = (perceive: Perceive): Tasks => ({
+  "zero-shot-image-classification": zeroShot("photo", perceive),
+  "zero-shot-audio-classification": zeroShot("sound", perceive),
+});
