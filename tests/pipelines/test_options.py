@@ -210,6 +210,8 @@ def test_lists_iterators_and_closing(tiny_model):
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(InputError, match="positive integer"):
             pipe(TEXTS, batch_size=wrong)
+    with open(__file__, "rb") as file, pytest.raises(InputError, match="open file"):
+        pipe(file)
     with pipe:
         pass
     with pytest.raises(InputError, match="is closed"):

@@ -231,6 +231,15 @@ def test_pictures(tmp_path):
     assert read_picture(read_picture(pixels)).pixels == pixels.tobytes()
 
 
+def test_pictures_of_16_bits(tmp_path):
+    """Their upper bytes count, as in browsers."""
+    values = np.arange(0, 65536, 512, dtype=np.uint16).reshape(8, 16)
+    Image.fromarray(values).save(tmp_path / "gray.png")
+    for given in (tmp_path / "gray.png", Image.fromarray(values)):
+        seen = np.frombuffer(read_picture(given).pixels, np.uint8).reshape(8, 16, 3)
+        assert (seen == (values >> 8)[..., None]).all()
+
+
 def test_orientation(tmp_path):
     """Pictures are turned upright."""
     pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)

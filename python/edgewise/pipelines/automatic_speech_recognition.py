@@ -212,8 +212,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     # ---- options
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         """As Pipeline.options; fields of GenerationConfig are collected in `generate_kwargs`."""
-        given = dict(given)
-        given = {**(given.pop("generate_kwargs", None) or {}), **given}
+        given = self.generation_fields(given)
         fields = {
             n: given.pop(n) for n in list(given) if n in GENERATION_FIELDS and n not in self.CALL
         }

@@ -154,6 +154,8 @@ class Pipeline(Owner):
         """As __call__, with all options."""
         self.check(options)
         size = self.batch_size if batch_size is None else check_batch_size(batch_size)
+        if hasattr(inputs, "read"):  # it is also an iterator, of lines
+            raise InputError("an open file is no input", self.task, "Give its path or its bytes.")
         if isinstance(inputs, Iterator):
             return self._each(inputs, options, size)
         if not self.is_list(inputs):
@@ -163,6 +165,14 @@ class Pipeline(Owner):
         for i in range(0, len(inputs), size):
             results += self._batch(inputs[i : i + size], options)
         return results
+
+    @staticmethod
+    def generation_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options with those in `generate_kwargs` beside them. Raises InputError."""
+        fields = given.get("generate_kwargs") or {}
+        if not isinstance(fields, Mapping):
+            raise InputError(f"it is {fields!r}", "generate_kwargs", "Give {name: value}.")
+        return {**fields, **{n: v for n, v in given.items() if n != "generate_kwargs"}}
 
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         """The options of a call: the given ones over the pipeline's over the task's.

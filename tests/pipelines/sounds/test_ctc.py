@@ -146,6 +146,10 @@ def test_options(model):
         ({"language": "en"}, "CTC models have no such option"),
         ({"num_beams": 2}, "CTC models have no such option"),
         ({"chunk_length_s": 1, "stride_length_s": 0.6}, "do not advance"),
+        ({"chunk_length_s": float("nan")}, "chunk_length_s: it is nan"),
+        ({"chunk_length_s": "1"}, "chunk_length_s: it is '1'"),
+        ({"chunk_length_s": 1, "stride_length_s": (0.1,)}, "left, right"),
+        ({"generate_kwargs": 5}, "generate_kwargs: it is 5"),
         ({"tempo": 2}, "no option 'tempo'"),
     ):
         with pytest.raises(InputError, match=text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,20 +36,33 @@ def chunk_lengths(
         multiple: samples of a frame.
 
     Raises:
-        InputError: chunks do not advance.
+        InputError: chunks do not advance, or a value is no time.
     """
+    if not _is_time(seconds):
+        raise InputError(f"it is {seconds!r}", "chunk_length_s", "Give seconds.")
     stride = seconds / 6 if stride is None else stride
-    left, right = [stride, stride] if isinstance(stride, (int, float)) else stride
+    sides = list(stride) if isinstance(stride, (list, tuple)) else [stride, stride]
+    if len(sides) != 2 or not all(_is_time(side) for side in sides):
+        raise InputError(f"it is {stride!r}", "stride_length_s", "Give seconds, or [left, right].")
+    left, right = sides
     size, before, after = (
         int(round(s * rate / multiple) * multiple) for s in (seconds, left, right)
     )
-    if size <= before + after or min(before, after) < 0:
+    if size <= before + after:
         raise InputError(
             f"chunks of {seconds} s with overlaps of {left} and {right} s do not advance",
             "stride_length_s",
             "Give a smaller overlap.",
         )
     return size, before, after
+
+
+def _is_time(seconds: Any) -> bool:
+    return (
+        isinstance(seconds, (int, float))
+        and not isinstance(seconds, bool)
+        and 0 <= seconds < math.inf
+    )
 
 
 def sound_chunks(

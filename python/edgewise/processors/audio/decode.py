@@ -114,9 +114,10 @@ def _channels(source: Any, rate: int) -> tuple[Channels, int, str]:
             )
         try:
             with open(path, "rb") as file:
-                return (*_of_file(file.read(), str(path)), str(path))
+                content = file.read()
         except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
             raise InputError(f"it cannot be read ({e})", str(path), "Check the path.") from None
+        return (*_of_file(content, str(path)), str(path))
     if isinstance(source, (bytes, bytearray)):
         return (*_of_file(bytes(source), "audio"), "audio")
     return _of_array(source), sampling_rate(rate), "audio"

@@ -102,9 +102,11 @@ function fromPixels(
   const { data, width, height } = input;
   const channels = "channels" in input ? input.channels : 4;
   checkSize(width, height, name);
-  if (![1, 3, 4].includes(channels) || data?.length !== width * height * channels)
+  const size = width * height * channels;
+  // Floats have as many elements, and would become bytes by leaving out what follows the point.
+  if (![1, 3, 4].includes(channels) || data?.length !== size || data.byteLength !== size)
     throw new InputError(
-      `${data?.length} bytes do not match ${width} x ${height} pixels of ${channels} channels`,
+      `${data?.byteLength} bytes do not match ${width} x ${height} pixels of ${channels} channels`,
       name,
       "Give {data, width, height, channels} with 1, 3 or 4 channels of a byte.",
     );
