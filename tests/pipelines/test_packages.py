@@ -136,6 +136,12 @@ def test_pictures_and_texts(tmp_path, kind, separate):
         labels = ["cat", "two very large trees", "a"]
         found, expected = packaged(pixels, labels), whole(pixels, labels)
         same(*(sorted(f, key=lambda one: one["label"]) for f in (found, expected)))
+        for name in ("text", "scores"):  # of a package that was changed
+            session = packaged.session(name)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(session, "inputs", ["anything"])
+                with pytest.raises(InputError, match=f"{name}: .*not known: anything"):
+                    packaged(pixels, f"new for {name}")
     base = tiny_images.make(tmp_path / "base", "vit")
     with pytest.raises(UnsupportedOp, match="logits_per_image"):
         compile_task(folder_files(base)[0], task)

@@ -5,7 +5,7 @@ compares with the input.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...arrays import Array
@@ -109,7 +109,8 @@ class CandidatesPipeline(Pipeline):
         for one in texts:
             read = self._read(one, "text", [*text.outputs])
             both = {**seen, **dict(zip(text.outputs, read))}
-            (logits,) = scores.run(None, {name: both[name] for name in scores.inputs})
+            _check_fed(scores.inputs, both, "scores")
+            logits, *_ = scores.run(None, {name: both[name] for name in scores.inputs})
             found += Plane(logits).numbers
         return found
 
@@ -137,15 +138,10 @@ class CandidatesPipeline(Pipeline):
         found = self._texts.get(text)
         if found is None:
             session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)
-            size = len(ids) if stem == TEXT else session.size_for("input_ids", 1, len(ids))
+            sized = stem != TEXT and "input_ids" in session.inputs  # of a package
+            size = session.size_for("input_ids", 1, len(ids)) if sized else len(ids)
             feeds = self._padded([ids], size)
-            missing = [name for name in session.inputs if name not in feeds]
-            if missing:
-                raise InputError(
-                    f"it has inputs that are not known: {', '.join(missing)[:200]}",
-                    stem,
-                    "Give a model of this task.",
-                )
+            _check_fed(session.inputs, feeds, stem)
             found = session.run(outputs, {name: feeds[name] for name in session.inputs})
             if len(self._texts) >= MOST_TEXTS:
                 self._texts.clear()
@@ -171,6 +167,17 @@ class CandidatesPipeline(Pipeline):
                 self._scores = None
             self._texts.clear()
         super().close()
+
+
+def _check_fed(inputs: Iterable[str], feeds: Container[str], stem: str) -> None:
+    """InputError if a graph has inputs that nothing is known for."""
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise InputError(
+            f"it has inputs that are not known: {', '.join(missing)[:200]}",
+            stem,
+            "Give a model of this task.",
+        )
 
 
 def _floats(rows: Sequence[Any]) -> Array:

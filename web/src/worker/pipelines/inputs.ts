@@ -31,6 +31,15 @@ export function integers(type: string, length: number, value: (i: number) => num
   return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
 }
 
+/** @throws InputError for an input of a graph that its pipeline does not know */
+export function unknownInput(name: string, task: string): never {
+  throw new InputError(
+    `the graph has an input '${name}', which this pipeline does not feed`,
+    task,
+    "Export the model for this task.",
+  );
+}
+
 /**
  * The labels of a call, and a text for each.
  * @param otherwise default of the option `hypothesis_template`

@@ -5,7 +5,7 @@ import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sigmoid, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { candidates, integers, planLength } from "../inputs.ts";
+import { candidates, integers, planLength, unknownInput } from "../inputs.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 
@@ -66,7 +66,7 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
   };
   const feeds = graph.inputs.map(({ name, dtype }) => [
     name,
-    integers(dtype, length, values[name]!),
+    integers(dtype, length, values[name] ?? unknownInput(name, host.task)),
   ]);
   const outputs = await host.run("text", Object.fromEntries(feeds) as Tensors, ending);
   if (known.size >= MOST_TEXTS) known.clear();
@@ -89,7 +89,9 @@ export function zeroShot(thing: string, perceive: Perceive): TaskRunner {
         const logits: number[] = [];
         for (const text of texts) {
           const all = { ...seen, ...(await readText(host, text, ending)) };
-          const feeds = Object.fromEntries(inputs.map(({ name }) => [name, all[name]!]));
+          const feeds = Object.fromEntries(
+            inputs.map(({ name }) => [name, all[name] ?? unknownInput(name, host.task)]),
+          );
           const made = await host.run("scores", feeds, ending);
           logits.push(numbers(made[outputs[0]!.name]!).data[0]!);
         }

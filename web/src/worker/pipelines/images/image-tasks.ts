@@ -5,6 +5,7 @@ import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { unknownInput } from "../inputs.ts";
 import { type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { readImage, type TaskImage } from "./decode.ts";
@@ -41,12 +42,7 @@ async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<L
   const feeds = Object.fromEntries(
     host.graph("model").inputs.map(({ name }, i) => {
       const value = values[name] ?? (i === 0 ? values.pixel_values : undefined);
-      if (value) return [name, value];
-      throw new InputError(
-        `the graph has an input '${name}', which this pipeline does not feed`,
-        host.task,
-        "Export the model for this task.",
-      );
+      return [name, value ?? unknownInput(name, host.task)];
     }),
   );
   return { image, done, tensors: await host.run("model", feeds, ending) };

@@ -4,7 +4,7 @@ import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type EncodeOptions, type Encoding, encodingsOf } from "../../text/encoding.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { integers, planLength } from "../inputs.ts";
+import { integers, planLength, unknownInput } from "../inputs.ts";
 import { type Numbers, numbers } from "../outputs.ts";
 
 /** Model types whose positions begin after that of the padding token. */
@@ -64,13 +64,7 @@ export async function forward(
   const feeds: Record<string, TaskTensor> = {};
   for (const { name, dtype } of graph.inputs) {
     const value = values[name];
-    if (!value)
-      throw new InputError(
-        `the graph has an input '${name}', which this pipeline does not feed`,
-        host.task,
-        "Export the model for this task.",
-      );
-    feeds[name] = integers(dtype, length, value);
+    feeds[name] = integers(dtype, length, value ?? unknownInput(name, host.task));
   }
   const outputs = await host.run("model", feeds, ending);
   return Object.fromEntries(
