@@ -121,7 +121,7 @@ wasm: $(stamp)/wasm ## build the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## build the engine for CPython: python/edgewise/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## build the engine and the programs of tests/core with sanitizers: .build/sanitize/
 threads: $(stamp)/threads ## build the engine and tests/core/threads.c with the thread sanitizer: .build/threads/
-web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
+web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/lock $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
 extension: $(stamp)/web $(stamp)/wasm $(stamp)/demo-model ## build the example extension: .build/extension/chrome and .build/extension/firefox
 	@node examples/extension/build.mjs
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for Pyodide (with web/dist/pyodide-lock.json) and for this machine's CPython: dist/*.whl
@@ -315,6 +315,7 @@ $(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyo
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/
+	@rm -f web/dist/pyodide-lock.json # it has the digest of the wheel before
 	@for wheel in web/dist/edgewise-*.whl; do node wasm/pyodide/snapshot.mjs "$$wheel" "$${wheel%.whl}.snapshot" || exit 1; done
 	@touch $@
 
