@@ -1886,7 +1886,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {11, 0, UINT64_MAX}, /* copy: size */
   {19, 1, UINT64_MAX}, /* gated_grad: activation */
   {24, 18, UINT64_MAX}, /* gemm: b_type */
-  {24, 19, UINT64_MAX}, /* gemm: activation */
+  {24, 20, UINT64_MAX}, /* gemm: activation */
   {29, 36, UINT64_MAX}, /* integer_product: activation */
   {31, 3, UINT64_MAX}, /* matmul_nbits: bits */
   {31, 5, UINT64_MAX}, /* matmul_nbits: format */

@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x607b4af4u
+#define EW_TABLE_HASH 0xfb9b044eu
 enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
@@ -142,8 +142,8 @@ typedef struct { int32_t bits; int32_t count; int32_t rows; int32_t cols; int32_
 enum { EW_GATHER_QUANTIZED_X, EW_GATHER_QUANTIZED_INDEX, EW_GATHER_QUANTIZED_SCALES, EW_GATHER_QUANTIZED_ZEROS_, EW_GATHER_QUANTIZED_Y };
 int32_t ew_k_gather_quantized(ew_context *, const ew_gather_quantized_params *, void *const *operand);
 
-/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. a and b may be row- or column-major (strides); all batches share the bias (strides bias_row, bias_col; 0 broadcasts). k = 0: y is the bias. m = 1 with contiguous rows (b_col = 1) or columns (b_row = 1) of b is a GEMV that reads b once. scratch: packing buffers, 131072 floats of packed b that the threads share, then 65536 floats of packed a divided among them. */
-typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k; int32_t a0; int32_t a1; int32_t a_row; int32_t a_col; int32_t b0; int32_t b1; int32_t b_row; int32_t b_col; int32_t y0; int32_t y1; int32_t y_row; int32_t bias_row; int32_t bias_col; int32_t b_type; int32_t activation; float alpha; float beta; } ew_gemm_params;
+/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory; b_normal: its float16 numbers are zero or normal, none is subnormal, infinite or NaN. a and b may be row- or column-major (strides); all batches share the bias (strides bias_row, bias_col; 0 broadcasts). k = 0: y is the bias. m = 1 with contiguous rows (b_col = 1) or columns (b_row = 1) of b is a GEMV that reads b once. scratch: packing buffers, 131072 floats of packed b that the threads share, then 65536 floats of packed a divided among them. */
+typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k; int32_t a0; int32_t a1; int32_t a_row; int32_t a_col; int32_t b0; int32_t b1; int32_t b_row; int32_t b_col; int32_t y0; int32_t y1; int32_t y_row; int32_t bias_row; int32_t bias_col; int32_t b_type; int32_t b_normal; int32_t activation; float alpha; float beta; } ew_gemm_params;
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
 

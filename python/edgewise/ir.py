@@ -69,6 +69,8 @@ class Tensor:
         source, offset, nbytes: where its bytes are in a file.
         data: its bytes, where they are in no file.
         strings: its elements, where dtype is string.
+        power: k where plans store it as float16 numbers of w * 2^k, which are exact; None: as it is
+            (compile/half_weights.py).
     """
 
     name: str
@@ -79,6 +81,7 @@ class Tensor:
     nbytes: int = 0
     data: builtins.bytes | None = None
     strings: list[Any] | None = None
+    power: int | None = None
 
     @property
     def count(self) -> int:

@@ -20,6 +20,7 @@ from .errors import PackageError
 from .json_text import parse_json_object
 from .manifest import check_format, check_manifest, check_slot_table, plans_of, read_json
 from .manifest_limits import LIMITS
+from .onnx.half_source import HalfSource
 from .onnx.source import Source
 from .sums import source_sums
 
@@ -66,6 +67,7 @@ class Package:
         self.sources: dict[str, Source] = dict(sources)
         self.graph: Graph | None = None
         self.labels: dict[str, list[str]] = {}
+        self._halves: dict[str, HalfSource] = {}
 
     def file(self, name: str) -> bytes | None:
         """Bytes of a part; None where there is none.
@@ -91,6 +93,16 @@ class Package:
         """The Source of a part or of one of the model's files; KeyError where there is none."""
         return self.sources[name]
 
+    def weight(self, entry: Mapping[str, Any]) -> tuple[Source, int]:
+        """(Source, offset) of the bytes of a weight that the manifest describes."""
+        source, offset = self.sources[entry["file"]], entry["offset"]
+        if "power" not in entry:
+            return source, offset
+        key = f"{entry['file']}//{offset}"  # no file has this name
+        if key not in self._halves:
+            self._halves[key] = HalfSource(source, offset, entry["bytes"], entry["power"])
+        return self._halves[key], 0
+
     def json(self, name: str, default: Any = None) -> Any:
         """A part as a dict; `default` where there is none.
 
@@ -114,8 +126,9 @@ class Package:
         manifest = dict(self.manifest)
         weights, at = [], 0
         for w in manifest["weights"]:
-            sums = w.get("sums") or source_sums(self.sources[w["file"]], w["offset"], w["bytes"])
-            weights.append({**w, "file": "weights", "offset": at, "sums": sums})
+            sums = w.get("sums") or source_sums(*self.weight(w), w["bytes"])
+            fields = {key: value for key, value in w.items() if key != "power"}
+            weights.append({**fields, "file": "weights", "offset": at, "sums": sums})
             at += -(-w["bytes"] // 64) * 64
         files, offset = {}, 0
         parts = dict(self.blobs) or {
@@ -139,7 +152,7 @@ class Package:
             target.write(data)
             target.write(bytes(-len(data) % 64))
         for old in self.manifest["weights"]:
-            source, left, pos = self.sources[old["file"]], old["bytes"], old["offset"]
+            (source, pos), left = self.weight(old), old["bytes"]
             while left:
                 part = source.read(pos, min(left, 1 << 22))
                 target.write(part)

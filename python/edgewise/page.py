@@ -127,6 +127,12 @@ class JsSource(Source):
         self._check(offset, size)
         return self.js.read(offset, size)
 
+    def exponents(self, offset: int, size: int) -> tuple[int, int] | None:
+        """As Source.exponents, computed in JavaScript, which does not note that they were read."""
+        self._check(offset, size)
+        found = self.js.exponents(offset, size)
+        return (int(found[0]), int(found[1])) if len(found) else None
+
     def sibling(self, name: str) -> Source:
         """As Source.sibling, among the page's files: in this folder, else by the name alone."""
         folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""

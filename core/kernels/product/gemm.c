@@ -132,7 +132,8 @@ static void batch_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_gemm(ew_context *ctx, const ew_gemm_params *p, void *const *operand) {
-  ew_b_layout layout = {p->b_row, p->b_col, p->b_type, p->b_type == EW_F16};
+  ew_b_layout layout = {p->b_row, p->b_col, p->b_type, p->b_type == EW_F16,
+                        p->b_type == EW_F16 && p->b_normal};
   real *scratch = operand[EW_GEMM_SCRATCH];
   int32_t threads = ew_parallel_width(ctx);
   int64_t items = (int64_t)p->batch0 * p->batch1;

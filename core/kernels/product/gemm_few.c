@@ -17,6 +17,7 @@ enum {
   SHORT_ROW = 64,     /* elements of a row of b below which several rows form one stream */
   SHORT_COLUMN = 128, /* the same for columns */
   FIRST_CACHE = 6144, /* floats of a that stay in the L1 cache beside a column of b */
+  MOST_SCALED = 3072, /* floats of a on the stack, multiplied by EW_RAW_SCALE */
   TOGETHER = 4        /* rows of b that are combined */
 };
 
@@ -24,10 +25,25 @@ enum {
  * each other. */
 EW_INLINE int32_t padded(int32_t n) { return n + 16; }
 
+/* What b is read as. RAW: halves that are zero or normal, for one row of a, which has been
+ * multiplied by EW_RAW_SCALE instead of all of b. */
+enum { FLOATS, HALVES, RAW };
+EW_INLINE void load_b(vf *w, int n, const void *b, int64_t i, int form) {
+  if (form == RAW)
+    for (int u = 0; u < n; u += 2)
+      vf_load_raw_halves((const half *)b + i + u * VF, &w[u], &w[u + 1]);
+  else
+    vf_load_at(w, n, b, i, form == HALVES);
+}
+EW_INLINE float b_at(const void *b, int64_t i, int form) {
+  return real_at(b, i, form != FLOATS) * (form == RAW ? 1 / EW_RAW_SCALE : 1);
+}
+
 typedef struct {
   const ew_gemm_job *g;
   const real *a;
   int64_t a_row;
+  bool raw;   /* b is read as RAW */
   real *sums; /* scratch for the sums of each task; NULL: on the stack */
   /* room: floats of sums per task; parts: parts of k, which the caller adds if there are several;
    * cols, depth: columns and rows of b per task */
@@ -37,14 +53,14 @@ typedef struct {
 /* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8
  * accumulators. */
 EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int64_t a_row,
-                    const void *b, int64_t b_col, bool is_half, float *out) {
-  const int wide = is_half ? 2 : turn;
+                    const void *b, int64_t b_col, int form, float *out) {
+  const int wide = form == HALVES ? 2 : turn;
   vf s[8], w[4];
   int32_t p = 0;
   for (int i = 0; i < rows * cols * turn; i++) s[i] = vf_splat(0);
   for (; p + wide * VF <= k; p += wide * VF)
     for (int c = 0; c < cols; c++) {
-      vf_load_at(w, wide, b, c * b_col + p, is_half);
+      load_b(w, wide, b, c * b_col + p, form);
       for (int u = 0; u < wide; u++)
         for (int r = 0; r < rows; r++)
           s[(r * cols + c) * turn + u % turn] = vf_fma(vf_load(a + r * a_row + p + u * VF), w[u],
@@ -57,37 +73,38 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
   }
   EW_PLAIN_FOR (; p < k; p++)
     EW_PLAIN_FOR (int i = 0; i < rows * cols; i++)
-      out[i] += a[i / cols * a_row + p] * real_at(b, i % cols * b_col + p, is_half);
+      out[i] += a[i / cols * a_row + p] * b_at(b, i % cols * b_col + p, form);
 }
-#define DOTS(name, rows, cols, turn, is_half)                                            \
+#define DOTS(name, rows, cols, turn, form)                                               \
   static __attribute__((noinline)) void name(int32_t k, const real *a, int64_t a_row,    \
                                              const void *b, int64_t b_col, float *out) { \
-    dots(rows, cols, turn, k, a, a_row, b, b_col, is_half, out);                         \
+    dots(rows, cols, turn, k, a, a_row, b, b_col, form, out);                            \
   }
-DOTS(dots_1x4, 1, 4, 2, false)
-DOTS(dots_2x4, 2, 4, 1, false)
-DOTS(dots_4x2, 4, 2, 1, false)
-DOTS(dots_1x4_half, 1, 4, 1, true)
-DOTS(dots_2x4_half, 2, 4, 1, true)
-DOTS(dots_4x2_half, 4, 2, 1, true)
+DOTS(dots_1x4, 1, 4, 2, FLOATS)
+DOTS(dots_2x4, 2, 4, 1, FLOATS)
+DOTS(dots_4x2, 4, 2, 1, FLOATS)
+DOTS(dots_1x4_half, 1, 4, 1, HALVES)
+DOTS(dots_2x4_half, 2, 4, 1, HALVES)
+DOTS(dots_4x2_half, 4, 2, 1, HALVES)
 #undef DOTS
 /* One column after the other in a single loop: if it were inlined several times, its loads would
  * look like several streams to the prefetcher. As many rows of m as form whole groups are
  * multiplied with a column while it is in cache. out[m][out_row] */
-#define COLUMNS(name, rows, turn)                                                               \
+#define COLUMNS(name, rows, turn, form)                                                         \
   static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, \
-                                             int64_t a_row, const real *b, int64_t b_col,       \
+                                             int64_t a_row, const char *b, int64_t b_col,       \
                                              float *out, int32_t out_row) {                     \
-    for (; cols > 0; cols--, b += b_col, out++)                                                 \
+    for (; cols > 0; cols--, b += b_col * (form ? 2 : 4), out++)                                \
       for (int32_t i = 0; i + rows <= m; i += rows) {                                           \
         float t[rows];                                                                          \
-        dots(rows, 1, turn, k, a + i * a_row, a_row, b, 0, false, t);                           \
+        dots(rows, 1, turn, k, a + i * a_row, a_row, b, 0, form, t);                            \
         for (int r = 0; r < rows; r++) out[(i + r) * out_row] = t[r];                           \
       }                                                                                         \
   }
-COLUMNS(columns_of_1, 1, 4)
-COLUMNS(columns_of_2, 2, 4)
-COLUMNS(columns_of_4, 4, 2)
+COLUMNS(columns_of_1, 1, 4, FLOATS)
+COLUMNS(columns_of_2, 2, 4, FLOATS)
+COLUMNS(columns_of_4, 4, 2, FLOATS)
+COLUMNS(raw_columns, 1, 4, RAW)
 #undef COLUMNS
 
 void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *b, int64_t b_col,
@@ -119,17 +136,20 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols),
                 chunk = SUMS / 4 / FEW_COLUMNS;
   /* rows of a must fit in cache beside a column */
-  const bool alone =
-      !s->is_half && g->k >= SHORT_COLUMN && (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE);
+  const bool raw = f->raw && EW_USES(B_TYPE, EW_F16),
+             alone = raw || (!s->is_half && g->k >= SHORT_COLUMN &&
+                             (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE));
   for (int32_t j0 = begin; j0 < end; j0 += chunk) {
     const int32_t n = at_most(end - j0, chunk);
     float t[SUMS / 4];
     for (int32_t i = 0, rows; alone && i < g->m; i += rows) {
       rows = g->m - i >= 4 ? (g->m - i) / 4 * 4 : ew_dots_rows(g->m - i);
-      (rows >= 4   ? columns_of_4
+      (raw         ? raw_columns
+       : rows >= 4 ? columns_of_4
        : rows == 2 ? columns_of_2
                    : columns_of_1)(rows, n, g->k, f->a + i * f->a_row, f->a_row,
-                                   (const real *)g->b + j0 * s->col, s->col, t + i * chunk, chunk);
+                                   (const char *)g->b + j0 * s->col * (raw ? 2 : 4), s->col,
+                                   t + i * chunk, chunk);
     }
     for (int32_t j = alone ? n : 0, cols; j < n; j += cols) {
       const char *b = (const char *)g->b + (j0 + j) * s->col * (s->is_half ? 2 : 4);
@@ -153,12 +173,12 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
  * multiplied with all rows. Returns the number of columns done. */
 EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t n, const real *x,
                               int64_t x_row, const void *b, int64_t b_row, real *y, int64_t y_row,
-                              bool is_half) {
+                              int form) {
   for (; j + wide * VF <= n; j += wide * VF) {
     vf w[TOGETHER][2];
     const real *p = x;
     real *q = y + j;
-    for (int r = 0; r < count; r++) vf_load_at(w[r], wide, b, r * b_row + j, is_half);
+    for (int r = 0; r < count; r++) load_b(w[r], wide, b, r * b_row + j, form);
     for (int32_t i = 0; i < m; i++, p += x_row, q += y_row) {
       vf t[2];
       for (int c = 0; c < wide; c++) t[c] = vf_load(q + c * VF);
@@ -172,34 +192,35 @@ EW_INLINE int32_t add_vectors(int32_t j, int count, int wide, int32_t m, int32_t
   return j;
 }
 EW_INLINE void add_rows(int count, int32_t m, int32_t n, const real *x, int64_t x_row,
-                        const void *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
-  int32_t j = add_vectors(0, count, 2, m, n, x, x_row, b, b_row, y, y_row, is_half);
-  j = add_vectors(j, count, 1, m, n, x, x_row, b, b_row, y, y_row, is_half);
+                        const void *b, int64_t b_row, real *y, int64_t y_row, int form) {
+  int32_t j = add_vectors(0, count, 2, m, n, x, x_row, b, b_row, y, y_row, form);
+  if (form != RAW) j = add_vectors(j, count, 1, m, n, x, x_row, b, b_row, y, y_row, form);
   EW_PLAIN_FOR (; j < n; j++)
     EW_PLAIN_FOR (int32_t i = 0; i < m; i++)
       EW_PLAIN_FOR (int r = 0; r < count; r++)
-        y[i * y_row + j] += x[i * x_row + r] * real_at(b, r * b_row + j, is_half);
+        y[i * y_row + j] += x[i * x_row + r] * b_at(b, r * b_row + j, form);
 }
 /* The same with k rows of b in a single loop, whose loads the prefetcher sees as one stream. */
 EW_INLINE void add_all(int count, int32_t k, int32_t m, int32_t n, const real *x, int64_t x_row,
-                       const char *b, int64_t b_row, real *y, int64_t y_row, bool is_half) {
-  const int64_t bytes = b_row * (is_half ? 2 : 4);
+                       const char *b, int64_t b_row, real *y, int64_t y_row, int form) {
+  const int64_t bytes = b_row * (form ? 2 : 4);
   for (; k >= count; k -= count, x += count, b += count * bytes)
-    add_rows(count, m, n, x, x_row, b, b_row, y, y_row, is_half);
+    add_rows(count, m, n, x, x_row, b, b_row, y, y_row, form);
   for (; count > 1 && k > 0; k--, x++, b += bytes)
-    add_rows(1, m, n, x, x_row, b, b_row, y, y_row, is_half);
+    add_rows(1, m, n, x, x_row, b, b_row, y, y_row, form);
 }
-#define ADD(name, count, m, is_half)                                                               \
+#define ADD(name, count, m, form)                                                                  \
   static __attribute__((noinline)) void name(int32_t k, int32_t rows, int32_t n, const real *x,    \
                                              int64_t x_row, const void *b, int64_t b_row, real *y, \
                                              int64_t y_row) {                                      \
     (void)rows;                                                                                    \
-    add_all(count, k, m, n, x, x_row, b, b_row, y, y_row, is_half);                                \
+    add_all(count, k, m, n, x, x_row, b, b_row, y, y_row, form);                                   \
   }
-ADD(add_alone, 1, 1, false)
-ADD(add_alone_2, 1, 2, false)
-ADD(add_together, TOGETHER, rows, false)
-ADD(add_together_half, TOGETHER, rows, true)
+ADD(add_alone, 1, 1, FLOATS)
+ADD(add_alone_2, 1, 2, FLOATS)
+ADD(add_together, TOGETHER, rows, FLOATS)
+ADD(add_together_half, TOGETHER, rows, HALVES)
+ADD(add_raw, 1, 1, RAW)
 #undef ADD
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
@@ -223,7 +244,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
     memset(y, 0, (size_t)row * (size_t)g->m * sizeof *y);
     const bool alone = g->m <= 2 && n >= SHORT_ROW && g->m * n <= SUMS;
     if (s->is_half && EW_USES(B_TYPE, EW_F16))
-      add_together_half(k, g->m, n, a, f->a_row, b, s->row, y, row);
+      (f->raw ? add_raw : add_together_half)(k, g->m, n, a, f->a_row, b, s->row, y, row);
     else
       (!alone      ? add_together
        : g->m == 1 ? add_alone
@@ -232,6 +253,16 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
       ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n,
                     g->y_row);
   }
+}
+
+/* scaled[k] = EW_RAW_SCALE a[k]; false if a number is too large. */
+static bool scale(int32_t k, const real *a, real *scaled) {
+  bool fits = true;
+  EW_PLAIN_FOR (int32_t p = 0; p < k; p++) {
+    fits &= a[p] < 0x1p15f && a[p] > -0x1p15f;
+    scaled[p] = a[p] * EW_RAW_SCALE;
+  }
+  return fits;
 }
 
 bool ew_gemm_few(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
@@ -256,6 +287,9 @@ bool ew_gemm_few(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
              (size_t)g->k * sizeof *packed_a);
     f.a = packed_a, f.a_row = padded(g->k);
   }
+  float scaled[MOST_SCALED];
+  if (s->is_normal && g->m == 1 && g->k <= MOST_SCALED && scale(g->k, f.a, scaled))
+    f.a = scaled, f.raw = true;
   /* A task takes about 30 microseconds: 2^17 multiply-adds that are mostly bound by memory. Columns
    * are divided among tasks, or k if rows would have to be cut otherwise. */
   const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;

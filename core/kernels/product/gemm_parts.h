@@ -12,7 +12,7 @@ EW_INLINE int32_t blocks_of(int32_t x, int32_t block) { return x / block + (x % 
 typedef struct {
   int64_t row, col;
   int32_t type;
-  bool is_half;
+  bool is_half, is_normal; /* is_normal: halves are zero or normal */
 } ew_b_layout;
 EW_INLINE int64_t ew_bytes_of_b(int32_t type) {
   return type == EW_F32 ? 4 : type == EW_F16 ? 2 : 1;

@@ -35,6 +35,7 @@ from ..targets import CPU, Target
 from .caches import CACHE_NAME, cached_as_halves, head_dim
 from .cross_attention import add_alignment
 from .decoder_plan import keep_logits
+from .half_weights import mark_half_weights
 from .model_file import read_texts
 from .seq2seq_files import TARGET_FIELDS, described, json_of, mask_step, read_graphs, width
 from .seq2seq_files import alignment_heads as listed_heads
@@ -62,6 +63,7 @@ def compile_seq2seq(
     alignment_heads: Sequence[Sequence[int]] | None = None,
     graphs: Mapping[str, str] | None = None,
     task: str = "text2text-generation",
+    halves: bool = True,
 ) -> Package:
     """Compiles an encoder-decoder model.
 
@@ -80,6 +82,8 @@ def compile_seq2seq(
             Whisper.
         graphs: {"encoder_model": file name, ...}; default: by `dtype`.
         task: of the package.
+        halves: store float32 weights of the decoder as float16 where that changes no number. Reads
+            them all.
 
     Returns:
         Package: with `encoder` and `decoder` in its manifest, see docs/architecture/sessions.md.
@@ -91,6 +95,8 @@ def compile_seq2seq(
     texts = read_texts(files)
     config = json_of(texts, "config.json")
     model = read_graphs(files, dtype, graphs)
+    if halves and target is CPU:
+        mark_half_weights(model.first, model.step)
     if cache_dtype not in (None, *CACHE_DTYPES):
         raise InputError(
             f"keys and values cannot be kept as {cache_dtype!r}",

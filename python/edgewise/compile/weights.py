@@ -101,4 +101,5 @@ def _weight_entry(
     known = package.sources.setdefault(path, source)
     if known is not source and getattr(known, "path", known) != getattr(source, "path", source):
         raise ModelError("two files have this name", path, "Rename one of them.")
-    return {"name": name, "file": path, "offset": tensor.offset, "bytes": nbytes}
+    entry = {"name": name, "file": path, "offset": tensor.offset, "bytes": nbytes}
+    return entry if tensor.power is None else {**entry, "power": tensor.power}

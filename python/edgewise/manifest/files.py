@@ -101,6 +101,10 @@ def check_weights(
                 c.fail(at, f"has {nbytes} bytes at {offset} in the file '{file}', which has {size}")
             if nbytes:
                 spans.setdefault(file, []).append((offset, nbytes, i))
+        if "power" in weight:
+            c.read_integer(weight["power"], f"{at}.power", -112, 112)
+            if file in files:
+                c.fail(at, "has a power, which only those outside of the package have")
         if name in weights:
             c.fail(at, f"has the duplicate name '{name}'")
         weights[name] = nbytes

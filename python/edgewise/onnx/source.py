@@ -10,6 +10,7 @@ from typing import Any
 
 from ..declare.dtypes import BytesLike
 from ..errors import InputError, ModelError
+from .halves import exponents
 
 
 class MissingFile(ModelError):
@@ -43,6 +44,10 @@ class Source:
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; ModelError if they lie outside of it."""
         raise NotImplementedError
+
+    def exponents(self, offset: int, size: int) -> tuple[int, int] | None:
+        """Of float32 numbers at `offset`: as halves.exponents."""
+        return exponents(self.read(offset, size))
 
     def read_all(self, most: int = 1 << 28) -> bytes:
         """All bytes of a text file; ModelError if there are more than `most`."""

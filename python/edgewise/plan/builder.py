@@ -67,7 +67,8 @@ class Builder(Layouts):
     steps. Steps of nodes whose outputs are constants are init steps.
 
     A cache of halves has float32 numbers as far as the graph is concerned: `stored` gives the
-    halves, for kernels that read them, and `view` a widened copy.
+    halves, for kernels that read them, and `view` a widened copy. So has a weight of halves, which
+    are w * 2^k besides: only `narrow` gives those, for lowerings that undo the factor.
 
     Args:
         cache_shapes: as of `lower`.
@@ -95,15 +96,31 @@ class Builder(Layouts):
     # ---- values
     def view(self, value: Value) -> View:
         """The memory of a value, as elements of its dtype."""
-        v = self.stored(value)
-        if v.dtype == FLOAT16 and value.dtype == FLOAT:  # of a cache
+        v = self.narrow(value)
+        if v.dtype == FLOAT16 and value.dtype == FLOAT:  # of a cache or a weight
             if id(value) not in self._widened:
-                self._widened[id(value)] = self.cast(v, FLOAT)
+                self._widened[id(value)] = self._widen(v)
             return self._widened[id(value)]
         return v
 
+    def _widen(self, v: View) -> View:
+        """A copy in float32; that of a weight is made once."""
+        if v.power is None:
+            return self.cast(v, FLOAT)
+        was, self.init = self.init, True
+        y = self.undo_power(self.cast(v, FLOAT), v.power)
+        self.init = was
+        what = (v.buffer.name, v.offset, v.shape, v.strides)
+        y.buffer.key = hashlib.sha256(f"float32 of {what}".encode()).hexdigest()[:24]
+        return y
+
     def stored(self, value: Value) -> View:
         """The memory of a value; that of a cache has the cache's dtype."""
+        v = self.narrow(value)
+        return self.view(value) if v.power is not None else v
+
+    def narrow(self, value: Value) -> View:
+        """As `stored`; that of a weight may be float16 numbers of w * 2^k (View.power)."""
         v = self._views.get(id(value))
         if v is None:
             v = self._first_view(value)
@@ -163,9 +180,11 @@ class Builder(Layouts):
         """A constant of the model: a weight slot, or bytes of the plan where it is small."""
         if tensor.data is not None and tensor.nbytes <= self.target.memory.inline_bytes:
             return self.const_bytes(tensor.data, tensor.dtype, tensor.shape)
-        buffer = self.slot(tensor.name, "weight", tensor.dtype, tensor.shape, tensor.nbytes)
+        dtype = tensor.dtype if tensor.power is None else FLOAT16
+        nbytes = bytes_for(dtype, tensor.count)
+        buffer = self.slot(tensor.name, "weight", dtype, tensor.shape, nbytes)
         buffer.tensor = tensor
-        return View(buffer, 0, tensor.shape, strides_of(tensor.shape), tensor.dtype)
+        return View(buffer, 0, tensor.shape, strides_of(tensor.shape), dtype)
 
     def _register_numbers(self, value: Value) -> View:
         """A small integer tensor that depends on registers, written element by element."""

@@ -234,6 +234,14 @@ class StepWriter(Buffers):
         )
 
     # ---- element types
+    def undo_power(self, v: View, power: int) -> View:
+        """A copy of numbers of float32 times 2^-power, which is exact; itself for 0."""
+        if not power:
+            return v
+        y = self.temp(FLOAT, v.shape)
+        self.emit_binary("mul", v, self.scalar(FLOAT, 2.0**-power), y, FLOAT)
+        return y
+
     def cast(self, v: View, dtype: int) -> View:
         """The view as another dtype: itself, or a converted copy."""
         if v.dtype == dtype:

@@ -79,6 +79,13 @@ class View:
         self.strides: list[Any] = list(strides)
         self.dtype = dtype
 
+    @property
+    def power(self) -> int | None:
+        """k of a weight of float32 that is stored as float16 numbers of w * 2^k (Tensor.power);
+        None of everything else.
+        """
+        return self.buffer.tensor.power if self.buffer.tensor is not None else None
+
     def _with(
         self, shape: Sequence[Dim], strides: Sequence[Any], offset: Dim | None = None
     ) -> View:

@@ -55,7 +55,7 @@ class Seq2SeqModel(DecoderModel):
         if path.endswith(".edge"):
             return Package.read(FileSource(path))
         files, _ = folder_files(path)
-        return compile_seq2seq(files, dtype, capacity, cache_dtype, target)
+        return compile_seq2seq(files, dtype, capacity, cache_dtype, target, halves=False)
 
     @classmethod
     def from_graphs(
@@ -71,7 +71,8 @@ class Seq2SeqModel(DecoderModel):
         files, _ = folder_files(root)
         chosen = {stem: name_in(os.path.abspath(root), path) for stem, path in graphs.items()}
         target = target_of((engine or default_engine()).device)
-        return cls(compile_seq2seq(files, target=target, graphs=chosen), engine=engine, **options)
+        package = compile_seq2seq(files, target=target, graphs=chosen, halves=False)
+        return cls(package, engine=engine, **options)
 
     def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
         described = super()._read_manifest(manifest)

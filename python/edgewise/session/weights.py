@@ -151,7 +151,7 @@ class WeightStore:
 
 def weight_of(package: Package, entry: Mapping[str, Any]) -> Tensor:
     """A weight that a package's manifest describes, as a tensor of uint8."""
-    source, offset = package.source(entry["file"]), entry["offset"]
+    source, offset = package.weight(entry)
     # The file that a part of a package is in can be mapped.
     while hasattr(source, "source") and hasattr(source, "offset"):
         offset += source.offset

@@ -188,7 +188,7 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
     ],
   },
   gemm: {
-    params: "batch0 batch1 m n k a0 a1 a_row a_col b0 b1 b_row b_col y0 y1 y_row bias_row bias_col b_type activation alpha:f32 beta:f32",
+    params: "batch0 batch1 m n k a0 a1 a_row a_col b0 b1 b_row b_col y0 y1 y_row bias_row bias_col b_type b_normal activation alpha:f32 beta:f32",
     operands: [
       { name: "a", output: false, type: [1, 4], layout: "batch0:a0, batch1:a1, m:a_row, k:a_col" },
       { name: "b", output: false, type: (p) => T(p.b_type), layout: "batch0:b0, batch1:b1, k:b_row, n:b_col" },

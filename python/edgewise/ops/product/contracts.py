@@ -11,7 +11,7 @@ Kernel(
     "gemm",
     params(
         "batch0 batch1 m n k a0 a1 a_row a_col b0 b1 b_row b_col y0 y1 y_row bias_row "
-        "bias_col b_type activation alpha:f32 beta:f32"
+        "bias_col b_type b_normal activation alpha:f32 beta:f32"
     ),
     [
         read("a", FLOAT, "batch0:a0, batch1:a1, m:a_row, k:a_col"),
@@ -45,7 +45,8 @@ Kernel(
     ),
     doc=(
         "y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 "
-        "accumulation; b may be float16, int8 or uint8 in memory. a and b may be row- or "
+        "accumulation; b may be float16, int8 or uint8 in memory; b_normal: its float16 numbers "
+        "are zero or normal, none is subnormal, infinite or NaN. a and b may be row- or "
         "column-major (strides); all batches share the bias (strides bias_row, bias_col; 0 "
         "broadcasts). k = 0: y is the bias. m = 1 with contiguous rows (b_col = 1) or columns "
         "(b_row = 1) of b is a GEMV that reads b once. scratch: packing buffers, 131072 floats "

@@ -150,6 +150,7 @@ def _emit_call(
         bias_strides = bias.strides
     if w.dtype not in (FLOAT, FLOAT16, INT8, UINT8):
         w = builder.cast(w, FLOAT)
+    power = w.power
     builder.emit(
         "gemm",
         {"a": a, "b": w, "bias": bias, "residual": residual, "y": y},
@@ -173,8 +174,9 @@ def _emit_call(
         bias_row=bias_strides[0],
         bias_col=bias_strides[1],
         b_type=w.dtype,
+        b_normal=int(power is not None),
         activation=ACTIVATION[formula.activation],
-        alpha=formula.alpha,
+        alpha=formula.alpha * 2.0 ** -(power or 0),  # exact
         beta=formula.beta,
     )
 

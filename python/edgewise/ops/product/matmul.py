@@ -74,7 +74,7 @@ def matmul_infer(node: BoundNode) -> Inferred:
 
 @matmul.lower
 def matmul_lower(node: BoundNode, builder: Builder) -> None:
-    _lower_matmul(node, builder, builder.view(node.inputs[0]), builder.view(node.inputs[1]))
+    _lower_matmul(node, builder, builder.view(node.inputs[0]), builder.narrow(node.inputs[1]))
 
 
 @matmul.grad
@@ -154,7 +154,7 @@ def fused_matmul_lower(node: BoundNode, builder: Builder) -> None:
         node,
         builder,
         _transposed(builder.view(node.inputs[0]), node, "transA"),
-        _transposed(builder.view(node.inputs[1]), node, "transB"),
+        _transposed(builder.narrow(node.inputs[1]), node, "transB"),
         node.attr("alpha", 1.0),
     )
 
@@ -239,7 +239,7 @@ def gemm_lower(node: BoundNode, builder: Builder) -> None:
     emit_gemm(
         builder,
         _transposed(builder.view(node.inputs[0]), node, "transA"),
-        _transposed(builder.view(node.inputs[1]), node, "transB"),
+        _transposed(builder.narrow(node.inputs[1]), node, "transB"),
         builder.out(node.outputs[0]),
         bias=builder.view(node.inputs[2]) if node.has(2) else None,
         residual=builder.view_like(node.inputs[3], node.outputs[0]) if node.has(3) else None,

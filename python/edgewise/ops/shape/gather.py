@@ -83,10 +83,13 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
                 v.drop(axis) if i.rank == 0 else builder.reshaped(v, node.outputs[0].shape),
             )
             return
+    stored = builder.narrow(x) if axis == 0 and not builder.init else builder.view(x)
     xv, iv, y = (
-        builder.rows_from(builder.view(x), axis),
+        builder.rows_from(stored, axis),
         builder.flat(builder.view(i)),
-        builder.out(node.outputs[0]),
+        builder.out(node.outputs[0])
+        if stored.power is None
+        else builder.temp(stored.dtype, node.outputs[0].shape),
     )
     inner, outer = product(x.shape[axis + 1 :]), product(x.shape[:axis])
     if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
@@ -98,7 +101,7 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
     builder.emit(
         "gather",
         {"x": xv, "index": iv, "y": y},
-        size=size_of(x.dtype),
+        size=size_of(stored.dtype),
         index_type=i.dtype,
         outer=outer,
         count=count,
@@ -108,6 +111,8 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
         x_row=xv.strides[axis],
         y_outer=y.strides[axis - 1] if axis and outer != 1 else 0,
     )
+    if stored.power is not None:
+        builder.alias(node.outputs[0], builder.undo_power(builder.cast(y, x.dtype), stored.power))
 
 
 @gather.grad

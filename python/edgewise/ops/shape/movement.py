@@ -54,7 +54,7 @@ def transpose_fold(node: BoundNode, outs: list[tuple[int, list[int]]]) -> Folded
 
 @transpose.lower
 def transpose_lower(node: BoundNode, builder: Builder) -> None:
-    x = builder.stored(node.inputs[0])
+    x = builder.narrow(node.inputs[0])
     builder.alias(node.outputs[0], x.transpose(_perm(node, len(x.shape))))
 
 

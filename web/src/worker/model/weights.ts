@@ -4,6 +4,7 @@ import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { checkedWrite } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
+import { halved } from "./halves.ts";
 
 interface PlanSlot {
   name: string;
@@ -189,13 +190,19 @@ export class Weights {
    */
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
-    for (const { name, file, offset, bytes, sums } of manifest.weights.values()) {
+    for (const { name, file, offset, bytes, sums, power } of manifest.weights.values()) {
       const buffer = this.at.get(name)!;
       const write = sums
         ? checkedWrite(this.device, buffer, sums, { name, where: where || file })
         : (chunk: Uint8Array, at: number) => this.device.write(buffer, chunk, at);
       if (!files.has(file)) files.set(file, []);
-      files.get(file)!.push({ start: offset, bytes, write });
+      files
+        .get(file)!
+        .push(
+          power === undefined
+            ? { start: offset, bytes, write }
+            : { start: offset, bytes: 2 * bytes, write: halved(write, power, file) },
+        );
     }
     return files;
   }

@@ -14,7 +14,8 @@ import { PackageError } from "../../shared/errors.ts";
 
 /**
  * Location of a weight: a part of the package or a file beside it, and the range in it. `sums`:
- * checksums of its pieces (sums.ts), if it has any.
+ * checksums of its pieces (sums.ts), if it has any. `power`: if given, the file has float32 numbers
+ * w, twice as many bytes, and the weight is float16 numbers of w * 2^power.
  */
 export interface Weight {
   name: string;
@@ -22,6 +23,7 @@ export interface Weight {
   offset: number;
   bytes: number;
   sums?: string[] | undefined;
+  power?: number | undefined;
 }
 /** A slot of a plan; python/edgewise/plan/plan.py describes the kinds. */
 export interface ManifestSlot {

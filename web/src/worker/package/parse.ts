@@ -187,7 +187,17 @@ function parseWeights(
           c.fail(`weights[${i}].sums`, "is not a list of sums");
         return sum as string;
       });
-    weights.set(name, { name, file, offset, bytes, ...(sums ? { sums } : {}) });
+    let power: number | undefined;
+    if (w.has("power")) {
+      power = c.integer(w.get("power"), `weights[${i}].power`, -112, 112);
+      if (inside)
+        c.fail(`weights[${i}]`, "has a power, which only those outside of the package have");
+    }
+    weights.set(name, {
+      ...{ name, file, offset, bytes },
+      ...(sums ? { sums } : {}),
+      ...(power === undefined ? {} : { power }),
+    });
   });
   let reached = 0;
   let before = "";
