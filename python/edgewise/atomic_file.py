@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
 SUFFIX = ".part"  # of files that are being written
+UNFINISHED = re.compile(rf"\.(json|safetensors)\.[0-9]{{1,15}}\{SUFFIX}$", re.ASCII)
 
 
 @contextlib.contextmanager
@@ -20,7 +22,7 @@ def atomic_file(path: str, private: bool = False) -> Iterator[BinaryIO]:
     written to as it is.
 
     Until then its name is `path`, a random number and SUFFIX. Only a process that is killed leaves
-    it.
+    it, see remove_unfinished.
 
     Args:
         path: of the file. Its folder exists.
@@ -55,6 +57,14 @@ def atomic_file(path: str, private: bool = False) -> Iterator[BinaryIO]:
             os.unlink(part)
         raise
     _sync_folder(os.path.dirname(path))
+
+
+def remove_unfinished(folder: str) -> None:
+    """Removes what killed processes left of files of a folder that nothing else writes to now."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if UNFINISHED.search(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
 
 
 def _sync_folder(path: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from edgewise.errors import InputError, ModelError
 from edgewise.federated.codec import norm_of
 from edgewise.federated.grid import Changed
+from edgewise.federated.rounds import run_rounds
 from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.settings import Settings
 from edgewise.training.safetensors import save_safetensors
@@ -276,6 +277,23 @@ def test_settings_are_checked(tmp_path):
     for read in (RunFolder(tmp_path).state_number, RunFolder(tmp_path).state):
         with pytest.raises(ModelError, match="not the state of a run"):
             read()
+
+
+def test_files_of_killed_processes(tmp_path):
+    """What was not finished is removed when the rounds go on; nothing else is."""
+    folder = RunFolder(tmp_path)
+    folder.create(Settings(), WEIGHTS)
+    folder.spend(1, ended=True)
+    folder.end()
+    (tmp_path / "adapter").mkdir()
+    kept = ["notes.json.part", "7.part", "film.mp4.12.part", "adapter/x.safetensors.1.part.bin"]
+    left = ["state.safetensors.17.part", "run.json.281474976710655.part"]
+    left += ["adapter/adapter_model.safetensors.5.part"]
+    for name in kept + left:
+        (tmp_path / name).write_bytes(b"half")
+    run_rounds(str(tmp_path))
+    assert all((tmp_path / name).exists() for name in [*kept, "run.json"])
+    assert not any((tmp_path / name).exists() for name in left)
 
 
 def test_lines_of_killed_processes(tmp_path):

@@ -169,7 +169,7 @@ class FederatedClient:
         """
         with self._alone():
             if self.folder is not None:  # another process may have gone on meanwhile
-                self.state = ClientState(self.folder, self.training.schema)
+                self.state = ClientState.alone(self.folder, self.training.schema)
             self._run()
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:

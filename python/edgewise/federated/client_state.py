@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_file import atomic_file
+from ..atomic_file import atomic_file, remove_unfinished
 from ..declare.dtypes import FLOAT, UINT8
 from ..errors import EdgewiseError, StorageError
 from ..training.safetensors import load_safetensors, save_safetensors
@@ -120,6 +120,12 @@ class ClientState:
         """The update does not count."""
         self._next_left, self._next_kept = {}, {}
         self.save()
+
+    @classmethod
+    def alone(cls, folder: str, schema: Schema) -> ClientState:
+        """The state in a folder that no other process uses now."""
+        remove_unfinished(folder)
+        return cls(folder, schema)
 
     def save(self) -> None:
         """Writes the file.

@@ -179,6 +179,7 @@ def run_rounds(path: str, grid: Grid | None = None) -> None:
     secret, part = bytes.fromhex(settings.secret), settings.part
     # another process may be writing a state that is read here, or is ending: its server was killed
     with folder.lock("rounds", ORPHANS_END):
+        folder.clean()
         state = folder.state()
         over = state.number >= settings.rounds or folder.budget()[1]
         if over and folder.ended:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_file import atomic_file
+from ..atomic_file import atomic_file, remove_unfinished
 from ..declare.dtypes import DOUBLE, FLOAT
 from ..errors import InputError, ModelError, StorageError
 from ..json_text import parse_json
@@ -109,6 +109,11 @@ class RunFolder:
                         raise
                 time.sleep(0.1)
             yield
+
+    def clean(self) -> None:
+        """Removes what killed processes have not finished. Only within the lock of the rounds."""
+        for folder in (self.path, self._file("adapter")):
+            remove_unfinished(folder)
 
     def create(self, settings: Settings, weights: Values) -> None:
         """Writes settings and first weights.
