@@ -79,27 +79,29 @@ def page(visit, server, folder):
 def test_any_labels(page, folder, kind):
     """CLAP's scores are transformers'."""
     task, labels = "zero-shot-audio-classification", ["a dog", "rain", "two very large trees"]
-    found = page.run(
-        """
-            const p = await ew.pipeline(arg.task, `/files/sounds/${arg.kind}.edge`);
-            const noise = (_, i) => ((i * i) % 1013) / 1013 - 0.5;
-            const samples = (count) => Float32Array.from({ length: count }, noise);
-            const several = await p([samples(9000), new Float32Array(500)], arg.labels);
-            const one = await p(samples(16000), arg.labels.join(), { hypothesis_template: "{}!" });
-            const slow = await p({ array: samples(7000), sampling_rate: 8000 }, arg.labels);
-            const long = await p(samples(20000), arg.labels).then((x) => x.length, (e) => e.what);
-            const errors = [];
-            for (const [count, labels] of [[1, []], [1, ["very ".repeat(60)]], [0, ["a"]]])
-              errors.push(await p(samples(count), labels).then((x) => x.length, (e) => e.what));
-            await p.dispose();
-            return [...several, one, slow, long, errors];
-        """,
-        {"task": task, "kind": kind, "labels": labels},
-    )
+    script = """
+        const p = await ew.pipeline(arg.task, `/files/sounds/${arg.kind}.edge`);
+        const noise = (_, i) => ((i * i) % 1013) / 1013 - 0.5;
+        const samples = (count) => Float32Array.from({ length: count }, noise);
+        const several = await p([samples(9000), new Float32Array(500)], arg.labels);
+        const one = await p(samples(16000), arg.labels.join(), { hypothesis_template: "{}!" });
+        const slow = await p({ array: samples(7000), sampling_rate: 8000 }, arg.labels);
+        const long = await p(samples(20000), arg.labels).then((x) => x.length, (e) => e.what);
+        const errors = [];
+        for (const [count, labels] of [[1, []], [1, ["very ".repeat(60)]], [0, ["a"]]])
+          errors.push(await p(samples(count), labels).then((x) => x.length, (e) => e.what));
+        await p.dispose();
+        return [...several, one, slow, long, errors];
+    """
+    given = {"task": task, "kind": kind, "labels": labels}
+    found = page.run(script, given)
     assert "error" not in found, found
     assert found[4] == ("the sound has 20000 samples, Clap takes 16000" if "fused" in kind else 3)
     assert found[5][0] == "there are no labels" and "the model takes 40" in found[5][1]
     assert "samples" in found[5][2]
+    page.page.evaluate("async () => void (window.ew = await import('/edgewise.inline.js'))")
+    assert page.run(script, given) == found
+    assert len(page.asked("part-candidates.js")) == 1
     theirs = transformers.pipeline(task, str(folder / kind), device="cpu")
 
     def samples(count):
