@@ -41,7 +41,7 @@ def chunk_lengths(
     if not _is_time(seconds):
         raise InputError(f"it is {seconds!r}", "chunk_length_s", "Give seconds.")
     stride = seconds / 6 if stride is None else stride
-    sides = list(stride) if isinstance(stride, (list, tuple)) else [stride, stride]
+    sides: list[Any] = list(stride) if isinstance(stride, (list, tuple)) else [stride, stride]
     if len(sides) != 2 or not all(_is_time(side) for side in sides):
         raise InputError(f"it is {stride!r}", "stride_length_s", "Give seconds, or [left, right].")
     left, right = sides
