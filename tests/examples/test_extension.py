@@ -244,7 +244,7 @@ def test_missing_files_are_not_found(chrome: Chrome) -> None:
     }""")
     assert errors == [
         "ModelError: there is no such file (HTTP 404)",
-        "ModelError: there is no .onnx file of any dtype",
+        "ModelError: there is no .onnx file of this dtype",
     ]
 
 

@@ -21,6 +21,7 @@ from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsValue, Node, Tensor
 from ..json_text import number_field, object_field, parse_json_object
+from ..onnx.source import missing_file
 from ..processors.styles import WIDTH, Styles
 from ..text.tokenization.vits import VitsTokenizer
 from .length_split import LENGTH, Halves, divide, ranks
@@ -210,12 +211,15 @@ def _bytes(request: Request, name: str) -> bytes | None:
 
 
 def _json(request: Request, name: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A JSON file of the model. Raises InputError: there is none, and no `otherwise`."""
+    """A JSON file of the model. Raises InputError or MissingFile: none, and no `otherwise`."""
     data = _bytes(request, name)
     if data is None:
         if otherwise is not None:
             return otherwise
-        raise InputError("there is none", name, f"Put the model's {name} into its folder.")
+        remedy = f"Put the model's {name} into its folder."
+        if name.endswith(".onnx.json"):  # which a page looks for when it is told the name
+            raise missing_file(name, "there is none", name, remedy)
+        raise InputError("there is none", name, remedy)
     return dict(parse_json_object(data, name, ModelError))
 
 

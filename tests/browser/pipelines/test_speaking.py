@@ -85,6 +85,7 @@ def test_what_the_others_are_fed(visit, server, folder):
         [kokoro, "ab.", {}],
         [kokoro, "xa", {"voice": "bm_tiny", "speed": 0.5}],
         [kokoro, "a" * 300 + ", " + "b" * 300, {}],
+        ["/files/voices/piper/en_tiny.onnx", "ab.", {}],  # its settings are found beside it
         [piper, "a", {"plain": True}],
         [kokoro, "a", {"voice": "x"}],
         [piper, "a", {"speaker": 7}],
@@ -96,7 +97,8 @@ def test_what_the_others_are_fed(visit, server, folder):
         ours = pipeline("text-to-speech", folder / address.split("/")[-1].removesuffix(".edge"))
         expected = ours(text, phonemizer=str, **given)
         np.testing.assert_allclose(got["audio"], expected["audio"][0], atol=1e-4)
-    phonemes, voice, speaker, speed = found[6:]
+    assert found[6] == found[0]
+    phonemes, voice, speaker, speed = found[7:]
     assert "reads phonemes" in phonemes and "no voice 'x'" in voice
     assert "no speaker 7" in speaker and "from 0.01 to 100" in speed
 

@@ -278,6 +278,22 @@ test("the files of a task with several graphs are found", async () => {
   );
 });
 
+test("the file of a model is found beside config.json", async () => {
+  const open = async (url: string) => {
+    if (url !== "https://a.test/m/model.onnx") throw new NotFound(url, 404);
+    return { url, name: "model.onnx" } as Remote;
+  };
+  const found = (dtype: "auto" | "q4", subfolder = "onnx") =>
+    openGraphs(
+      graphFiles("text-classification", dtype, subfolder, "model"),
+      "https://a.test/m/",
+      open,
+    );
+  assert.deepEqual([...(await found("auto")).keys()][0]!.dtype, "fp32");
+  await assert.rejects(found("q4"), /Tried onnx\/model_q4.onnx, model_q4.onnx\. /);
+  await assert.rejects(found("auto", "mine"), /Tried mine\/model_quantized.onnx, mine\/model_q4/);
+});
+
 test("a model is taken as one file or as two", async () => {
   const task = "zero-shot-image-classification";
   const options = { task, dtype: "auto" as const, model_file_name: "model" };

@@ -74,8 +74,9 @@ export function graphFiles(
   return (several ?? [[name]]).map((names) =>
     names.map((one) => {
       const stem = one.replace("?", "");
-      // exporters put the files of several graphs beside config.json as well
-      const folders = stem.includes("/") ? [""] : several ? [...new Set([inner, ""])] : [inner];
+      // exporters put .onnx files beside config.json as well
+      const both = several || inner === "onnx/";
+      const folders = stem.includes("/") ? [""] : both ? [...new Set([inner, ""])] : [inner];
       return {
         stem,
         optional: one.endsWith("?"),
@@ -160,9 +161,9 @@ export async function openGraphs(
   }
   const [{ candidates }] = alternatives[0] as [GraphFile];
   throw new ModelError(
-    only ? "there is no .onnx file of any dtype" : `it lacks ${wordsOf(alternatives)}`,
-    only ? new URL(".", urlOf(candidates[0]!.path, folder)).href : folder,
-    (only ? `Tried ${candidates.map(({ path }) => path.split("/").pop()).join(", ")}. ` : "") +
+    only ? "there is no .onnx file of this dtype" : `it lacks ${wordsOf(alternatives)}`,
+    folder,
+    (only ? `Tried ${candidates.map(({ path }) => path).join(", ")}. ` : "") +
       "Check the model's name, or give dtype, subfolder and model_file_name.",
   );
 }
