@@ -107,7 +107,7 @@ def test_sentence_transformers_files_choose_the_pooling(page, references, folder
     packed = call(
         page,
         "embeddings",
-        [TEXTS[0], {"quantize": True, "precision": "ubinary", "dimensions": 16}],
+        [TEXTS[0], {"precision": "ubinary", "dimensions": 16}],
         model="/files/tasks/sentences.edge",
     )
     bits = "".join(str(int(x > 0)) for x in want[:16])

@@ -104,11 +104,7 @@ export async function pipeline(
   options?: PipelineOptions,
 ): Promise<TextGenerationPipeline>;
 /**
- * Loads a model for another task: `feature-extraction`, `text-classification`,
- * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering`,
- * `image-classification`, `zero-shot-image-classification`, `audio-classification`,
- * `zero-shot-audio-classification`, `voice-activity-detection`, `speaker-verification`,
- * `automatic-speech-recognition`, `translation`, `summarization` or `text2text-generation`.
+ * Loads a model for another task of texts, sounds or pictures: the keys of {@link TaskPipelines}.
  *
  * @param task name of the task, or an alias of transformers.js
  * @param model as above; packages are built with `edgewise build --task`
@@ -134,6 +130,7 @@ export async function pipeline(
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
   const known = OPTIONS.filter((name) => !notOf(other ?? task).includes(name));
+  options ??= {}; // null stands for no options
   for (const name of Object.keys(options))
     if (!known.includes(name))
       throw new InputError(

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InputError } from "../../src/shared/errors.ts";
+import { readImage } from "../../src/worker/pipelines/images/decode.ts";
 import {
   type ImageDescription,
   layout,
@@ -20,6 +21,15 @@ interface Entry {
     kept: number[];
   }[];
 }
+
+test("pixels are bytes", async () => {
+  const read = (data: ArrayBufferView) =>
+    readImage({ data, width: 2, height: 2, channels: 1 } as never, undefined);
+  const { data } = await read(Uint8Array.of(1, 2, 3, 4));
+  assert.deepEqual([...data.slice(4, 8)], [2, 2, 2, 255]);
+  await assert.rejects(read(Float32Array.of(0.1, 0.2, 0.3, 0.4)), InputError);
+  await assert.rejects(read(new Float32Array(1)), InputError);
+});
 
 test("what image processors do to sizes", () => {
   for (const { description, layouts } of vectors<Entry[]>("image_layouts"))

@@ -336,8 +336,8 @@ interface Vectors {
 function stacked(results: readonly Vectors[], options: Record<string, unknown>): Tensor {
   const tokens = Math.max(...results.map(({ dims }) => dims[0] ?? 1));
   const size = results.length ? results[0]!.data.length / (results[0]!.dims[0] ?? 1) : 0;
-  const type =
-    options.quantize !== true ? "float32" : options.precision === "ubinary" ? "uint8" : "int8";
+  const bits = options.precision ?? options.quantize;
+  const type = !bits || bits === "float32" ? "float32" : bits === "ubinary" ? "uint8" : "int8";
   const Kind = { float32: Float32Array, uint8: Uint8Array, int8: Int8Array }[type];
   const all = new Kind(results.length * tokens * size);
   results.forEach(({ data }, i) => {

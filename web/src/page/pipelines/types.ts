@@ -44,8 +44,11 @@ export interface FeatureExtractionOptions extends CallOptions, TokenizerOptions 
   dimensions?: number;
   /** Pack the signs of a vector, eight to a byte. Default: false. */
   quantize?: boolean;
-  /** Bytes of packed signs: `binary` is int8, `ubinary` uint8. Default: `binary`. */
-  precision?: "binary" | "ubinary";
+  /**
+   * Bytes of packed signs: `binary` is int8, `ubinary` uint8. Default: `binary` with `quantize`,
+   * else `float32`: vectors as they are.
+   */
+  precision?: "float32" | "binary" | "ubinary";
 }
 
 /** A label with its score. */

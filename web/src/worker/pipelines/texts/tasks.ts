@@ -50,8 +50,8 @@ export const featureExtraction: TaskRunner = {
     // as its files say, if the pooling is that of its files, too
     const normalize = options.flag("normalize", own?.normalize ?? false);
     const dimensions = options.count("dimensions", own?.dimensions, undefined);
-    const precision = options.choice("precision", "binary", ["binary", "ubinary"]);
-    const quantize = options.flag("quantize", false);
+    const bits = options.flag("quantize", false) ? "binary" : "float32";
+    const precision = options.choice("precision", bits, ["float32", "binary", "ubinary"]);
     const encode = encodingOptions(options, recipe.max_length);
     return async (input, ending) => {
       const text = needText(input, host.task);
@@ -63,7 +63,7 @@ export const featureExtraction: TaskRunner = {
       const finish = (vector: number[]): number[] => {
         const short = shortened(vector, dimensions);
         const unit = normalize ? normalized(short) : short;
-        return quantize ? packed(unit, precision) : unit;
+        return precision === "float32" ? unit : packed(unit, precision);
       };
       if (own?.embeds) return { dims: [], data: finish([...row(states, 0)]) };
       if (poolings.length) {
