@@ -4,6 +4,7 @@ import itertools
 import threading
 import warnings
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -404,8 +405,11 @@ def test_wrong_calls(decoder):
         with pytest.raises(InputError, match=match):
             generate(decoder, ids)
     assert generate(decoder, [], bos_token_id=5, max_new_tokens=2)[0][0] == 5
-    with pytest.raises(InputError, match="streamer"):
-        generate(decoder, PROMPT, streamer=object(), num_beams=2)
+    with pytest.raises(InputError, match="a object is no streamer"):
+        generate(decoder, PROMPT, streamer=object())
+    two = SimpleNamespace(put=print, end=print)
+    with pytest.raises(InputError, match="one sequence only"):
+        generate(decoder, PROMPT, streamer=two, num_beams=2)
     with pytest.raises(InputError, match="num_beams"):
         generate(decoder, PROMPT, num_return_sequences=3, num_beams=2)
     with pytest.raises(InputError, match="greedy"):

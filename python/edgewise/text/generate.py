@@ -118,6 +118,10 @@ def steps(
     """
     config = resolve(decoder, config, fields)
     prompts = prompts_of(input_ids, config, decoder.vocab_size)
+    if streamer is not None and not all(hasattr(streamer, n) for n in ("put", "end")):
+        raise InputError(
+            f"a {type(streamer).__name__} is no streamer", "generate", "Give a TextStreamer."
+        )
     if streamer is not None and (
         config.num_beams > 1 or config.num_return_sequences > 1 or len(prompts) > 1
     ):
