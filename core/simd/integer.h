@@ -116,6 +116,24 @@ EW_INLINE int vi_dots(void) {
   return EW_NO_DOTS;
 #endif
 }
+/* Sums of two products of bytes: a[2i] * b[2i] + a[2i+1] * b[2i+1] in 16 bits. vi_pairs says
+ * whether this and vi_dot_bytes are exact for a in -64..64 and unsigned b, though vi_dots is
+ * EW_NO_DOTS: x86 without VNNI adds two products in 16 bits with saturation, which 2 * 64 * 255
+ * does not reach. */
+#if EW_RELAXED_DOTS
+EW_INLINE vi vi_dot_pairs(vi a, vi b) {
+  return (vi)wasm_i16x8_relaxed_dot_i8x16_i7x16((v128_t)a, (v128_t)b);
+}
+EW_INLINE vi vi_add_shorts(vi a, vi b) { return (vi)wasm_i16x8_add((v128_t)a, (v128_t)b); }
+EW_INLINE int vi_pairs(void) {
+  static const volatile int32_t most = 0x40404040, ones = -1;
+  const vi a = vi_splat(most), b = vi_splat(ones), none = vi_splat(0);
+  return vi_dots() == EW_NO_DOTS && vi_dot_pairs(a, b)[0] == 2 * 64 * 255 * 0x10001 &&
+         vi_dot_bytes(a, b, none)[0] == 4 * 64 * 255;
+}
+#else
+EW_INLINE int vi_pairs(void) { return 0; }
+#endif
 EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
 #if defined(__wasm_simd128__)
   return (i32x4)wasm_v128_load32_splat(p);

@@ -6,7 +6,7 @@
  * gathered unless they are contiguous. Weights are packed once into panels of COLUMNS columns in
  * the order in which the inner loop reads them: four consecutive k for byte dot products if the
  * machine has exact ones (vi_dots), otherwise two for products of 16-bit integers. Both take signed
- * weights.
+ * weights; narrow ones have a third way (integer_product.h).
  *
  * With w' and a' for bytes as multiplied (possibly shifted by 128, like their zero points):
  *
@@ -14,64 +14,16 @@
  *
  * A task is a block of rows and columns of one item. The inner loop computes DOT_ROWS or SHORT_ROWS
  * rows by COLUMNS columns in registers. */
+#include "kernels/quantized/integer_product.h"
 #include "kernels/product/gemm.h"
 #include "kernels/convolution/window.h"
 #include <string.h>
 
-/* COLUMNS: columns per panel; WIDEST: the largest COLUMNS of any machine, of which the size of
- * packed weights is a multiple; DOT_ROWS, SHORT_ROWS: rows per tile; BLOCK: maximum rows per task
- */
-enum { COLUMNS = 2 * VF, WIDEST = 32, DOT_ROWS = 6, SHORT_ROWS = 4, BLOCK = 192 };
+/* DOT_ROWS, SHORT_ROWS: rows per tile; BLOCK: maximum rows per task */
+enum { DOT_ROWS = 6, SHORT_ROWS = 4, BLOCK = 192 };
 
-EW_INLINE int64_t up_to(int64_t x, int64_t step) { return (x + step - 1) / step; }
-EW_INLINE int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
 EW_INLINE int32_t byte_at(const uint8_t *p, int64_t i, bool is_signed) {
   return is_signed ? (int8_t)p[i] : p[i];
-}
-
-/* ---- packing of weights ---- */
-
-typedef struct {
-  const ew_pack_integer_params *p;
-  const uint8_t *w;
-  uint8_t *y;
-  int64_t k4, item; /* k rounded up to a multiple of four; bytes per packed item */
-} packing;
-
-static void pack_task(void *arg, int32_t index, int32_t thread) {
-  const packing *s = arg;
-  const ew_pack_integer_params *p = s->p;
-  (void)thread;
-  const int32_t panels = (int32_t)up_to(p->n, COLUMNS), j = index % panels * COLUMNS,
-                cols = (int32_t)less(p->n - j, COLUMNS), group = vi_dots() ? 4 : 2;
-  const uint8_t flip = p->type == EW_U8 ? 128 : 0,
-                *w = s->w + (int64_t)(index / panels) * p->item_stride + (int64_t)j * p->n_stride;
-  uint8_t *item = s->y + index / panels * s->item,
-          *y = item + up_to(p->n, WIDEST) * WIDEST * 4 + j * s->k4;
-  uint32_t sum[COLUMNS] = {0}; /* wraps, like all sums here */
-  int64_t k = 0;
-  for (int32_t tap = 0; tap < p->taps; tap++)
-    for (int32_t c = 0; c < p->c; c++, k++) {
-      const uint8_t *from = w + (int64_t)tap * p->tap_stride + (int64_t)c * p->c_stride;
-      uint8_t *to = y + k / group * group * COLUMNS + k % group;
-      for (int32_t i = 0; i < cols; i++) {
-        uint8_t x = from[(int64_t)i * p->n_stride] ^ flip;
-        to[i * group] = x, sum[i] += (uint32_t)(int8_t)x;
-      }
-      for (int32_t i = cols; i < COLUMNS; i++) to[i * group] = 0;
-    }
-  for (; k < s->k4; k++)
-    for (int32_t i = 0; i < COLUMNS; i++)
-      y[k / group * group * COLUMNS + k % group + i * group] = 0;
-  memcpy(item + 4 * (int64_t)j, sum, sizeof sum);
-}
-
-int32_t ew_k_pack_integer(ew_context *ctx, const ew_pack_integer_params *p, void *const *operand) {
-  packing s = {p, operand[EW_PACK_INTEGER_W], operand[EW_PACK_INTEGER_Y],
-               up_to((int64_t)p->taps * p->c, 4) * 4, 0};
-  s.item = up_to(p->n, WIDEST) * WIDEST * (4 + s.k4);
-  ew_parallel(ctx, (int32_t)(p->items * up_to(p->n, COLUMNS)), pack_task, &s);
-  return EW_OK;
 }
 
 /* ---- rows of a ---- */
@@ -88,11 +40,12 @@ typedef struct {
   ew_finish finish;
   int64_t k, k4, w_item, rows, row_bytes, share, y_volume;
   int32_t dots, y_zero, mc, nc, row_tasks, column_tasks; /* mc, nc: rows and columns per task */
+  int32_t height;                                        /* rows per tile */
   /* XORed into the bytes of a before multiplication */
   uint8_t flip;
   /* difference between a's bytes as multiplied and their values */
   int32_t shift;
-  bool direct, sums, by_index;
+  bool direct, sums, by_index, marked; /* marked: the sums of the weights are */
 } product;
 
 static __attribute__((noinline)) uint8_t *put(const product *s, uint8_t *to, const uint8_t *from,
@@ -214,6 +167,61 @@ TILE(row_of_bytes, 1, 4, true)
 TILE(tile_of_shorts, SHORT_ROWS, 1, false)
 TILE(row_of_shorts, 1, 4, false)
 
+#if EW_RELAXED_DOTS
+/* Numbers of blocks of marked weights: in turns of those whose sums of four products fit into 16
+ * bits, and of others. */
+typedef struct {
+  int32_t count, blocks[SEGMENTS + 1];
+} runs;
+
+static void runs_of(const product *s, const uint8_t *sums, runs *r) {
+  const int64_t blocks = s->k / BLOCK_ROWS, segment = ew_segment(s->k);
+  uint64_t bits = 0;
+  for (int i = 0; i < SEGMENTS / 8; i++) bits |= (uint64_t)sums[4 * i] << 8 * i;
+  r->count = 0;
+  for (int64_t at = 0, from = 0; from < blocks; r->count++) {
+    const int32_t n = bits ? __builtin_ctzll(bits) : SEGMENTS;
+    at += n;
+    const int64_t to = less(at * segment, blocks);
+    r->blocks[r->count] = (int32_t)(to - from);
+    bits = ~(bits >> n % SEGMENTS), from = to;
+  }
+}
+
+/* Multiplies blocks of marked weights. */
+EW_INLINE void marked_tile(int rows, const runs *run, const uint8_t *a, intptr_t a_row,
+                           const int8_t *b, int32_t *out) {
+  static const volatile int32_t pair = 0x10001;
+  const vi ones = vi_splat(pair), none = vi_splat(0);
+  vi y[SHORT_ROWS][2];
+  for (int r = 0; r < rows; r++) y[r][0] = y[r][1] = none;
+  for (int32_t i = 0; i < run->count; i++)
+    for (int32_t n = run->blocks[i]; n > 0; n--, a += BLOCK_ROWS, b += BLOCK_ROWS * COLUMNS) {
+      const vi_m *w = (const vi_m *)b;
+      const vi first[2] = {w[0], w[1]}, second[2] = {w[2], w[3]};
+      const uint8_t *p = a;
+      for (int r = 0; r < rows; r++, p += a_row) {
+        const vi u = vi_load_splat((const int_m *)p), v = vi_load_splat((const int_m *)(p + 4));
+        for (int c = 0; c < 2; c++)
+          y[r][c] = i & 1 ? vi_dot_bytes(second[c], v, vi_dot_bytes(first[c], u, y[r][c]))
+                          : vi_dot_shorts(vi_add_shorts(vi_dot_pairs(first[c], u),
+                                                        vi_dot_pairs(second[c], v)),
+                                          ones, y[r][c]);
+      }
+    }
+  for (int r = 0; r < rows; r++)
+    for (int c = 0; c < 2; c++) *(vi_m *)(out + r * COLUMNS + c * VF) = y[r][c];
+}
+static __attribute__((noinline)) void
+tile_of_marked(const runs *run, const uint8_t *a, intptr_t a_row, const int8_t *b, int32_t *out) {
+  marked_tile(SHORT_ROWS, run, a, a_row, b, out);
+}
+static __attribute__((noinline)) void row_of_marked(const runs *run, const uint8_t *a,
+                                                    intptr_t a_row, const int8_t *b, int32_t *out) {
+  marked_tile(1, run, a, a_row, b, out);
+}
+#endif
+
 /* ---- epilogue ---- */
 
 typedef struct {
@@ -221,9 +229,11 @@ typedef struct {
   float factor[COLUMNS];
 } columns;
 
-static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, columns *c) {
+static __attribute__((noinline)) void columns_of(const product *s, int64_t item, int32_t j,
+                                                 int64_t row, columns *c) {
   const ew_integer_product_params *p = s->p;
   const int_m *sums = (const int_m *)(s->weights + item * s->w_item);
+  const int32_t bits = s->marked ? 8 : 0, moved = s->marked ? SUM_OFFSET : 0;
   uint32_t a_zero =
       (uint32_t)((s->a_zero ? byte_at(s->a_zero, p->a_zeros > 1 ? row : 0, p->a_type == EW_I8)
                             : 0) +
@@ -236,24 +246,24 @@ static void columns_of(const product *s, int64_t item, int32_t j, int64_t row, c
     const uint32_t constant = a_zero * (uint32_t)s->k * (uint32_t)zero;
     for (int i = 0; i < COLUMNS; i += VF) {
       *(vi_m *)(c->zero + i) = vi_splat(zero);
-      *(vi_m *)(c->offset + i) =
-          (vi)((vu)vi_splat((int32_t)constant) -
-               (vu)vi_splat((int32_t)a_zero) * (vu) * (const vi_m *)(sums + j + i));
+      *(vi_m *)(c->offset + i) = (vi)((vu)vi_splat((int32_t)constant) -
+                                      (vu)vi_splat((int32_t)a_zero) *
+                                          (vu)((*(const vi_m *)(sums + j + i) >> bits) - moved));
       vf_store(c->factor + i, (factor ? vf_load(factor + i) : vf_splat(*s->factor)) * s->scale);
     }
     return;
   }
-  for (int32_t i = 0; i < COLUMNS; i++) {
+  EW_PLAIN_FOR (int32_t i = 0; i < COLUMNS; i++) {
     int64_t at = item * p->column_item + j + i;
     bool there = j + i < p->n;
     int32_t zero =
         (s->b_zero && there ? byte_at(s->b_zero, p->b_zeros > 1 ? at : 0, p->b_type == EW_I8) : 0) -
         (p->b_type == EW_I8 ? 0 : 128);
     c->zero[i] = zero;
-    c->offset[i] =
-        there ? (int32_t)((s->bias ? (uint32_t)s->bias[at] : 0) -
-                          a_zero * ((uint32_t)sums[j + i] - (uint32_t)s->k * (uint32_t)zero))
-              : 0;
+    c->offset[i] = there ? (int32_t)((s->bias ? (uint32_t)s->bias[at] : 0) -
+                                     a_zero * ((uint32_t)((sums[j + i] >> bits) - moved) -
+                                               (uint32_t)s->k * (uint32_t)zero))
+                         : 0;
     c->factor[i] = there && s->factor ? s->factor[p->factors > 1 ? at : 0] * s->scale : s->scale;
   }
 }
@@ -310,26 +320,36 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   }
   if (s->sums)
     for (int64_t i = 0; i < mc; i++) sum[i] = sum_of(s, a + i * a_row);
-  const int32_t height = s->dots ? DOT_ROWS : SHORT_ROWS;
+  const int32_t height = s->height;
   const uint8_t *weights = s->weights + item * s->w_item + up_to(p->n, WIDEST) * WIDEST * 4;
   for (int32_t j = from; j < to && !ew_stopping(s->context); j += COLUMNS) {
     columns c;
     columns_of(s, item, j, first, &c);
+#if EW_RELAXED_DOTS
+    runs r;
+    if (s->marked) runs_of(s, s->weights + item * s->w_item + 4 * (int64_t)j, &r);
+#endif
     for (int64_t i = 0; i < mc;) {
       /* computes some rows again rather than the last ones one by one */
       if (mc >= height && mc - i < height && mc - i >= height / 2) i = mc - height;
       int32_t rows = mc - i >= height ? height : 1;
-      (s->dots    ? rows > 1 ? tile_of_bytes : row_of_bytes
-       : rows > 1 ? tile_of_shorts
-                  : row_of_shorts)(s->dots ? s->k4 / 4 : s->k4 / 2, a + i * a_row, a_row,
-                                   (const int8_t *)weights + j * s->k4, t);
+      const int8_t *panel = (const int8_t *)weights + j * s->k4;
+#if EW_RELAXED_DOTS
+      if (s->marked)
+        (rows > 1 ? tile_of_marked : row_of_marked)(&r, a + i * a_row, a_row, panel, t);
+      else
+#endif
+        (s->dots ? rows > 1 ? tile_of_bytes : row_of_bytes
+         : rows > 1
+             ? tile_of_shorts
+             : row_of_shorts)(s->dots ? s->k4 / 4 : s->k4 / 2, a + i * a_row, a_row, panel, t);
       uint8_t *y = s->y + (y_at + i * p->y_row + j) * size;
       if (p->a_zeros <= 1)
         finish(s, t, &c, sum + i, rows, y, (int32_t)less(to - j, COLUMNS));
       else
-        for (int32_t r = 0; r < rows; r++) {
-          columns_of(s, item, j, first + i + r, &c);
-          finish(s, t + r * COLUMNS, &c, sum + i + r, 1, y + r * p->y_row * size,
+        for (int32_t row = 0; row < rows; row++) {
+          columns_of(s, item, j, first + i + row, &c);
+          finish(s, t + row * COLUMNS, &c, sum + i + row, 1, y + row * p->y_row * size,
                  (int32_t)less(to - j, COLUMNS));
         }
       i += rows;
@@ -376,6 +396,8 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   s.y_volume = ew_volume(p->y_size), s.rows = p->batch * s.y_volume,
   s.k = ew_volume(p->taps) * p->c, s.k4 = up_to(s.k, 4) * 4;
   s.w_item = p->w_each ? up_to(p->n, WIDEST) * WIDEST * (4 + s.k4) : 0;
+  if (EW_RELAXED_DOTS && ew_may_mark(s.k) && *(const int_m *)s.weights >= MARK)
+    s.marked = true, s.dots = EW_UNSIGNED_DOTS;
   if (s.dots == EW_UNSIGNED_DOTS && is_signed) s.flip = 128, s.shift = 128;
   if (s.dots == EW_SIGNED_DOTS && !is_signed) s.flip = 128, s.shift = -128;
   s.row_bytes = s.dots ? s.k4 : 2 * s.k4;
@@ -389,7 +411,7 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
   s.direct = s.dots && !s.flip && s.k == s.k4 && ew_volume(p->taps) == 1 && p->stride[0] == 1 &&
              p->stride[1] == 1 && p->stride[2] == 1 && p->pad[0] == 0 && p->pad[1] == 0 &&
              p->pad[2] == 0 && ew_volume(p->x_size) == s.y_volume;
-  const int32_t height = s.dots ? DOT_ROWS : SHORT_ROWS;
+  const int32_t height = s.height = s.dots && !s.marked ? DOT_ROWS : SHORT_ROWS;
   int64_t shares = less(p->scratch_bytes / (height * s.row_bytes), threads),
           mc = s.direct ? BLOCK / 2 : BLOCK;
   s.share = p->scratch_bytes / shares;

@@ -21,17 +21,21 @@ static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to
 #define DECODE(expression)                                     \
   for (int32_t i = 0; i < n; i++) to[i] = (float)(expression); \
   break
+#define DECODE_RARE(expression)                                         \
+  EW_PLAIN_FOR (int32_t i = 0; i < n; i++) to[i] = (float)(expression); \
+  break
   const m_u8 *bytes = x;
   switch (type) {
   case EW_U8: DECODE(bytes[at + i]);
   case EW_I8: DECODE(((const m_i8 *)x)[at + i]);
-  case EW_U16: DECODE(((const m_u16 *)x)[at + i]);
-  case EW_I16: DECODE(((const m_i16 *)x)[at + i]);
+  case EW_U16: DECODE_RARE(((const m_u16 *)x)[at + i]);
+  case EW_I16: DECODE_RARE(((const m_i16 *)x)[at + i]);
   case EW_I32: DECODE(((const m_i32 *)x)[at + i]);
   case EW_U4: DECODE(bytes[(at + i) >> 1] >> 4 * ((at + i) & 1) & 15);
   default: DECODE((((bytes[(at + i) >> 1] >> 4 * ((at + i) & 1)) & 15) ^ 8) - 8);
   }
 #undef DECODE
+#undef DECODE_RARE
 }
 
 /* A tensor [outer, axis, inner] as runs of contiguous elements for which scale and zero point are
@@ -218,9 +222,9 @@ static void range_task(void *arg, int32_t index, int32_t thread) {
       low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
       high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
     }
-  for (; i < to; i++)
+  EW_PLAIN_FOR (; i < to; i++)
     low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
-  for (int k = 1; k < LANES; k++)
+  EW_PLAIN_FOR (int k = 1; k < LANES; k++)
     low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
   q->low[index] = low[0], q->high[index] = high[0];
 }
@@ -246,7 +250,7 @@ int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p
   int32_t tasks = ew_tasks(c, p->n, 32768, MOST_RANGES);
   q.share = ((int64_t)p->n + tasks - 1) / tasks, tasks = (int32_t)((p->n + q.share - 1) / q.share);
   ew_parallel(c, tasks, range_task, &q);
-  for (int32_t i = 1; i < tasks; i++)
+  EW_PLAIN_FOR (int32_t i = 1; i < tasks; i++)
     q.low[0] = q.low[i] < q.low[0] ? q.low[i] : q.low[0],
     q.high[0] = q.high[i] > q.high[0] ? q.high[i] : q.high[0];
   q.scale = q.low[0] == q.high[0] ? 1 : (q.high[0] - q.low[0]) / 255,
@@ -305,7 +309,7 @@ static void gather_quantized_task(void *arg, int32_t index, int32_t thread) {
                                                         : 1 << (p->bits - 1);
       const int32_t first = (int32_t)(b * p->block),
                     end = p->cols - first < p->block ? p->cols : first + p->block;
-      for (int32_t i = first; i < end; i++)
+      EW_PLAIN_FOR (int32_t i = first; i < end; i++)
         y[i] = (float)((packed(x, p->bits, i) ^ sign) - sign - zero) * scale;
     }
   }

@@ -183,10 +183,10 @@ static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
   if (log_sum_exp) {
     for (int32_t i = 0; i < STRIP; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
     fold_columns(EXP, acc, x, p->x_n, p->x_inner, p->n, width, shift);
-    for (int32_t i = 0; i < width; i++) y[i] = logf(acc[i]) + shift[i];
+    EW_PLAIN_FOR (int32_t i = 0; i < width; i++) y[i] = logf(acc[i]) + shift[i];
     return;
   }
-  for (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
+  EW_PLAIN_FOR (int32_t i = 0; i < width; i++) y[i] = finish(p->op, acc[i], p->n);
 }
 
 static void reduce_task(void *arg, int32_t index, int32_t thread) {
@@ -205,10 +205,10 @@ static double reduce_f64(int32_t op, const m_f64 *x, int64_t step, int32_t n) {
   if (op == EW_REDUCE_LOG_SUM_EXP) {
     double max = reduce_f64(EW_REDUCE_MAX, x, step, n),
            shift = fabs(max) < (double)INFINITY ? max : 0;
-    for (int32_t r = 0; r < n; r++) a += exp(x[r * step] - shift);
+    EW_PLAIN_FOR (int32_t r = 0; r < n; r++) a += exp(x[r * step] - shift);
     return log(a) + shift;
   }
-  for (int32_t r = 0; r < n; r++) {
+  EW_PLAIN_FOR (int32_t r = 0; r < n; r++) {
     const double v = x[r * step];
     switch (m) {
     case ABS: a += fabs(v); break;
@@ -257,7 +257,7 @@ static int64_t reduce_integer(int32_t op, int32_t type, const void *x, int64_t a
   int64_t max = least(type), min = most(type);
   uint64_t a = m == PROD;
   double sum = 0;
-  for (int32_t r = 0; r < n; r++) {
+  EW_PLAIN_FOR (int32_t r = 0; r < n; r++) {
     const int64_t v = element(x, type, at + r * step);
     const uint64_t u = (uint64_t)v;
     max = v > max ? v : max;

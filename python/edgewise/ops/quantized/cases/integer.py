@@ -34,6 +34,14 @@ def matmul_integer_cases(t: Toolbox) -> Cases:
         t.n("int8", low=-128, high=127),
         t.const(t.n("uint8", 5, low=0, high=255)),
     )
+    # weights of seven bits, some of which have sums of four products that leave 16 bits
+    for rows, k, columns in ((9, 48, 20), (1, 1040, 8)):
+        w = t.n("int8", k, columns, low=-20, high=20)
+        w[5:9, 3], w[k - 24 : k - 20], w[k - 8 :, 1:] = 64, -64, 64
+        a = t.n("uint8", rows, k, low=0, high=255)
+        a[rows // 2, k // 2 :] = 255
+        for first in (a, (a ^ 128).view("int8")):
+            yield t(first, t.const(w), first[:1, :1].reshape(()), t.const(w[0, 0].reshape(())))
     yield t(t.n("uint8", 0, 4), t.n("int8", 4, 5))
     yield t(
         t.n("uint8", 3, 4),
