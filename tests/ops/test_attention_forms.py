@@ -2,7 +2,8 @@
 
 import edgewise
 import numpy as np
-from engines import open_engine
+import pytest
+from engines import ENGINES, open_engine
 from onnx import helper
 
 MS = "com.microsoft"
@@ -13,7 +14,7 @@ def f(*shape):
     return R.standard_normal(shape).astype(np.float32)
 
 
-def run(op, feeds, outputs=1, **attrs):
+def run(op, feeds, outputs=1, engine="native", **attrs):
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(feeds)]
     fed = {n: x for n, x in zip(names, feeds) if n}
     graph = helper.make_graph(
@@ -30,7 +31,7 @@ def run(op, feeds, outputs=1, **attrs):
         opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)],
         ir_version=10,
     )
-    return edgewise.InferenceSession(model.SerializeToString(), engine=open_engine("native")).run(
+    return edgewise.InferenceSession(model.SerializeToString(), engine=open_engine(engine)).run(
         None, fed
     )
 
@@ -82,3 +83,24 @@ def test_packed_queries_keys_values():
         apart,
     ):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n, window", [(60, -1), (60, 7), (150, -1), (150, 20), (300, 130)])
+def test_blocks_of_queries_and_keys(engine, n, window):
+    """Several blocks of queries, of both sizes, which begin and end within blocks of keys and cross
+    from one head to the next, against float64.
+    """
+    heads, shared, dim = 4, 2, 20
+    q, k, v = f(1, n, heads * dim), f(1, n, shared * dim), f(1, n, shared * dim)
+    at = np.arange(n)
+    seen = (at <= at[:, None]) & ((window < 0) | (at > at[:, None] - window))
+    split = [x.reshape(n, -1, dim).transpose(1, 0, 2).astype(np.float64) for x in (q, k, v)]
+    keys, values = (np.repeat(x, heads // shared, 0) for x in split[1:])
+    scores = np.where(seen, split[0] @ keys.transpose(0, 2, 1) / dim**0.5, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = (weights / weights.sum(-1, keepdims=True) @ values).transpose(1, 0, 2)
+    feeds = [q, k, v, None, None, np.full(1, n - 1, np.int32), np.array(n, np.int32)]
+    attrs = {"num_heads": heads, "kv_num_heads": shared, "local_window_size": window}
+    got = run("GroupQueryAttention", feeds, 3, engine=engine, **attrs)[0]
+    np.testing.assert_allclose(got, want.reshape(1, n, -1), rtol=1e-5, atol=1e-6)

@@ -15,8 +15,9 @@
 #include <math.h>
 
 enum {
-  ROWS = 48,             /* rows (queries of the heads that share a kv head) per block */
-  KEYS = 64,             /* keys per block */
+  ROWS = 96,             /* rows (queries of the heads that share a kv head) per block, at most */
+  LEAST_ROWS = 48,       /* as many with few rows, so that each thread has several blocks */
+  KEYS = 128,            /* keys per block */
   PARTIAL = 4096,        /* floats of scratch for the partial results of divided keys */
   LEAST_PART = 64,       /* keys per part, at least, when keys are divided among threads */
   DIM = 256,             /* elements of the head dimension that fit one packed panel */
@@ -35,8 +36,8 @@ typedef struct {
   const int_m *lengths;
   const real *sink;
   real *y;
-  /* query heads per kv head; rows and blocks of rows per kv head */
-  int32_t group, rows, row_blocks;
+  /* query heads per kv head; rows per kv head, per block of them, and number of these blocks */
+  int32_t group, rows, block, row_blocks;
   /* number of parts of the keys, computed by different threads; 1 if there are several blocks of
    * rows */
   int32_t parts;
@@ -110,7 +111,7 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
                 n = to < keys ? to : keys;
   const real *mask =
       p->mask_type == EW_F32 && p->m_k == 1 && row->mask ? (const real *)row->mask + j0 : NULL;
-  if (to <= 0) {
+  if (to <= 0 || from >= keys) {
     for (int32_t j = 0; j < count; j += VF) vf_store(s + j, vf_splat(0));
     return 1;
   }
@@ -149,25 +150,37 @@ static float weigh(const ew_attention_params *p, attention_row *row, real *s, in
   return keep;
 }
 
-/* Number of keys, of `keys` from j0 on, up to the last one that any of these rows attends to. */
-EW_INLINE int32_t reach(const attention_row *row, int32_t rows, int32_t j0, int32_t keys) {
-  int32_t to = 0;
-  for (int32_t i = 0; i < rows; i++) to = to > row[i].to ? to : row[i].to;
-  return to - j0 < keys ? to - j0 : keys;
-}
+/* Rows whose products are computed together: `tiles` times MR of them, of evenly spaced queries, or
+ * one tile of other queries, perhaps of fewer rows. */
+typedef struct {
+  int32_t first, tiles;
+  int32_t from, to; /* range of the keys that any of the rows attends to */
+  bool even;
+} attention_strip;
 
-/* Number of tiles of MR rows, from row r on, that can be processed together: complete ones with
- * evenly spaced queries; 0: a single tile, row by row. */
-static int32_t tiles_at(const attention_row *row, int32_t rows) {
-  int32_t tiles = rows / MR < MOST_TILES ? rows / MR : MOST_TILES;
-  const intptr_t step = rows > 1 ? (intptr_t)row[1].q - (intptr_t)row[0].q : 0;
-  for (int32_t i = 2; i < tiles * MR; i++)
-    if ((intptr_t)row[i].q - (intptr_t)row[i - 1].q != step) tiles = i / MR;
-  return step % (intptr_t)sizeof(real) ? 0 : tiles;
+/* Divides rows into strips, once for all blocks of keys; returns their number. */
+static int32_t divide_rows(const attention_row *row, int32_t rows, attention_strip *strip) {
+  int32_t strips = 0;
+  for (int32_t r = 0, count; r < rows; r += count, strip++, strips++) {
+    const intptr_t step = r + 1 < rows ? (intptr_t)row[r + 1].q - (intptr_t)row[r].q : 0;
+    int32_t even = 1;
+    while (even < MOST_TILES * MR && r + even < rows &&
+           (intptr_t)row[r + even].q - (intptr_t)row[r + even - 1].q == step)
+      even++;
+    strip->first = r, strip->even = even >= MR && step % (intptr_t)sizeof(real) == 0;
+    strip->tiles = strip->even ? even / MR : 1;
+    count = strip->tiles * MR, strip->from = INT32_MAX, strip->to = 0;
+    for (int32_t i = r; i < r + count && i < rows; i++) {
+      if (row[i].from < strip->from) strip->from = row[i].from;
+      if (row[i].to > strip->to) strip->to = row[i].to;
+    }
+  }
+  return strips;
 }
 
 /* Scores of all rows for keys [j0, j0 + keys), one panel of NR keys at a time. */
-EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, const void *k,
+EW_INLINE void score(const attention_work *w, const attention_row *row,
+                     const attention_strip *strip, int32_t strips, int32_t rows, const void *k,
                      int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
   const ew_attention_params *p = w->p;
   float panel[DIM * NR];
@@ -176,24 +189,25 @@ EW_INLINE void score(const attention_work *w, attention_row *row, int32_t rows, 
       int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
       ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR,
                       panel, is_half);
-      for (int32_t r = 0, count; r < rows; r += count) {
-        const real *q[MR];
-        const int32_t tiles = MOST_TILES > 1 ? tiles_at(row + r, rows - r) : 0;
-        count = tiles ? tiles * MR : MR;
-        if (j >= reach(row + r, count < rows - r ? count : rows - r, j0, keys)) continue;
-        if (tiles) {
-          ew_tiles(tiles, n, row[r].q + d0, row[r + 1].q - row[r].q, panel, s[r] + j, KEYS,
-                   d0 ? s[r] + j : NULL);
+      for (const attention_strip *at = strip; at < strip + strips; at++) {
+        const attention_row *of = row + at->first;
+        float *out = s[at->first] + j, *start = d0 ? out : NULL;
+        if (j0 + j >= at->to || j0 + j + NR <= at->from) continue;
+        if (at->even) {
+          ew_tiles(at->tiles, n, of->q + d0, of[1].q - of->q, panel, out, KEYS, start);
           continue;
         }
-        for (int32_t i = 0; i < MR; i++) q[i] = row[r + i < rows ? r + i : rows - 1].q + d0;
-        ew_tile_of(n, q, panel, s[r] + j, KEYS, d0 ? s[r] + j : NULL);
+        const real *q[MR];
+        for (int32_t i = 0; i < MR; i++)
+          q[i] = row[at->first + i < rows ? at->first + i : rows - 1].q + d0;
+        ew_tile_of(n, q, panel, out, KEYS, start);
       }
     }
 }
 
 /* y = keep * y + weights times v for all rows, one panel of NR columns of v at a time. */
-EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows, const void *v,
+EW_INLINE void gather(const attention_work *w, const attention_row *row,
+                      const attention_strip *strip, int32_t strips, int32_t rows, const void *v,
                       int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
                       bool is_half) {
   const ew_attention_params *p = w->p;
@@ -208,26 +222,18 @@ EW_INLINE void gather(const attention_work *w, attention_row *row, int32_t rows,
         for (int32_t c = 0; c < NR; c++)
           panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
     }
-    for (int32_t r = 0, count; r < rows; r += count) {
-      const real *weights[MR];
-      const int32_t tiles =
-          MOST_TILES > 1 ? ((rows - r) / MR < MOST_TILES ? (rows - r) / MR : MOST_TILES) : 0;
-      count = tiles ? tiles * MR : MR;
-      const int32_t some = reach(row + r, count < rows - r ? count : rows - r, j0, keys);
-      if (some <= 0) continue;
-      if (tiles)
-        ew_tiles(tiles, some, s[r], KEYS, panel, t, NR, NULL);
-      else {
-        for (int32_t i = 0; i < MR; i++) weights[i] = s[r + i < rows ? r + i : rows - 1];
-        ew_tile_of(some, weights, panel, t, NR, NULL);
-      }
-      for (int32_t i = 0; i < count && r + i < rows; i++) {
-        real *y = row[r + i].y + c0;
+    for (const attention_strip *at = strip; at < strip + strips; at++) {
+      const int32_t from = at->from > j0 ? at->from - j0 : 0,
+                    to = at->to - j0 < keys ? at->to - j0 : keys;
+      if (from >= to) continue;
+      ew_tiles(at->tiles, to - from, s[at->first] + from, KEYS, panel + from * NR, t, NR, NULL);
+      for (int32_t i = 0, r = at->first; i < at->tiles * MR && r < rows; i++, r++) {
+        real *y = row[r].y + c0;
         if (cols == NR)
           for (int32_t c = 0; c < NR; c += VF)
-            vf_store(y + c, vf_fma(vf_splat(keep[r + i]), vf_load(y + c), vf_load(t + i * NR + c)));
+            vf_store(y + c, vf_fma(vf_splat(keep[r]), vf_load(y + c), vf_load(t + i * NR + c)));
         else
-          EW_PLAIN_FOR (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r + i] + t[i * NR + c];
+          EW_PLAIN_FOR (int32_t c = 0; c < cols; c++) y[c] = y[c] * keep[r] + t[i * NR + c];
       }
     }
   }
@@ -341,8 +347,8 @@ static void join(const attention_work *w, int32_t item, int32_t r) {
 EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   const ew_attention_params *p = w->p;
   const int32_t part = index % w->parts, task = index / w->parts;
-  int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * ROWS,
-          rows = w->rows - r0 < ROWS ? w->rows - r0 : ROWS;
+  int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * w->block,
+          rows = w->rows - r0 < w->block ? w->rows - r0 : w->block;
   int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
   const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size,
              *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
@@ -361,15 +367,17 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   to = from + (int32_t)(length * (part + 1) / w->parts),
   from += (int32_t)(length * part / w->parts);
   for (int32_t r = 0; r < rows; r++) row[r].to = row[r].to < to ? row[r].to : to;
+  attention_strip strip[ROWS / MR];
+  const int32_t strips = rows > FEW ? divide_rows(row, rows, strip) : 0;
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (rows > FEW)
-      score(w, row, rows, k, j0, keys, s, is_half);
+      score(w, row, strip, strips, rows, k, j0, keys, s, is_half);
     else
       score_few(w, row, rows, k, j0, keys, s, is_half);
     for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0, keys);
     if (rows > FEW)
-      gather(w, row, rows, v, j0, keys, s, keep, is_half);
+      gather(w, row, strip, strips, rows, v, j0, keys, s, keep, is_half);
     else
       gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
   }
@@ -401,11 +409,14 @@ int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *cons
                       p->heads / p->kv_heads,
                       0,
                       0,
+                      0,
                       1,
                       NULL};
-  w.rows = w.group * p->q_len, w.row_blocks = (w.rows - 1) / ROWS + 1;
+  w.rows = w.group * p->q_len;
   real partial[PARTIAL];
   const int32_t threads = ew_parallel_width(ctx), items = p->batch * p->kv_heads;
+  const bool enough = (int64_t)items * w.rows >= 4 * (int64_t)threads * ROWS;
+  w.block = enough ? ROWS : LEAST_ROWS, w.row_blocks = (w.rows - 1) / w.block + 1;
   /* too few heads to occupy all threads evenly: divide the keys as well */
   if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) {
     const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)),
