@@ -44,10 +44,7 @@ export interface FeatureExtractionOptions extends CallOptions, TokenizerOptions 
   dimensions?: number;
   /** Pack the signs of a vector, eight to a byte. Default: false. */
   quantize?: boolean;
-  /**
-   * Bytes of packed signs: `binary` is int8, `ubinary` uint8. Default: `binary` with `quantize`,
-   * else `float32`: vectors as they are.
-   */
+  /** Bytes of packed signs: int8 or uint8; or vectors as they are: the default without bits. */
   precision?: "float32" | "binary" | "ubinary";
 }
 
