@@ -235,7 +235,8 @@ def test_pictures_of_16_bits(tmp_path):
     """Their upper bytes count, as in browsers."""
     values = np.arange(0, 65536, 512, dtype=np.uint16).reshape(8, 16)
     Image.fromarray(values).save(tmp_path / "gray.png")
-    for given in (tmp_path / "gray.png", Image.fromarray(values)):
+    big_endian = Image.frombytes("I;16B", (16, 8), values.astype(">u2").tobytes())
+    for given in (tmp_path / "gray.png", Image.fromarray(values), big_endian):
         seen = np.frombuffer(read_picture(given).pixels, np.uint8).reshape(8, 16, 3)
         assert (seen == (values >> 8)[..., None]).all()
 

@@ -120,8 +120,8 @@ def _from_pillow(image: Any) -> Picture:
     _check_size(image.height, image.width)
     try:
         image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):  # convert() makes white of all that is above 255
-            image = image.point(lambda value: value * (1 / 256))
+        if image.mode.startswith("I;16"):  # convert("RGB") makes white of all that is above 255
+            image = image.convert("I").point(lambda value: value * (1 / 256))
         image = image.convert("RGB")
         return Picture(image.tobytes(), image.height, image.width)
     except Exception as error:
