@@ -163,7 +163,13 @@ class Pipeline(Owner):
         inputs = list(inputs)
         results = []
         for i in range(0, len(inputs), size):
-            results += self._batch(inputs[i : i + size], options)
+            try:
+                results += self._batch(inputs[i : i + size], options)
+            except InputError as e:
+                if size > 1 or len(inputs) == 1:
+                    raise
+                where = f"input {i}, {e.where}" if e.where else f"input {i}"
+                raise InputError(e.what, where, e.remedy) from e
         return results
 
     @staticmethod

@@ -142,7 +142,8 @@ def scale_and_bias(
             raise InputError(
                 f"its {of.stem}.onnx and {TEXT}.onnx lack the weight '{name}'",
                 "config.json",
-                f"Add it to config.json, or put {WEIGHTS} into the folder.",
+                f"Add it to config.json, or put {WEIGHTS} into the folder. In a page, use a "
+                "package that was built from it.",
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 80:
             raise InputError(

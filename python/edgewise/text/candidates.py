@@ -54,9 +54,9 @@ def longest_candidate(config: Mapping[str, Any]) -> int:
     found = _text_config(config).get("max_position_embeddings")
     siglip = is_padded(config)
     if config.get("model_type") == "clap":  # its positions begin after that of the padding
+        positions = found if type(found) is int and found > 3 else 514
         pad = _text_config(config).get("pad_token_id")
-        offset = (pad if type(pad) is int and pad >= 0 else 1) + 1
-        return (found if type(found) is int and found > offset + 1 else 514) - offset
+        return positions - 1 - (pad if type(pad) is int and 0 <= pad < positions - 2 else 1)
     longest = found if type(found) is int and found > 1 else SIGLIP_LENGTH if siglip else 77
     return min(longest, SIGLIP_LENGTH) if siglip else longest
 

@@ -14,6 +14,7 @@ from edgewise.cli import main
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
+from edgewise.text.candidates import longest_candidate
 
 from .. import tiny_audio
 from .test_audio_tasks import sound
@@ -88,7 +89,21 @@ def check_refused(pipe, fused):
     ):
         with pytest.raises(InputError, match=error):
             pipe(given, labels, **options)
+    with pytest.raises(InputError, match="^input 1, audio: there are no samples"):
+        pipe([SOUNDS[0], np.zeros(0, "f")], LABELS)
     assert pipe(SOUNDS[0], LABELS) == before
+
+
+def test_longest_text():
+    """Positions begin after that of the padding, where there are as many."""
+    for text, longest in (
+        ({"max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"max_position_embeddings": 42, "pad_token_id": 0}, 41),
+        ({"max_position_embeddings": 42, "pad_token_id": 10**9}, 40),
+        ({"max_position_embeddings": -3, "pad_token_id": 600}, 512),
+        ({}, 512),
+    ):
+        assert longest_candidate({"model_type": "clap", "text_config": text}) == longest
 
 
 def test_texts_are_read_once(clap):
