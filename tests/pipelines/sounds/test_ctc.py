@@ -148,6 +148,8 @@ def test_options(model):
         ({"chunk_length_s": 1, "stride_length_s": 0.6}, "do not advance"),
         ({"chunk_length_s": float("nan")}, "chunk_length_s: it is nan"),
         ({"chunk_length_s": "1"}, "chunk_length_s: it is '1'"),
+        ({"chunk_length_s": 1e308}, "chunk_length_s: it is 1e\\+308"),
+        ({"chunk_length_s": 1, "stride_length_s": 10**400}, "stride_length_s: it is 1000"),
         ({"chunk_length_s": 1, "stride_length_s": (0.1,)}, "left, right"),
         ({"generate_kwargs": 5}, "generate_kwargs: it is 5"),
         ({"tempo": 2}, "no option 'tempo'"),

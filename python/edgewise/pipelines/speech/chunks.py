@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from ...processors.audio.recording import Samples, part
 
 __all__ = ["chunk_lengths", "sound_and_others", "sound_chunks"]
 
+LONGEST = 1e9  # seconds of a chunk or an overlap
 _SOUND = ("raw", "array", "sampling_rate", "path")
 
 
@@ -61,7 +61,7 @@ def _is_time(seconds: Any) -> bool:
     return (
         isinstance(seconds, (int, float))
         and not isinstance(seconds, bool)
-        and 0 <= seconds < math.inf
+        and 0 <= seconds < LONGEST
     )
 
 
