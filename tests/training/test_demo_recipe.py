@@ -64,7 +64,7 @@ def test_strange_rows(recipe):
     """
     tokenizers = pytest.importorskip("tokenizers")
     tok = tokenizers.Tokenizer.from_file(str(FOLDER.parent / "model/tokenizer.json"))
-    first = lambda strange, count=1500: list(
+    first = lambda strange, count=700: list(
         itertools.islice(recipe.rows_of(tok, recipe.stories.stories(1), strange), count)
     )  # noqa: E731
     plain, strange = first(0.0), first(0.5)
