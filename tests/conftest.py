@@ -63,6 +63,7 @@ LONG = (
     "notebook",
     "hostile",
     "session",
+    "zoo",
 )
 
 
