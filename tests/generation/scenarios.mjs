@@ -123,7 +123,7 @@ const aborted = await generate(
   { signal: controller.signal, streamer: { put: () => tokens++, end: () => {} } },
 ).catch((e) => e);
 results.push({
-  error: aborted.name,
+  error: aborted.name === "Aborted" ? aborted.name : aborted.stack,
   early: tokens < 20,
   sequences: aborted.sequences?.map((s) => s.length === tokens + 1),
   leaked: live.size + decoder.sequences.size,

@@ -16,9 +16,9 @@ from tests.hostile.seeds import F, I, c, model, node, value
 W, V = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
 
 
-def product(weight, name="w"):
-    nodes = [node("MatMul", f"x {name}", "y")]
-    return model(nodes, [value("x", F, (1, 64))], [value("y", F, (1, 64))], [c(name, weight)])
+def product(weight, name="w", out="y"):
+    nodes = [node("MatMul", f"x {name}", out)]
+    return model(nodes, [value("x", F, (1, 64))], [value(out, F, (1, 64))], [c(name, weight)])
 
 
 @pytest.mark.parametrize("compare", [True, False])
@@ -101,7 +101,8 @@ def test_the_number_of_positions_limits_the_length():
         ("question-answering", {}, "start_logits"),
         ("feature-extraction", {"max_length": 1}, "not a valid length"),
         ("image-classification", {}, "preprocessor_config.json"),
-        ("feature-extraction", {"file": product(W)}, "input 'x'"),
+        ("feature-extraction", {"file": product(W)}, "its outputs are y"),
+        ("feature-extraction", {"file": product(W, out="logits")}, "input 'x'"),
     ],
 )
 def test_errors(name, options, words):

@@ -254,10 +254,12 @@ export class GenerationRun<S> {
           ? "length"
           : this.endedByHost(ids);
       if (reason) return { ids, reason, record };
-      logits = await this.forward(sequence, ids).catch((e: unknown) => {
+      try {
+        logits = await this.forward(sequence, ids);
+      } catch (e) {
         this.checkAbort([ids]); // while weights were loaded again
         throw e;
-      });
+      }
     }
   }
 

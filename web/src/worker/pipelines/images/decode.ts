@@ -103,10 +103,11 @@ function fromPixels(
   const channels = "channels" in input ? input.channels : 4;
   checkSize(width, height, name);
   const size = width * height * channels;
-  // Floats have as many elements, and would become bytes by leaving out what follows the point.
-  if (![1, 3, 4].includes(channels) || data?.length !== size || data.byteLength !== size)
+  // Elements of several bytes, floats among them, would lose what follows the point. Arrays have none.
+  const bytes = data?.length * (data?.BYTES_PER_ELEMENT ?? 1);
+  if (![1, 3, 4].includes(channels) || data?.length !== size || bytes !== size)
     throw new InputError(
-      `${data?.byteLength} bytes do not match ${width} x ${height} pixels of ${channels} channels`,
+      `${bytes} bytes do not match ${width} x ${height} pixels of ${channels} channels`,
       name,
       "Give {data, width, height, channels} with 1, 3 or 4 channels of a byte.",
     );
