@@ -249,7 +249,7 @@ def test_missing_files_are_not_found(chrome: Chrome) -> None:
 
 
 def test_write_on_in_a_page(chrome: Chrome, letter_url: str) -> None:
-    """The text grows at the caret, and the page is notified; Escape stops it."""
+    """The text grows at the caret, and the page is notified; after Escape nothing is inserted."""
     page = chrome.context.new_page()
     page.goto(letter_url)
     page.evaluate("""() => {
@@ -260,11 +260,10 @@ def test_write_on_in_a_page(chrome: Chrome, letter_url: str) -> None:
     }""")
     background(chrome).evaluate(MENU, ["write-on", True])
     page.wait_for_function("inputs >= 4")
-    text = ""
-    while text != (text := page.input_value("textarea")):
-        page.wait_for_timeout(500)
+    page.wait_for_timeout(1000)
+    text = page.input_value("textarea")
     assert text.startswith("Once upon a time") and len(text) > len("Once upon a time")
-    assert page.evaluate("inputs") < 60, "of 120"
+    assert page.evaluate("inputs") == 4
     page.close()
 
 

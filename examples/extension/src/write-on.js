@@ -21,7 +21,11 @@ async function writeOn(element) {
     await call(
       "write",
       { prompt: textBefore(element) },
-      { signal: controller.signal, onEvent: (piece) => insert(element, piece) },
+      {
+        signal: controller.signal,
+        // Pieces that were on their way when Escape was pressed are not inserted.
+        onEvent: (piece) => controller.signal.aborted || insert(element, piece),
+      },
     );
   } catch (e) {
     if (e.name !== "Aborted") tell(e.message);

@@ -103,7 +103,7 @@ function fromPixels(
   const channels = "channels" in input ? input.channels : 4;
   checkSize(width, height, name);
   const size = width * height * channels;
-  // Elements of several bytes, floats among them, would lose what follows the point. Arrays have none.
+  // Floats would lose their fraction. A plain array has no size of elements.
   const bytes = data?.length * (data?.BYTES_PER_ELEMENT ?? 1);
   if (![1, 3, 4].includes(channels) || data?.length !== size || bytes !== size)
     throw new InputError(
