@@ -28,6 +28,7 @@ MORE = (
     "edgewise.manifest_limits",
     "edgewise.processors.resampling",
     "edgewise.schema.plan_format",
+    "edgewise.schema.processor",
 )  # modules with a table GENERATED of files that they write
 
 

@@ -6,13 +6,13 @@ from ..manifest_limits import LIMITS
 from .checker import Checker, JsonObject
 from .files import Contents
 from .inference import check_inference
+from .processor import check_processor
 from .seq2seq import check_seq2seq
 
 
 def check_programs(c: Checker, manifest: JsonObject, contents: Contents) -> None:
     """Checks `programs` and `processor`, the parts of a package for a pipeline other than
-    "text-generation", and `encoder` and `decoder` where it has them. `processor` is only checked to
-    be an object: a pipeline checks its fields when it reads them.
+    "text-generation", and `encoder` and `decoder` where it has them.
     """
     programs = c.read_object(manifest.get("programs"), "programs")
     if "decoder" in manifest:
@@ -23,6 +23,9 @@ def check_programs(c: Checker, manifest: JsonObject, contents: Contents) -> None
         c.fail("programs", f"has {len(programs)} entries")
     for name, program in programs.items():
         c.read_text(name, "the name of a program")
-        check_inference(c, program, contents, f"programs['{name}']")
+        at = f"programs['{name}']"
+        check_inference(c, program, contents, at)
+        if not program["outputs"]:
+            c.fail(f"{at}.outputs", "has 0 entries")
     if manifest.get("processor") is not None:
-        c.read_object(manifest["processor"], "processor")
+        check_processor(c, manifest["processor"])

@@ -16,6 +16,7 @@ import { graphs } from "../../src/worker/package/parse.ts";
 import { parseGraphs } from "../../src/worker/package/parse-graphs.ts";
 import { Adapters } from "../../src/worker/training/adapters.ts";
 import { checkpointAnswer } from "./checkpoints.ts";
+import { taskAnswer } from "./tasks.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";
@@ -109,7 +110,14 @@ async function adapter(bytes: Bytes): Promise<unknown> {
   ]);
 }
 
-const KINDS = [read, play, safetensors, adapter, (bytes: Bytes) => checkpointAnswer(parts(bytes))];
+const KINDS = [
+  read,
+  play,
+  safetensors,
+  adapter,
+  (bytes: Bytes) => checkpointAnswer(parts(bytes)),
+  (bytes: Bytes) => taskAnswer(parts(bytes), engineUrl!),
+];
 
 function receive(bytes: number): Bytes | undefined {
   const out = new Uint8Array(bytes);

@@ -4,6 +4,7 @@ import { MAX_PROGRAMS, PROGRAM_TASKS } from "../../gen/manifest.ts";
 import { type InferenceInfo, parseInference } from "../inference/manifest.ts";
 import type { Checker, Json } from "./checker.ts";
 import type { Manifest } from "./manifest.ts";
+import { parseProcessor } from "./parse-processor.ts";
 import { type Parts, parseSeq2Seq } from "./parse-seq2seq.ts";
 
 /**
@@ -34,7 +35,7 @@ export function parseGraphs(
     inference,
     programs,
     seq2seq,
-    processor: processor === null ? {} : Object.fromEntries(c.object(processor, "processor")),
+    processor: processor === null ? {} : parseProcessor(c, processor),
   };
 }
 
@@ -46,9 +47,12 @@ function parsePrograms(
 ): Map<string, InferenceInfo> {
   if (entries.size > MAX_PROGRAMS) c.fail("programs", `has ${entries.size} entries`);
   return new Map(
-    [...entries].map(([name, program]) => [
-      c.text(name, "the name of a program"),
-      parseInference(c, program, files, weights, computed, false, `programs['${name}']`),
-    ]),
+    [...entries].map(([name, program]) => {
+      c.text(name, "the name of a program");
+      const at = `programs['${name}']`;
+      const graph = parseInference(c, program, files, weights, computed, false, at);
+      if (!graph.outputs.length) c.fail(`${at}.outputs`, "has 0 entries");
+      return [name, graph];
+    }),
   );
 }

@@ -1,9 +1,10 @@
 // Inputs of graphs that read tokens, and candidate labels.
 
 import type { TaskTensor } from "../../protocol/tasks.ts";
-import { InputError } from "../../shared/errors.ts";
+import { InputError, PackageError } from "../../shared/errors.ts";
 import type { InferencePlan } from "../inference/manifest.ts";
 import type { Dim } from "../inference/registers.ts";
+import type { TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 
 /** The length that plans take for `n` tokens: the next one for which there is a plan. */
@@ -29,6 +30,20 @@ export function integers(type: string, length: number, value: (i: number) => num
           ? Uint8Array.from(at)
           : Float32Array.from(at);
   return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
+}
+
+/**
+ * What a package says of a kind of input. The reader of manifests has checked its fields.
+ * @throws PackageError if it does not say it
+ */
+export function described<T>(host: Pick<TaskHost, "processor" | "task">, kind: string): T {
+  const found = host.processor[kind];
+  if (found) return found as T;
+  throw new PackageError(
+    `its processor has no description of ${kind}`,
+    host.task,
+    "Build the package again with this version: `edgewise build --task`.",
+  );
 }
 
 /** @throws InputError for an input of a graph that its pipeline does not know */

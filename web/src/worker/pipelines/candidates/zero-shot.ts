@@ -5,7 +5,7 @@ import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sigmoid, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { candidates, integers, planLength, unknownInput } from "../inputs.ts";
+import { candidates, described, integers, planLength, unknownInput } from "../inputs.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 
@@ -21,8 +21,11 @@ const read = new WeakMap<TaskHost, Map<string, Tensors>>();
 
 /** The most tokens of a text, and whether each has as many. */
 function lengthOf(host: TaskHost): { longest: number; padded: boolean } {
-  const { max_length } = host.processor.text as { max_length: number };
-  return { longest: max_length, padded: String(host.config().model_type).includes("siglip") };
+  const { max_length } = described<{ max_length?: number | null }>(host, "text");
+  return {
+    longest: max_length ?? Infinity,
+    padded: String(host.config().model_type).includes("siglip"),
+  };
 }
 
 /** @throws InputError if a text is too long */

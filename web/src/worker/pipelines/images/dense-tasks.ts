@@ -4,15 +4,16 @@
 import type { TaskImageResult } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { TaskHost } from "../host.ts";
+import { described } from "../inputs.ts";
 import type { Options } from "../options.ts";
 import { type Numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
 import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
 import { featuresSeen, type Seen, see } from "./image-tasks.ts";
+import type { ImageDescription } from "./images.ts";
 import { MAX_PIXELS, type Size } from "./images.ts";
 import { Interpolation } from "./interpolation.ts";
-import { descriptionOf } from "./pictures.ts";
 import {
   chooseQueries,
   classPlanes,
@@ -62,7 +63,7 @@ export const objectDetection: TaskRunner = {
     const percentage = options.flag("percentage", false);
     const iou = options.number("iou", 0.45, 0, 1);
     const agnostic = options.flag("agnostic_nms", false);
-    const isYolo = descriptionOf(host).type === "YoloImageProcessor";
+    const isYolo = described<ImageDescription>(host, "image").type === "YoloImageProcessor";
     return async (input, ending) => {
       const seen = await see(host, input, ending);
       const size = sizeOf(seen);

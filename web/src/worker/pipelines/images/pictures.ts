@@ -3,9 +3,9 @@
 
 import type { Device } from "../../../device/device.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { PackageError } from "../../../shared/errors.ts";
 import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
 import { type ImageDescription, type Layout, layout, type Step } from "./images.ts";
 
@@ -28,7 +28,7 @@ export async function pixelValues(
   { width, height, data }: TaskImage,
   ending: Ending,
 ): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
-  const done = layout(descriptionOf(host).steps, height, width);
+  const done = layout(described<ImageDescription>(host, "image").steps, height, width);
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;
@@ -48,18 +48,6 @@ export async function pixelValues(
   const inputs = host.graph("pre").inputs.map((input) => [input.name, feeds[input.name]!]);
   const values = await host.run("pre", Object.fromEntries(inputs) as typeof feeds, ending);
   return { values, done };
-}
-
-/** @throws PackageError if the manifest's description is not one of this version */
-export function descriptionOf(host: Host): ImageDescription {
-  const { image } = host.processor;
-  const found = image as unknown as ImageDescription | undefined;
-  if (Array.isArray(found?.steps)) return found;
-  throw new PackageError(
-    "its processor has no description of pictures",
-    host.task,
-    "Build the package again with this version: `edgewise build --task`.",
-  );
 }
 
 function applied(device: Device, picture: Picture, step: Step): Picture {

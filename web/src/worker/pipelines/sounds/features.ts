@@ -4,6 +4,7 @@
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { described } from "../inputs.ts";
 import { type AudioDescription, audioInput, maskOf } from "./audio-input.ts";
 
 /** Parts that a recording is divided into; see Windows in Python. */
@@ -25,22 +26,9 @@ export interface SoundDescription extends AudioDescription {
   windows?: SoundWindows;
 }
 
-/** @throws PackageError if the manifest's description is not one of this version */
+/** @throws PackageError if the manifest has none */
 export function soundDescription(host: TaskHost): SoundDescription {
-  const found = host.processor.audio as unknown as SoundDescription | undefined;
-  const sizes: unknown[] = [found?.sampling_rate];
-  if (found?.windows) {
-    const { size, span, unit, hop } = found.windows;
-    sizes.push(size, span, unit, hop);
-  }
-  for (const list of [found?.lengths, found?.any_length])
-    if (list) sizes.push(...(Array.isArray(list) ? list : [0]));
-  if (found?.length && sizes.every(isSize) && found.lengths?.length !== 0) return found;
-  throw new PackageError(
-    "its processor has no description of sound",
-    host.task,
-    "Build the package again with this version: `edgewise build --task`.",
-  );
+  return described(host, "audio");
 }
 
 /** The most samples that the model takes at once. */
@@ -55,9 +43,6 @@ function lengthFor(
 ): number | undefined {
   return range ? Math.max(range[0], count) : lengths?.find((n) => n >= count);
 }
-
-const isSize = (n: unknown): boolean =>
-  Number.isSafeInteger(n) && (n as number) > 0 && (n as number) <= 2 ** 26;
 
 /**
  * The inputs of a graph for samples at the processor's rate.

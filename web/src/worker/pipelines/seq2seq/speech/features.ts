@@ -5,6 +5,7 @@
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
 import { ModelError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
+import { described } from "../../inputs.ts";
 import { numbers } from "../../outputs.ts";
 import type { AudioDescription } from "../../sounds/audio-input.ts";
 
@@ -37,8 +38,8 @@ export interface Features {
 
 /** What a host knows of Whisper's feature extractor. */
 export function descriptionOf(host: TaskHost): AudioDescription & { length: { exact: number } } {
-  const found = host.processor.audio as unknown as AudioDescription | undefined;
-  if (found?.type !== "Whisper" || !found.length?.exact || found.sampling_rate !== 16000)
+  const found = described<AudioDescription>(host, "audio");
+  if (found.type !== "Whisper" || !found.length.exact || found.sampling_rate !== 16000)
     throw new ModelError(
       "its processor is not Whisper's",
       host.task,
