@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         InputGradients,
         Shape,
         Value,
+        View,
     )
 
 
@@ -107,12 +108,19 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
         count=count,
         rows=rows,
         inner=inner,
-        x_outer=xv.strides[axis - 1] if axis and outer != 1 else 0,
+        x_outer=_outer_stride(xv, axis),
         x_row=xv.strides[axis],
-        y_outer=y.strides[axis - 1] if axis and outer != 1 else 0,
+        y_outer=_outer_stride(y, axis),
     )
     if stored.power is not None:
         builder.alias(node.outputs[0], builder.undo_power(builder.cast(y, x.dtype), stored.power))
+
+
+def _outer_stride(v: View, axis: int) -> Dim:
+    """The stride of the dimensions before `axis` as one: that of the last one that is not 1, since
+    dimensions of 1 have any stride.
+    """
+    return next((s for d, s in zip(v.shape[:axis][::-1], v.strides[:axis][::-1]) if d != 1), 0)
 
 
 @gather.grad
