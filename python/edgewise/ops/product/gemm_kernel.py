@@ -73,7 +73,10 @@ def emit_gemm(
         )
     batch = y.shape[:-2]
     a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
-    if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
+    # Without scratch the kernel cannot pack a single row, and would pack all of w instead.
+    if a.shape[-1] != 1 and (a.strides[-1] != 1 if a.shape[-2] == 1 else min(a.strides[-2:]) > 1):
+        a = builder.contiguous(a)
+    elif min(a.strides) < 0:
         a = builder.contiguous(a)
     # The kernel's contract bounds its work by the memory of its operands.
     if min(w.strides) < 0 or (a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0):
