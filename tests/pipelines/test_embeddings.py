@@ -8,7 +8,7 @@ from pathlib import Path
 
 import edgewise
 import pytest
-from edgewise.errors import InputError, ModelError
+from edgewise.errors import InputError
 from edgewise.pipelines.vectors import VectorIndex
 
 from . import tiny
@@ -135,8 +135,12 @@ def test_pooling_is_read_from_the_model(models, sentence_model):
         close(edgewise.pipeline("embeddings", folder)(TEXTS[0]), normal(expected, dim=0))
         folder = sentence_model(pooling, normalize=False)
         close(edgewise.pipeline("embeddings", folder)(TEXTS[0]), expected)
-    with pytest.raises(ModelError, match="no way of pooling"):
-        edgewise.pipeline("embeddings", sentence_model({}))
+    folder = sentence_model({})
+    (folder / "1_Pooling" / "config.json").unlink()
+    pipe = edgewise.pipeline("embeddings", folder)
+    with pytest.raises(InputError, match="1_Pooling/config.json is missing"):
+        pipe("a")
+    close(pipe(TEXTS[0], pooling="mean"), pooled(x, "mean"))
     with pytest.raises(InputError, match="5 is not a way of pooling"):
         edgewise.pipeline("embeddings", sentence_model({"pooling_mode": 5}))
 

@@ -466,6 +466,7 @@ def test_wrong_arguments(mine, vit):
         ({"seed": 0.5}, "seed"),
         ({"seed": -1}, "seed"),
         ({"seed": True}, "seed"),
+        ({"foo": 1}, "no option 'foo'"),
     ):
         for examples in ({"a": pictures(0, 1), "b": pictures(1, 1)}, mine.save(None)):
             if isinstance(examples, dict) or "class_weight" not in options:

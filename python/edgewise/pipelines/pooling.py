@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from ..errors import ModelError
 from ..json_text import parse_json
 from .files import ModelFiles
-from .post.embeddings import POOLINGS, check_pooling
+from .post.embeddings import check_pooling
 
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -31,7 +30,7 @@ class Recipe:
         poolings: ways of pooling, whose vectors are joined; empty: the model names none.
         normalize: whether vectors get length 1.
         include_prompt: whether the tokens of a prompt count in the pooling.
-        others: types of modules that only a graph can contain, such as Dense.
+        others: modules that only a graph can contain, such as Dense, or with incomplete files.
         max_length: in tokens; None: not given.
         lower_case: whether texts are put in lower case.
         prompts: {name: text that is put before a text}.
@@ -69,8 +68,11 @@ def read_recipe(files: ModelFiles | None) -> Recipe:
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         folder = str(module.get("path", ""))
         if kind == "Pooling":
-            config = files.json(f"{folder}/config.json" if folder else "config.json") or {}
+            name = f"{folder}/config.json" if folder else "config.json"
+            config = files.json(name) or {}
             recipe.poolings = _poolings(config)
+            if not recipe.poolings:
+                recipe.others.append(f"Pooling ({name} is missing or names none)")
             recipe.include_prompt = config.get("include_prompt", True) is not False
         elif kind == "Normalize":
             recipe.normalize = True
@@ -90,18 +92,11 @@ def read_recipe(files: ModelFiles | None) -> Recipe:
 
 
 def _poolings(config: Mapping[str, Any]) -> list[str]:
-    """Ways of pooling of 1_Pooling/config.json. Raises ModelError."""
+    """Ways of pooling of 1_Pooling/config.json. Raises InputError if one is not known."""
     named = config.get("pooling_mode")
     if named is not None:
         return [check_pooling(n) for n in (named if isinstance(named, list) else [named])]
-    found = [name for flag, name in _FLAGS.items() if config.get(flag) is True]
-    if not found:
-        raise ModelError(
-            f"it names no way of pooling: {json.dumps(dict(config))[:200]}",
-            "1_Pooling/config.json",
-            f"Pass pooling=, one of {', '.join(POOLINGS)}.",
-        )
-    return found
+    return [name for flag, name in _FLAGS.items() if config.get(flag) is True]
 
 
 def _read_transformer(recipe: Recipe, files: ModelFiles, folder: str) -> None:

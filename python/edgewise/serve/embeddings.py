@@ -18,7 +18,9 @@ def embed(pipe: Any, request: Embedding, job: Job) -> Iterator[dict[str, Any]]:
     means of the tokens' states, with length 1.
     """
     options: dict[str, Any] = {}
-    if not pipe.recipe.poolings and "sentence_embedding" not in pipe.session("model").outputs:
+    recipe = pipe.recipe
+    own = recipe.poolings or recipe.others
+    if not own and "sentence_embedding" not in pipe.session("model").outputs:
         options = {"pooling": "mean", "normalize": True}
     if request.dimensions is not None:
         options["dimensions"] = request.dimensions

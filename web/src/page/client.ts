@@ -7,7 +7,13 @@ import type { FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
 import type { StepEvent } from "../protocol/training.ts";
 import { aborted } from "../shared/abort.ts";
-import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../shared/errors.ts";
+import {
+  Aborted,
+  type EdgewiseError,
+  EngineError,
+  InputError,
+  TokenizerError,
+} from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
@@ -176,6 +182,11 @@ export class Client {
   ): Promise<ReturnType<Methods[M]>> {
     const { signal } = options;
     if (this.dead) return Promise.reject(this.dead);
+    // of another realm, too, or of a library
+    if (signal && typeof signal.addEventListener !== "function")
+      return Promise.reject(
+        new InputError("it is no signal", "options.signal", "Give an AbortController's."),
+      );
     if (signal?.aborted) return Promise.reject(aborted(signal));
     const id = this.next++;
     return new Promise<unknown>((resolve, reject) => {

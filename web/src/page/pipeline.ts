@@ -6,6 +6,7 @@ import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
 import type { TaskInfo } from "../protocol/tasks.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
+import { checkFunction } from "../shared/inputs.ts";
 import {
   chooseBuild,
   type DeviceInfo,
@@ -138,6 +139,7 @@ export async function pipeline(
         "pipeline",
         `Options are: ${known.join(", ")}.`,
       );
+  checkFunction("progress_callback", options.progress_callback);
   const request = await loadRequest(other ?? task, model, options);
   if (other) {
     const made = await taskPipeline(request, options);
@@ -246,11 +248,12 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
   let stats: Stats | undefined;
   const call = async (
     input: GenerateRequest["input"],
-    options: GenerateOptions = {},
+    options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, ...rest } = options;
+    const { streamer, signal, ...rest } = options ?? {};
+    const follower = (typeof streamer === "object" && streamer) || undefined;
+    if (!follower) checkFunction("streamer", streamer);
     const text = textStreamer(streamer);
-    const follower = typeof streamer === "object" ? streamer : undefined;
     const result = await client.call(
       "generate",
       {

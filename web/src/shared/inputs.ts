@@ -11,6 +11,12 @@ export function inputName(input: unknown, kind: string): string {
   return typeof input === "string" ? input.slice(0, 200) : `the ${kind}`;
 }
 
+/** @throws InputError if an option is not a function; undefined and null stand for none */
+export function checkFunction(name: string, value: unknown): void {
+  if ((value ?? undefined) !== undefined && typeof value !== "function")
+    throw new InputError("it is no function", `options.${name}`, "Give a function.");
+}
+
 /**
  * Downloads a file.
  * @param url absolute address

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client } from "../../src/page/client.ts";
+import { pipeline } from "../../src/page/pipeline.ts";
 import { Aborted } from "../../src/shared/errors.ts";
+import { checkFunction } from "../../src/shared/inputs.ts";
 import { InlineSession } from "../../src/worker/inline.ts";
 
 /** What a page sends to a worker. */
@@ -53,6 +55,14 @@ test("the result of an aborted call is passed to its cleanup function", async ()
     assert.equal(await intime, bytes);
     assert.equal(late.length, 1);
 
+    const sent = worker.sent.length;
+    const wrong = client.call("inference_read", { id: 8 }, { signal: 5 as never });
+    await assert.rejects(wrong, {
+      name: "InputError",
+      message: /options\.signal: it is no signal/,
+    });
+    assert.equal(worker.sent.length, sent);
+
     const stopped = new AbortController();
     const long = client.call("inference_read", { id: 7 }, { signal: stopped.signal });
     stopped.abort();
@@ -79,4 +89,15 @@ test("aborting a session without a worker while it opens rejects immediately", a
   const answer = await opening;
   assert.ok("error" in answer && answer.error.name === "Aborted", JSON.stringify(answer));
   session.end();
+});
+
+test("callbacks are functions, and null stands for none", async () => {
+  for (const none of [undefined, null, () => 0]) checkFunction("streamer", none);
+  for (const wrong of [5, 0, false, "", {}])
+    assert.throws(() => checkFunction("streamer", wrong), /options\.streamer: it is no function/);
+  for (const task of ["text-classification", "text-to-image"] as const)
+    await assert.rejects(pipeline(task, "x/", { progress_callback: 5 as never }), {
+      name: "InputError",
+      message: /options\.progress_callback: it is no function/,
+    });
 });

@@ -41,6 +41,7 @@ def personalize(
     name: str | None = None,
     lora: bool | Mapping[str, Any] = False,
     on_step: Callable[[int, float], None] | None = None,
+    **unknown: object,
 ) -> PersonalPipeline:
     """Teaches a pipeline labels of your own.
 
@@ -85,6 +86,12 @@ def personalize(
     Raises:
         InputError: an option or an example is not valid, or the pipeline has no features.
     """
+    for option in unknown:
+        raise InputError(
+            f"there is no option {option!r}",
+            "personalize",
+            f"There are: {', '.join(personalize.__kwdefaults__ or {})}.",
+        )
     check_teaching("default" if name is None else name, validation_split, seed)
     options = FitOptions(c, class_weight, steps, learning_rate)
     backbone = Backbone(pipe, pooling)

@@ -3,6 +3,7 @@
 import type { DrawEvent, Drawn, DrawnPicture } from "../../protocol/drawing.ts";
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
+import { checkFunction } from "../../shared/inputs.ts";
 import { type Client, startClient } from "../client.ts";
 import { Tensor } from "../tensor.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
@@ -105,7 +106,7 @@ export async function drawingPipeline(
     client.info = info;
     const dispose = async (): Promise<void> => client.end();
     const call = (prompt: unknown, options: TextToImageOptions = {}) =>
-      draw(client, prompt, options);
+      draw(client, prompt, options ?? {});
     return Object.assign(call, { task: request.task, info, dispose }) as TextToImagePipeline;
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything
@@ -127,14 +128,19 @@ async function draw(
       : [prompt];
   if (prompts && !(prompts.length && prompts.every((p) => typeof p === "string")))
     throw new InputError("it is no text", "prompt", "Give a string or a list of strings.");
-  if (onStep !== undefined && typeof onStep !== "function")
-    throw new InputError("it is no function", "options.onStep", "Give a function.");
+  checkFunction("onStep", onStep);
   const pictures = [];
   const given = Array.isArray(image) ? image : image === undefined ? [] : [image];
   for (const one of given) pictures.push(await sendable(one));
   const options: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(rest))
-    if (value !== undefined)
+    if (typeof value === "function")
+      throw new InputError(
+        "it is a function",
+        `options.${name}`,
+        "Give onStep: it gets each step.",
+      );
+    else if (value !== undefined)
       options[name] = value instanceof Tensor ? { dims: value.dims, data: value.data } : value;
   const made = await client.call(
     "draw_call",

@@ -10,6 +10,7 @@ import type {
   TaskTensor,
 } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
+import { checkFunction } from "../../shared/inputs.ts";
 import { type Client, type CallOptions as ClientCallOptions, startClient } from "../client.ts";
 import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
@@ -155,7 +156,7 @@ function callable(
     const listening = { streamer, onProgress, onSegment };
     checkCallbacks(task, listening, inputs.length);
     const given = Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined));
-    const request = { options: given, streams: streamer !== undefined };
+    const request = { options: given, streams: !!streamer };
     const results = await send(inputs, request, { signal, ...listeners(listening) });
     return formed(task, results, several, rest);
   };
@@ -211,12 +212,11 @@ interface Callbacks {
 /** @throws InputError if a task has no such callback, or a streamer would follow several inputs */
 function checkCallbacks(task: string, given: Callbacks, inputs: number): void {
   for (const [name, callback] of Object.entries(given)) {
-    if (callback === undefined) continue;
+    if ((callback ?? undefined) === undefined) continue;
     const speech = task === "automatic-speech-recognition";
     if (!(speech || (name === "streamer" && GENERATES.includes(task))))
       throw new InputError(`there is no option '${name}'`, task, "Leave it out.");
-    if (typeof callback !== "function" && !(callback instanceof TextStreamer))
-      throw new InputError("it is no function", `options.${name}`, "Give a function.");
+    if (!(callback instanceof TextStreamer)) checkFunction(name, callback);
   }
   if (given.streamer && inputs !== 1)
     throw new InputError("a streamer can follow one input only", "options.streamer", "Give one.");

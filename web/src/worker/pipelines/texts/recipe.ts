@@ -10,7 +10,7 @@ export interface Recipe {
   poolings: string[];
   /** Whether vectors get the length 1. */
   normalize: boolean;
-  /** Types of modules that only a graph can contain, such as Dense. */
+  /** Modules that only a graph can contain, such as Dense, or whose files are not complete. */
   others: string[];
   /** In tokens. */
   max_length?: number | undefined;
@@ -40,11 +40,14 @@ export function readRecipe(modules = "[]", config: Config): Recipe {
     throw new ModelError("it is no list of modules", "modules.json", "Copy the file again.");
   for (const { type, path } of found as { type?: unknown; path?: unknown }[]) {
     const kind = String(type).split(".").at(-1)!;
-    const read = (name: string) => config(path ? `${path}/${name}` : name);
+    const inside = (name: string) => (path ? `${path}/${name}` : name);
     if (kind === "Normalize") made.normalize = true;
-    else if (kind === "Pooling") made.poolings = poolingsOf(read("config.json"));
-    else if (kind === "Transformer") {
-      const { max_seq_length, do_lower_case } = read("sentence_bert_config.json");
+    else if (kind === "Pooling") {
+      const name = inside("config.json");
+      made.poolings = poolingsOf(config(name));
+      if (!made.poolings.length) made.others.push(`Pooling (${name} is missing or names none)`);
+    } else if (kind === "Transformer") {
+      const { max_seq_length, do_lower_case } = config(inside("sentence_bert_config.json"));
       made.max_length = whole(max_seq_length);
       made.lower_case = do_lower_case === true;
     } else made.others.push(kind);

@@ -117,9 +117,10 @@ function callOf(host: TaskHost, options: Options): Call {
   );
   const number = (name: string) => realOf(both, name, null);
   const chunk = realOf(options, "chunk_length_s", 0) ?? 0;
+  if (chunk < 0) options.refuse("chunk_length_s", "Give seconds.");
   const stride = options.given.stride_length_s ?? chunk / 6;
   const sides = Array.isArray(stride) ? stride : [stride, stride];
-  if (sides.length !== 2 || !sides.every((x) => Number.isFinite(x) && x >= 0) || chunk < 0)
+  if (sides.length !== 2 || !sides.every((x) => Number.isFinite(x) && x >= 0))
     throw new InputError(
       `it is ${JSON.stringify(stride)}`,
       "options.stride_length_s",
