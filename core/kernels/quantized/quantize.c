@@ -247,7 +247,7 @@ int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p
                               void *const *operand) {
   dynamic_quantization q = {
       .x = operand[EW_DYNAMIC_QUANTIZE_X], .y = operand[EW_DYNAMIC_QUANTIZE_Y], .n = p->n};
-  int32_t tasks = ew_tasks(c, p->n, 32768, MOST_RANGES);
+  int32_t tasks = ew_tasks(c, p->n, 8192, MOST_RANGES);
   q.share = ((int64_t)p->n + tasks - 1) / tasks, tasks = (int32_t)((p->n + q.share - 1) / q.share);
   ew_parallel(c, tasks, range_task, &q);
   EW_PLAIN_FOR (int32_t i = 1; i < tasks; i++)
