@@ -101,6 +101,9 @@ enum { EW_GEMM_B_FLOATS = 131072, EW_GEMM_A_FLOATS = 65536 };
 void ew_gemm_run(ew_context *ctx, const ew_gemm_job *job, real *packed_b, int64_t b_floats,
                  real *packed_a, int64_t a_floats, int32_t threads);
 
+/* Applies an activation to a whole number of vectors in place. */
+void ew_activate(real *t, int32_t n, int32_t activation);
+
 /* Applies the epilogue to n sums of row `row` from column `col` on. sums may be y. */
 void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, int32_t col,
                    int32_t n, int32_t y_row);

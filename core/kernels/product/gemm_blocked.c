@@ -4,9 +4,8 @@
  * vector registers. */
 #include "kernels/product/gemm_parts.h"
 
-/* Applies an activation to a whole number of vectors in place. Not inlined: one copy in the engine,
- * because activations are long. */
-static __attribute__((noinline)) void activate(float *t, int32_t n, int32_t activation) {
+/* Not inlined: one copy in the engine, because activations are long. */
+__attribute__((noinline)) void ew_activate(real *t, int32_t n, int32_t activation) {
 #define EACH(NAME)                                                        \
   case EW_ACTIVATION_##NAME:                                              \
     for (int32_t j = 0; j < n; j += VF)                                   \
@@ -54,7 +53,7 @@ void ew_finish_row(const ew_finish *f, real *y, const real *sums, int32_t row, i
       }
       vf_store(t + i, ew_bounded(&limit, vf_fma(sum, vf_splat(f->alpha), add)));
     }
-    if (limit.dear) activate(t, i, f->activation);
+    if (limit.dear) ew_activate(t, i, f->activation);
     for (i = 0; i < whole; i += VF)
       vf_store(y + j + i, residual ? vf_load(t + i) + vf_load(residual + j + i) : vf_load(t + i));
     for (; i < count; i++) y[j + i] = residual ? t[i] + residual[j + i] : t[i];
@@ -230,7 +229,7 @@ static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *su
         vf_store(sums + r * NR + c, v);
     }
   if (fast && limit.dear) {
-    activate(sums, rows * NR, f->activation);
+    ew_activate(sums, rows * NR, f->activation);
     for (int32_t r = 0; r < rows; r++)
       for (int c = 0; c < NR; c += VF) {
         vf v = vf_load(sums + r * NR + c);

@@ -17,6 +17,7 @@
 #include "kernels/quantized/integer_product.h"
 #include "kernels/product/gemm.h"
 #include "kernels/convolution/window.h"
+#include "activation.h"
 #include <string.h>
 
 /* DOT_ROWS, SHORT_ROWS: rows per tile; BLOCK: maximum rows per task */
@@ -34,10 +35,9 @@ typedef struct {
   ew_window w;
   const uint8_t *a, *weights, *a_zero, *b_zero;
   const int_m *bias;
-  const real *factor;
+  const real *factor, *float_bias, *residual;
   float scale;
   uint8_t *y, *scratch;
-  ew_finish finish;
   int64_t k, k4, w_item, rows, row_bytes, share, y_volume;
   int32_t dots, y_zero, mc, nc, row_tasks, column_tasks; /* mc, nc: rows and columns per task */
   int32_t height;                                        /* rows per tile */
@@ -226,7 +226,7 @@ static __attribute__((noinline)) void row_of_marked(const runs *run, const uint8
 
 typedef struct {
   int32_t offset[COLUMNS], zero[COLUMNS];
-  float factor[COLUMNS];
+  float factor[COLUMNS], bias[COLUMNS];
 } columns;
 
 static __attribute__((noinline)) void columns_of(const product *s, int64_t item, int32_t j,
@@ -243,6 +243,7 @@ static __attribute__((noinline)) void columns_of(const product *s, int64_t item,
     const int32_t zero = (s->b_zero ? byte_at(s->b_zero, 0, p->b_type == EW_I8) : 0) -
                          (p->b_type == EW_I8 ? 0 : 128);
     const real *factor = p->factors > 1 ? s->factor + item * p->column_item + j : NULL;
+    const real *bias = s->float_bias ? s->float_bias + item * p->column_item + j : NULL;
     const uint32_t constant = a_zero * (uint32_t)s->k * (uint32_t)zero;
     for (int i = 0; i < COLUMNS; i += VF) {
       *(vi_m *)(c->zero + i) = vi_splat(zero);
@@ -250,6 +251,7 @@ static __attribute__((noinline)) void columns_of(const product *s, int64_t item,
                                       (vu)vi_splat((int32_t)a_zero) *
                                           (vu)((*(const vi_m *)(sums + j + i) >> bits) - moved));
       vf_store(c->factor + i, (factor ? vf_load(factor + i) : vf_splat(*s->factor)) * s->scale);
+      vf_store(c->bias + i, bias ? vf_load(bias + i) : vf_splat(0));
     }
     return;
   }
@@ -265,13 +267,29 @@ static __attribute__((noinline)) void columns_of(const product *s, int64_t item,
                                                (uint32_t)s->k * (uint32_t)zero))
                          : 0;
     c->factor[i] = there && s->factor ? s->factor[p->factors > 1 ? at : 0] * s->scale : s->scale;
+    c->bias[i] = there && s->float_bias ? s->float_bias[at] : 0;
   }
 }
 
-/* Writes `rows` rows of sums as rows of `cols` results. */
-static __attribute__((noinline)) void finish(const product *s, const int32_t *sums,
-                                             const columns *c, const int32_t *row_sum, int32_t rows,
-                                             uint8_t *y, int32_t cols) {
+/* Writes floats: activation(t) + residual. `at`: the first element of y. */
+static __attribute__((noinline)) void put_floats(const product *s, real *t, int32_t rows,
+                                                 int64_t at, int32_t cols) {
+  ew_activate(t, rows * COLUMNS, s->p->activation);
+  for (; rows > 0; rows--, t += COLUMNS, at += s->p->y_row) {
+    real *y = (real *)s->y + at;
+    const real *residual = s->residual ? s->residual + at : NULL;
+    if (cols == COLUMNS)
+      for (int i = 0; i < COLUMNS; i += VF)
+        vf_store(y + i, residual ? vf_load(t + i) + vf_load(residual + i) : vf_load(t + i));
+    else
+      EW_PLAIN_FOR (int32_t i = 0; i < cols; i++) y[i] = residual ? t[i] + residual[i] : t[i];
+  }
+}
+
+/* Writes `rows` rows of sums as rows of `cols` results, from element `at` of y on. */
+static __attribute__((noinline)) void finish(const product *s, int32_t *sums, const columns *c,
+                                             const int32_t *row_sum, int32_t rows, int64_t at,
+                                             int32_t cols) {
   const ew_integer_product_params *p = s->p;
   const int64_t size = p->y_type == EW_I32 || p->y_type == EW_F32 ? 4 : 1;
   const vf rounder = vf_splat(0x1.8p23f), low = vf_splat((float)(p->low - s->y_zero)),
@@ -279,8 +297,12 @@ static __attribute__((noinline)) void finish(const product *s, const int32_t *su
            v = vf_load(c->factor + VF);
   const vi back = vi_splat(s->y_zero) - (vi)rounder, m = *(const vi_m *)c->offset,
            n = *(const vi_m *)(c->offset + VF);
+  const ew_bounds limit = ew_bounds_of(p->activation);
+  const bool later = p->y_type == EW_F32 && (limit.dear || s->residual || cols < COLUMNS);
+  int32_t *const first = sums;
+  uint8_t *y = s->y + at * size;
   for (int32_t r = 0; r < rows; r++, sums += COLUMNS, y += p->y_row * size) {
-    uint8_t t[4 * COLUMNS], *to = cols == COLUMNS ? y : t;
+    uint8_t t[4 * COLUMNS], *to = later ? (uint8_t *)sums : cols == COLUMNS ? y : t;
     vi a = (vi)((vu) * (const vi_m *)sums + (vu)m),
        b = (vi)((vu) * (const vi_m *)(sums + VF) + (vu)n);
     if (s->sums)
@@ -291,13 +313,15 @@ static __attribute__((noinline)) void finish(const product *s, const int32_t *su
     else {
       vf e = __builtin_convertvector(a, vf) * u, f = __builtin_convertvector(b, vf) * v;
       if (p->y_type == EW_F32)
-        vf_store((real *)to, e), vf_store((real *)to + VF, f);
+        vf_store((real *)to, ew_bounded(&limit, e + vf_load(c->bias))),
+            vf_store((real *)to + VF, ew_bounded(&limit, f + vf_load(c->bias + VF)));
       else
         vi_store_bytes(to, (vi)(vf_min(vf_max(e, low), high) + rounder) + back,
                        (vi)(vf_min(vf_max(f, low), high) + rounder) + back);
     }
-    if (to != y) memcpy(y, t, (size_t)(cols * size));
+    if (to == t) memcpy(y, t, (size_t)(cols * size));
   }
+  if (later) put_floats(s, (real *)first, rows, at, cols);
 }
 
 static void product_task(void *arg, int32_t index, int32_t thread) {
@@ -306,8 +330,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
   int32_t column = index % s->column_tasks, block = index / s->column_tasks % s->row_tasks;
   int64_t item = index / s->column_tasks / s->row_tasks, first = (int64_t)block * s->mc,
           mc = less(s->rows - first, s->mc), a_row = s->direct ? p->a_row : s->row_bytes;
-  const int64_t y_at = item * p->y_item + first * p->y_row,
-                size = p->y_type == EW_I32 || p->y_type == EW_F32 ? 4 : 1;
+  const int64_t y_at = item * p->y_item + first * p->y_row;
   const uint8_t *a = s->a + item * p->a_item;
   int32_t sum[BLOCK] = {0}, t[DOT_ROWS * COLUMNS], from = column * s->nc,
           to = from + (int32_t)less(p->n - from, s->nc);
@@ -343,25 +366,17 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
          : rows > 1
              ? tile_of_shorts
              : row_of_shorts)(s->dots ? s->k4 / 4 : s->k4 / 2, a + i * a_row, a_row, panel, t);
-      uint8_t *y = s->y + (y_at + i * p->y_row + j) * size;
+      const int64_t at = y_at + i * p->y_row + j;
       if (p->a_zeros <= 1)
-        finish(s, t, &c, sum + i, rows, y, (int32_t)less(to - j, COLUMNS));
+        finish(s, t, &c, sum + i, rows, at, (int32_t)less(to - j, COLUMNS));
       else
         for (int32_t row = 0; row < rows; row++) {
           columns_of(s, item, j, first + i + row, &c);
-          finish(s, t + row * COLUMNS, &c, sum + i + row, 1, y + row * p->y_row * size,
+          finish(s, t + row * COLUMNS, &c, sum + i + row, 1, at + row * p->y_row,
                  (int32_t)less(to - j, COLUMNS));
         }
       i += rows;
     }
-  }
-  ew_finish f = s->finish;
-  if (f.bias || f.residual || f.activation) {
-    real *y = (real *)s->y + y_at + from;
-    if (f.bias) f.bias += item * p->column_item;
-    if (f.residual) f.residual += y_at;
-    for (int32_t i = 0; i < mc; i++, y += p->y_row)
-      ew_finish_row(&f, y, y, i, from, to - from, p->y_row);
   }
 }
 
@@ -376,6 +391,8 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
                .b_zero = operand[EW_INTEGER_PRODUCT_B_ZERO],
                .bias = operand[EW_INTEGER_PRODUCT_SUM_BIAS],
                .factor = operand[EW_INTEGER_PRODUCT_FACTOR],
+               .float_bias = operand[EW_INTEGER_PRODUCT_BIAS],
+               .residual = operand[EW_INTEGER_PRODUCT_RESIDUAL],
                .scale = 1,
                .y = operand[EW_INTEGER_PRODUCT_Y],
                .scratch = operand[EW_INTEGER_PRODUCT_SCRATCH],
@@ -386,13 +403,6 @@ int32_t ew_k_integer_product(ew_context *ctx, const ew_integer_product_params *p
     s.scale = *(const real *)operand[EW_INTEGER_PRODUCT_A_SCALE];
   if (operand[EW_INTEGER_PRODUCT_Y_ZERO])
     s.y_zero = byte_at(operand[EW_INTEGER_PRODUCT_Y_ZERO], 0, p->y_type == EW_I8);
-  if (p->y_type == EW_F32)
-    s.finish = (ew_finish){.bias = operand[EW_INTEGER_PRODUCT_BIAS],
-                           .residual = operand[EW_INTEGER_PRODUCT_RESIDUAL],
-                           .bias_col = 1,
-                           .activation = p->activation,
-                           .alpha = 1,
-                           .beta = 1};
   s.y_volume = ew_volume(p->y_size), s.rows = p->batch * s.y_volume,
   s.k = ew_volume(p->taps) * p->c, s.k4 = up_to(s.k, 4) * 4;
   s.w_item = p->w_each ? up_to(p->n, WIDEST) * WIDEST * (4 + s.k4) : 0;
