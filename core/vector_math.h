@@ -43,21 +43,28 @@ EW_INLINE vf vf_tanh(vf x) {
   return t / (t + 2.0f);
 }
 
-/* erf(a) = 1 - e^(a p(a)) for a >= 0, with p fitted to an error of 4e-8. From 3.95 on the result
- * rounds to 1. */
-EW_INLINE vf vf_erf(vf x) {
-  vf a = vf_min(vf_abs(x), vf_constant(EW_ERF_MOST)), p = vf_constant(EW_ERF_7);
+/* The logarithm of 1 - erf(a) for 0 <= a <= EW_ERF_MOST as a p(a), with p fitted to an error of erf
+ * of 4e-8. From 3.95 on erf(a) rounds to 1. */
+EW_INLINE vf vf_erf_log(vf a) {
+  vf p = vf_constant(EW_ERF_7);
   p = vf_fma(p, a, vf_constant(EW_ERF_6));
   p = vf_fma(p, a, vf_constant(EW_ERF_5));
   p = vf_fma(p, a, vf_constant(EW_ERF_4));
   p = vf_fma(p, a, vf_constant(EW_ERF_3));
   p = vf_fma(p, a, vf_constant(EW_ERF_2));
   p = vf_fma(p, a, vf_constant(EW_ERF_1));
-  p = vf_fma(p, a, vf_constant(EW_ERF_0));
-  return vf_copysign(vf_expm1_of(p * a, true), x);
+  return vf_fma(p, a, vf_constant(EW_ERF_0)) * a;
+}
+EW_INLINE vf vf_erf(vf x) {
+  const vf a = vf_min(vf_abs(x), vf_constant(EW_ERF_MOST));
+  return vf_copysign(vf_expm1_of(vf_erf_log(a), true), x);
 }
 
-EW_INLINE vf vf_gelu(vf x) { return 0.5f * x * (1.0f + vf_erf(x * 0.70710678f)); }
+/* max(x, 0) - |x| (1 - erf(|x| / sqrt(2))) / 2, with h = x / 2 */
+EW_INLINE vf vf_gelu(vf x) {
+  const vf h = 0.5f * x, a = vf_abs(h), b = vf_min(a, vf_constant(EW_ERF_MOST));
+  return h + a - b * vf_exp_low(vf_erf_log(b * 1.41421356f));
+}
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2 u) */
 EW_INLINE vf vf_gelu_tanh(vf x) {
   return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x));
