@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
-import itertools
 import random
 import subprocess
 import sys
@@ -26,9 +25,10 @@ from .toys import SCHEMA, Running, Toy, random_values, wait_for
 SCRIPT = Path(__file__).with_name("serve_alone.py")
 
 
-def vanish(url, phase):
-    """A client that ends in a phase of its first task."""
+def vanish(url, phase, joined):
+    """A client that ends in a phase of its first task. joined: gets the phase once it has joined."""
     client = Raw(url, SCHEMA)
+    joined.append(phase)
     if phase != "before":
         task = client.receive("task")
         if phase == "download":
@@ -48,11 +48,12 @@ def test_a_third_of_many_clients_vanish(tmp_path):
     fields = {"rounds": 2, "clients": 20, "grace": 0.5, "deadline": 20.0}
     server = Server(tmp_path / "run", **fields)
     clients = [Running(server.url, toy) for toy in toys]
-    phases = itertools.islice(itertools.cycle(["before", "download", "training", "upload"]), 12)
-    threads = [threading.Thread(target=vanish, args=(server.url, phase)) for phase in phases]
+    wait_for(lambda: len(server.hub.nodes()) == len(toys))
+    phases, joined = ["before", "download", "training", "upload"] * 3, []
+    threads = [threading.Thread(target=vanish, args=(server.url, p, joined)) for p in phases]
     for thread in threads:
         thread.start()
-    wait_for(lambda: len(server.hub.nodes()) >= 37)
+    wait_for(lambda: len(joined) == len(phases))  # who joins later would be asked in round 2
     begun = time.monotonic()
     server.start(len(server.hub.nodes()))
     _, log = server.end()

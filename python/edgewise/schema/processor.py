@@ -97,6 +97,7 @@ PROCESSOR: dict[str, Any] = {
             },
         }
     },
+    "voice_activity": {"?": {"sampling_rates": ["count"]}},
     "text": {"?": {"max_length": _OPTIONAL}},
     "ctc": {
         "?": {

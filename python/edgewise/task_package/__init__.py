@@ -219,7 +219,8 @@ def _sound_package(request: Request) -> Package:
     described = add_sound_model(
         programs, personal.graph, outputs, request.texts, request.max_length
     )
-    parts: dict[str, Any] = {"audio": described}
+    voice = request.task == "voice-activity-detection"
+    parts: dict[str, Any] = {"voice_activity" if voice else "audio": described}
     if request.task == "automatic-speech-recognition":
         parts["ctc"] = ctc_description(request)
     return personal.package(programs, parts)

@@ -257,4 +257,4 @@ def _add_voice_activity(programs: Programs, graph: Graph, outputs: Sequence[str]
             shapes["sr"] = [1] * len(info.shape or [])
         name = "model" if rate == 16000 else f"model_{rate}"
         programs.add(name, graph, [(shapes, None)], outputs, fixed=fixed)
-    return {"type": "Silero", "sampling_rates": rates}
+    return {"sampling_rates": rates}

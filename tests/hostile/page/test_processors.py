@@ -58,6 +58,7 @@ CTC = {
 WHOLE = {
     "image": {**IMAGE, "steps": [{**NEAREST, "sizes": [[8, 8]]}, *IMAGE["steps"]]},
     "audio": AUDIO,
+    "voice_activity": {"sampling_rates": [8000, 16000]},
     "ctc": CTC,
     "text": {"max_length": 8},
     "moonshine": True,
