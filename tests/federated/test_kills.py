@@ -26,7 +26,7 @@ SCRIPT = Path(__file__).with_name("serve_alone.py")
 
 
 def vanish(url, phase, joined):
-    """A client that ends in a phase of its first task. joined: gets the phase once it has joined."""
+    """A client that ends in a phase of its first task. joined: gets the phase after the welcome."""
     client = Raw(url, SCHEMA)
     joined.append(phase)
     if phase != "before":
