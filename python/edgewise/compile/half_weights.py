@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..declare.dtypes import FLOAT
-from ..manifest_limits import PIECE
 
 if TYPE_CHECKING:
     from ..ir import Graph, Node, Tensor
 
+PIECE = 16 << 20  # bytes that are looked at at once: a page's read of a file costs a millisecond
 LEAST = 1 << 16  # elements from which a token waits for a weight
 # Bytes of a weight that are looked at first. A page keeps them with a compiled model, so that
 # another model in the same place is seen.

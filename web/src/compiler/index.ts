@@ -35,16 +35,15 @@ class Source {
    * them. It is not noted that they were read: loading compares them (halves.ts).
    */
   exponents(offset: number, size: number): number[] {
-    let [low, high, wrong] = [255, 0, 0];
-    for (const x of new Int32Array(this.part(Number(offset), Number(size)))) {
-      const exponent = (x >> 23) & 255;
-      wrong |= (x & 0x1fff) | +(!exponent && x << 1);
-      if (x << 1) {
-        low = Math.min(low, exponent);
-        high = Math.max(high, exponent);
-      }
+    const floats = new Int32Array(this.part(Number(offset), Number(size)));
+    let [low, high, bits] = [0x7fffffff, 0, 0];
+    for (let i = 0; i < floats.length; i++) {
+      const x = floats[i]! & 0x7fffffff;
+      bits |= x;
+      if (x > high) high = x;
+      if (x && x < low) low = x;
     }
-    return wrong ? [] : [low, high];
+    return bits & 0x1fff || low < 1 << 23 ? [] : [low >> 23, high >> 23];
   }
 
   private part(from: number, bytes: number): ArrayBuffer {

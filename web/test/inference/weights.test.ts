@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
+import { halved } from "../../src/worker/model/halves.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
 
 interface Step {
@@ -118,4 +119,38 @@ test("a failed computation of constants frees them and can be repeated", () => {
   at.fails = -1;
   weights.compute(list, false);
   assert.ok(weights.hasComputed(list[0]!.slots));
+});
+
+/** What `halved` writes of floats that arrive in chunks of so many bytes, in memory at `shift`. */
+function written(floats: Float32Array, power: number, chunk: number, shift: number): Uint16Array {
+  const bytes = new Uint8Array(shift + floats.byteLength);
+  bytes.set(new Uint8Array(floats.buffer), shift);
+  const out = new Uint8Array(floats.byteLength / 2);
+  const write = halved((part, at) => out.set(part, at), power, "m.onnx");
+  for (let at = 0; at < floats.byteLength; at += chunk)
+    write(bytes.subarray(shift + at, shift + Math.min(at + chunk, floats.byteLength)), at);
+  return new Uint16Array(out.buffer);
+}
+
+test("float32 numbers become float16 in chunks of any size", () => {
+  const normal = Array.from({ length: 1 << 16 }, (_, h) => h).filter((h) => {
+    const exponent = (h >> 10) & 31;
+    return exponent > 0 ? exponent < 31 : !(h & 1023);
+  });
+  for (const power of [-100, 0, 10, 112]) {
+    const floats = Float32Array.from(normal, (h) => {
+      const magnitude = h & 0x7fff ? 2 ** ((h >> 10) & 31) * (1 + (h & 1023) / 1024) : 0;
+      return (h & 0x8000 ? -magnitude : magnitude) * 2 ** (-15 - power);
+    });
+    for (const chunk of [floats.byteLength, 4096, 4099])
+      for (const shift of [0, 1])
+        assert.deepEqual(written(floats, power, chunk, shift), Uint16Array.from(normal));
+  }
+  assert.deepEqual(written(new Float32Array(5), 3, 20, 0), new Uint16Array(5));
+  for (const wrong of [1 + 2 ** -11, 2 ** -15, 65536, Infinity, NaN, 1e-40])
+    for (const at of [0, 3, 9]) {
+      const floats = new Float32Array(10).fill(2);
+      floats[at] = -wrong;
+      assert.throws(() => written(floats, 0, 40, 0), /no longer/);
+    }
 });

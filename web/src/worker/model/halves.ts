@@ -18,23 +18,29 @@ export function halved(write: Write, power: number, where: string): Write {
   const less = (112 - power) << 10;
   let rest = new Uint8Array();
   return (chunk, at) => {
-    const bytes = new Uint8Array(rest.length + chunk.length);
-    bytes.set(rest);
-    bytes.set(chunk, rest.length);
+    let bytes = chunk;
+    if (rest.length || bytes.byteOffset & 3) {
+      bytes = new Uint8Array(rest.length + chunk.length);
+      bytes.set(rest);
+      bytes.set(chunk, rest.length);
+    }
     const start = at - rest.length;
     const count = bytes.length >> 2;
-    const floats = new Int32Array(bytes.buffer, 0, count);
+    const floats = new Int32Array(bytes.buffer, bytes.byteOffset, count);
     const halves = new Uint16Array(count);
-    let wrong = 0;
+    let [low, high, bits] = [0x7fffffff, 0, 0];
     for (let i = 0; i < count; i++) {
       const x = floats[i]!;
-      if (x & 0x7fffffff) {
-        const half = ((x >>> 13) & 0x3ffff) - less;
-        wrong |= (x & 0x1fff) | +(half < 0x400 || half > 0x7bff);
-        halves[i] = half | ((x >>> 16) & 0x8000);
-      } else halves[i] = x >>> 16;
+      const magnitude = x & 0x7fffffff;
+      bits |= x;
+      if (magnitude > high) high = magnitude;
+      if (!magnitude) halves[i] = x >>> 16;
+      else {
+        if (magnitude < low) low = magnitude;
+        halves[i] = ((magnitude >> 13) - less) | ((x >>> 16) & 0x8000);
+      }
     }
-    if (wrong)
+    if (bits & 0x1fff || low >> 13 < less + 0x400 || high >> 13 > less + 0x7bff)
       throw new ModelError(
         "its weights are no longer those that it was compiled for",
         where,
