@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pad = Op("Pad", moves=True)
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
+LONG = 4096  # elements of a dimension
 
 
 def _pads(node: BoundNode) -> list[tuple[Dim, Dim]]:
@@ -64,15 +65,24 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
             continue
         if d + lo + hi < 0 or d == 0 and lo + hi > 0:
             fail(node, f"pads {lo} and {hi} in mode '{mode}' do not fit a dimension of {d}")
-        x = graph.op(
-            "Gather",
-            x,
-            graph.constant(
-                INT64, [d + lo + hi], [_padded_from(mode, i, d) for i in range(-lo, d + hi)]
-            ),
-            axis=axis,
-        )
+        x = _padded(graph, x, axis, mode, d, lo, hi)
     return [x]
+
+
+def _padded(graph: Binder, x: Value, axis: int, mode: str, d: int, lo: int, hi: int) -> Value:
+    """One dimension of d elements, padded. The middle of a long one, a sound's samples, is copied:
+    it needs no list of indices.
+    """
+
+    def gathered(first: int, end: int) -> Value:
+        numbers = [_padded_from(mode, i, d) for i in range(first, end)]
+        return graph.op("Gather", x, graph.constant(INT64, [len(numbers)], numbers), axis=axis)
+
+    if min(lo, hi) < 0 or d < LONG or d < lo + hi:
+        return gathered(-lo, d + hi)
+    before = [gathered(-lo, 0)] if lo else []
+    after = [gathered(d, d + hi)] if hi else []
+    return graph.op("Concat", *before, x, *after, axis=axis)
 
 
 def _padded_length(graph: Binder, mode: str, d: Sym, lo: int, hi: int) -> Value:

@@ -32,6 +32,7 @@ def pad_cases(t: Toolbox) -> Cases:
             trust="onnx",
             why="onnxruntime does not take axes in any order in each mode",
         )
+        yield t(t.f(2, 4100), [1, 3, 0, 2], mode=mode, opset=19)
     yield t(t.f(1, 2, 4, 5), opset=10, mode="reflect", pads=[0, 0, 1, 2, 0, 0, 3, 4])
     yield t(t.f(1, 2, 4, 5), opset=10, mode="edge", pads=[0, 0, 1, 2, 0, 0, 3, 4])
     yield t(t.f(3), [4, 7], mode="wrap", opset=19)
