@@ -11,15 +11,32 @@ if TYPE_CHECKING:
     from ..bind import BoundGraph
 
 
-def _key(v: Value | None) -> Hashable:
+def _key(v: Value) -> Hashable:
     """Equal for values that are the same, or constants of the same numbers."""
-    if v is None:
-        return None
     if v.tensor is None and v.numbers is not None:
         return ("n", v.dtype, tuple(map(repr, v.shape)), tuple(map(repr, v.numbers)))
     if v.tensor is not None and v.tensor.data is not None:
         return ("t", v.dtype, tuple(v.shape), v.tensor.data)
     return id(v)
+
+
+class _Keys:
+    """A small key for each value. A constant's elements are read and hashed once: the tables of a
+    forest are inputs of many nodes, and Python does not keep the hash of a tuple.
+    """
+
+    def __init__(self) -> None:
+        self._of_value: dict[int, int] = {}
+        self._of_content: dict[Hashable, int] = {}
+
+    def __call__(self, v: Value | None) -> int:
+        if v is None:
+            return -1
+        key = self._of_value.get(id(v))
+        if key is None:
+            key = self._of_content.setdefault(_key(v), len(self._of_content))
+            self._of_value[id(v)] = key
+        return key
 
 
 def _freeze(a: Any) -> Hashable:
@@ -38,13 +55,14 @@ def common_subexpressions(bound: BoundGraph) -> None:
     seen: dict[Hashable, BoundNode] = {}
     same: dict[int, Value] = {}
     kept: list[BoundNode] = []
+    keys = _Keys()
     for n in bound.nodes:
         n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]
         key = (
             n.op,
             n.domain,
             n.opset,
-            tuple(_key(v) for v in n.inputs),
+            tuple(map(keys, n.inputs)),
             tuple(sorted((k, _freeze(a)) for k, a in n.attrs.items())),
             len(n.outputs),
         )
