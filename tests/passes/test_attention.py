@@ -405,6 +405,17 @@ def test_mask_with_more_heads_than_scores():
     check(g, PASS)
 
 
+@pytest.mark.parametrize("q, k, v", [(1, 1, 2), (2, 2, 1), (1, 2, 2), (2, 1, 2)])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_products_that_broadcast_over_the_batch(q, k, v, rank):
+    g = Graph()
+    q, k, v = (g.input(*[n] * (rank - 2), S, D) for n in (q, k, v))
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    p = g.Softmax(g.Div(g.MatMul(q, g.Transpose(k, perm=perm)), ROOT), axis=-1)
+    g.output(g.MatMul(p, v))
+    untouched(g, PASS, "Attention")
+
+
 def test_values_first():
     g = Graph()
     q, k, v = g.input(B, H, S, S), g.input(B, H, S, S), g.input(B, H, S, S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ..declare.dtypes import INT64
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor
 from .protobuf import FIXED32, Message
@@ -224,6 +225,8 @@ class GraphReader:
             node.domain = ""
         if node.op == "Gradient" and node.domain == "ai.onnx.preview.training":
             _add_differentiated_input(node)
+        if node.op == "Loop" and not node.domain and isinstance(node.attrs.get("body"), Graph):
+            _take_scalars(node.attrs["body"])
         return node
 
     def read_function(self, m: Message) -> Function:
@@ -407,3 +410,17 @@ def _add_differentiated_input(node: Node) -> None:
             "Make its inputs the tensors that `xs` and `zs` name.",
         )
     node.inputs.append(y)
+
+
+def _take_scalars(body: Graph) -> None:
+    """Lets the body of a Loop take the iteration number and the condition as scalars.
+
+    Some converters declare them as vectors of one element, and the body's nodes expect that.
+    """
+    for info in body.inputs[:2]:
+        if info.shape is None or len(info.shape) != 1:
+            continue
+        vector, info.name, info.shape = info.name, info.name + "~scalar", []
+        shape = vector + "~shape"
+        body.constants[shape] = Tensor.of(shape, INT64, [1], [1])
+        body.nodes.insert(0, Node("Reshape", [info.name, shape], [vector]))

@@ -197,6 +197,9 @@ def _operands(
     else:
         k = k.producer.inputs[0]
     if q.rank == 3:
+        together = [batch * heads, kv_len]
+        if any(x.rank == 3 and list(x.shape[:2]) != together for x in (k, v)):
+            return None  # the products broadcast
         q = r.reshape(at, q, [batch, heads, q_len, q.shape[-1]])
         k = _unflatten(r, at, k, [batch, heads, kv_len, k.shape[-1]])
         v = _unflatten(r, at, v, [batch, heads, kv_len, v.shape[-1]])

@@ -67,6 +67,23 @@ def test_loop_ends_early(trips, start):
         check(model([n("Loop", " C x", "y outs", body=body)], *common), *feeds)
 
 
+def test_counter_and_condition_of_one_element():
+    """As keras2onnx, onnxmltools and CNTK declare them."""
+    body = graph(
+        [n("Concat", "s i", "t", axis=0), n("Concat", "i i", "out", axis=0)]
+        + [n("Identity", "go", "more")],
+        [value("i", I, [1]), value("go", B, [1]), value("s", I, None)],
+        [value("more", B, [1]), value("t", I, None), value("out", I, [2])],
+    )
+    data = model(
+        [n("Loop", "M C x", "y outs", body=body)],
+        [SCALAR, value("x", I, ["k"])],
+        [value("y", I), value("outs", I)],
+        [c("C", [True])],
+    )
+    check(data, *[{"M": np.array(m), "x": np.arange(k)} for m, k in ((3, 1), (1, 2), (4, 0))])
+
+
 def test_nested_loops_and_branches():
     """Loop in If in Loop, with values from around them at each level, and shapes that change from
     trip to trip.

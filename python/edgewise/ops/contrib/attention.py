@@ -131,6 +131,8 @@ def attention_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     if past is not None:
         first = [graph.reshape(cut(graph, past, 0, i, i + 1), [*past.shape[1:]]) for i in (0, 1)]
     low = node.attr("mask_filter_value", -10000.0)
+    if mask is not None and list(mask.shape) in ([1, 1], [sizes.batch, 1]):
+        mask = None  # one number for all keys of a row has no effect on a softmax
     biases = [_attention_mask(node, graph, mask, sizes, low)] if mask is not None else []
     biases += [added] if added is not None else []
     y, keys, values = graph.op(

@@ -278,6 +278,8 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
             bias.unsqueeze(1) if bias is not None else None,
         )
         return
+    if y.shape[0] == 0:
+        return  # nothing to compute
     if product(y.shape) == 0 or product(w.shape) == 0:
         fail(node, "its inputs have no elements")
     if all(s == 1 for s in win.stride):  # a convolution with the reversed kernel, which is faster

@@ -21,15 +21,22 @@ if TYPE_CHECKING:
 
 
 def _linear(node: BoundNode, graph: Binder, x: Value, outputs: int) -> Value:
-    """x times the node's coefficients [outputs, features] plus its intercepts."""
+    """x times the node's coefficients [outputs, features] plus its intercepts.
+
+    Coefficients behind these are ignored, as onnxruntime does: where fewer features are fed than
+    the model was trained with, its tutorials expect that.
+    """
     w, b = numbers_attribute(node, "coefficients"), numbers_attribute(node, "intercepts")
-    if len(w) != outputs * x.shape[1] or len(b) not in (0, 1, outputs):
+    count = outputs * x.shape[1]
+    if len(w) < count or len(b) not in (0, 1, outputs):
         fail(
             node,
             f"{len(w)} coefficients and {len(b)} intercepts do not fit {x} and {outputs} outputs",
         )
     y = graph.op(
-        "MatMul", x, graph.op("Transpose", floats(graph, w, [outputs, x.shape[1]]), perm=[1, 0])
+        "MatMul",
+        x,
+        graph.op("Transpose", floats(graph, w[:count], [outputs, x.shape[1]]), perm=[1, 0]),
     )
     return graph.op("Add", y, floats(graph, b, [] if len(b) == 1 else None)) if b else y
 
@@ -52,7 +59,9 @@ def linear_classifier_decompose(node: BoundNode, graph: Binder) -> list[Value | 
     labels = numbers_attribute(node, "classlabels_ints", int)
     classes = max(len(labels), len(node.attrs.get("classlabels_strings") or []))
     x = float_matrix(node, graph)
-    rows = len(numbers_attribute(node, "coefficients")) // max(x.shape[1], 1)
+    rows = len(numbers_attribute(node, "intercepts"))
+    if rows == 0 or rows == 1 and classes > 2:
+        rows = len(numbers_attribute(node, "coefficients")) // max(x.shape[1], 1)
     scores = _linear(node, graph, x, rows)
     if rows == 1 and classes == 2:
         return second_of_two(

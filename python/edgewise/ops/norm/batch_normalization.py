@@ -28,8 +28,6 @@ def is_training(node: BoundNode) -> int:
     """1 where the statistics are those of x, 0 where they are inputs."""
     if node.domain == "edgewise":
         return 1
-    if node.opset < 9 and not node.attr("spatial", 1):
-        unsupported(node, "statistics of each position (spatial = 0)")
     return (
         int(bool(node.attr("training_mode", 0)))
         if node.opset >= 14
@@ -52,6 +50,32 @@ def _parameters(node: BoundNode, shape: Sequence[int]) -> dict[str, Any]:
 batch_norm = Op("BatchNormalization", parameters=(1, 2))
 # Inputs: x, scale, bias. Always with the statistics of x.
 channel_norm = Op("ChannelNorm", "edgewise")
+
+
+@batch_norm.decompose
+def batch_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """One dimension is the batch, of one channel. Statistics of each position (spatial = 0, before
+    opset 9) are those of channels, where each position is one.
+    """
+    x, per_position = node.inputs[0], node.opset < 9 and not node.attr("spatial", 1)
+    if not (x.rank == 1 or per_position and x.rank > 2):
+        return None
+    positions = list(x.shape[1:])
+    if per_position and any(list(v.shape) != positions for v in node.inputs[1:5] if v is not None):
+        fail(node, f"its inputs are {node.inputs}; statistics of {positions} are expected")
+    channels = product(positions)
+    outs = graph.op(
+        "BatchNormalization",
+        graph.reshape(x, [x.shape[0], channels]),
+        *(graph.reshape(v, [channels]) for v in node.inputs[1:5]),
+        outputs=len(node.outputs),
+        epsilon=node.attr("epsilon", 1e-5),
+        momentum=node.attr("momentum", 0.9),
+        training_mode=is_training(node),
+    )
+    outs = outs if isinstance(outs, list) else [outs]
+    shapes = [list(x.shape)] + [positions if per_position else [channels]] * (len(outs) - 1)
+    return [graph.reshape(v, shape) for v, shape in zip(outs, shapes)]
 
 
 @batch_norm.infer

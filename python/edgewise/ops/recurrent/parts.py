@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32
-from ...declare.op import Dim, fail, takes, unsupported
-from ...declare.symbolic import Sym
+from ...declare.op import Dim, fail, takes
 from .activations import activation_table
 
 if TYPE_CHECKING:
@@ -77,9 +76,7 @@ def _checked_sizes(
             f"X {x}, W {w}, R {r} and a hidden size of {node.attr('hidden_size', hidden)} do"
             " not fit",
         )
-    batch, steps = (x.shape[0], x.shape[1]) if layout else (x.shape[1], x.shape[0])
-    if not isinstance(steps, Sym) and not steps:
-        unsupported(node, f"{steps} steps")
+    batch = x.shape[0] if layout else x.shape[1]
     separate_bias = gates == 3 and bool(node.attr("linear_before_reset", 0))
     sizes = _RecurrentSizes(gates, d, hidden, bool(layout), separate_bias)
     h_at, c_at, p_at = sizes.state_inputs

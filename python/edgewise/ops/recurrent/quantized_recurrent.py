@@ -12,7 +12,7 @@ from ...declare.dtypes import FLOAT, INT8, INT32, UINT8
 from ...declare.op import MS, Op, fail, product, takes
 from ..quantized.integer_kernel import packed_integers, scratch_bytes
 from .parts import recurrent_parts
-from .recurrent import table_view
+from .recurrent import table_view, without_steps
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
@@ -158,6 +158,10 @@ def recurrent_bytes_lower(node: BoundNode, builder: Builder) -> None:
     for k, i in (("h_last", 1), ("c_last", 2)):
         v = node.outputs[i] if i < len(node.outputs) else None
         operands[k] = builder.out(v) if v is not None else builder.temp(FLOAT, [d, batch, h])
+    y = node.outputs[0]
+    y = builder.out(y) if y is not None else builder.temp(FLOAT, [t, batch, d, h])
+    if without_steps(builder, t, operands):
+        return
     builder.emit(
         "recurrent_bytes",
         {
@@ -165,11 +169,7 @@ def recurrent_bytes_lower(node: BoundNode, builder: Builder) -> None:
             "x": x,
             "r": packed_integers(builder, r, d, columns, 1, h, h * columns, 1, 0, columns),
             "table": table_view(node, builder),
-            "y": (
-                builder.out(node.outputs[0])
-                if node.outputs[0] is not None
-                else builder.temp(FLOAT, [t, batch, d, h])
-            ),
+            "y": y,
             "g": builder.temp(FLOAT, [d, batch, columns]),
             "sums": builder.temp(FLOAT, [batch, columns]),
             "bytes": builder.temp(UINT8, [batch, h]),

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, pack
 from ...declare.op import Op
+from ...declare.symbolic import Sym
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Inferred, Value, View
+    from collections.abc import Mapping
+
+    from ...declare.annotations import BoundNode, Builder, Dim, Inferred, Value, View
 
 
 # Inputs: x [steps, batch, directions * gates * hidden], R [directions, gates * hidden, hidden],
@@ -58,6 +61,24 @@ def shared_operands(
     return params, {**operands, "table": table_view(node, builder)}
 
 
+def without_steps(builder: Builder, t: Dim, operands: Mapping[str, View | None]) -> bool:
+    """Whether there are no steps, t being 0. Then the last states are the first ones: copies them.
+
+    Args:
+        operands: h_last and c_last, and h_first and c_first where they are given.
+    """
+    if isinstance(t, Sym) or t:
+        return False
+    for last, first in (("h_last", "h_first"), ("c_last", "c_first")):
+        to, of = operands[last], operands.get(first)
+        assert to is not None
+        if of is None:
+            builder.fill(to, 0.0)
+        else:
+            builder.copy(of, to)
+    return True
+
+
 @recurrent.lower
 def recurrent_lower(node: BoundNode, builder: Builder) -> None:
     x, r = (
@@ -70,6 +91,11 @@ def recurrent_lower(node: BoundNode, builder: Builder) -> None:
         5 - len(node.outputs)
     )
     y, h_last, c_last, g, cells = outs
+    h_last, c_last = (
+        v if v is not None else builder.temp(FLOAT, [d, batch, h]) for v in (h_last, c_last)
+    )
+    if without_steps(builder, t, {**operands, "h_last": h_last, "c_last": c_last}):
+        return
     # A constant R is transposed once, in the init steps.
     panel = builder.target.lowering.recurrent_panel
     panels = panel > 0 and h % panel == 0 and builder.constant_name(r.buffer) is not None
@@ -86,8 +112,8 @@ def recurrent_lower(node: BoundNode, builder: Builder) -> None:
             "bias": builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
             **operands,
             "y": y if y is not None else builder.temp(FLOAT, [t, batch, d, h]),
-            "h_last": h_last if h_last is not None else builder.temp(FLOAT, [d, batch, h]),
-            "c_last": c_last if c_last is not None else builder.temp(FLOAT, [d, batch, h]),
+            "h_last": h_last,
+            "c_last": c_last,
             "g": g if g is not None else builder.temp(FLOAT, [batch, d, slots]),
             "cells": cells,
         },

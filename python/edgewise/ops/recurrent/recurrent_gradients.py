@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32
-from ...declare.op import Op
+from ...declare.op import Op, unsupported
+from ...declare.symbolic import Sym
 from ..product.product_gradients import gradient_product
 from .recurrent import recurrent, shared_operands, sizes_of
 
@@ -194,6 +195,8 @@ def recurrent_grad_rule(
     x, r = node.inputs[:2]
     first_h, first_c, lengths, peepholes = (node.input(i) for i in range(3, 7))
     t, b, d, h = sizes_of(x, r)
+    if not isinstance(t, Sym) and not t:
+        unsupported(node, "the gradient of a layer of 0 steps", "Train on longer sequences.")
     slots = (node.attrs["gates"] + node.attrs["lbr"]) * h
     y, gates = (
         gradients.output(0, FLOAT, [t, b, d, h]),

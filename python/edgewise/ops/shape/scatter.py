@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, size_of
+from ...declare.dtypes import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    size_of,
+)
 from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
 from ...declare.symbolic import NotStatic, Sym
 from .shape import product_of
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Inferred,
         InputGradients,
@@ -26,7 +40,36 @@ if TYPE_CHECKING:
 REDUCTION = {"none": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
 
 
+# Element types without a kernel that reduces, and those that reduce in their place.
+_REDUCED_AS = {BOOL: INT32, INT16: INT32, UINT16: INT32, UINT32: INT64, UINT64: INT64}
+
+
+def _reduced(node: BoundNode, graph: Binder) -> Decomposed:
+    """The node in another element type, where its own has no kernel that reduces.
+
+    The low bits of sums and products are the same in each type. 64 unsigned bits have no wider
+    type: for min and max their highest bit is inverted, which is the order of signed numbers.
+    """
+    dtype, how = node.inputs[0].dtype, node.attr("reduction", "none")
+    if how == "none" or dtype not in _REDUCED_AS or node.inputs[2].dtype != dtype:
+        return None
+    turned = dtype == UINT64 and how in ("min", "max")
+    high = graph.constant(UINT64, [], [1 << 63])
+
+    def turn(v: Value) -> Value:
+        return graph.op("BitwiseXor", v, high) if turned else v
+
+    x, updates = (graph.op("Cast", turn(node.inputs[i]), to=_REDUCED_AS[dtype]) for i in (0, 2))
+    y = graph.op(node.op, x, node.inputs[1], updates, **node.attrs)
+    return [turn(graph.op("Cast", y, to=dtype))]
+
+
 scatter_nd = Op("ScatterND", moves=True)
+
+
+@scatter_nd.decompose
+def scatter_nd_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    return _reduced(node, graph)
 
 
 @scatter_nd.infer
@@ -207,6 +250,11 @@ def scatter_nd_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGr
 
 
 scatter_elements = Op("ScatterElements", moves=True)
+
+
+@scatter_elements.decompose
+def scatter_elements_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    return _reduced(node, graph)
 
 
 @scatter_elements.infer

@@ -46,3 +46,6 @@ def attention_cases(t: Toolbox) -> Cases:
     yield case(None, t.f(2, 2, 4, 3, 4), outputs=2)
     yield case(t.of("int32", [[1, 1, 1, 0, 0, 1, 1, 1], [1] * 8]), t.f(2, 2, 4, 3, 4), outputs=2)
     yield case(None, t.f(2, 2, 4, 3, 4), outputs=2, unidirectional=1)
+    for mask in ([[1]], [[0]], [[1], [0]]):  # of one column: for all keys, without an effect
+        yield case(t.of("int32", mask))
+    yield case(t.of("int32", [[0]]), t.f(2, 2, 4, 3, 4), outputs=2, unidirectional=1)

@@ -93,6 +93,8 @@ def conv_cases(t: Toolbox) -> Cases:
 def conv_transpose_cases(t: Toolbox) -> Cases:
     transposed: list[tuple[Any, Any, dict[str, Any]]] = [
         ((2, 4, 9), (4, 3, 3), {}),
+        ((0, 4, 9), (4, 3, 3), {}),
+        ((0, 8, 9), (8, 3, 1), {}),
         ((1, 6, 10), (6, 4, 8), {"strides": [4], "pads": [2, 2]}),
         ((2, 8, 7), (8, 1, 3), {"group": 8, "strides": [2], "output_padding": [1]}),
         ((2, 5, 6, 7), (5, 4, 3, 3), {}),

@@ -40,6 +40,9 @@ def linear_regressor_cases(t: Toolbox) -> Cases:
         tol=1e-4,
         **only,
     )
+    more = [i / 7 - 1 for i in range(12)]  # coefficients than there are features
+    ignored = {"trust": "ort", "why": "ONNX's reference refuses what onnxruntime ignores"}
+    yield t(t.f(5, 2), coefficients=more, intercepts=[0.25, 2, 1], targets=3, tol=1e-4, **ignored)
 
 
 @linear_classifier.cases
@@ -77,3 +80,15 @@ def linear_classifier_cases(t: Toolbox) -> Cases:
         outputs=2,
         tol=1e-4,
     )
+    more = [i / 7 - 1 for i in range(12)]  # coefficients than there are features
+    ignored = {"trust": "ort", "why": "ONNX's reference refuses what onnxruntime ignores"}
+    for intercepts, labels in (([0.25, 2.0, -0.5], [4, 0, 2]), ([0.25], [0, 1])):
+        yield t(
+            t.f(5, 2),
+            coefficients=more,
+            intercepts=intercepts,
+            classlabels_ints=labels,
+            outputs=2,
+            tol=1e-4,
+            **ignored,
+        )

@@ -43,6 +43,22 @@ def batch_norm_cases(t: Toolbox) -> Cases:
         t.f(3, low=0.5, high=2.0, dtype="float16"),
         tol=4e-3,
     )
+    # one dimension is a batch of one channel
+    statistics = [t.f(1), t.f(1), t.f(1), t.f(1, low=0.5, high=2.0)]
+    by_definition = {"trust": "ort", "why": "ONNX's reference takes the dimension for channels"}
+    for n in (4, 1):
+        yield t(t.f(n), *statistics, tol=1e-4, **by_definition)
+    for dims in ((2,), (2, 3)):  # statistics of each position of each channel
+        x, scale, bias, mean = (t.f(*n, 3, *dims) for n in ((2,), (), (), ()))
+        variance = t.f(3, *dims, low=0.5, high=2.0)
+        yield t(
+            *(x, scale, bias, mean, variance),
+            spatial=0,
+            opset=7,
+            tol=1e-4,
+            trust="ort",
+            why="ONNX's reference does not know spatial",
+        )
 
 
 @instance_norm.cases

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 from ..scatter import scatter, scatter_elements, scatter_nd
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ....declare.annotations import Cases, Toolbox
+
+
+def _reduced(t: Toolbox, index: Any, *updates: int) -> Cases:
+    """Each reduction of each type; unsigned numbers with their highest bits."""
+    for dtype in t.types:
+        for reduction in ("add", "mul", "min", "max"):
+            x, u = t.any(dtype, 5, 3), t.any(dtype, *updates)
+            if dtype[0] == "u":
+                x, u = (t.of(dtype, 0) - v for v in (x, u))
+            yield t(x, index, u, reduction=reduction, opset=18, tol=1e-2 if "16" in dtype else None)
 
 
 @scatter.cases
@@ -42,6 +54,7 @@ def scatter_elements_cases(t: Toolbox) -> Cases:
         )
     for dtype in t.types:
         yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0, 1]]), t.any(dtype, 1, 3))
+    yield from _reduced(t, t.of("int64", [[4, 0, 1], [4, 2, 1]]), 2, 3)
 
 
 @scatter_nd.cases
@@ -64,3 +77,4 @@ def scatter_nd_cases(t: Toolbox) -> Cases:
         )
     for dtype in t.types:
         yield t(t.any(dtype, 5, 3), t.of("int64", [[4, 0], [-5, 2]]), t.any(dtype, 2))
+    yield from _reduced(t, t.of("int64", [[4], [2], [4]]), 3, 3)
