@@ -19,6 +19,7 @@ import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
 from processes import pytest_sessionstart, pytest_xdist_make_scheduler  # noqa: F401
+from references import use_exact_products
 from tiers import drop_slow, take_turns
 
 # The same examples in each run, however long they take.
@@ -40,7 +41,9 @@ def _use_one_thread(create):
     return wrapped
 
 
-onnxruntime.InferenceSession.__init__ = _use_one_thread(onnxruntime.InferenceSession.__init__)
+onnxruntime.InferenceSession.__init__ = use_exact_products(
+    _use_one_thread(onnxruntime.InferenceSession.__init__)
+)
 
 # Files that take long, and folders of such files: the longest begin first, so that no process is
 # left with one at the end.

@@ -208,13 +208,14 @@ class Limits:
             one.close()
 
 
-def native_session(path, threads=1):
-    """Creates an onnxruntime session in this process."""
+def native_session(model, threads=1):
+    """Creates an onnxruntime session in this process, of a path or the bytes of a model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    model = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class Native:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from ..references import reference_of
 from .browser import WORK, Bench, say
 from .contenders import NATIVE, ONE, ORT_ONE, Native, leave_out, native_session
 from .real_models import FOLDER, MODELS, Feeds, RealModel
@@ -108,7 +109,9 @@ def run_natively(
     rounds: int,
     found: dict[str, dict[str, list[float]]],
 ) -> np.ndarray | None:
-    """Times both packages alternately. Returns onnxruntime's output, or None if it failed."""
+    """Times both packages alternately. Returns onnxruntime's output, with exact products of bytes
+    on any processor, or None if it failed.
+    """
     engines, times = natives(model, feeds), {}
     for who, one in list(engines.items()):
         try:
@@ -120,10 +123,14 @@ def run_natively(
     for _ in range(rounds):
         for who, one in engines.items():
             times[who].append(float(np.median(one.times(STEADY_MS)[1:])))
-    reference = engines[NATIVE].result if NATIVE in engines else None
-    if reference is not None and NATIVE_EDGEWISE in engines:
-        off = {NATIVE_EDGEWISE: difference(model, engines[NATIVE_EDGEWISE].result, reference)}
-        leave_out(bench, model.title, off, {NATIVE_EDGEWISE: model.tolerance}, times)
+    reference = None
+    if NATIVE in engines:
+        exact = reference_of(model.path)
+        reference = engines[NATIVE].result
+        if exact is not model.path:
+            reference = native_session(exact).run(None, feeds)[0]
+        off = {who: difference(model, one.result, reference) for who, one in engines.items()}
+        leave_out(bench, model.title, off, dict.fromkeys(off, model.tolerance), times)
     found[NATIVELY] = times
     return reference
 

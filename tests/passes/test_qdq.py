@@ -18,7 +18,7 @@ TYPES = {"uint8": q.QuantType.QUInt8, "int8": q.QuantType.QInt8}
 
 class Quantized:
     """A graph that onnxruntime's tools have quantized: `format` "QDQ" or "QOperator", types of
-    activations and weights. 7-bit weights, since onnxruntime saturates with 8 on older x86.
+    activations and weights.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Quantized:
             activation_type=TYPES[activations],
             weight_type=TYPES[weights],
             per_channel=per_channel,
-            reduce_range=True,
             **options,
         )
         self.bytes = target.read_bytes()
@@ -201,7 +200,6 @@ def test_dynamically_quantized_convolutions(weights, engine, tmp_path):
         tmp_path / "dynamic.onnx",
         op_types_to_quantize=["Conv"],
         weight_type=TYPES[weights],
-        reduce_range=True,
     )
     want = onnxruntime.InferenceSession(
         tmp_path / "dynamic.onnx", providers=["CPUExecutionProvider"]

@@ -85,12 +85,12 @@ def compare_decoding(
         ids = _make_ids(length + tokens, lm.vocab_size)
         add_peer(
             comparison,
-            lambda onnxruntime, title: DecodingContender(
+            lambda onnxruntime, title, exact: DecodingContender(
                 "onnxruntime",
                 title,
                 lambda: load_decoding(
                     onnxruntime,
-                    open_session(onnxruntime, str(model), engine.threads),
+                    open_session(onnxruntime, str(model), engine.threads, exact),
                     graph,
                     ids,
                     length,

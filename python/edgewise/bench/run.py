@@ -81,12 +81,14 @@ def compare_runs(
         ],
     )
     if against:
-        from .peer import add_peer, load_run
+        from .peer import add_peer, load_run, open_session
 
         add_peer(
             comparison,
-            lambda onnxruntime, title: RunContender(
-                "onnxruntime", title, lambda: load_run(onnxruntime, file, engine.threads, feeds)
+            lambda onnxruntime, title, exact: RunContender(
+                "onnxruntime",
+                title,
+                lambda: load_run(open_session(onnxruntime, file, engine.threads, exact), feeds),
             ),
         )
     return comparison
