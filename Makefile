@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test test-all test-slow frameworks bench soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -78,6 +78,9 @@ format: $(stamp)/venv-check $(stamp)/node ## format every file
 
 bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed beside other engines, about 20 minutes (CASE="decode ops": only these cases)
 	$(python) -m tests.bench $(CASE)
+
+peers: $(stamp)/venv-test ## install the libraries that tests/browser/peers compares pages with: .build/bench/node
+	$(python) -c 'from tests.bench.browser import peers; peers()'
 
 soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## load models in RUNS (200) new browser profiles while all cores are busy; check that each visit ends
 	$(python) -m tests.soak.soak --runs $(RUNS)

@@ -200,7 +200,7 @@ class Visit:
                         remedy: e.remedy,
                         message: e.message,
                         ours: e instanceof ew.EdgewiseError,
-                        own: e instanceof (ew[e.name] ?? Array),
+                        own: e instanceof (ew[e.name] ?? globalThis[e.name] ?? Array),
                         sequences: e.sequences,
                       },
                     };

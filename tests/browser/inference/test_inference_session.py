@@ -409,7 +409,7 @@ def test_output_types(visit, server, models):
     """
     )
     assert got == {
-        "y": ["float16", [3], [0x3C00, 0xC000, 0x3800]],
+        "y": ["float16", [3], [1, -2, 0.5]],  # a Float16Array
         "z": ["bool", [3], [1, 0, 1]],
         "s": ["int64", [1], [3]],
     }
@@ -439,7 +439,7 @@ def test_options_as_second_argument(visit, server, models):
         return { names, failed };
     """)
     assert got["names"] == [["logits", "probs"], ["logits", "probs"], ["probs"], ["logits"]], got
-    assert got["failed"] == ["Aborted", "InputError"]
+    assert got["failed"] == ["Aborted", "RangeError"]
 
 
 @pytest.mark.parametrize(
@@ -504,11 +504,15 @@ INVALID = [
         "InputError",
         "3",
     ),
-    ("await s.run({x: x(1, 4, 4)}, ['nothing'])", "InputError", "no such output"),
+    ("await s.run({x: x(1, 4, 4)}, ['nothing'])", "RangeError", "no such output"),
     ("await s.run({x: 3})", "InputError", "not a tensor"),
     ("await ew.InferenceSession.create('/files/models/none.onnx')", "ModelError", "404"),
     ("await ew.InferenceSession.create(new Uint8Array(10))", "ModelError", ""),
-    ("await ew.InferenceSession.create(7)", "InputError", "not a model"),
+    ("await ew.InferenceSession.create(7)", "TypeError", "not a model"),
+    ("await ew.InferenceSession.create(new ArrayBuffer(8), 8)", "RangeError", "byteOffset"),
+    ("await ew.InferenceSession.create(new ArrayBuffer(8), 0, 9)", "RangeError", "byteLength"),
+    ("await ew.InferenceSession.create(new ArrayBuffer(8), 'cpu')", "TypeError", "no object"),
+    ("await s.run([x(1, 4, 4)])", "TypeError", "no object"),
     ("await s.release(); await s.run({x: x(1, 4, 4)})", "Aborted", ""),
 ]
 

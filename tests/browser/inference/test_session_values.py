@@ -165,7 +165,7 @@ def test_outputs_in_the_engine_and_loop_limits(visit, server, models):  # noqa: 
     assert got == {
         "places": ["cpu-pinned"] * 3,
         "refused": "InputError",
-        "half": [0x3C00, 0xC000, 0x3800],
+        "half": [1, -2, 0.5],
         "after": ["cpu", "cpu-pinned"],
         "stopped": "Aborted",
         "again": [8, 16],

@@ -2,36 +2,21 @@
 
 import { ELEMENT_BITS } from "../gen/session.ts";
 import type { PlainTensor } from "../protocol/artifacts.ts";
-import { ARRAYS, arrayOf, type Elements } from "../shared/element-arrays.ts";
+import { ARRAYS } from "../shared/element-arrays.ts";
 import { InputError } from "../shared/errors.ts";
+import {
+  checkedDims,
+  dataFrom,
+  dataOf,
+  type Halves,
+  isPacked,
+  type TensorData,
+  type TensorType,
+  typeOf,
+} from "./elements.ts";
 
-/** Types without a JavaScript array type, or with packed elements: represented by their bytes. */
-const BYTES = [
-  "uint4",
-  "int4",
-  "uint2",
-  "int2",
-  "float8_e4m3fn",
-  "float8_e4m3fnuz",
-  "float8_e5m2",
-  "float8_e5m2fnuz",
-  "float4_e2m1fn",
-  "float8_e8m0fnu",
-  "float6_e2m3fn",
-  "float6_e3m2fn",
-] as const;
+export type { Halves, TensorData, TensorType };
 
-/**
- * Element types, named as in ONNX Runtime Web. float16 and bfloat16 are represented by their bits,
- * bool by 0 and 1, types of at most one byte by their bytes; 4-bit types have two elements per
- * byte, the low half first.
- */
-export type TensorType = keyof typeof ARRAYS | "string" | (typeof BYTES)[number];
-/**
- * Storage of a tensor: the typed array named after the element type; Uint16Array for float16 and
- * bfloat16; Uint8Array for bool and types of less than a byte; an array of strings for "string".
- */
-export type TensorData = Elements | string[];
 /**
  * Where a tensor's elements are: in the page ("cpu"), in the worker's engine ("cpu-pinned"), or
  * disposed of ("none"). Names as in ONNX Runtime Web.
@@ -74,14 +59,20 @@ export class Tensor {
   /**
    * @param type element type
    * @param data elements in row-major order: the typed array of the type, or a list of numbers (of
-   *   strings for "string")
+   *   strings for "string"). float16 takes numbers only where there is a Float16Array, and its bits
+   *   as a Uint16Array everywhere; types that are represented by their bits or bytes take no
+   *   numbers; uint8 takes a Uint8ClampedArray as well
    * @param dims shape. Default: one dimension
-   * @throws InputError if the type is unknown, or `dims` does not match the number of elements
+   * @throws InputTypeError if the type is unknown, or the data is of another one
+   * @throws InputRangeError if a dimension is negative
+   * @throws InputError if `dims` does not match the number of elements
    */
   constructor(
     type: TensorType,
     data:
       | TensorData
+      | Halves
+      | Uint8ClampedArray
       | readonly number[]
       | readonly bigint[]
       | readonly boolean[]
@@ -89,12 +80,21 @@ export class Tensor {
     dims?: readonly number[],
   );
   /**
-   * Infers the element type: that of the typed array (never float16, bfloat16 or bool), "string"
-   * for a list of strings, "bool" for a list of booleans.
+   * Infers the element type: that of the typed array (never bfloat16 or bool; uint8 for a
+   * Uint8ClampedArray), "string" for a list of strings, "bool" for a list of booleans.
    */
-  constructor(data: TensorData | readonly boolean[] | readonly string[], dims?: readonly number[]);
   constructor(
-    a: TensorType | TensorData | readonly boolean[] | readonly string[],
+    data: TensorData | Halves | Uint8ClampedArray | readonly boolean[] | readonly string[],
+    dims?: readonly number[],
+  );
+  constructor(
+    a:
+      | TensorType
+      | TensorData
+      | Halves
+      | Uint8ClampedArray
+      | readonly boolean[]
+      | readonly string[],
     b?: unknown,
     c?: readonly number[],
   ) {
@@ -103,14 +103,10 @@ export class Tensor {
     this.type = type;
     this.elements = dataOf(type, data);
     const count = this.elements.length;
-    const bits = type in ARRAYS || type === "string" ? 0 : ELEMENT_BITS[type]!;
+    const bits = isPacked(type) ? ELEMENT_BITS[type]! : 0;
     this.dims =
-      dims === undefined ? [bits ? Math.floor((count * 8) / bits) : count] : Array.from(dims);
-    let size = 1;
-    for (const d of this.dims) {
-      if (!Number.isSafeInteger(d) || d < 0) size = NaN;
-      size *= d;
-    }
+      dims === undefined ? [bits ? Math.floor((count * 8) / bits) : count] : checkedDims(dims);
+    const { size } = this;
     if ((bits ? Math.ceil((size * bits) / 8) : size) !== count)
       throw new InputError(
         `dims [${this.dims.join(", ")}] do not match ${count} ${bits ? "bytes" : "elements"}`,
@@ -306,69 +302,6 @@ let nextCopy = -1;
 const gone = new FinalizationRegistry<{ owner: PinnedOwner; id: number }>(({ owner, id }) =>
   owner.drop(id),
 );
-
-function typeOf(data: unknown): TensorType {
-  if (Array.isArray(data)) {
-    if (data.every((x) => typeof x === "string")) return "string";
-    if (data.every((x) => typeof x === "boolean")) return "bool";
-  }
-  const type = Object.entries(ARRAYS).find(
-    ([name, array]) => data instanceof array && !["float16", "bfloat16", "bool"].includes(name),
-  )?.[0];
-  if (!type)
-    throw new InputError(
-      "its data is not a typed array",
-      "Tensor",
-      "Give a type first, or a typed array.",
-    );
-  return type as TensorType;
-}
-
-function dataOf(type: TensorType, data: unknown): TensorData {
-  const array =
-    arrayOf(type) ?? ((BYTES as readonly string[]).includes(type) ? Uint8Array : undefined);
-  if (!array && type !== "string")
-    throw new InputError(
-      `there is no element type '${String(type).slice(0, 40)}'`,
-      "Tensor",
-      `Use one of ${[...Object.keys(ARRAYS), ...BYTES, "string"].join(", ")}.`,
-    );
-  if (!data || typeof (data as ArrayLike<unknown>).length !== "number")
-    throw new InputError("there is no data", "Tensor", "Give a typed array or a list.");
-  if (!array) {
-    if (!Array.isArray(data) || !data.every((x) => typeof x === "string"))
-      throw new InputError(
-        "its data is not an array of strings",
-        "Tensor",
-        "Give an array of strings.",
-      );
-    return data as string[];
-  }
-  if (data instanceof array) return data as TensorData;
-  const convert = type === "int64" || type === "uint64" ? (x: never) => BigInt(x) : Number;
-  try {
-    return (array as unknown as { from(x: unknown, f: (y: never) => unknown): TensorData }).from(
-      data,
-      convert,
-    );
-  } catch (e) {
-    throw new InputError(
-      `its data cannot be converted to ${type} (${e instanceof Error ? e.message : String(e)})`,
-      "Tensor",
-      "Give integers for integer types.",
-    );
-  }
-}
-
-/** A view of bytes as elements of a type. */
-function dataFrom(type: string, bytes: Uint8Array<ArrayBuffer>): TensorData {
-  const array = arrayOf(type) ?? Uint8Array;
-  return new array(
-    bytes.buffer,
-    bytes.byteOffset,
-    bytes.length / array.BYTES_PER_ELEMENT,
-  ) as TensorData;
-}
 
 /**
  * A value of a model: a tensor; an array for a sequence; a Map (or, as input, an object) for a map

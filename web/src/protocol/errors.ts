@@ -26,7 +26,7 @@ export function plainError(e: unknown): PlainError {
       )
         fields[key] = value;
     return {
-      name: error.name,
+      name: (error.constructor as typeof errors.EdgewiseError).className,
       what: error.what,
       where: error.where,
       remedy: error.remedy,
@@ -48,10 +48,7 @@ export function plainError(e: unknown): PlainError {
 export function makeError(plain: PlainError): errors.EdgewiseError {
   const found: unknown = (errors as Record<string, unknown>)[plain.name];
   const type = (
-    typeof found === "function" &&
-    (found === errors.EdgewiseError || found.prototype instanceof errors.EdgewiseError)
-      ? found
-      : errors.EdgewiseError
+    typeof found === "function" && "className" in found ? found : errors.EdgewiseError
   ) as ErrorClass;
   const error = new type(plain.what, plain.where, plain.remedy);
   Object.assign(error, plain.fields);

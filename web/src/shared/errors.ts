@@ -10,16 +10,28 @@ export class EdgewiseError extends Error {
   readonly remedy: string;
 
   constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
-    const [short, place] = [shortened(what, 700), shortened(where, 300)];
-    super(joined(short, place, remedy), options);
+    const texts = new Texts(what, where, remedy);
+    super(texts.joined, options);
     this.name = new.target.className;
-    this.what = short;
-    this.where = place;
-    this.remedy = remedy;
+    ({ what: this.what, where: this.where, remedy: this.remedy } = texts);
   }
 
   /** Name of the class, unaffected by minification. */
   static readonly className: string = "EdgewiseError";
+
+  /** Also of the errors of arguments whose base class is one of JavaScript's. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    // biome-ignore lint/complexity/noThisInStatic: subclasses inherit it, and ask for themselves
+    return isInstance(this, value);
+  }
+}
+
+function isInstance(type: unknown, value: unknown): boolean {
+  return (
+    Function.prototype[Symbol.hasInstance].call(type, value) ||
+    ((type === InputError || type === EdgewiseError) &&
+      (value instanceof InputTypeError || value instanceof InputRangeError))
+  );
 }
 
 /** An ONNX file is damaged, truncated or invalid. */
@@ -61,6 +73,40 @@ export class EngineError extends EdgewiseError {
 export class InputError extends EdgewiseError {
   static override readonly className = "InputError";
 }
+/**
+ * An {@link InputError} that is a TypeError as well, as ONNX Runtime Web throws: an argument is of
+ * a type that is not taken. `instanceof` holds for both, and `name` is "TypeError".
+ */
+export class InputTypeError extends TypeError implements InputError {
+  readonly what: string;
+  readonly where: string;
+  readonly remedy: string;
+
+  constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
+    const texts = new Texts(what, where, remedy);
+    super(texts.joined, options);
+    ({ what: this.what, where: this.where, remedy: this.remedy } = texts);
+  }
+
+  static readonly className = "InputTypeError";
+}
+/**
+ * An {@link InputError} that is a RangeError as well, as ONNX Runtime Web throws: a number, or a
+ * name of several, is none of those that are taken. `name` is "RangeError".
+ */
+export class InputRangeError extends RangeError implements InputError {
+  readonly what: string;
+  readonly where: string;
+  readonly remedy: string;
+
+  constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
+    const texts = new Texts(what, where, remedy);
+    super(texts.joined, options);
+    ({ what: this.what, where: this.where, remedy: this.remedy } = texts);
+  }
+
+  static readonly className = "InputRangeError";
+}
 /** Memory is exhausted. */
 export class OutOfMemory extends EdgewiseError {
   static override readonly className = "OutOfMemory";
@@ -79,13 +125,29 @@ export class Aborted extends EdgewiseError {
   sequences: number[][] = [];
 }
 
+/** The texts of an error, and the message that they are in. */
+class Texts {
+  readonly what: string;
+  readonly where: string;
+
+  constructor(
+    what: string,
+    where: string,
+    readonly remedy: string,
+  ) {
+    this.what = shortened(what, 700);
+    this.where = shortened(where, 300);
+  }
+
+  get joined(): string {
+    const { what, where, remedy } = this;
+    const text = where ? `${where}: ${what}` : what;
+    return remedy ? `${text}${/[.!?]$/.test(text) ? "" : "."} ${remedy}` : text;
+  }
+}
+
 /** On one line of at most `most` characters: errors quote names from files. */
 function shortened(text: string, most: number): string {
   const line = text.replaceAll("\n", " ");
   return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
-}
-
-function joined(what: string, where: string, remedy: string): string {
-  const text = where ? `${where}: ${what}` : what;
-  return remedy ? `${text}${/[.!?]$/.test(text) ? "" : "."} ${remedy}` : text;
 }

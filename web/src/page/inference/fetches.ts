@@ -1,6 +1,6 @@
 // The arguments of run() behind the feeds. Follows InferenceSession.run of onnxruntime-common.
 
-import { InputError } from "../../shared/errors.ts";
+import { InputRangeError, InputTypeError } from "../../shared/errors.ts";
 import { isTensor } from "../tensor.ts";
 
 /**
@@ -15,7 +15,8 @@ export type Fetches = readonly string[] | Readonly<Record<string, unknown>>;
  * computed. Unlike there, the name of an unknown output with such a value is an error.
  * @param names names of the model's outputs
  * @param what name of the method, for errors
- * @throws InputError if an argument has another type, or an unknown or no output is requested
+ * @throws InputTypeError if an argument has another type, or no output is requested
+ * @throws InputRangeError if an output is unknown
  */
 export function fetchesAndOptions<O extends object>(
   names: readonly string[],
@@ -24,7 +25,7 @@ export function fetchesAndOptions<O extends object>(
   what: string,
 ): { outputs: readonly string[]; options: Partial<O> } {
   const refuse = (text: string): never => {
-    throw new InputError(
+    throw new InputTypeError(
       text,
       what,
       `Call ${what}(feeds), ${what}(feeds, options) or ${what}(feeds, fetches, options).`,
@@ -49,7 +50,7 @@ export function fetchesAndOptions<O extends object>(
 
 function checkFetchName(name: unknown, names: readonly string[]): void {
   if (!names.includes(name as string))
-    throw new InputError(
+    throw new (typeof name === "string" ? InputRangeError : InputTypeError)(
       "the model has no such output",
       `fetch '${String(name).slice(0, 100)}'`,
       `It has ${names.join(", ")}.`,

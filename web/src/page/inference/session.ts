@@ -10,8 +10,7 @@ import type {
 } from "../../protocol/inference.ts";
 import type { ProgressEvent } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
-import { InputError } from "../../shared/errors.ts";
-import { isMagic } from "../../shared/files/magic.ts";
+import { InputError, InputTypeError } from "../../shared/errors.ts";
 import { hand } from "../../shared/files/source.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
@@ -19,10 +18,11 @@ import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Profile, watched } from "../profile.ts";
-import { type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
+import { isTensor, type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
+import { fileOf, isPackage, partOf } from "./model-files.ts";
 import { SpareBuffers } from "./spare.ts";
 import { TimeLimit } from "./time-limit.ts";
 
@@ -115,8 +115,8 @@ export interface ValueMetadata {
   /** Element type; for a map, the type of its values. */
   readonly type: TensorType;
   /**
-   * Dimensions: sizes, or names of free dimensions ("" if unnamed). Undefined if the rank is
-   * unknown.
+   * Dimensions: sizes, or names of free dimensions ("" if unnamed). [] if the rank is unknown, as
+   * in ONNX Runtime Web; undefined for what is no tensor.
    */
   readonly shape: readonly (number | string)[] | undefined;
   /**
@@ -190,9 +190,15 @@ export class InferenceSession {
     last?: SessionOptions,
   ): Promise<InferenceSession> {
     const options = (typeof a === "number" ? last : a) ?? {};
+    if (typeof options !== "object")
+      throw new InputTypeError(
+        "the options are no object",
+        "InferenceSession.create",
+        "Call create(model, options) or create(buffer, byteOffset, byteLength, options).",
+      );
     const file =
       typeof a === "number"
-        ? new Uint8Array(model as ArrayBuffer, a, byteLength)
+        ? partOf(model as ArrayBuffer, a, byteLength)
         : model instanceof ArrayBuffer
           ? new Uint8Array(model)
           : model;
@@ -290,8 +296,8 @@ export class InferenceSession {
     fetches?: Fetches | RunOptions,
     given?: RunOptions,
   ): Promise<Record<string, V>> {
-    if (typeof feeds !== "object" || feeds === null)
-      throw new InputError("there are no feeds", "run", "Pass { name: tensor }.");
+    if (typeof feeds !== "object" || feeds === null || Array.isArray(feeds) || isTensor(feeds))
+      throw new InputTypeError("the feeds are no object", "run", "Pass { name: tensor }.");
     const { outputs, options } = fetchesAndOptions(this.names, fetches, given, "run");
     throwIfAborted(options.signal); // before copies are promised that are not sent
     const seed =
@@ -413,31 +419,13 @@ function onProgress(event: ProgressEvent): void {
   if (event.status === "warning") console.warn(`edgewise: ${event.message}`);
 }
 
-/**
- * Whether `file` holds the bytes of a package. These are read in place by the worker; an .onnx file
- * is passed as a Blob, from which Python reads it.
- */
-function isPackage(file: unknown): file is Uint8Array {
-  return file instanceof Uint8Array && isMagic(file);
-}
-
-function fileOf(
-  file: string | URL | Uint8Array | ArrayBuffer | Blob,
-  where: string,
-): string | Blob {
-  if (typeof file === "string" || file instanceof URL) return full(String(file));
-  if (file instanceof Blob) return file;
-  if (file instanceof ArrayBuffer || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
-  throw new InputError("it is not a model", where, "Give an address, a File, or the file's bytes.");
-}
-
 function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMetadata {
   const map = type === "map" && elem;
   const common = {
     name,
     isTensor: type === "tensor",
     type: (map ? map.dtype : dtype) as TensorType,
-    shape: shape?.map((d) => d ?? ""),
+    shape: type === "tensor" ? (shape ?? []).map((d) => d ?? "") : undefined,
   };
   if (type === "tensor") return common;
   return {
