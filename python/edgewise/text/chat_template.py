@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..errors import OutOfMemory, TokenizerError
 from .limits import LIMITS
 
 COPY = "Copy the tokenizer's files again from the model they belong to."
+SPACES = re.compile(r"\s{100,}")
 
 
 class ChatTemplate:
@@ -21,8 +23,8 @@ class ChatTemplate:
         where: for messages.
 
     Raises:
-        TokenizerError: source is not text, longer than LIMITS["template_chars"], or has syntax
-            errors.
+        TokenizerError: source is not text, longer than LIMITS["template_chars"], with more spaces
+            in a row than LIMITS["template_spaces"], or has syntax errors.
     """
 
     def __init__(self, source: str, where: str = "chat template") -> None:
@@ -35,6 +37,14 @@ class ChatTemplate:
             raise TokenizerError(
                 f"the chat template has {len(source)} characters, at most"
                 f" {LIMITS['template_chars']} are read",
+                where,
+                COPY,
+            )
+        spaces = max(map(len, SPACES.findall(source)), default=0)
+        if spaces > LIMITS["template_spaces"]:
+            raise TokenizerError(
+                f"the chat template has {spaces} spaces and line ends in a row, at most"
+                f" {LIMITS['template_spaces']} are read",
                 where,
                 COPY,
             )

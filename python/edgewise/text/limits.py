@@ -31,10 +31,12 @@ LIMITS = {
     "regex_depth": 40,  # nested groups
     "regex_states": 100_000,  # the pattern with its counted repetitions written out
     "template_chars": 1 << 18,  # a chat template's source
+    "template_spaces": 4096,  # in it in a row: the page's parser takes quadratic time for them
     # loop iterations, macro calls, calls and operations of a rendering
     "template_steps": 1_000_000,
     "template_chars_made": 1 << 24,  # the longest text of a rendering
     "template_chars_total": 1 << 28,  # all texts of a rendering in total
+    "template_items_total": 1 << 24,  # all lists of a rendering in total
     "template_seconds": 30,
 }
 

@@ -47,11 +47,12 @@ class RenderingBudget:
     """The remaining steps, characters and seconds of a rendering."""
 
     def __init__(self) -> None:
-        self.steps, self.total = 0, 0
+        self.steps, self.total, self.listed = 0, 0, 0
         self.deadline = time.monotonic() + LIMITS["template_seconds"]
-        # {id: (value, result of weigh)} of lists and dicts, which a template cannot change. The
-        # value is kept so that its id is not reused.
+        # {id: (value, result of weigh)} of lists and dicts, which a template cannot change unless a
+        # namespace is in them. The value is kept so that its id is not reused.
         self.weights: dict[int, tuple[Any, tuple[int, int]]] = {}
+        self.namespaces = 0  # that were weighed
 
     def step(self, n: int = 1) -> None:
         """Counts n steps."""
@@ -80,6 +81,9 @@ class RenderingBudget:
             self.chars(len(value))
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
             self.weigh(value)
+            self.listed += len(value)
+            if self.listed > LIMITS["template_items_total"]:
+                raise TemplateLimit(f"lists of more than {LIMITS['template_items_total']} items")
         elif isinstance(value, int) and value.bit_length() > MOST_BITS:
             raise TemplateLimit(f"an integer of {value.bit_length()} bits")
         return value
@@ -100,17 +104,18 @@ class RenderingBudget:
             parts = list(value._Namespace__attrs.values())
         elif not isinstance(value, (list, tuple, set, frozenset)):
             return 1, 8
-        items, chars = 1, 0
+        items, chars, namespaces = 1, 0, self.namespaces
         for part in parts:
             n, c = self.weigh(part)
             items, chars = items + n, chars + c
             self.items(items)
             if chars > MOST_CHARS:
                 raise TemplateLimit(f"a value of {chars} characters")
-        if not isinstance(value, Namespace):  # namespaces can change
-            self.weights[id(value)] = value, (items, chars)
-        else:
+        if isinstance(value, Namespace):
+            self.namespaces += 1
             self.step()
+        elif self.namespaces == namespaces:
+            self.weights[id(value)] = value, (items, chars)
         return items, chars
 
 

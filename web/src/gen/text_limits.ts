@@ -16,9 +16,11 @@ export const TEXT_LIMITS = {
   regex_depth: 40,
   regex_states: 100000,
   template_chars: 262144,
+  template_spaces: 4096,
   template_steps: 1000000,
   template_chars_made: 16777216,
   template_chars_total: 268435456,
+  template_items_total: 16777216,
   template_seconds: 30,
 } as const;
 /** members of a component of tokenizer.json that hold components */

@@ -1,76 +1,21 @@
 // Chat templates: Hugging Face's Jinja interpreter with limits on steps, characters and seconds.
 //
 // A template is an untrusted program. python/edgewise/text/template_sandbox.py has the same limits
-// for jinja2's sandbox. Here operations that make long strings (`*`, indent, replace) are checked
-// afterwards; the browser's maximum string length bounds them.
+// for jinja2's sandbox.
 
-import { type Environment, Interpreter, Template } from "@huggingface/jinja";
+import { Interpreter, Template } from "@huggingface/jinja";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
 import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
+import { BoundedInterpreter } from "./template-interpreter.ts";
+import { TemplateLimit } from "./template-weights.ts";
 
-/**
- * Syntax nodes per step: jinja2 counts loop iterations and calls, this interpreter counts evaluated
- * nodes.
- */
-const NODES_PER_STEP = 10;
 /** The limit of jinja2's sandbox. */
 const MOST_RANGE = 100_000;
 const COPY = "Copy the tokenizer's files again from the model they belong to.";
 const WHERE = "chat template";
-
-class TemplateLimit extends Error {}
-
-type Node = Parameters<Interpreter["evaluate"]>[0];
-type Value = ReturnType<Interpreter["evaluate"]>;
-
-/** An interpreter that counts evaluated nodes and checks the length of their values. */
-class BoundedInterpreter extends Interpreter {
-  private steps = 0;
-  private made = 0;
-  /** Syntax nodes of iterables of loops; each item of their values counts as a step. */
-  private readonly iterables = new WeakSet<object>();
-  private readonly deadline = performance.now() + TEXT_LIMITS.template_seconds * 1000;
-
-  /** Counts n steps. */
-  count(n: number): void {
-    this.steps += n;
-  }
-
-  override evaluate(node: Node, environment: Environment): Value {
-    if (++this.steps > TEXT_LIMITS.template_steps * NODES_PER_STEP)
-      throw new TemplateLimit(`more than ${TEXT_LIMITS.template_steps} steps`);
-    if (this.steps % 256 === 0 && performance.now() > this.deadline)
-      throw new TemplateLimit(`more than ${TEXT_LIMITS.template_seconds} seconds`);
-    if (node?.type === "For") {
-      const { iterable } = node as unknown as { iterable: { type: string; lhs: object } };
-      this.iterables.add(iterable.type === "SelectExpression" ? iterable.lhs : iterable);
-    }
-    const result = super.evaluate(node, environment);
-    const value: unknown = result.value;
-    if (node && this.iterables.has(node))
-      this.count(
-        NODES_PER_STEP *
-          (Array.isArray(value) ? value.length : value instanceof Map ? value.size : 0),
-      );
-    if (typeof value === "string") {
-      if (value.length > TEXT_LIMITS.template_chars_made)
-        throw new TemplateLimit(`a text of ${value.length} characters`);
-      if (
-        node?.type !== "Identifier" &&
-        node?.type !== "StringLiteral" &&
-        node?.type !== "MemberExpression"
-      )
-        this.made += value.length;
-      if (this.made > TEXT_LIMITS.template_chars_total)
-        throw new TemplateLimit(
-          `texts of more than ${TEXT_LIMITS.template_chars_total} characters`,
-        );
-    } else if (Array.isArray(value) && value.length > TEXT_LIMITS.template_steps)
-      throw new TemplateLimit(`a list of ${value.length} items`);
-    return result;
-  }
-}
+/** What the library's parser reads in quadratic time. */
+const SPACES = /\s{100,}/g;
 
 /**
  * `range` with jinja2's limit. The interpreter materializes the list, so its numbers count as
@@ -89,6 +34,9 @@ function rangeFor(
   };
 }
 
+const longest = (texts: readonly string[]): number =>
+  texts.reduce((most, text) => Math.max(most, text.length), 0);
+
 /** A model's chat template. */
 export class ChatTemplate {
   private readonly template: Template;
@@ -105,6 +53,14 @@ export class ChatTemplate {
       throw new TokenizerError(
         `the chat template has ${source.length} characters, at most ` +
           `${TEXT_LIMITS.template_chars} are read`,
+        WHERE,
+        COPY,
+      );
+    const spaces = longest(source.match(SPACES) ?? []);
+    if (spaces > TEXT_LIMITS.template_spaces)
+      throw new TokenizerError(
+        `the chat template has ${spaces} spaces and line ends in a row, at most ` +
+          `${TEXT_LIMITS.template_spaces} are read`,
         WHERE,
         COPY,
       );
