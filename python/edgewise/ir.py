@@ -8,6 +8,7 @@ every node has the declaration of its op.
 from __future__ import annotations
 
 import builtins
+import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -113,6 +114,18 @@ class Tensor:
         """A Tensor of a flat list of numbers. dtype: ONNX code."""
         data = pack(dtype, values)
         return Tensor(name, dtype, tuple(shape), None, 0, len(data), data)
+
+
+def content_of(tensor: Tensor) -> str:
+    """Identifies the content of a constant of a model: where its bytes are, or what they are; 32
+    hexadecimal digits.
+    """
+    if tensor.source is not None:
+        where: object = tensor.source.location, tensor.offset
+    else:
+        where = hashlib.sha256(tensor.bytes()).digest()
+    content = tensor.dtype, tensor.nbytes, tensor.power, where
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 
 @dataclass

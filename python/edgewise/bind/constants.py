@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import zlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..declare.dtypes import FLOAT, INT64, STRING
 from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Info, Node, Tensor, Value
+from ..ir import Graph, Info, Node, Tensor, Value, content_of
 from ..onnx.reader import AttributeReference, Function
+
+# of a name that _own_name gave
+_OWN_NAME = re.compile(r"@[0-9a-f]{32}$")
 
 
 def prepared(graph: Graph, inner: bool = False) -> dict[str, Value]:
     """Sorts a graph's nodes, and makes Values of its constants, which all bindings share.
+
+    A constant whose name looks like that of an inner one is renamed like it.
 
     Args:
         graph: a graph; its `nodes` and `values` are set.
@@ -24,7 +29,12 @@ def prepared(graph: Graph, inner: bool = False) -> dict[str, Value]:
     """
     if graph.values is None:
         values = {
-            name: Value(name, t.dtype, t.shape, tensor=_own_name(t, name) if inner else t)
+            name: Value(
+                name,
+                t.dtype,
+                t.shape,
+                tensor=_own_name(t, name) if inner or _OWN_NAME.search(name) else t,
+            )
             for name, t in graph.constants.items()
         }
         nodes = []
@@ -183,11 +193,10 @@ def _constant_node(node: Node) -> Value:
 
 
 def _own_name(t: Tensor, name: str) -> Tensor:
-    """A constant of a node or subgraph under a unique name.
+    """A constant of a node or subgraph under a name that no other content has.
 
     Weights are stored by name, and branches use the same names.
     """
     if t.strings is not None:
         return t
-    mark = f"{t.offset}" if t.source is not None else f"{zlib.crc32(t.bytes()):x}"
-    return Tensor(f"{name}@{mark}", t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
+    return Tensor(f"{name}@{content_of(t)}", t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)

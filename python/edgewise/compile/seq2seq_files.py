@@ -64,8 +64,8 @@ def read_graphs(
         assert without is not None and with_past is not None
         first, step = without, with_past
         _share(first, step)
-        _rename(step, "step/")
-    _rename(encoder, "encoder/")
+        _rename(step, "step/", first)
+    _rename(encoder, "encoder/", first)
     for name, graph, wanted in (("encoder", encoder, None), ("decoder", first, "logits")):
         if wanted is not None and not any(o.name == wanted for o in graph.outputs):
             raise UnsupportedOp(
@@ -89,12 +89,13 @@ def _share(first: Graph, step: Graph) -> None:
             step.constants[name] = same
 
 
-def _rename(graph: Graph, prefix: str) -> None:
+def _rename(graph: Graph, prefix: str, first: Graph) -> None:
     """Gives a file's constants names of their own: weights are stored by name, and exporters number
-    them from 0 in each file. Those that `_share` took from another file keep theirs.
+    them from 0 in each file. Those that `_share` took from `first` keep theirs.
     """
+    kept = set(map(id, first.constants.values()))
     for t in graph.constants.values():
-        if t.source is graph.source or t.source is None:
+        if id(t) not in kept:
             t.name = prefix + t.name
 
 

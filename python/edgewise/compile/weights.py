@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ModelError
-from ..ir import Tensor
+from ..ir import Tensor, content_of
 from ..manifest_limits import FORMAT
 from ..onnx import BytesSource
 from ..onnx.source import Source
@@ -58,6 +58,7 @@ def add_plans(package: Package, plans: Sequence[tuple[str, Plan]]) -> None:
         package.blobs.get(NOTES), {file: plan.notes for file, plan in plans}
     )
     weights = {w["name"]: w for w in package.manifest["weights"]}
+    known: dict[str, Any] = {}
     small = bytearray(package.blobs.get(CONSTANTS, b""))
     for file, plan in plans:
         package.blobs[file] = plan.data
@@ -65,9 +66,16 @@ def add_plans(package: Package, plans: Sequence[tuple[str, Plan]]) -> None:
         # By these names a page decides whether its engine can run the package.
         package.manifest["kernels"] = sorted({*package.manifest.get("kernels", ()), *plan.kernels})
         for slot in plan.slots:
-            if slot.tensor is None or slot.name in weights:
-                continue
             t = slot.tensor
+            if t is None:
+                continue
+            key = content_of(t), getattr(t.source, "name", "")
+            if known.setdefault(slot.name, key) != key:
+                raise ModelError(
+                    f"two of its constants are named '{slot.name}'", file, "Export the model again."
+                )
+            if slot.name in weights:
+                continue
             if t.source is not None:
                 weights[slot.name] = _weight_entry(package, slot.name, t, t.source, slot.nbytes)
                 continue

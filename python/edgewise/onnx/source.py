@@ -36,10 +36,12 @@ class Source:
     Attributes:
         name: of the file, for errors.
         size: in bytes.
+        location: of external data, the path that the model's file names; "" of that file itself.
     """
 
     name: str
     size: int
+    location: str = ""
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; ModelError if they lie outside of it."""

@@ -193,6 +193,7 @@ class TensorReader:
             raise self._broken(f"initializer '{name}' has external data without a file name")
         if location not in self._siblings:
             self._siblings[location] = self.source.sibling(location)
+            self._siblings[location].location = location
         other = self._siblings[location]
         try:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import FLOATS, INT64
+from ..declare.symbolic import Sym
 from ..ir import BoundNode, Value
 from ..ops import OPS
 
@@ -100,7 +101,8 @@ class Rewriter:
             f"{before.outputs[0].name}~{op}{len(self._pending)}",
             dtype,
             shape,
-            constant=all(v is None or v.constant for v in inputs),
+            constant=all(v is None or v.constant for v in inputs)
+            and not any(isinstance(d, Sym) for d in shape),
         )
         n = BoundNode(op, domain, before.name, list(inputs), [out], attrs, 23, OPS[(domain, op)])
         out.producer = n

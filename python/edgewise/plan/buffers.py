@@ -79,6 +79,10 @@ class Buffers:
         offset = at * 8 // BITS[dtype] if dtype in BITS else at // size_of(dtype)
         return View(self._const_buffer, offset, shape, strides_of(shape), dtype)
 
+    def constant_parts(self) -> list[tuple[int, bytes]]:
+        """[(offset, bytes)] of the tables in the constant section, by offset."""
+        return sorted((at, data) for (data, _), at in self._constant_at.items())
+
     def scalar(self, dtype: int, number: float) -> View:
         """View of one number in the constant section."""
         return self.const_bytes(pack(dtype, [number]), dtype, [])
@@ -96,11 +100,9 @@ class Buffers:
         """View of bytes in the arena, for one step."""
         return View(Storage("arena", nbytes, init=self.init), 0, [nbytes], [1], UINT8)
 
-    def constant_name(self, buffer: Storage) -> str | None:
-        """Names a buffer whose content is the same in every run; None for others.
-
-        Scalars and tables in the constant section are not named: they are never laid out anew.
+    def is_constant(self, buffer: Storage) -> bool:
+        """Whether the content of a buffer is the same in every run, and worth to be laid out anew:
+        a weight, or what is computed from constants. Scalars and tables in the constant section
+        are never laid out anew.
         """
-        if self.slot_kind(buffer) == "weight":
-            return buffer.name
-        return buffer.key if buffer.init and buffer.kind == "arena" else None
+        return self.slot_kind(buffer) == "weight" or buffer.init and buffer.kind == "arena"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT64, UINT8, bytes_for, pack
 from ..declare.symbolic import Sym, most, product, registers_of, strides_of
-from ..errors import EdgewiseError, UnsupportedOp
+from ..errors import EdgewiseError, ModelError, UnsupportedOp
 from ..ir import BROKEN, Tensor, Value
 from ..targets import CPU, Target
 from .hoist import hoist_updates
 from .layouts import Layouts
 from .memory import plan_memory
+from .once import content_names, outputs, split_steps
 from .plan import Plan
 from .steps import Step
 from .view import Dim, Storage, View, merge_dims
@@ -64,7 +64,8 @@ class Builder(Layouts):
     """What `lower` of an op writes to.
 
     `view` gives the memory of a Value, `out` makes room for one, `emit` and what is built on it add
-    steps. Steps of nodes whose outputs are constants are init steps.
+    steps. Steps of nodes whose outputs are constants are init steps, unless a register decides what
+    they do.
 
     A cache of halves has float32 numbers as far as the graph is concerned: `stored` gives the
     halves, for kernels that read them, and `view` a widened copy. So has a weight of halves, which
@@ -74,6 +75,10 @@ class Builder(Layouts):
         cache_shapes: as of `lower`.
         cache_dtype: as of `lower`.
         target: device that the plan is for.
+
+    Attributes:
+        init_steps, steps: those that run once, when weights are there, and those of each run; made
+            by `finish`.
     """
 
     merge_dims = staticmethod(merge_dims)
@@ -86,11 +91,12 @@ class Builder(Layouts):
     ) -> None:
         super().__init__(target)
         self.cache_shapes, self.cache_dtype = cache_shapes, cache_dtype
+        self.steps: list[Step] = []
+        self.init_steps: list[Step] = []
         self.arena_bytes = self.arena_least = 0
         # Keyed by id(value); `_alive` keeps these values alive.
         self._views: dict[int, View] = {}
         self._widened: dict[int, View] = {}
-        self._keys: dict[int, str] = {}
         self._alive: list[Value] = []
 
     # ---- values
@@ -110,8 +116,6 @@ class Builder(Layouts):
         was, self.init = self.init, True
         y = self.undo_power(self.cast(v, FLOAT), v.power)
         self.init = was
-        what = (v.buffer.name, v.offset, v.shape, v.strides)
-        y.buffer.key = hashlib.sha256(f"float32 of {what}".encode()).hexdigest()[:24]
         return y
 
     def stored(self, value: Value) -> View:
@@ -135,8 +139,6 @@ class Builder(Layouts):
     def out(self, value: Value) -> View:
         """A new contiguous buffer for a value that the node computes."""
         v = self.temp(value.dtype, value.shape)
-        if self.init:
-            v.buffer.key = self.content_key(value)
         self.alias(value, v)
         return v
 
@@ -183,6 +185,10 @@ class Builder(Layouts):
         dtype = tensor.dtype if tensor.power is None else FLOAT16
         nbytes = bytes_for(dtype, tensor.count)
         buffer = self.slot(tensor.name, "weight", dtype, tensor.shape, nbytes)
+        if buffer.tensor not in (None, tensor):
+            raise ModelError(
+                f"two constants are named '{tensor.name}'", self.where, "Export the model again."
+            )
         buffer.tensor = tensor
         return View(buffer, 0, tensor.shape, strides_of(tensor.shape), dtype)
 
@@ -198,50 +204,22 @@ class Builder(Layouts):
         self.init = was
         return v
 
-    def content_key(self, value: Value) -> str:
-        """Names a constant by what it is computed from, so that plans of one model share it."""
-        key = self._keys.get(id(value))
-        if key is None:
-            h = hashlib.sha256()
-            if value.tensor is not None:
-                h.update(value.tensor.name.encode())
-            elif value.numbers is not None:
-                h.update(repr((value.dtype, value.shape, value.numbers)).encode())
-            else:
-                n = value.producer
-                assert n is not None
-                plain = {k: a.bytes() if hasattr(a, "bytes") else a for k, a in n.attrs.items()}
-                what = (
-                    n.op,
-                    n.domain,
-                    n.opset,
-                    sorted(plain.items(), key=str),
-                    n.outputs.index(value),
-                    value.shape,
-                    value.dtype,
-                )
-                h.update(repr(what).encode())
-                for v in n.inputs:
-                    h.update(self.content_key(v).encode() if v is not None else b"-")
-            key = self._keys[id(value)] = h.hexdigest()[:24]
-            self._alive.append(value)
-        return key
-
     # ---- the end
-    def finish(self, bound: BoundGraph) -> None:
+    def finish(self, bound: BoundGraph | None = None) -> None:
         """Completes the plan once all nodes are lowered.
 
         Outputs get slots, what init steps compute for the steps of each run is kept in slots,
         updates of states move forward, and buffers are placed in the arena.
+
+        Args:
+            bound: the graph; None: there is none, only steps that were emitted.
         """
-        for name, value in bound.outputs.items():
+        for name, value in bound.outputs.items() if bound is not None else ():
             # An output that is a cache is the cache itself.
             if self.slot_kind(self.stored(value).buffer) != "cache":
                 self._place_output(name, self.view(value))
-        for step in self.steps:
-            for _, v in step.bound():
-                if v.buffer.kind == "arena" and v.buffer.init:
-                    self._keep_computed(v.buffer)
+        self.init_steps, self.steps = split_steps(self.written, self._is_fixed)
+        self._keep_computed()
         self.steps = hoist_updates(self.steps, self._is_state, self._last_guard(bound))
         self._place_buffers()
         self.target.check_buffer(self.arena_bytes, "memory between steps")
@@ -283,23 +261,42 @@ class Builder(Layouts):
         buffer = self.slot(own, "output", v.dtype, shape, nbytes)
         self.copy(v, View(buffer, 0, v.shape, strides_of(v.shape), v.dtype))
 
-    def _keep_computed(self, buffer: Storage) -> None:
-        """Moves what init steps compute to a slot. Equal nodes of equal constants share one."""
-        name = f"computed/{buffer.key or len(self.slots)}"
-        same = self.slot_of.get(name)
-        if same is None:
+    def _keep_computed(self) -> None:
+        """Moves what init steps compute for the steps of each run to slots. What they compute twice
+        is computed once.
+        """
+        read = {v.buffer for step in self.steps for _, v in step.bound()}
+        together = {
+            v.buffer for step in self.init_steps if len(o := outputs(step)) > 1 for _, v in o
+        }
+        copies = set()
+        for buffer, content in content_names(self.init_steps, self.constant_parts()).items():
+            name = f"computed/{content}"
+            same = self.slot_of.get(name)
+            if buffer not in read:
+                continue
+            if same is not None and buffer not in together:
+                buffer.kind, buffer.name, buffer.index = "slot", name, same.index
+                copies.add(buffer)
+                continue
+            if same is not None:
+                name += f"/{len(self.slots)}"
             self.move_to_slot(buffer, name, "computed", UINT8, [buffer.nbytes])
-        else:
-            buffer.kind, buffer.name, buffer.index = "slot", name, same.index
+        self.init_steps = [
+            s for s in self.init_steps if copies.isdisjoint(v.buffer for _, v in outputs(s))
+        ]
+
+    def _is_fixed(self, buffer: Storage) -> bool:
+        return self.slot_kind(buffer) in ("weight", "state")
 
     def _is_state(self, buffer: Storage) -> bool:
         return self.slot_kind(buffer) == "state"
 
-    def _last_guard(self, bound: BoundGraph) -> int:
+    def _last_guard(self, bound: BoundGraph | None) -> int:
         """The last step that writes the output which has to be there before states are written;
         -1 where there is none.
         """
-        if bound.writes_after is None:
+        if bound is None or bound.writes_after is None:
             return -1
         guard = self.view(bound.outputs[bound.writes_after]).buffer
         return max((i for i, step in enumerate(self.steps) if _writes(step, guard)), default=-1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ..declare.dtypes import BITS, DOUBLE, FLOAT, NAME, UINT8, pack, size_of
@@ -52,18 +51,16 @@ class StepWriter(Buffers):
     """Adds steps to a plan.
 
     Attributes:
-        steps: those of each run.
-        init_steps: those that run once, when weights are there.
+        written: steps, each with whether it was written for constants alone (once.split_steps).
         label: the node that is being lowered.
-        laid_out: {description: view} of constants that init steps rearrange.
+        laid_out: {description: view} of constants that are rearranged.
     """
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.steps: list[Step] = []
-        self.init_steps: list[Step] = []
+        self.written: list[tuple[Step, bool]] = []
         self.label: BoundNode | None = None
-        self.laid_out: dict[str, View] = {}
+        self.laid_out: dict[Hashable, View] = {}
 
     @property
     def where(self) -> str:
@@ -109,7 +106,7 @@ class StepWriter(Buffers):
             nbytes = self.target.scratch_bytes(k, _largest(params), bool(scratch))
             views[-1] = self.scratch(nbytes) if nbytes else None
         self.target.check_operands(k, sum(v is not None for v in views), self.where)
-        (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))
+        self.written.append((Step(k, params, views, self.label), self.init))
 
     # ---- elementwise
     def nd(
@@ -290,22 +287,21 @@ class StepWriter(Buffers):
 
     # ---- layouts
     def contiguous(self, v: View) -> View:
-        """The tensor laid out row-major; of a constant, copied once in the init steps."""
+        """The tensor laid out row-major; of a constant, copied once: when weights are there, or in
+        each run where a register decides what is copied.
+        """
         if v.plain:
             return v
-        name = self.constant_name(v.buffer)
-        if name is None:
+        if not self.is_constant(v.buffer):
             t = self.temp(v.dtype, v.shape)
             self.copy(v, t)
             return t
-        key = f"{name}[{v.offset}:{v.shape}:{v.strides}:{v.dtype}]"
+        key = v.layout
         if key not in self.laid_out:
             was, self.init = self.init, True
-            t = self.temp(v.dtype, v.shape)
-            t.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
+            t = self.laid_out[key] = self.temp(v.dtype, v.shape)
             self.copy(v, t)
             self.init = was
-            self.laid_out[key] = t
         return self.laid_out[key]
 
     def reshaped(self, v: View, shape: Sequence[Dim]) -> View:

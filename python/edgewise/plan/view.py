@@ -5,7 +5,7 @@ Transposes, slices, splits and broadcasts are views; they need no step of the pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ..declare.dtypes import BITS, bytes_for, size_of
@@ -23,11 +23,10 @@ class Storage:
         kind: "arena", "const" (the plan's constant section) or "slot".
         nbytes: size in bytes.
         name: name of the slot.
-        init: whether init steps write it.
+        init: whether only steps for constants write it; proven by once.split_steps.
         index: number of the slot, also of the slot that its arena is; -1: none.
         offset: offset in the arena in bytes; 0 for slots.
         first, last: the first and the last step that use it; None before steps are known.
-        key: identifies the result of an init step, which plans of one model share.
         tensor: the constant of the model in a weight slot.
         owner: the buffer whose memory an in-place step reuses for this one, or None.
     """
@@ -41,7 +40,6 @@ class Storage:
         "last",
         "offset",
         "init",
-        "key",
         "tensor",
         "owner",
     )
@@ -52,7 +50,6 @@ class Storage:
         self.offset = 0
         self.first: int | None = None
         self.last: int | None = None
-        self.key: str | None = None
         self.tensor: Tensor | None = None
         self.owner: Storage | None = None
 
@@ -96,6 +93,11 @@ class View:
     def as_type(self, dtype: int) -> View:
         """The same bits as elements of another type of the same size."""
         return View(self.buffer, self.offset, self.shape, self.strides, dtype)
+
+    @property
+    def layout(self) -> Hashable:
+        """Equal for views of the same elements in the same order."""
+        return self.buffer, self.offset, tuple(self.shape), tuple(self.strides), self.dtype
 
     @property
     def plain(self) -> bool:

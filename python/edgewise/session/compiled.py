@@ -168,6 +168,7 @@ class Compiled:
     def set_length(self, length: int) -> None:
         """Sets the register of a plan for a range of lengths."""
         if length != self.length:
+            self.bound_by = None  # a direct run must set its own length again
             self.loaded.register(0, length)
             self.length = length
             self.shapes = {n: dims_at(r[3], length) for n, r in self.results.items()}

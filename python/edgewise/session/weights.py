@@ -173,7 +173,7 @@ def checks_of(package: Package) -> dict[tuple[Any, ...], tuple[list[str], str, s
 def key_of(tensor: Tensor) -> tuple[Any, ...]:
     """A key for a weight's bytes: their place in a source, or the name and the bytes."""
     return (
-        (id(tensor.source), tensor.offset, tensor.nbytes)
+        (id(tensor.source), tensor.offset, tensor.nbytes, tensor.power)
         if tensor.data is None
         else (tensor.name, tensor.data)
     )

@@ -43,6 +43,7 @@ def packing_plan() -> Plan:
     builder.emit(
         "pack_integer", {"w": w, "y": y}, items=1, n=COLUMNS, taps=1, c=ROWS, type=INT8, **strides
     )
+    builder.finish()
     return Plan.assemble(builder, [])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import TYPE_CHECKING
 
@@ -170,18 +169,17 @@ def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, 
         winograd is not None
         and plain
         and registers_of([win.y]) is None
-        and builder.constant_name(w.buffer) is not None
+        and builder.is_constant(w.buffer)
         and winograd.includes(c, m, batch, rows=win.y[0], columns=win.y[1])
     )
 
 
 def _winograd_weights(builder: Builder, w: View, m: int, c: int) -> View:
     """G w G' of every 3 x 3 kernel, [16, m, c]: computed once, by an init step."""
-    key = f"16 places of {builder.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
+    key = "winograd", w.layout
     if key not in builder.laid_out:
         was, builder.init = builder.init, True
         u = builder.laid_out[key] = builder.temp(FLOAT, [16, m * c])
-        u.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
         row = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
         both = [p * q for i in row for j in row for p in i for q in j]
         emit_gemm(

@@ -6,7 +6,6 @@ so that a reader that needs another order in memory copies.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,14 +48,13 @@ def packed_integers(
         tap_stride=tap_stride,
         c_stride=c_stride,
     )
-    name = builder.constant_name(w.buffer)
-    key = f"packed {name}[{w.offset}:{params}]"
-    if name is not None and key in builder.laid_out:
+    constant = builder.is_constant(w.buffer)
+    key = "packed", w.buffer, w.offset, *params.values()
+    if constant and key in builder.laid_out:
         return builder.laid_out[key]
-    was, builder.init = builder.init, builder.init or name is not None
+    was, builder.init = builder.init, builder.init or constant
     t = builder.temp(UINT8, [most(items) * packed_bytes(most(n), most(taps) * most(c))])
-    if name is not None:
-        t.buffer.key = hashlib.sha256(key.encode()).hexdigest()[:24]
+    if constant:
         builder.laid_out[key] = t
     builder.emit("pack_integer", {"w": w, "y": t}, **params)
     builder.init = was

@@ -98,7 +98,7 @@ def recurrent_lower(node: BoundNode, builder: Builder) -> None:
         return
     # A constant R is transposed once, in the init steps.
     panel = builder.target.lowering.recurrent_panel
-    panels = panel > 0 and h % panel == 0 and builder.constant_name(r.buffer) is not None
+    panels = panel > 0 and h % panel == 0 and builder.is_constant(r.buffer)
     if panels:
         r = builder.contiguous(
             r.reshape([d, params["gates"] * h // panel, panel, h]).transpose([0, 1, 3, 2])

@@ -4,7 +4,7 @@ import edgewise
 import numpy as np
 import onnxruntime
 
-from .models import F, constant, model, node, value
+from ..models import F, constant, model, node, value
 
 
 def test_equal_nodes_of_equal_constants():

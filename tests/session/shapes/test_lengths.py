@@ -13,7 +13,7 @@ from edgewise.session import inference_calls
 from edgewise.session.lengths import LEAST, ROOM, find_lengths
 from engines.page_session import PageSession
 
-from .models import F, I, constant, model, node, value
+from ..models import F, I, constant, model, node, value
 
 HEADS, DIM, WORDS = 2, 8, 40
 POSITIONS = ROOM + 40
