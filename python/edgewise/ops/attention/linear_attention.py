@@ -103,7 +103,9 @@ def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:
     # The last tokens one by one: each leaves a state.
     lengths = [1] * max(1, min(window, seq))
     lengths[0] = seq - len(lengths) + 1
-    ys, states, at = [], [], 0
+    at = 0
+    ys: list[Value] = []
+    states: list[Value] = []
     for length in lengths:
         y, past = steps(
             [_part(graph, x, 1, at, length) if x is not None else None for x in inputs], past
