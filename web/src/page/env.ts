@@ -4,13 +4,15 @@ import { InputError } from "../shared/errors.ts";
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 import { workerScript } from "../shared/script.ts";
 import { assets, parts, python, resolve } from "./assets.ts";
+import { aliases, type EnvAliases } from "./env-aliases.ts";
 import { baseUrl } from "./realm.ts";
 
 /**
  * Global settings: addresses of Edgewise's own files and of models, caching, and defaults of the
  * device options. Set them before the first call of `pipeline` or `InferenceSession.create`.
+ * {@link EnvAliases} has those of ONNX Runtime Web and transformers.js.
  */
-export interface Env {
+export interface Env extends EnvAliases {
   /** Worker script. Default: worker.js next to edgewise.js; the inline builds contain it. */
   workerUrl: string;
   /** Script of the engine's threads. Default: as `workerUrl`. */
@@ -89,7 +91,7 @@ export interface Env {
 }
 
 /** Global settings of the page. */
-export const env: Env = {
+export const env: Env = withAliases({
   ...assets,
   threadUrl: assets.workerUrl,
   pyodideUrl: undefined,
@@ -103,7 +105,12 @@ export const env: Env = {
   threads: undefined,
   stallTimeout: 30_000,
   proxy: true,
-};
+});
+
+function withAliases(own: Omit<Env, keyof EnvAliases>): Env {
+  const all = own as Env;
+  return Object.defineProperties(all, Object.getOwnPropertyDescriptors(aliases(all)));
+}
 
 /** The addresses in `env` as absolute URLs that workers can use. */
 export async function urls(): Promise<Urls> {

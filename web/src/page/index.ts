@@ -34,6 +34,7 @@ export * from "../shared/errors.ts";
 export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
+export type { EnvAliases, LogLevel, WasmFlags } from "./env-aliases.ts";
 export type { Fetches } from "./inference/fetches.ts";
 export {
   InferenceSession,
@@ -86,6 +87,7 @@ export {
   type ProfileRow,
 } from "./profile.ts";
 export {
+  type Halves,
   type OnnxValue,
   Tensor,
   type TensorData,

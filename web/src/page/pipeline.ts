@@ -15,9 +15,11 @@ import {
   platform,
 } from "../shared/platform.ts";
 import { VERSION } from "../shared/version.ts";
+import { meant } from "../shared/words.ts";
 import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
+import { placeOf } from "./env-aliases.ts";
 import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
@@ -137,7 +139,7 @@ export async function pipeline(
       throw new InputError(
         `there is no option '${name}'`,
         "pipeline",
-        `Options are: ${known.join(", ")}.`,
+        meant(name.slice(0, 100), known, `Options are: ${known.join(", ")}.`),
       );
   checkFunction("progress_callback", options.progress_callback);
   const request = await loadRequest(other ?? task, model, options);
@@ -203,7 +205,9 @@ async function loadRequest(
     task,
     max_length: options.max_length,
     personalize: options.personalize ?? false,
-    model: sources(model),
+    model: sources(
+      typeof model === "string" && model ? await placeOf(env, model, options.signal) : model,
+    ),
     base: baseUrl()!,
     urls: await urls(),
     remoteHost: env.remoteHost,

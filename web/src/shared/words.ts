@@ -16,3 +16,31 @@ export function networkRemedy(otherwise: string): string {
     ? "This browser is offline: connect it to the network and try again."
     : otherwise;
 }
+
+/**
+ * What to do about a name that is not known: the one that was meant, if there is one like it.
+ * @param otherwise the remedy without such a name; follows it
+ */
+export function meant(name: string, known: readonly string[], otherwise: string): string {
+  const plain = (text: string): string => text.toLowerCase().replaceAll("_", "");
+  const far = (other: string): number => edits(plain(name), plain(other));
+  const near = [...known].sort((a, b) => far(a) - far(b))[0];
+  const like = near !== undefined && far(near) <= Math.max(1, Math.floor(near.length / 4));
+  return like ? `Did you mean '${near}'? ${otherwise}`.trimEnd() : otherwise;
+}
+
+/** Number of letters to add, remove or replace. */
+function edits(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++)
+      next[j] = Math.min(
+        row[j]! + 1,
+        next[j - 1]! + 1,
+        row[j - 1]! + Number(a[i - 1] !== b[j - 1]),
+      );
+    row = next;
+  }
+  return row[b.length]!;
+}

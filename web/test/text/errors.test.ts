@@ -6,6 +6,7 @@ import { SAMPLING_ERRORS } from "../../src/gen/sampling.ts";
 import { readSafetensors } from "../../src/shared/checkpoints/safetensors.ts";
 import { EdgewiseError } from "../../src/shared/errors.ts";
 import { checkSeed } from "../../src/shared/seeds.ts";
+import { meant } from "../../src/shared/words.ts";
 import { errorFor, GenerationConfig } from "../../src/worker/generation/config.ts";
 import { vectors } from "../common/vectors.ts";
 
@@ -57,4 +58,22 @@ test("headers of safetensors", async () => {
     const file = new Blob([length, text, new Uint8Array(bytes)]);
     assert.deepEqual(await raised(() => readSafetensors(file, "x")), error);
   }
+});
+
+test("names that are not known: the one that was meant", () => {
+  const known = ["temperature", "max_new_tokens", "top_k", "dtype"];
+  const cases: [string, string][] = [
+    ["temprature", "temperature"],
+    ["maxNewTokens", "max_new_tokens"],
+    ["max_tokens", "max_new_tokens"],
+    ["topk", "top_k"],
+    ["dtpye", ""], // two letters of five
+    ["colour", ""],
+  ];
+  for (const [name, want] of cases)
+    assert.equal(
+      meant(name, known, "Check it."),
+      want ? `Did you mean '${want}'? Check it.` : "Check it.",
+      name,
+    );
 });

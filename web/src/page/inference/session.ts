@@ -17,6 +17,7 @@ import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
 import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
+import { warn } from "../env-aliases.ts";
 import { type Profile, watched } from "../profile.ts";
 import { isTensor, type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
@@ -416,7 +417,7 @@ export class InferenceSession {
 
 /** Logs warnings of a session, which has no progress callback, to the console. */
 function onProgress(event: ProgressEvent): void {
-  if (event.status === "warning") console.warn(`edgewise: ${event.message}`);
+  if (event.status === "warning") warn(event.message);
 }
 
 function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMetadata {

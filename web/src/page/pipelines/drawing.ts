@@ -5,6 +5,7 @@ import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { checkFunction } from "../../shared/inputs.ts";
 import { type Client, startClient } from "../client.ts";
+import { warn } from "../env-aliases.ts";
 import { Tensor } from "../tensor.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
@@ -98,7 +99,7 @@ export async function drawingPipeline(
     const info = await client.call("draw_open", request, {
       signal,
       onProgress(event) {
-        if (event.status === "warning") console.warn(event.message);
+        if (event.status === "warning") warn(event.message);
         listener?.(event);
       },
       transfer,

@@ -18,6 +18,7 @@ import {
   InputError,
   UnsupportedField,
 } from "../../shared/errors.ts";
+import { meant } from "../../shared/words.ts";
 
 const WHERE = "GenerationConfig";
 
@@ -291,13 +292,14 @@ export class GenerationConfig {
 function checkSupported(name: string, value: unknown, where: string): void {
   const entry = Object.hasOwn(GENERATION_FIELDS, name) ? GENERATION_FIELDS[name] : undefined;
   if (!entry) {
-    const near = Object.keys(GENERATION_FIELDS).find(
-      (known) => known.replaceAll("_", "") === name.toLowerCase().replaceAll("_", ""),
-    );
     throw new UnsupportedField(
       `there is no generation field '${name}'`,
       where,
-      near ? `Did you mean '${near}'?` : "Remove it, or check its spelling.",
+      meant(
+        name.slice(0, 100),
+        Object.keys(GENERATION_FIELDS),
+        "Remove it, or check its spelling.",
+      ),
     );
   }
   const [usual, how, remedy] = entry;

@@ -1,6 +1,7 @@
 // Options of calls: each is checked, and unknown ones are refused.
 
 import { InputError } from "../../shared/errors.ts";
+import { meant } from "../../shared/words.ts";
 
 /** Reads the options of a call. All methods throw InputError. */
 export class Options {
@@ -13,7 +14,9 @@ export class Options {
         throw new InputError(
           `there is no option '${name}'`,
           "options",
-          known.length ? `There are: ${known.join(", ")}.` : "This pipeline has none.",
+          known.length
+            ? meant(name.slice(0, 100), known, `There are: ${known.join(", ")}.`)
+            : "This pipeline has none.",
         );
   }
 

@@ -3,6 +3,7 @@
 import type { PlainNumbers } from "../../../protocol/drawing.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { checkSeed, randomSeed } from "../../../shared/seeds.ts";
+import { meant } from "../../../shared/words.ts";
 import type { Facts } from "./host.ts";
 import { type ScheduleRequest, scheduleOf } from "./schedulers.ts";
 import type { Schedule } from "./stepper.ts";
@@ -27,7 +28,7 @@ export class DrawOptions {
         throw new InputError(
           `there is no option '${name}'`,
           "options",
-          `There are: ${NAMES.join(", ")}.`,
+          meant(name.slice(0, 100), NAMES, `There are: ${NAMES.join(", ")}.`),
         );
     this.given = Object.fromEntries(Object.entries(given).filter(([, v]) => v !== null));
     const [height, width] = facts.size;
