@@ -416,6 +416,15 @@ def test_products_that_broadcast_over_the_batch(q, k, v, rank):
     untouched(g, PASS, "Attention")
 
 
+def test_values_without_a_batch():
+    """Weights of a layer that softmax's result is multiplied by: they broadcast over the batch."""
+    g = Graph()
+    q, k = g.input(B, S, D), g.input(B, S, D)
+    p = g.Softmax(g.MatMul(q, g.Transpose(k, perm=[0, 2, 1])), axis=-1)
+    g.output(g.MatMul(p, g.weight(S, D)))
+    untouched(g, PASS, "Attention")
+
+
 def test_values_first():
     g = Graph()
     q, k, v = g.input(B, H, S, S), g.input(B, H, S, S), g.input(B, H, S, S)

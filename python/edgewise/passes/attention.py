@@ -198,7 +198,7 @@ def _operands(
         k = k.producer.inputs[0]
     if q.rank == 3:
         together = [batch * heads, kv_len]
-        if any(x.rank == 3 and list(x.shape[:2]) != together for x in (k, v)):
+        if any(x.rank != 4 and list(x.shape[:-1]) != together for x in (k, v)):
             return None  # the products broadcast
         q = r.reshape(at, q, [batch, heads, q_len, q.shape[-1]])
         k = _unflatten(r, at, k, [batch, heads, kv_len, k.shape[-1]])
