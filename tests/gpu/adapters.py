@@ -18,9 +18,11 @@ def prepare():
     """Lets this process find what is in .build/gpu."""
     if str(FOLDER / "python") not in sys.path:
         sys.path.append(str(FOLDER / "python"))
-    if "VK_DRIVER_FILES" in os.environ or not (FOLDER / "lavapipe.json").exists():
+    driver = str(FOLDER / "lavapipe.json")
+    # A process that one of ours has started inherits this name, but not the libraries.
+    if os.environ.get("VK_DRIVER_FILES", driver) != driver or not Path(driver).exists():
         return
-    os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = str(FOLDER / "lavapipe.json")
+    os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = driver
     libraries = FOLDER / "vulkan/usr/lib" / f"{os.uname().machine}-linux-gnu"
     # A library that is loaded is found by its name, so no search path has to be set.
     rest = [*sorted(libraries.glob("*.so.*")), libraries / "libvulkan_lvp.so"]
