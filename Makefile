@@ -17,6 +17,7 @@ FUZZ   ?= 20000000
 RUNS   ?= 200
 FUZZ_ONNX ?= 20000
 FUZZ_FILES ?= 100000
+FUZZ_GRAPHS ?= 20000
 
 # Each test process would compile the package, and pytest its tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -96,11 +97,13 @@ newest: $(stamp)/venv-test $(stamp)/native ## run the tests of federated rounds 
 	.build/venv-newest/bin/python -m pip --disable-pip-version-check freeze | grep '^flwr=='
 	EDGEWISE_FEDERATED=venv-newest $(python) -m pytest tests/federated -q
 
-fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long runs under sanitizers with mutated plans (FUZZ=runs), models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
+fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long runs under sanitizers with mutated plans (FUZZ=runs), models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs); random graphs beside onnxruntime (FUZZ_GRAPHS=graphs)
 	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)
+	$(python) tests/fuzz/fuzz_graphs.py --runs $(FUZZ_GRAPHS)
+	$(python) tests/fuzz/fuzz_graphs.py --runs $$(($(FUZZ_GRAPHS) / 4)) --engine wasm
 
 gen: ## write the generated files: core/gen, web/src/gen
 	$(PYTHON) core/generate

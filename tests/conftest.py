@@ -63,6 +63,7 @@ LONG = (
     "training",
     "core",
     "ops",
+    "fuzz",
     "notebook",
     "hostile",
     "session",

@@ -240,6 +240,7 @@ def worker(a):
 class Child:
     def __init__(self, a, first):
         self.first, self.now, self.heard = first, None, time.monotonic()
+        self.inside = ""  # the library that runs the case, if the program says so
         args = (
             [
                 sys.executable,
@@ -290,10 +291,14 @@ def campaign(
     script=HERE,
     extra=(),
     env=None,
+    first=0,
+    each=lambda line: None,
 ):
-    """Runs the cases; returns (Counter of outcomes, [findings]).
+    """Runs the cases from `first` to `runs`; returns (Counter of outcomes, [findings]).
 
-    script: the program that runs cases with `--worker`; `extra` are its arguments.
+    script: the program that runs cases with `--worker`; `extra` are its arguments. each: is called
+    with what it said of a case: {"end": case, "kind", "text", ..}. A process that dies inside of
+    onnxruntime (`{"inside": "onnxruntime"}` was its last line) is no finding.
     """
     a = argparse.Namespace(
         runs=runs,
@@ -306,7 +311,7 @@ def campaign(
         env=env or {},
     )
     counts, findings, started = collections.Counter(), [], time.monotonic()
-    children = [Child(a, i) for i in range(min(jobs, runs))]
+    children = [Child(a, first + i) for i in range(max(0, min(jobs, runs - first)))]
 
     def finding(case, text):
         counts["FINDING"] += 1
@@ -319,11 +324,14 @@ def campaign(
             ended = child.process.poll() is not None
             for line in child.lines():
                 child.heard = time.monotonic()
-                if "start" in line:
+                if "inside" in line:
+                    child.inside = line["inside"]
+                elif "start" in line:
                     child.now = line["start"]
                 else:
                     case, child.now = child.now, None
                     child.first = case + jobs
+                    each(line)
                     if line["kind"] == "FINDING":
                         finding(case, line["text"])
                     else:
@@ -339,14 +347,17 @@ def campaign(
             status = child.process.returncode
             said = child.end().strip().splitlines()
             if child.now is not None:
-                finding(
-                    child.now,
-                    (
-                        f"no answer in {HANG} s"
-                        if stuck
-                        else f"the process ended with {status}: {' | '.join(said[-3:])}"
-                    ),
+                text = (
+                    f"no answer in {HANG} s"
+                    if stuck
+                    else f"the process ended with {status}: {' | '.join(said[-3:])}"
                 )
+                if child.inside == "onnxruntime":
+                    counts["onnxruntime died"] += 1
+                    each({"end": child.now, "kind": "onnxruntime died", "text": text})
+                else:
+                    finding(child.now, text)
+                    each({"end": child.now, "kind": "FINDING", "text": text})
                 if child.now + jobs < runs:
                     children.append(Child(a, child.now + jobs))
             elif status:

@@ -143,13 +143,11 @@ def test_aborts(visit, server, artifacts):
             await s.lazyResetGrad();
             losses.push(...(await steps(s, 3, 6)));
             await s.release();
-            const released = await s.runEvalStep(batch(0)).catch((e) => e.message);
-            return { want, losses, names, released };
+            return { want, losses, names };
         """,
         artifacts,
     )
     assert "error" not in got, got
-    assert "the session was released" in got["released"]
     assert got["losses"] == got["want"]
     assert got["names"][:3] == ["Aborted"] * 3 and set(got["names"]) <= {
         "Aborted",
