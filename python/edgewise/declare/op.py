@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import ModelError, UnsupportedOp
@@ -334,6 +336,33 @@ def broadcast(node: BoundNode, *shapes: Shape) -> list[Dim]:
     return out
 
 
+def same_shape(shape: Shape, expected: Shape) -> bool:
+    """Whether a tensor of this shape has the elements of one of the expected shape in the same
+    places: the shapes are equal but for leading dimensions of 1. As many elements are not enough:
+    [3, 1] is a column, [3] a row.
+    """
+    return without_ones(shape) == without_ones(expected)
+
+
+def one_number(shape: Shape) -> bool:
+    """Whether a tensor of this shape has one element."""
+    return all(d == 1 for d in shape)
+
+
+def stored_alike(shape: Shape, full: Shape) -> bool:
+    """Whether a tensor of this shape is the full one with neighbouring dimensions merged, as files
+    store blocks: [rows * blocks] or [rows, blocks], but not [blocks, rows].
+    """
+    edges = set(accumulate(full, mul))
+    return product(shape) == product(full) and edges.issuperset(accumulate(shape, mul))
+
+
+def without_ones(shape: Shape) -> list[Dim]:
+    """A shape without its leading dimensions of 1."""
+    first = next((i for i, d in enumerate(shape) if d != 1), len(shape))
+    return list(shape[first:])
+
+
 def broadcast_strides(shape: Shape, strides: Sequence[int], out_shape: Shape) -> list[int]:
     """Strides, in elements, that broadcast a tensor to out_shape."""
     pad = len(out_shape) - len(shape)
@@ -383,6 +412,10 @@ __all__ = [
     "broadcast",
     "check_reach",
     "takes",
+    "same_shape",
+    "one_number",
+    "stored_alike",
+    "without_ones",
     "broadcast_strides",
     "indices",
     "read_as",

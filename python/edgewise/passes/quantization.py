@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..declare.dtypes import FLOAT
-from ..declare.symbolic import product
 from ..ir import BoundNode
 from .rewrite import Rewriter
 
@@ -89,10 +88,7 @@ def _match(r: Rewriter, node: BoundNode) -> None:
     w_scale = both.inputs[1] if both.inputs[0] is source.outputs[1] else both.inputs[0]
     zero = node.input(3)
     if (
-        any(
-            v is not None and (v.rank > 1 or product(v.shape) not in (1, w.shape[1]))
-            for v in (w_scale, zero)
-        )
+        any(v is not None and list(v.shape) not in ([], [1], [w.shape[1]]) for v in (w_scale, zero))
         or list(last.outputs[0].shape) != list(node.outputs[0].shape)
         or w_scale.dtype != FLOAT
     ):

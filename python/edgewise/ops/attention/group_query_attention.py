@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT32, INT64, pack
-from ...declare.op import MS, Op, check_reach, fail, product, takes, unsupported
+from ...declare.op import MS, Op, check_reach, fail, takes, unsupported
 from ...declare.symbolic import Sym
 from .attention_grad import attention_gradients, merge_heads, of_cache, part, split_heads
 from .attention_kernel import append, by_heads, emit_attention, masking, shaped
@@ -96,7 +96,7 @@ def gqa_infer(node: BoundNode) -> Inferred:
     if (
         not node.has(5)
         or node.inputs[5].dtype != INT32
-        or product(node.inputs[5].shape) != q.shape[0]
+        or list(node.inputs[5].shape) not in ([q.shape[0]], [q.shape[0], 1])
     ):
         fail(
             node,

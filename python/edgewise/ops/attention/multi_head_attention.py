@@ -80,7 +80,7 @@ def _attention(node: BoundNode, graph: Binder, x: _Inputs) -> Decomposed:
             graph.op("TensorScatter", past, _by_heads(graph, new, heads), start)
             for past, new in ((x.past_k, k), (x.past_v, v))
         ]
-        if x.sources is not None and x.sources.shape[1:2] != [1]:
+        if x.sources is not None and (x.sources.rank != 3 or x.sources.shape[1] != 1):
             k, v = _of_beams(node, graph, k, v, start, x.sources)
         length = graph.op("Add", start, graph.constant(INT64, [], [count]))
         inputs = [x.added, None, None, length]

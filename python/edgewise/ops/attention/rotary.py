@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.op import MS, Op, fail, like, product, takes
+from ...declare.op import MS, Op, fail, like, one_number, product, takes
 from .attention_grad import part, split_heads
 from .attention_kernel import by_heads, shaped
 
@@ -285,7 +285,7 @@ def rotary_ms_infer(node: BoundNode) -> Inferred:
     ):
         fail(node, f"its inputs {x}, {ids}, {cos}, {sin} are incompatible")
     seq = x.shape[2] if x.rank == 4 else x.shape[1]
-    if product(ids.shape) != 1:
+    if ids.rank > 1 or not one_number(ids.shape):  # else it is the position of the first row
         check_positions(node, 1, x.shape[0], seq)
     if x.rank == 3:
         heads = heads or x.shape[2] // rotary
@@ -297,7 +297,7 @@ def rotary_ms_infer(node: BoundNode) -> Inferred:
 @rotary_ms.lower
 def rotary_ms_lower(node: BoundNode, builder: Builder) -> None:
     ids = builder.contiguous(builder.view(node.inputs[1]))
-    positions = 3 if product(ids.shape) == 1 else 2
+    positions = 3 if len(ids.shape) < 2 else 2
     if positions == 3 and builder.view(node.inputs[0]).shape[0] != 1:
         ids = builder.contiguous(ids.broadcast([builder.view(node.inputs[0]).shape[0]]))
     _lower_rotary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64
-from ...declare.op import MS, Op, fail, product
+from ...declare.op import MS, Op, fail, one_number, product
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -16,7 +16,7 @@ expand_dims = Op("ExpandDims", MS)
 @expand_dims.decompose
 def expand_dims_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     """Unsqueeze."""
-    if product(node.inputs[1].shape) != 1:
+    if not one_number(node.inputs[1].shape):
         fail(node, f"its axis is {node.inputs[1]}; one number is expected")
     return [graph.op("Unsqueeze", node.inputs[0], graph.ints([node.need(1)[0]]))]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT32, INT64
 from ...declare.op import MS, Op, fail
+from ..attention.attention_kernel import shaped
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -25,6 +26,15 @@ def embed_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
     if ids.rank != 2:
         fail(node, f"its input_ids are {ids}")
     batch, seq = ids.shape
+    shaped(node, 1, "segment_ids", batch, seq)
+    width = words.shape[-1]
+    for i, name in ((2, "word"), (3, "position"), (4, "segment")):
+        shaped(node, i, f"{name} embedding", None, width)
+    shaped(node, 5, "gamma", width)
+    shaped(node, 6, "beta", width)
+    shaped(node, 7, "mask", batch, seq)
+    if position_ids is not None and position_ids.shape[:1] != [1]:
+        shaped(node, 8, "position_ids", batch, seq)
     if position_ids is None:
         if seq > positions.shape[0]:
             fail(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
-from ...declare.op import MS, Op, fail, product, takes
+from ...declare.op import MS, Op, fail, takes
+from ..attention.attention_kernel import shaped
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -23,7 +24,9 @@ def gated_norm_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     """RMSNorm over groups of as many channels as the scale has, times the activated gate."""
     x, scale, gate = node.inputs
     takes(node, (FLOAT,), 0, 1, 2)
-    name, width = node.attr("activation", "silu"), product(scale.shape)
+    shaped(node, 1, "scale", None)
+    shaped(node, 2, "gate", *x.shape)
+    name, width = node.attr("activation", "silu"), scale.shape[0]
     if name not in ("silu", "swish", "sigmoid") or not width or x.shape[-1] % width:
         fail(node, f"{x} in groups of {scale}, gated by {name!r}")
     y = graph.op(
@@ -57,6 +60,9 @@ attention_gate = Op("LinearAttentionGate", MS)
 def attention_gate_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     """The decay, scale * softplus(a + bias), and the update gate, sigmoid(b)."""
     a, bias, scale = node.inputs[:3]
+    shaped(node, 1, "bias", a.shape[-1])
+    shaped(node, 2, "scale", a.shape[-1])
+    shaped(node, 3, "input b", *a.shape)
     outs = [graph.op("Mul", scale, graph.op("Softplus", graph.op("Add", a, bias)))]
     if node.wants(1) and not node.has(3):
         fail(node, "its second output needs the input b")

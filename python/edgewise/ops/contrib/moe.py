@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT, FLOAT16, UINT8
 from ...declare.op import MS, Op, fail, product, takes, unsupported
 from ...declare.packing import unpacked
+from ..attention.attention_kernel import shaped
 from .slicing import cut
 
 if TYPE_CHECKING:
@@ -248,6 +249,8 @@ def moe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
                 f"its experts' weights {inputs[2]}, {inputs[4]}, {inputs[6]} do not fit"
                 f" {node.inputs[0]}",
             )
+        if inputs[i] is not None:
+            shaped(node, i + 1, "bias", *inputs[i].shape[:2])
     first, second, third = (
         _Layer([inputs[i], inputs[i + 1]], _dense_product) if inputs[i] is not None else None
         for i in (2, 4, 6)
@@ -283,11 +286,12 @@ def _quantized_layer(node: BoundNode, graph: Binder, i: int, zero: int, bits: in
             node, f"weights {w} of {bits} bits with the scales {scales} and zero points {zeros}"
         )
     experts, out, width = w.shape[0], w.shape[1], w.shape[2] * 8 // bits
+    shaped(node, i + 2, "bias", experts, out)
     block = node.attr("block_size", 0)
     if block <= 0:  # one scale per output: as blocks that share it
         block = width & -width
-        if list(scales.shape) != [experts, out]:
-            fail(node, f"its scales are {scales}; [{experts}, {out}] is expected")
+        shaped(node, i + 1, "scales", experts, out)
+        shaped(node, zero, "zero points", experts, -(-out * bits // 8))
         if block < 16:
             unsupported(
                 node, f"{width} inputs per expert, not a multiple of 16, without a block_size"

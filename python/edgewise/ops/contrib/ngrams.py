@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import MS, Op, fail
+from ..attention.attention_kernel import shaped
 from .slicing import cut
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def ngram_repeat_block_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     has.
     """
     ids, scores = node.inputs
+    shaped(node, 0, "input_ids", None, None)
     size, (batch, length) = node.attr("ngram_size", 0), ids.shape
+    shaped(node, 1, "scores", batch, None)
     if size < 1:
         fail(node, f"its ngram_size is {size}")
     count = length - size + 1

@@ -5,12 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
-from ...declare.op import MS, Op, axis_of, broadcast, fail, like, product, takes, unsupported
+from ...declare.op import (
+    MS,
+    Op,
+    axis_of,
+    broadcast,
+    fail,
+    like,
+    product,
+    same_shape,
+    takes,
+    unsupported,
+    without_ones,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...declare.annotations import (
+        Binder,
         BoundNode,
         Builder,
         Dim,
@@ -28,14 +41,45 @@ def _check_floats(node: BoundNode) -> None:
             fail(node, f"its input is {v}; float32 is expected")
 
 
-def _check(node: BoundNode, axis: int) -> None:
-    """Raises ModelError where scale or bias does not fit the dimensions from `axis` on."""
-    x = node.inputs[0]
-    if node.has(1) and product(node.inputs[1].shape) != product(x.shape[axis:]):
-        fail(node, f"scale {node.inputs[1]} does not fit {x} from axis {axis}")
-    if node.has(2) and product(node.inputs[2].shape) != product(x.shape[axis:]):
-        fail(node, f"bias {node.inputs[2]} does not fit {x} from axis {axis}")
-    _check_floats(node)
+def _broadcast(node: BoundNode, graph: Binder) -> list[Value | None] | None:
+    """The outputs of a normalization whose scale or bias broadcasts to x in a way that the kernel
+    does not have, which takes one number for each element of a row; None where it has it.
+
+    Raises:
+        ModelError: scale or bias does not broadcast to x.
+    """
+    x, scale, bias = node.inputs[0], node.input(1), node.input(2)
+    row = x.shape[axis_of(node, node.attr("axis", -1), x.rank) :]
+    takes(node, (FLOAT,), 0, 1, 2)
+    for name, v in (("scale", scale), ("bias", bias)):
+        if v is not None and broadcast(node, v.shape, x.shape) != list(x.shape):
+            fail(node, f"its {name} {v} does not broadcast to {x}")
+    if all(v is None or same_shape(v.shape, row) for v in (scale, bias)):
+        return None
+
+    def of_row(v: Value | None) -> Value | None:
+        """v for each element of a row; None where it differs from row to row."""
+        if v is None or len(without_ones(v.shape)) > len(row):
+            return None
+        return v if same_shape(v.shape, row) else graph.op("Expand", v, graph.ints(row))
+
+    factor = of_row(scale)
+    shift = of_row(bias) if scale is None or factor is not None else None
+    names = [o.name if o and i else graph.fresh(node.op) for i, o in enumerate(node.outputs)]
+    y, *statistics = graph.node(
+        node.op,
+        node.domain,
+        node.name,
+        [x, factor] if shift is None else [x, factor, shift],
+        [n if o is not None else "" for n, o in zip(names, node.outputs)],
+        node.attrs,
+        node.opset,
+    )
+    if y is not None and scale is not None and factor is None:
+        y = graph.op("Mul", y, scale)
+    if y is not None and bias is not None and shift is None:
+        y = graph.op("Add", y, bias)
+    return [y, *statistics]
 
 
 def emit_norm(
@@ -197,12 +241,18 @@ def _declare_norm(name: str, rms: int, domain: str = "") -> None:
     """
     op = Op(name, domain, parameters=(1,) if rms else (1, 2))
 
+    @op.decompose
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value | None] | None:
+        return _broadcast(node, graph)
+
     @op.infer
     def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), 0, 1, 2)
         x = node.inputs[0]
         axis = axis_of(node, node.attr("axis", -1), x.rank)
-        _check(node, axis)
+        _check_floats(node)
+        if rms and node.has(2):
+            fail(node, f"it has no bias, but a third input {node.inputs[2]}")
         row = (FLOAT, [*x.shape[:axis], *[1] * (x.rank - axis)])
         # y, mean and inverse deviation; with rms: y and inverse deviation
         return [(x.dtype, list(x.shape)), row, row][: 2 if rms else 3]

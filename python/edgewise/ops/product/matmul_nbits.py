@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, FLOAT16, INT8, INT64, UINT8
-from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
+from ...declare.op import MS, Epilogue, Op, Weight, fail, stored_alike, takes, unsupported
 from ...declare.packing import packed, unpacked
 from .contracts import ACTIVATION
 
@@ -59,7 +59,7 @@ def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if (
         node.inputs[0].shape[-1:] != [k]
         or node.inputs[1].dtype != UINT8
-        or product(node.inputs[1].shape) != cols * -(-k // block) * (block * bits // 8)
+        or not stored_alike(node.inputs[1].shape, [cols, -(-k // block), block * bits // 8])
     ):
         fail(node, f"{node.inputs[0]} and {node.inputs[1]} do not fit K = {k} and N = {cols}")
     wide = -(-k // block) * block
@@ -104,10 +104,10 @@ def nbits_infer(node: BoundNode) -> Inferred:
             "Quantize to 2, 4 or 8 bits with a block size of 16 or more.",
         )
     blocks = -(-k // block)
-    if product(w.shape) != cols * blocks * (block * bits // 8):
+    if not stored_alike(w.shape, [cols, blocks, block * bits // 8]):
         fail(node, f"B {w} is not {cols} columns of {blocks} blocks of {block} {bits}-bit weights")
-    if product(node.inputs[2].shape) != cols * blocks:
-        fail(node, f"its scales are {node.inputs[2]}; {cols * blocks} are expected")
+    if not stored_alike(node.inputs[2].shape, [cols, blocks]):
+        fail(node, f"its scales are {node.inputs[2]}; {[cols, blocks]} is expected")
     if (
         w.dtype not in (UINT8, INT8)
         or node.inputs[2].dtype not in (FLOAT, FLOAT16)
@@ -123,9 +123,8 @@ def nbits_infer(node: BoundNode) -> Inferred:
         )
     if node.has(3):
         z = node.inputs[3]
-        if product(z.shape) != (
-            cols * (-(-blocks * bits // 8)) if z.dtype == UINT8 else cols * blocks
-        ):
+        stored = -(-blocks * bits // 8) if z.dtype == UINT8 else blocks
+        if not stored_alike(z.shape, [cols, stored]):
             fail(node, f"zero points {z} do not fit {cols} columns of {blocks} blocks")
     return [(FLOAT, a.shape[:-1] + [cols])]
 
@@ -313,8 +312,8 @@ def bnb4_infer(node: BoundNode) -> Inferred:
             "Quantize with a block size that divides K.",
         )
     if (
-        product(node.inputs[1].shape) != cols * k // 2
-        or product(node.inputs[2].shape) != cols * k // block
+        not stored_alike(node.inputs[1].shape, [cols, k // 2])
+        or not stored_alike(node.inputs[2].shape, [cols, k // block])
         or node.attr("transB", 1) != 1
     ):
         fail(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT4, INT32, INT64, UINT4, UINT8
-from ...declare.op import MS, Op, Weight, axis_of, fail, product, unsupported
+from ...declare.op import MS, Op, Weight, axis_of, fail, product, stored_alike, unsupported
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
@@ -78,16 +78,15 @@ def gather_quantized_infer(node: BoundNode) -> Inferred:
         i.dtype not in (INT32, INT64)
         or block < 16
         or bits not in (2, 4, 8)
-        or product(scale.shape) != x.shape[0] * -(-cols // block)
+        or not stored_alike(scale.shape, [x.shape[0], -(-cols // block)])
     ):
         fail(node, f"scales {scale} do not fit {x} in blocks of {block}")
     if cols * bits % 8:
         unsupported(node, f"rows of {cols} {bits}-bit weights, which do not end at a whole byte")
     if node.has(3):
         z, blocks = node.inputs[3], -(-cols // block)
-        if z.dtype != x.dtype or product(z.shape) != x.shape[0] * (
-            -(-blocks * bits // 8) if x.dtype == UINT8 else blocks
-        ):
+        stored = -(-blocks * bits // 8) if x.dtype == UINT8 else blocks
+        if z.dtype != x.dtype or not stored_alike(z.shape, [x.shape[0], stored]):
             fail(node, f"zero points {z} do not fit {x} in blocks of {block}")
     return [(FLOAT, list(i.shape) + [cols])]
 

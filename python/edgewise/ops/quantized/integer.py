@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT32, UINT8
-from ...declare.op import Epilogue, Op, Weight, fail, one_type, product, unsupported
+from ...declare.op import Epilogue, Op, Weight, fail, one_type, product
 from ..convolution.convolution import weight_channels
 from ..convolution.window import window
 from ..product.contracts import ACTIVATION
@@ -132,12 +132,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
         builder.out(node.outputs[0])
         return
     quantization = _quantization(node, builder)
-    if (
-        count(quantization.operands["a_zero"]) > 1
-        or quantization.params["b_zeros"] not in (0, 1, groups * m)
-        or quantization.params["factors"] not in (0, 1, groups * m)
-    ):
-        unsupported(node, "zero points or scales that are neither one nor one for each channel")
+    quantization.check_channels(node, groups * m, xv.rank - 2)
     x, y, w = (
         channels_last(builder, builder.view(xv)),
         out_channels_last(builder, node.outputs[0]),

@@ -6,11 +6,12 @@ so that a reader that needs another order in memory copies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT8, RANGE, UINT8
-from ...declare.op import Dim, most, product, unsupported
+from ...declare.op import Dim, most, one_number, product, same_shape, unsupported
 from ..product.contracts import ACTIVATION
 
 if TYPE_CHECKING:
@@ -126,18 +127,38 @@ class Quantization:
         """Raises UnsupportedOp where zero points or factors are neither one number nor one for each
         row of a (of one item), or each column of w.
         """
-        zeros = count(self.operands["a_zero"])
-        if (
-            zeros > 1
-            and (zeros != rows or items != 1)
-            or self.params["b_zeros"] > 1
-            and self.params["b_zeros"] != columns
-            or self.params["factors"] > 1
-            and self.params["factors"] != columns
+        zero = self.operands["a_zero"]
+        by_row = ([rows], [*zero.shape[:-1], 1]) if zero is not None and items == 1 else ()
+        if not (
+            self._along("a_zero", *by_row)
+            and count(zero) in (0, 1, rows)
+            and self._along("b_zero", [columns])
+            and self._along("factor", [columns])
+            and self._along("sum_bias", [columns])
         ):
             unsupported(
                 node, "zero points or scales that are neither one nor one for each row or column"
             )
+
+    def check_channels(self, node: BoundNode, channels: Dim, dims: int) -> None:
+        """As check, of a convolution over so many dimensions: one number, or, but for the input's
+        zero point, one for each channel.
+        """
+        each = ([channels], [channels] + [1] * dims, [channels] + [1] * (dims + 1))
+        if not (
+            self._along("a_zero")
+            and self._along("b_zero", *each)
+            and self._along("factor", *each)
+            and self._along("sum_bias", [channels])
+        ):
+            unsupported(node, "zero points or scales that are neither one nor one for each channel")
+
+    def _along(self, name: str, *shapes: Sequence[Dim]) -> bool:
+        """Whether an operand is absent, has one element, or one of these shapes."""
+        v = self.operands[name]
+        return (
+            v is None or one_number(v.shape) or any(same_shape(v.shape, shape) for shape in shapes)
+        )
 
 
 def scratch_bytes(builder: Builder, k: Dim) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT32, INT64, MINIFLOATS, UINT8
-from ...declare.op import MS, Op, Weight, one_type, product, takes
+from ...declare.op import MS, Op, Weight, one_number, one_type, same_shape, takes
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -23,7 +23,7 @@ def scalar(graph: Binder, v: Value) -> Value:
     """A tensor of one element as a scalar; others as they are."""
     return (
         graph.op("Reshape", v, graph.constant(INT64, [0], []))
-        if v.rank and product(v.shape) == 1
+        if v.rank and one_number(v.shape)
         else v
     )
 
@@ -56,8 +56,8 @@ def matmul_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     one_type(node, 3, 5)
     if node.inputs[0].dtype in MINIFLOATS or node.inputs[3].dtype in MINIFLOATS:
         return [_float8_matmul(node, graph)]
-    factors = (1, node.inputs[3].shape[-1])
-    if product(node.inputs[1].shape) == 1 and product(node.inputs[4].shape) in factors:
+    scale, columns = node.inputs[4].shape, node.inputs[3].shape[-1]
+    if one_number(node.inputs[1].shape) and (one_number(scale) or same_shape(scale, [columns])):
         return [
             graph.op(
                 "IntegerMatMul",
@@ -117,7 +117,9 @@ def gemm_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     if node.has(7):
         factor = graph.op("Div", factor, node.inputs[7])
     y_type = node.inputs[8].dtype if node.has(8) else node.inputs[0].dtype if node.has(7) else FLOAT
-    if product(factor.shape) in (1, columns) and (bias is None or product(bias.shape) == columns):
+    if (one_number(factor.shape) or same_shape(factor.shape, [columns])) and (
+        bias is None or same_shape(bias.shape, [columns])
+    ):
         return [
             graph.op(
                 "IntegerMatMul",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
-from ...declare.op import Epilogue, Op, Weight, product
+from ...declare.op import Epilogue, Op, Weight, one_number
 from ..product.gemm_kernel import emit_gemm, matmul_shape
 from .integer import gives_float
 from .integer_kernel import Quantization, emit_integer_product
@@ -88,7 +88,7 @@ def quantized_matmul_grad_lower(node: BoundNode, builder: Builder) -> None:
             t,
             (
                 each.broadcast([t.shape[1]]).unsqueeze(1)
-                if product(zero.shape) == 1
+                if one_number(zero.shape)
                 else each.reshape([t.shape[1], 1])
             ),
             shift,

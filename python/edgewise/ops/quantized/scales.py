@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64
-from ...declare.op import Dim, axis_of, fail, product
+from ...declare.op import Dim, axis_of, fail, one_number, product, same_shape
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Gradients, Graph, Value, View
@@ -22,14 +22,10 @@ def scale_layout(node: BoundNode) -> tuple[Dim, Dim, Dim, int]:
         ModelError: scales or zero points do not fit the tensor.
     """
     x, scale = node.inputs[0], node.inputs[1]
-    if (
-        node.has(2)
-        and list(node.inputs[2].shape) != list(scale.shape)
-        and product(node.inputs[2].shape) != product(scale.shape)
-    ):
+    if node.has(2) and not same_shape(node.inputs[2].shape, scale.shape):
         fail(node, f"zero point {node.inputs[2]} does not fit scale {scale}")
     block = node.attr("block_size", 0)
-    if product(scale.shape) == 1 and not block:
+    if one_number(scale.shape) and not block:
         return 1, 1, product(x.shape), -1
     axis = axis_of(node, node.attr("axis", 1), x.rank)
     expected = (

@@ -21,7 +21,6 @@ from ...declare.dtypes import (
 )
 from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
 from ...declare.symbolic import NotStatic, Sym
-from .shape import product_of
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -83,7 +82,7 @@ def scatter_nd_infer(node: BoundNode) -> Inferred:
         or i.dtype != INT64
     ):
         fail(node, f"its indices {i} and updates {u} do not fit {x}")
-    if product_of(u.shape) != product_of(i.shape[:-1] + x.shape[i.shape[-1] :]):
+    if list(u.shape) != list(i.shape[:-1]) + list(x.shape[i.shape[-1] :]):
         fail(node, f"updates {u} do not fit indices {i} into {x}")
     if node.attr("reduction", "none") != "none":
         takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)

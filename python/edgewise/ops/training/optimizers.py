@@ -87,8 +87,8 @@ def _updated(node: BoundNode, states: tuple[int, int]) -> Inferred:
     if not states[0] <= count <= states[1]:
         fail(node, f"it has {count} states")
     for v in node.inputs[1 : count + 2]:
-        if product(v.shape) != product(node.inputs[0].shape):
-            fail(node, f"{v} is not of the size of {node.inputs[0]}")
+        if list(v.shape) != list(node.inputs[0].shape):
+            fail(node, f"{v} is not of the shape of {node.inputs[0]}")
     return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
 
 
@@ -134,7 +134,8 @@ def adamw_8bit_infer(node: BoundNode) -> Inferred:
     for i, (dtype, count) in enumerate(
         [(FLOAT, size), (INT8, size), (FLOAT, blocks), (UINT8, size), (FLOAT, blocks)], 1
     ):
-        if node.inputs[i].dtype != dtype or product(node.inputs[i].shape) != count:
+        shape = list(node.inputs[0].shape) if i == 1 else [count]
+        if node.inputs[i].dtype != dtype or list(node.inputs[i].shape) != shape:
             fail(node, f"{node.inputs[i]} does not fit {node.inputs[0]}")
     return [(v.dtype, list(v.shape)) for v in (node.inputs[0], *node.inputs[2:6])]
 

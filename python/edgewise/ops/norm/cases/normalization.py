@@ -31,6 +31,17 @@ def _norm_cases(rms: int, opset: int, same: dict[str, Any]) -> Callable[[Toolbox
             yield t(
                 t.f(*shape) + 5, rest[0], axis=axis, epsilon=1e-3, opset=opset, tol=1e-4, **same
             )
+        # a scale and a bias that broadcast to x: a number for each row, each matrix, all of x
+        for dims in ((3, 1), (2, 1, 1), (1,), (), (3, 3), (2, 1, 3), (1, 1, 3)):
+            rest = [t.f(*dims)] if rms else [t.f(*dims), t.f(3)]
+            yield t(t.f(2, 3, 3), *rest, opset=opset, tol=1e-4, **same)
+            if not rms:
+                yield t(t.f(2, 3, 3), t.f(3), t.f(*dims), opset=opset, tol=1e-4, **same)
+                yield t(
+                    t.f(2, 3, 3), t.f(*dims), t.f(3, 1), outputs=3, opset=opset, tol=1e-4, **same
+                )
+        for dims in ((3, 1), (4,), (1, 4), (2, 1, 1)):
+            yield t(t.f(2, 3, 4), t.f(*dims), axis=1, opset=opset, tol=1e-4, **same)
         yield t(t.f(3, 16), t.f(16), opset=opset, tol=1e-4, **same)
         yield t(t.f(3, 16) * 1e-4, t.f(16), epsilon=1e-12, opset=opset, tol=1e-4, **same)
         yield t(
