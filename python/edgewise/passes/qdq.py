@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
+from ..declare.op import one_number, same_shape
 from ..declare.symbolic import product
 from ..ir import BoundNode, Value
 from ..ops.quantized.integer import BIAS
+from .integer_bias import bias_of_sums, products
 from .rewrite import Rewriter, number, other
 
 if TYPE_CHECKING:
@@ -24,42 +26,18 @@ if TYPE_CHECKING:
 Quantized = tuple[Value, Value, Value | None, int | None]
 
 # Ops that move elements of their first input.
-_MOVES = {
-    "Reshape",
-    "Transpose",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "MaxPool",
-    "Slice",
-    "Gather",
-    "Expand",
-    "Tile",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Identity",
-}
-_UNARY = {
-    "Relu",
-    "LeakyRelu",
-    "Sigmoid",
-    "Tanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Gelu",
-    "SiLU",
-    "QuickGelu",
-    "Erf",
-    "Exp",
-    "Sqrt",
-    "Neg",
-    "Abs",
-    "Softplus",
-    "Mish",
-    "Celu",
-    "Selu",
-}
+_MOVES = frozenset(
+    """
+    Reshape Transpose Flatten Squeeze Unsqueeze MaxPool Slice Gather Expand Tile DepthToSpace
+    SpaceToDepth Identity
+    """.split()
+)
+_UNARY = frozenset(
+    """
+    Relu LeakyRelu Sigmoid Tanh HardSigmoid HardSwish Elu Gelu SiLU QuickGelu Erf Exp Sqrt Neg
+    Abs Softplus Mish Celu Selu
+    """.split()
+)
 # Functions of one tensor where the other is a number.
 _BINARY = {"Add", "Sub", "Mul", "Div", "MaxOf2", "MinOf2", "Pow"}
 
@@ -95,11 +73,11 @@ def _quantized(v: Value | None) -> Quantized | None:
         or scale.dtype != FLOAT
         or scale.rank > 1
         or zero is not None
-        and (zero.dtype != q.dtype or product(zero.shape) != product(scale.shape))
+        and (zero.dtype != q.dtype or not same_shape(zero.shape, scale.shape))
     ):
         return None
     axis = n.attr("axis", 1)
-    return q, scale, zero, None if product(scale.shape) == 1 else axis % q.rank
+    return q, scale, zero, None if one_number(scale.shape) else axis % q.rank
 
 
 def _one(v: Value | None) -> tuple[Value, Value, Value | None] | None:
@@ -116,7 +94,7 @@ def _quantizes(node: BoundNode | None) -> bool:
         and node.domain == ""
         and node.outputs[0].dtype in (UINT8, INT8)
         and node.inputs[0].dtype == FLOAT
-        and product(node.inputs[1].shape) == 1
+        and one_number(node.inputs[1].shape)
         and node.inputs[1].dtype == FLOAT
         and not node.attr("block_size", 0)
     )
@@ -163,6 +141,8 @@ def _move(r: Rewriter, node: BoundNode) -> None:
         or any(v is node.outputs[0] for v in r.bound.outputs.values())
         or node.op == "Gather"
         and node.inputs[0].constant
+        or node.op == "MaxPool"
+        and not (found[1].scalar() or 0) > 0  # or the largest byte is the smallest number
     ):
         return
     q, scale, zero = found
@@ -209,7 +189,9 @@ def _bounds(r: Rewriter, v: Value) -> tuple[BoundNode, float | None, float | Non
         if _quantizes(n):
             return n, low, high
         bound = number(other(n, v)) if n.op in ("MaxOf2", "MinOf2") else None
-        if n.op == "Relu":
+        if list(n.outputs[0].shape) != list(v.shape):
+            return None
+        if n.op == "Relu" and (high is None or high >= 0):
             low = 0.0 if low is None else max(low, 0.0)
         elif n.op == "MaxOf2" and bound is not None and high is None:
             low = bound if low is None else max(low, bound)
@@ -238,25 +220,24 @@ def _mul(r: Rewriter, before: BoundNode, a: Value, b: Value, op: str = "Mul") ->
     return r.insert(before, op, "", [a, b], FLOAT, a.shape if product(a.shape) > 1 else b.shape)
 
 
-def _bias(r: Rewriter, before: BoundNode, bias: Value, factor: Value) -> Value:
-    """A bias in units of the integer sums."""
-    n = bias.producer
-    if (
-        n is not None
-        and n.op == "DequantizeLinear"
-        and n.inputs[0].dtype == INT32
-        and not (n.has(2) and any(n.inputs[2].numbers or [1]))
-    ):
-        return n.inputs[0]
-    steps = r.insert(
-        before,
-        "Round",
-        "",
-        [r.insert(before, "Div", "", [bias, factor], FLOAT, bias.shape)],
-        FLOAT,
-        bias.shape,
-    )
-    return r.insert(before, "Cast", "", [steps], INT32, bias.shape, to=INT32)
+def _quantized_end(
+    r: Rewriter, node: BoundNode, bias: Value | None, factors: list[float] | None
+) -> tuple[BoundNode, dict[str, int], Value | None]:
+    """(the last node that an integer product computes, its output type and limits, the bias of its
+    sums), where the product is followed by bounds and QuantizeLinear. Without them, and where the
+    bias has no place among the sums, the output is float32, to which any bias can be added.
+
+    Args:
+        bias: of the node.
+        factors: what a sum of each column stands for, where it is known.
+    """
+    found = _bounds(r, node.outputs[0])
+    limits = _limits(*found) if found is not None else None
+    y_scale = found[0].inputs[1] if found is not None and limits is not None else None
+    steps = bias_of_sums(bias, factors, y_scale) if bias is not None else None
+    if found is None or limits is None or bias is not None and steps is None:
+        return node, {"y_type": FLOAT}, steps
+    return found[0], {"y_type": found[0].outputs[0].dtype, **limits}, steps
 
 
 def _product(r: Rewriter, node: BoundNode) -> None:
@@ -289,13 +270,8 @@ def _product(r: Rewriter, node: BoundNode) -> None:
     ):
         return
     (xq, x_scale, x_zero), (wq, w_scale, w_zero, _) = a, w
-    last, attrs = node, {"y_type": FLOAT}
-    found = _bounds(r, node.outputs[0])
-    if found is not None and (limits := _limits(*found)) is not None:
-        last = found[0]
-        attrs = {"y_type": last.outputs[0].dtype, **limits}
+    last, attrs, steps = _quantized_end(r, node, bias, products(x_scale, w_scale, columns))
     factor = _mul(r, last, x_scale, w_scale)
-    steps = _bias(r, last, bias, factor) if bias is not None else None
     if last is not node:
         factor = _mul(r, last, factor, last.inputs[1], "Div")
     if gemm:
@@ -309,7 +285,17 @@ def _product(r: Rewriter, node: BoundNode) -> None:
         last,
         "IntegerConv" if conv else "IntegerMatMul",
         "edgewise",
-        [xq, x_zero, wq, w_zero, steps, None, factor, last.input(2) if last is not node else None],
+        [
+            xq,
+            x_zero,
+            wq,
+            w_zero,
+            steps,
+            None,
+            factor,
+            last.input(2) if last is not node else None,
+            *([bias] if bias is not None and steps is None else []),
+        ],
         **attrs,
     )
 
@@ -432,10 +418,7 @@ def _sums(r: Rewriter, node: BoundNode) -> None:
         factor is y
         or factor.dtype != FLOAT
         or list(last.outputs[0].shape) != list(y.shape)
-        or product(factor.shape) != 1
-        and [d for d in factor.shape if d != 1] != [columns]
-        or product(factor.shape) != 1
-        and list(factor.shape)[-len(along) :] != along
+        or not (one_number(factor.shape) or same_shape(factor.shape, along))
     ):
         return
     if m.op == "IntegerConv":
@@ -470,8 +453,7 @@ def _channel_bias(r: Rewriter, node: BoundNode) -> None:
     if (
         not b.constant
         or depthwise
-        or product(b.shape) != y.shape[1]
-        or list(b.shape)[-(y.rank - 1) :] != [y.shape[1]] + [1] * (y.rank - 2)
+        or not same_shape(b.shape, [y.shape[1]] + [1] * (y.rank - 2))
         or list(user.outputs[0].shape) != list(y.shape)
     ):
         return
