@@ -31,7 +31,7 @@ fn element(i: u32) {
         let at = from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
         let v = x(at);
         if (op != 0) { s += v; }
-        else if (count == 0 || v > s || is_nan(v)) {
+        else if (count == 0 || v > s || (is_nan(v) && !is_nan(s))) {
           s = v;
           best = at;
         }

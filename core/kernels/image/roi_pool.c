@@ -87,7 +87,7 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
           for (int32_t i = y0; i < y1; i++)
             EW_PLAIN_FOR (int32_t j = x0; j < x1; j++) {
               float v = image[c * plane + (int64_t)i * p->width + j];
-              if (v > most) most = v;
+              if (v > most || v != v) most = v; /* NaN stays */
             }
           y[c * cells] = most;
         }
@@ -111,14 +111,14 @@ static void roi_task(void *arg, int32_t r, int32_t thread) {
         int64_t at[4];
         for (int k = 0; k < 4; k++) at[k] = (int64_t)row[k >> 1] * p->width + column[k & 1];
         EW_PLAIN_FOR (int64_t c = 0; c < p->channels; c++) {
-          float sum = 0, most = -INFINITY;
+          float sum = 0, most = 0; /* of NaN only the first counts, as in ONNX's reference */
           for (int k = 0; k < 4; k++) {
             const float t = weight[k] * image[c * plane + at[k]];
-            sum += t, most = t > most ? t : most;
+            sum += t, most = !k || most < t ? t : most;
           }
           if (p->op == EW_ROI_AVERAGE)
             y[c * cells] += sum * share;
-          else if (first || most > y[c * cells])
+          else if (first || y[c * cells] < most)
             y[c * cells] = most;
         }
         first = false;

@@ -27,6 +27,10 @@ fn bins(p: f32, q: f32, bins_: u32) {
   if (samples != 0) { many = f32(samples); }
   count_ = i32(clamp(many, 0f, 4096f));
 }
+fn most_of(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  return select(u, v, u < v);
+}
 fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
 
 fn element(i: u32) {
@@ -53,7 +57,8 @@ fn element(i: u32) {
     for (var y0 = edge(floor(f32(ph) * tall) + top0, height); y0 < y1; y0++) {
       for (var x0 = edge(floor(f32(pw) * step_) + begin_, width); x0 < x1; x0++) {
         let v = x(plane + y0 * width + x0);
-        if (!any_ || v > most) { most = v; }
+        if (!any_ || is_nan(v)) { most = v; }
+        most = most_of(most, v);
         any_ = true;
       }
     }
@@ -83,10 +88,10 @@ fn element(i: u32) {
         let s = fy * (1f - fx) * x(plane + y1 * width + x0);
         let t = fy * fx * x(plane + y1 * width + x1);
         sum = p + q + s + t;
-        high = max(max(p, q), max(s, t));
+        high = most_of(most_of(most_of(p, q), s), t);
       }
       total += sum;
-      if (first || high > most) { most = high; }
+      most = select(most_of(most, high), high, first);
       first = false;
     }
   }

@@ -3,29 +3,31 @@
  * time. */
 #include "kernels/elementwise/each.h"
 
-/* Any number replaces NaN: a column of NaN alone returns its first index. */
-#define COLUMN(name, T, M)                                                                    \
-  static int64_t name(const void *data, int64_t step, int32_t n, bool largest, bool last) {   \
-    const M *x = data;                                                                        \
-    T best = x[0];                                                                            \
-    int64_t at = 0;                                                                           \
-    EW_PLAIN_FOR (int32_t r = 1; r < n; r++) {                                                \
-      const T v = x[r * step];                                                                \
-      if ((largest ? v > best : v < best) || (last && v == best) || (best != best && v == v)) \
-        best = v, at = r;                                                                     \
-    }                                                                                         \
-    return at;                                                                                \
+/* NaN is before any number, as in NumPy; of several the first counts, or with `last` the last. */
+#define FLOAT_IS_NAN(v) ((v) != (v))
+#define INTEGER_IS_NAN(v) false
+#define COLUMN(name, T, M, IS_NAN)                                                             \
+  static int64_t name(const void *data, int64_t step, int32_t n, bool largest, bool last) {    \
+    const M *x = data;                                                                         \
+    T best = x[0];                                                                             \
+    int64_t at = 0;                                                                            \
+    EW_PLAIN_FOR (int32_t r = 1; r < n; r++) {                                                 \
+      const T v = x[r * step];                                                                 \
+      const bool better = IS_NAN(best) ? false : (largest ? v > best : v < best) || IS_NAN(v); \
+      if (better || (last && (v == best || (IS_NAN(v) && IS_NAN(best))))) best = v, at = r;    \
+    }                                                                                          \
+    return at;                                                                                 \
   }
-COLUMN(column_f64, double, m_f64)
-COLUMN(column_i8, int8_t, m_i8)
-COLUMN(column_u8, uint8_t, m_u8)
-COLUMN(column_i16, int16_t, m_i16)
-COLUMN(column_u16, uint16_t, m_u16)
-COLUMN(column_i32, int32_t, m_i32)
-COLUMN(column_u32, uint32_t, m_u32)
-COLUMN(column_i64, int64_t, m_i64)
-COLUMN(column_u64, uint64_t, m_u64)
-COLUMN(column_f32_any, float, m_f32)
+COLUMN(column_f64, double, m_f64, FLOAT_IS_NAN)
+COLUMN(column_i8, int8_t, m_i8, INTEGER_IS_NAN)
+COLUMN(column_u8, uint8_t, m_u8, INTEGER_IS_NAN)
+COLUMN(column_i16, int16_t, m_i16, INTEGER_IS_NAN)
+COLUMN(column_u16, uint16_t, m_u16, INTEGER_IS_NAN)
+COLUMN(column_i32, int32_t, m_i32, INTEGER_IS_NAN)
+COLUMN(column_u32, uint32_t, m_u32, INTEGER_IS_NAN)
+COLUMN(column_i64, int64_t, m_i64, INTEGER_IS_NAN)
+COLUMN(column_u64, uint64_t, m_u64, INTEGER_IS_NAN)
+COLUMN(column_f32_any, float, m_f32, FLOAT_IS_NAN)
 
 /* Contiguous float32, such as logits over a vocabulary: finds the extreme value in lanes, then its
  * index. */
@@ -40,20 +42,24 @@ static int64_t column_f32(const void *data, int64_t step, int32_t n, bool larges
   for (; r + LANES <= n; r += LANES)
     for (int k = 0; k < LANES; k++) {
       const float v = x[r + k] * sign;
-      lane[k] = v > lane[k] ? v : lane[k];
+      lane[k] = v > lane[k] || v != v ? v : lane[k];
     }
   best = lane[0];
-  for (int k = 1; k < LANES; k++) best = lane[k] > best ? lane[k] : best;
-  for (; r < n; r++) best = x[r] * sign > best ? x[r] * sign : best;
-  best *= sign;
-  if (last) {
-    for (r = n - 1; r >= 0; r--)
-      if (x[r] == best) return r;
-  } else {
-    for (r = 0; r < n; r++)
-      if (x[r] == best) return r;
+  for (int k = 1; k < LANES; k++) best = lane[k] > best || lane[k] != lane[k] ? lane[k] : best;
+  for (; r < n; r++) {
+    const float v = x[r] * sign;
+    best = v > best || v != v ? v : best;
   }
-  return 0; /* all elements are NaN */
+  best *= sign;
+  const bool nan = best != best;
+  if (last) {
+    for (r = n - 1; r > 0; r--)
+      if (nan ? x[r] != x[r] : x[r] == best) break;
+  } else {
+    for (r = 0; r < n - 1; r++)
+      if (nan ? x[r] != x[r] : x[r] == best) break;
+  }
+  return r;
 }
 
 typedef struct {

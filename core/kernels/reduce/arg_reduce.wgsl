@@ -1,9 +1,9 @@
 // groups: outer * inner
 // group: 64
-// apply: above = above_{type}
+// apply: above = above_{type}; odd = odd_{type}
 //
-// The best index so far of each invocation, then of all. Ties go to the lowest index, or to the
-// highest with `last`.
+// The best index so far of each invocation, then of all. NaN is before any number. Ties go to the
+// lowest index, or to the highest with `last`.
 
 const NONE = 0xffffffffu;
 
@@ -15,6 +15,7 @@ fn better(source: u32, i: u32, j: u32) -> bool {
   if (j == NONE) { return true; }
   let p = source + i * inner;
   let q = source + j * inner;
+  if (odd(p) != odd(q)) { return odd(p); }
   if (above(p, q)) { return largest != 0; }
   if (above(q, p)) { return largest == 0; }
   if (last != 0) { return i > j; }
@@ -41,3 +42,7 @@ fn above_f(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_i(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_u(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
+fn odd_f(p: u32) -> bool { return is_nan(x(p)); }
+fn odd_i(p: u32) -> bool { return false; }
+fn odd_u(p: u32) -> bool { return false; }
+fn odd_l(p: u32) -> bool { return false; }

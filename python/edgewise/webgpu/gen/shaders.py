@@ -218,7 +218,7 @@ SHADERS: dict[str, list[tuple[str, dict[str, str], str]]] = {
             {
                 'groups': 'outer * inner',
                 'group': '64',
-                'apply': 'above = above_{type}',
+                'apply': 'above = above_{type}; odd = odd_{type}',
             },
             """\
 const NONE = 0xffffffffu;
@@ -228,6 +228,7 @@ fn better(source: u32, i: u32, j: u32) -> bool {
   if (j == NONE) { return true; }
   let p = source + i * inner;
   let q = source + j * inner;
+  if (odd(p) != odd(q)) { return odd(p); }
   if (above(p, q)) { return largest != 0; }
   if (above(q, p)) { return largest == 0; }
   if (last != 0) { return i > j; }
@@ -253,6 +254,10 @@ fn above_f(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_i(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_u(p: u32, q: u32) -> bool { return x(p) > x(q); }
 fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
+fn odd_f(p: u32) -> bool { return is_nan(x(p)); }
+fn odd_i(p: u32) -> bool { return false; }
+fn odd_u(p: u32) -> bool { return false; }
+fn odd_l(p: u32) -> bool { return false; }
 """,
         ),
     ],
@@ -2598,7 +2603,7 @@ fn element(i: u32) {
         let at = from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
         let v = x(at);
         if (op != 0) { s += v; }
-        else if (count == 0 || v > s || is_nan(v)) {
+        else if (count == 0 || v > s || (is_nan(v) && !is_nan(s))) {
           s = v;
           best = at;
         }
@@ -3388,6 +3393,10 @@ fn bins(p: f32, q: f32, bins_: u32) {
   if (samples != 0) { many = f32(samples); }
   count_ = i32(clamp(many, 0f, 4096f));
 }
+fn most_of(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  return select(u, v, u < v);
+}
 fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
 fn element(i: u32) {
   let pw = i % y_width;
@@ -3413,7 +3422,8 @@ fn element(i: u32) {
     for (var y0 = edge(floor(f32(ph) * tall) + top0, height); y0 < y1; y0++) {
       for (var x0 = edge(floor(f32(pw) * step_) + begin_, width); x0 < x1; x0++) {
         let v = x(plane + y0 * width + x0);
-        if (!any_ || v > most) { most = v; }
+        if (!any_ || is_nan(v)) { most = v; }
+        most = most_of(most, v);
         any_ = true;
       }
     }
@@ -3443,10 +3453,10 @@ fn element(i: u32) {
         let s = fy * (1f - fx) * x(plane + y1 * width + x0);
         let t = fy * fx * x(plane + y1 * width + x1);
         sum = p + q + s + t;
-        high = max(max(p, q), max(s, t));
+        high = most_of(most_of(most_of(p, q), s), t);
       }
       total += sum;
-      if (first || high > most) { most = high; }
+      most = select(most_of(most, high), high, first);
       first = false;
     }
   }

@@ -49,6 +49,10 @@ def roi_align_cases(t: Toolbox) -> Cases:
             tol=1e-4,
         )
     yield t(t.f(1, 2, 10, 10), t.f(0, 4), t.n("int64", 0), opset=16)
+    x = t.f(2, 3, 10, 12)
+    x[0, 0, 0, 0] = x[1, 1, 7, 2] = x[0, 2, 5, 6] = float("nan")
+    places = t.of("int64", [0, 1, 0, 1, 1])
+    yield t(x, boxes, places, mode="max", output_height=3, output_width=4, sampling_ratio=2)
 
 
 @max_roi_pool.cases

@@ -235,6 +235,16 @@ def _arg_cases(t: Toolbox) -> Cases:
     yield t(t.f(0, 3), axis=1)
     yield t(t.f(2, 3, 4), axis=1, opset=11)
     yield t(t.f(1, 1000), axis=-1)
+    for dtype in ("float32", "float64", "float16"):
+        for n in (5, 70):
+            x = t.f(6, n, dtype=dtype)
+            x[1, 0] = x[2, 2] = x[3, n - 1] = x[4, 1] = x[4, n - 2] = NAN
+            x[5] = NAN
+            for last in (0, 1):
+                why = "NaN's index, as in NumPy; in onnxruntime it depends on where the NaN stands"
+                how = {"select_last_index": last, "trust": "onnx", "why": why}
+                yield t(x, axis=1, **how)
+                yield t(x.T.copy(), axis=0, **how)
 
 
 OPS["", "ArgMax"].cases(_arg_cases)
