@@ -68,6 +68,19 @@ def test_the_exact_form_means_the_same(case):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_every_operator_with_such_products_is_known():
+    """On any processor: no other has signed bytes beside unsigned ones, or floats that it may
+    quantize; but those that quantize and dequantize.
+    """
+
+    def mixes(case):
+        types = {x.dtype.name for x, _ in case.inputs if x is not None and x.size > 2}
+        return "int8" in types and types & {"uint8", "float16", "float32"}
+
+    found = {case.name for _, case in all_cases() if mixes(case)}
+    assert found - {"QuantizeLinear", "DequantizeLinear"} == set(PRODUCTS)
+
+
 def test_every_operator_has_a_case():
     """Whose weights the exact form makes unsigned."""
     changed = set()

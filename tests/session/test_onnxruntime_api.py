@@ -2,9 +2,11 @@
 
 import edgewise
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from edgewise.errors import InputError
+from onnx import TensorProto, helper, numpy_helper
 from zoo.zoo import models
 
 ort.set_default_logger_severity(4)
@@ -211,3 +213,33 @@ def test_options_of_onnxruntime():
     session.run(None, MODEL.feeds, ort.RunOptions())
     with pytest.raises(InputError, match="run_options"):
         session.run(None, MODEL.feeds, {"terminate": True})
+
+
+def test_declarations_that_are_not_complete():
+    """Outputs without a type or shape, -1 as a size, a tensor that is two outputs: as onnxruntime
+    lists and computes them.
+    """
+    free = helper.make_tensor_value_info("x", TensorProto.FLOAT, [-1, 3])
+    named = [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", "n", 3])]
+    weight = numpy_helper.from_array(np.ones((3, 5), np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("ArgMax", ["z"], ["i"], axis=1, keepdims=0),
+        helper.make_node("Concat", ["z", "z"], ["c"], axis=2),
+        helper.make_node("Transpose", ["c"], ["t"], perm=[1, 2, 0]),
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "i", "t", "y")]
+    outputs.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, None))
+    graph = helper.make_graph(nodes, "g", [free, *named], outputs, [weight])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = data.SerializeToString()
+    ours = edgewise.InferenceSession(data)
+    theirs = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for a, b in (
+        (ours.get_inputs(), theirs.get_inputs()),
+        (ours.get_outputs(), theirs.get_outputs()),
+    ):
+        assert [(x.name, x.type, x.shape) for x in a] == [(x.name, x.type, x.shape) for x in b]
+    feeds = {"x": np.ones((2, 3), np.float32), "z": np.zeros((1, 4, 3), np.float32)}
+    for got, want in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)

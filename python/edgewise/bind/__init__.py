@@ -5,6 +5,7 @@ from .binder import Binder, BindOptions, bind
 from .constants import function_body, prepared
 from .graph import BoundGraph
 from .nodes import HALF, RUN_SEED
+from .outputs import declared_outputs
 
 __all__ = [
     "HALF",
@@ -15,6 +16,7 @@ __all__ = [
     "Gradients",
     "add_gradients",
     "bind",
+    "declared_outputs",
     "function_body",
     "prepared",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from ..bind import RUN_SEED, BoundGraph
+from ..bind import RUN_SEED, BoundGraph, declared_outputs
 from ..declare.dtypes import NAME
 from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..errors import InputError
@@ -77,7 +77,7 @@ def inference_package(graph: Graph, files: Mapping[str, Source], target: Target 
     """
     inference = {
         "inputs": describe_values(graph.input_names()),
-        "outputs": describe_values(graph.outputs),
+        "outputs": describe_values(declared_outputs(graph)),
         "plans": [],
     }
     package = new_package("inference", {"inference": inference}, {}, files, target)

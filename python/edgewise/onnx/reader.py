@@ -184,8 +184,8 @@ class GraphReader:
             elif number == 15:
                 self._add_constant(graph, self.tensors.read_sparse(m.sub(value)))
         for kind, infos in (("input", graph.inputs), ("output", graph.outputs)):
-            names = {info.name for info in infos}
-            if "" in names or len(names) != len(infos):
+            names = {info.name for info in infos}  # a tensor may be several outputs
+            if "" in names or kind == "input" and len(names) != len(infos):
                 raise ModelError(
                     f"an {kind} of graph '{graph.name}' has no name, or a duplicate name",
                     self.source.name,
@@ -340,7 +340,8 @@ class GraphReader:
     def _read_type(self, m: Message, info: Info) -> None:
         """Reads a TypeProto into an Info."""
         for number, _, value in m:
-            if number == 1:
+            if number in (1, 8):
+                info.kind = TYPE_KINDS.get(number, "tensor")
                 _read_tensor_type(m.sub(value), info)
             elif number in TYPE_KINDS:
                 elem = Info(info.name)
@@ -381,6 +382,7 @@ def _read_dimension(m: Message) -> int | str | None:
     for number, _, value in m:
         if number == 1:
             dim = m.integer(value)
+            dim = dim if dim >= 0 else None  # converters write -1 for any size
         elif number == 2:
             text = m.text(value)
             if text.isdigit() and text.isascii() and len(text) < 10:

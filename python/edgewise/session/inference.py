@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..bind import declared_outputs
 from ..engine import Ends, Owner, default_engine, open_engine
 from ..errors import Aborted, EngineError, InputError
 from ..hub import local_path
@@ -190,6 +191,7 @@ class InferenceSession(Owner):
         )
         self.inputs = {i.name: i for i in self.graph.input_names()}
         self.outputs = {o.name: o for o in self.graph.outputs}
+        self._output_args: list[NodeArg] | None = None
 
     @property
     def plans(self) -> dict[Any, Compiled]:
@@ -209,8 +211,14 @@ class InferenceSession(Owner):
         return [_node_arg(i) for i in self.graph.input_names()]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs. Mirrors onnxruntime.InferenceSession.get_outputs."""
-        return [_node_arg(o) for o in self.graph.outputs]
+        """The outputs. Mirrors onnxruntime.InferenceSession.get_outputs.
+
+        Types and shapes that the file does not declare are inferred where they follow from the
+        inputs.
+        """
+        if self._output_args is None:
+            self._output_args = [_node_arg(o) for o in declared_outputs(self.graph)]
+        return list(self._output_args)
 
     def get_providers(self) -> list[str]:
         """["EdgewiseExecutionProvider"]. Mirrors onnxruntime.InferenceSession.get_providers."""
@@ -295,7 +303,7 @@ class InferenceSession(Owner):
                     "output_names",
                     f"It has: {', '.join(sorted(self.outputs))}.",
                 )
-        return tuple(output_names or self.outputs)
+        return tuple(output_names or [o.name for o in self.graph.outputs])
 
     def _reason(self, options: Any) -> Callable[[], Exception | None] | None:
         """A function that returns the error with which a run with these options must end, or None;
@@ -452,8 +460,9 @@ def _node_arg(info: Info) -> NodeArg:
 
 def _type(info: Info) -> str:
     """A type as ONNX Runtime writes it."""
-    if info.kind == "tensor":
-        return f"tensor({_ORT_TYPES.get(info.dtype, info.dtype)})"
+    if info.kind in ("tensor", "sparse"):
+        kind = "tensor" if info.kind == "tensor" else "sparse_tensor"
+        return f"{kind}({_ORT_TYPES.get(info.dtype, info.dtype)})"
     inner = _type(info.elem) if info.elem is not None else "unknown"
     return (
         f"map({_ORT_TYPES.get(info.key_type, info.key_type)},{inner})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ..bind import declared_outputs
 from ..compile import CONSTANTS, describe_plan, describe_values, described_shape, inference_package
 from ..declare.dtypes import CODE, NAME, STRING, bytes_for, unpack
 from ..declare.symbolic import product
@@ -385,7 +386,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
             json.dumps(
                 {
                     "inputs": describe_values(_model.graph.input_names()),
-                    "outputs": describe_values(_model.graph.outputs),
+                    "outputs": describe_values(declared_outputs(_model.graph)),
                 }
             ),
             {},

@@ -143,11 +143,13 @@ def test_aborts(visit, server, artifacts):
             await s.lazyResetGrad();
             losses.push(...(await steps(s, 3, 6)));
             await s.release();
-            return { want, losses, names };
+            const released = await s.runEvalStep(batch(0)).catch((e) => e.message);
+            return { want, losses, names, released };
         """,
         artifacts,
     )
     assert "error" not in got, got
+    assert "the session was released" in got["released"]
     assert got["losses"] == got["want"]
     assert got["names"][:3] == ["Aborted"] * 3 and set(got["names"]) <= {
         "Aborted",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.op import MS, Op, fail, takes, unsupported
+from ...declare.op import MS, NotStatic, Op, Sym, fail, takes, unsupported
 from .attention_kernel import shaped
 
 if TYPE_CHECKING:
@@ -70,31 +70,99 @@ def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:
     rule = node.attr("update_rule", "gated_delta")
     if rule not in ("linear", "gated", "delta", "gated_delta"):
         unsupported(node, f"the update rule {rule!r}")
-    if node.attr("state_window", 0):
-        unsupported(node, f"state_window = {node.attr('state_window', 0)} (a state per position)")
     heads, kv = node.attr("q_num_heads", 0), node.attr("kv_num_heads", 0)
     _check_heads(node, heads, kv)
     batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
-    shaped(node, 1, "key", batch, seq, kv * dim)
     shaped(node, 2, "value", batch, seq, kv * v_dim)
-    shaped(node, 3, "past_state", batch, kv, dim, v_dim)
+    window = _window(node)
+    shaped(node, 3, "past_state", *([window] if window else []), batch, kv, dim, v_dim)
+    k = _repeated_keys(node, graph, kv, dim)
+    if past is not None and window:
+        past = _part(graph, past, 0, window - 1, 1, drop=True)
     _check_factor(node, 4, "decay", "gated" in rule, (kv, kv * dim))
     _check_factor(node, 5, "beta", "delta" in rule, (1, kv))
     decay = graph.op("Exp", decay) if "gated" in rule else None
-    return graph.op(
-        "LinearAttention",
-        q,
-        k,
-        v,
-        past,
-        decay,
-        beta if "delta" in rule else None,
-        domain="edgewise",
-        outputs=2,
-        q_num_heads=heads,
-        kv_num_heads=kv,
-        scale=node.attr("scale", 0.0) or dim**-0.5,
-    )[: len(node.outputs)]
+    beta = beta if "delta" in rule else None
+
+    def steps(inputs: list[Value | None], state: Value | None) -> list[Value]:
+        return graph.op(
+            "LinearAttention",
+            *inputs[:3],
+            state,
+            *inputs[3:],
+            domain="edgewise",
+            outputs=2,
+            q_num_heads=heads,
+            kv_num_heads=kv,
+            scale=node.attr("scale", 0.0) or dim**-0.5,
+        )
+
+    inputs = [q, k, v, decay, beta]
+    if not window:
+        return steps(inputs, past)[: len(node.outputs)]
+    # The last tokens one by one: each leaves a state.
+    lengths = [1] * max(1, min(window, seq))
+    lengths[0] = seq - len(lengths) + 1
+    at = 0
+    ys: list[Value] = []
+    states: list[Value] = []
+    for length in lengths:
+        y, past = steps(
+            [_part(graph, x, 1, at, length) if x is not None else None for x in inputs], past
+        )
+        ys, states, at = [*ys, y], [*states, past], at + length
+    y = graph.op("Concat", *ys, axis=1) if len(ys) > 1 else ys[0]
+    return [y, _stacked(graph, states, [batch, kv, dim, v_dim], window)][: len(node.outputs)]
+
+
+def _repeated_keys(node: BoundNode, graph: Binder, kv: int, dim: Dim) -> Value:
+    """Keys with a head for each of the values: in com.microsoft's form several may share one."""
+    k = node.inputs[1]
+    heads = k.shape[2] // dim if k.rank == 3 and node.domain == MS else kv
+    if heads < 1 or kv % heads:
+        heads = kv
+    shaped(node, 1, "key", node.inputs[0].shape[0], node.inputs[0].shape[1], heads * dim)
+    if heads == kv:
+        return k
+    batch, seq = k.shape[:2]
+    wide = graph.op(
+        "Expand",
+        graph.reshape(k, [batch, seq, heads, 1, dim]),
+        graph.constant(INT64, [5], [batch, seq, heads, kv // heads, dim]),
+    )
+    return graph.reshape(wide, [batch, seq, kv * dim])
+
+
+def _window(node: BoundNode) -> int:
+    """How many states, after the last positions, past_state and present_state hold; 0: the last
+    one, without a dimension for it.
+    """
+    window = node.attr("state_window", 0)
+    if not 0 <= window <= 8:
+        fail(node, f"its state_window is {window}; 0 to 8 is expected", "Export the model again.")
+    if window and any(isinstance(d, Sym) for d in node.inputs[0].shape[1:]):
+        raise NotStatic("a state for each of the last positions")
+    return window
+
+
+def _part(graph: Binder, x: Value, axis: int, start: Dim, length: Dim, drop: bool = False) -> Value:
+    """`length` elements of x along an axis; drop: without that axis, which has one of them."""
+    y = graph.op(
+        "Slice", x, *(graph.constant(INT64, [1], [n]) for n in (start, start + length, axis))
+    )
+    return graph.reshape(y, [*x.shape[:axis], *x.shape[axis + 1 :]]) if drop else y
+
+
+def _stacked(graph: Binder, states: list[Value], shape: list[Dim], window: int) -> Value:
+    """States of this shape as one tensor of `window` slots, of which the first ones are zeros where
+    there are fewer states.
+    """
+    slots = [graph.reshape(s, [1, *shape]) for s in states]
+    if len(slots) < window:
+        missing = [window - len(slots), *shape]
+        zero = graph.constant(FLOAT, [1], [0.0])
+        slots.insert(0, graph.op("Expand", zero, graph.constant(INT64, [len(missing)], missing)))
+    return graph.op("Concat", *slots, axis=0) if len(slots) > 1 else slots[0]
 
 
 def _check_heads(node: BoundNode, heads: int, kv: int) -> None:
@@ -141,7 +209,11 @@ def _causal_conv(node: BoundNode, graph: Binder) -> list[Value]:
     kept = (w.shape[2] - 1) * dilation  # positions of the state
     shape, dims = list(x.shape), x.shape[2:] if last else [w.shape[0]]
     batch, channels = shape[0], w.shape[0]
-    shaped(node, 3, "past_state", *([batch, kept, *dims] if last else [batch, channels, kept]))
+    one = [batch, kept, *dims] if last else [batch, channels, kept]  # state
+    window = _window(node)
+    shaped(node, 3, "past_state", *([window] if window else []), *one)
+    if past is not None and window:
+        past = _part(graph, past, 0, window - 1, 1, drop=True)
     if last:
         x = _channels_first(graph, x, channels)
         past = _channels_first(graph, past, channels) if past is not None else None
@@ -160,18 +232,14 @@ def _causal_conv(node: BoundNode, graph: Binder) -> list[Value]:
     )
     if activation != "none":
         y = graph.op("Mul", y, graph.op("Sigmoid", y))
-    state = graph.op(
-        "Slice",
-        whole,
-        graph.constant(INT64, [1], [length]),
-        graph.constant(INT64, [1], [length + kept]),
-        graph.constant(INT64, [1], [2]),
-    )
+    known = [length - i for i in reversed(range(min(window, length) if window else 1))]
+    states = [_part(graph, whole, 2, at, kept) for at in known]
     if last:
-        y, state = (
-            graph.reshape(graph.op("Transpose", y, perm=[0, 2, 1]), shape),
-            graph.reshape(graph.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims]),
+        y, *states = (
+            graph.reshape(graph.op("Transpose", v, perm=[0, 2, 1]), to)
+            for v, to in ((y, shape), *((s, one) for s in states))
         )
+    state = _stacked(graph, states, one, window) if window else states[0]
     return [y, state][: len(node.outputs)]
 
 
@@ -180,8 +248,8 @@ def _causal_conv_attributes(node: BoundNode, last: bool) -> tuple[str, int]:
     x, w = node.inputs[:2]
     takes(node, (FLOAT,), 0, 1, 2, 3)
     activation, dilation = node.attr("activation", "none"), node.attr("dilation", 1)
-    if node.attr("ndim", 1) != 1 or node.attr("state_window", 0):
-        unsupported(node, "a convolution over more than one dimension, or a state per position")
+    if node.attr("ndim", 1) != 1:
+        unsupported(node, "a convolution over more than one dimension")
     if activation not in ("none", "silu", "swish"):
         unsupported(node, f"the activation {activation!r}")
     if (

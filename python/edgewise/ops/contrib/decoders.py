@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Tokens = list[list[int]]  # of each row
 
+ENCODED = ("encoder_attention_mask", "encoder_hidden_states")  # inputs that are no caches
 SHARED_PAST = "Export it without a past that shares its buffer."
 
 
@@ -173,18 +174,28 @@ class EncoderDecoder:
         if beams > 1:
             order = run.constant(INT64, [len(each)], each)
             made = {k: run.op("Gather", v, order, axis=0) for k, v in made.items()}
-        self.known = {k.replace("present_", "past_"): v for k, v in made.items() if "cross" in k}
+        pasts = [name for name in self.names[1:] if name not in ENCODED]
+        self.pasts = [name for name in pasts if "self" in name]
+        crossed = [name for name in pasts if "cross" in name]
+        for name in pasts:
+            if name not in self.pasts and name not in crossed:
+                unsupported(node, f"a decoder with the input {name}", SHARED_PAST)
+        # Caches are matched by their order, whatever their names: those of the cross attention are
+        # the encoder's last outputs.
+        outputs = list(made.values())
+        if len(crossed) > len(outputs):
+            fail(node, f"its encoder gives {', '.join(made)} for the caches {', '.join(crossed)}")
+        self.known = dict(zip(crossed, outputs[len(outputs) - len(crossed) :]))
         if masks:
             self.known["encoder_attention_mask"] = int32_matrix(run, [masks[i] for i in each])
         if "encoder_hidden_states" in made:
             self.known["encoder_hidden_states"] = made["encoder_hidden_states"]
-        self.pasts = [name for name in self.names if "_self_" in name]
-        for name in self.names[1:]:
-            if name not in self.known and name not in self.pasts:
-                unsupported(node, f"a decoder with the input {name}", SHARED_PAST)
+        missing = [n for n in self.names[1:] if n not in self.known and n not in self.pasts]
+        if missing:
+            fail(node, f"its encoder gives no {missing[0]}, which its decoder takes")
         if "logits" in made:
-            presents = [made[name.replace("past_", "present_")] for name in self.pasts]
-            self.out = [made["logits"], *presents]
+            end = len(outputs) - len(crossed)
+            self.out = [made["logits"], *outputs[end - len(self.pasts) : end]]
             return
         empty = []
         for info in decoder.inputs:

@@ -10,7 +10,7 @@ import type {
 } from "../../protocol/inference.ts";
 import type { ProgressEvent } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
-import { InputError, InputTypeError } from "../../shared/errors.ts";
+import { Aborted, InputError, InputTypeError } from "../../shared/errors.ts";
 import { hand } from "../../shared/files/source.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
@@ -411,7 +411,7 @@ export class InferenceSession {
 
   /** Ends the worker and frees all memory. Open runs reject with {@link Aborted}. */
   async release(): Promise<void> {
-    this.client.end();
+    this.client.end(new Aborted("the session was released", "", "Make a new one."));
   }
 }
 

@@ -1,7 +1,7 @@
 // TrainingSession: the training API of ONNX Runtime Web 1.19.
 
 import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
-import { InputError } from "../../shared/errors.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { factor } from "../../shared/schedules.ts";
 import { type Client, startClient } from "../client.ts";
@@ -463,6 +463,6 @@ export class TrainingSession {
 
   /** Ends the worker and frees all memory. */
   async release(): Promise<void> {
-    this.client.end();
+    this.client.end(new Aborted("the session was released", "", "Make a new one."));
   }
 }

@@ -46,6 +46,19 @@ def _linear_cases(t: Toolbox, **common: Any) -> Cases:
                 **attrs,
             )
     if not common:
+        for rule in ("linear", "gated_delta"):  # keys of the model that several values share
+            for heads, keys, kv, seq in ((2, 2, 4, 5), (4, 1, 4, 1), (2, 3, 6, 4)):
+                q, k, v = t.f(2, seq, heads * 8), t.f(2, seq, keys * 8) * 0.3, t.f(2, seq, kv * 5)
+                yield t(
+                    *(q, k, v, t.f(2, kv, 8, 5), -abs(t.f(2, seq, kv * 8))),
+                    t.f(2, seq, kv, low=0, high=1),
+                    outputs=2,
+                    update_rule=rule,
+                    q_num_heads=heads,
+                    kv_num_heads=kv,
+                    tol=1e-4,
+                )
+        yield from _windowed_linear(t)
         q, k, v = t.f(2, 5, 16), t.f(2, 5, 32) * 0.3, t.f(2, 5, 24)
         yield t(
             q,
@@ -59,6 +72,60 @@ def _linear_cases(t: Toolbox, **common: Any) -> Cases:
             kv_num_heads=4,
             tol=1e-4,
         )  # several key heads per query head
+
+
+_WINDOW = "onnxruntime keeps no state for each position on the processor"
+
+
+def _windowed_linear(t: Toolbox) -> Cases:
+    """A state after each of the last positions: the gated delta rule, by its definition."""
+    for seq, window in ((5, 3), (1, 4), (3, 3), (2, 1)):
+        q, k, v = (t.f(2, seq, 4 * dim) for dim in (6, 6, 5))
+        past, decay, beta = t.f(window, 2, 4, 6, 5), -abs(t.f(2, seq, 4)), t.f(2, seq, 4)
+        s, ys, states = past[-1].astype("float64"), [], []
+        for i in range(seq):
+            qi, ki, vi = (x[:, i].reshape(2, 4, -1) for x in (q, k, v))
+            s = s * (2.718281828459045 ** decay[:, i].astype("float64"))[..., None, None]
+            error = vi - (s * ki[..., None]).sum(-2)
+            s = s + ki[..., None] * (error * beta[:, i][..., None])[..., None, :]
+            ys.append((s * qi[..., None]).sum(-2).reshape(2, 1, 20) * 6**-0.5)
+            states.append(s)
+        states = ([s * 0] * window + states)[-window:]
+        yield t(
+            *(q, k, v, past, decay, beta),
+            outputs=2,
+            q_num_heads=4,
+            kv_num_heads=4,
+            state_window=window,
+            tol=1e-4,
+            expect=[
+                t.of("float32", [[y[b, 0] for y in ys] for b in (0, 1)]),
+                t.of("float32", states),
+            ],
+            why=_WINDOW,
+        )
+
+
+def _windowed_conv(t: Toolbox) -> Cases:
+    """A state after each of the last positions: the two positions up to it."""
+    for length, window, last in ((5, 3, 0), (1, 4, 0), (4, 2, 1), (2, 2, 1)):
+        x, w, past = t.f(2, 3, length), t.f(3, 1, 3), t.f(window, 2, 3, 2)
+        whole = t.of("float32", [[[*p, *r] for p, r in zip(*rows)] for rows in zip(past[-1], x)])
+        y = sum(whole[:, :, i : i + length] * w[None, :, :, i] for i in range(3))
+        states = [whole[:, :, i + 1 : i + 3] for i in range(length)]
+        states = ([states[0] * 0] * window + states)[-window:]
+        y, state = t.of("float32", y), t.of("float32", states)
+        if last:
+            x, past, y, state = (v.swapaxes(-1, -2).copy() for v in (x, past, y, state))
+        yield t(
+            *(x, t.const(w), None, past),
+            outputs=2,
+            channels_last=last,
+            state_window=window,
+            tol=1e-4,
+            expect=[y, state],
+            why=_WINDOW,
+        )
 
 
 def _conv_cases(t: Toolbox, more: dict[str, Any]) -> Cases:
@@ -80,6 +147,7 @@ def _conv_cases(t: Toolbox, more: dict[str, Any]) -> Cases:
             **more,
         )
     if not more:
+        yield from _windowed_conv(t)
         for past in (False, True):
             yield t(
                 t.f(2, 3, 6),
