@@ -2,57 +2,88 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from .arrays import Array
 from .errors import EdgewiseError
-from .session import InferenceSession, RunOptions, SessionOptions
+from .model_metadata import ModelMetadata
+from .session import InferenceSession, NodeArg, RunOptions, SessionOptions
+from .session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:  # imported on first use, to keep `import edgewise` fast
-    if name in ("pipeline", "TextGenerationPipeline"):
-        from . import pipelines
+_LAZY = {  # modules of names that are imported on first use, to keep `import edgewise` fast
+    "pipelines": ("TextGenerationPipeline", "pipeline"),
+    "pipelines.personal": ("personalize",),
+    "text": ("GenerationConfig", "TextIteratorStreamer", "TextStreamer", "generate"),
+    "training": ("LoraConfig", "Trainer", "merge_adapter"),
+    "training.adapters": ("CausalLM",),
+    "devices": ("open_engine",),
+    "session.face.ort_value": ("IOBinding", "OrtValue"),
+    "session.face.environment": (
+        "disable_telemetry_events",
+        "enable_telemetry_events",
+        "get_all_providers",
+        "get_available_providers",
+        "get_device",
+        "set_default_logger_severity",
+        "set_default_logger_verbosity",
+        "set_seed",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
-        return getattr(pipelines, name)
-    if name in ("generate", "GenerationConfig", "TextStreamer", "TextIteratorStreamer"):
-        from . import text
 
-        return getattr(text, name)
-    if name in ("Trainer", "LoraConfig", "merge_adapter"):
-        from . import training
+def get_version_string() -> str:
+    """The version of Edgewise. Mirrors onnxruntime.get_version_string."""
+    return __version__
 
-        return getattr(training, name)
-    if name == "personalize":
-        from .pipelines.personal import personalize
 
-        return personalize
-    if name == "open_engine":
-        from .devices import open_engine
+def get_build_info() -> str:
+    """The version of Edgewise in a sentence. Mirrors onnxruntime.get_build_info."""
+    return f"Edgewise Build Info: version={__version__}"
 
-        return open_engine
-    if name == "CausalLM":
-        from .training.adapters import CausalLM
 
-        return CausalLM
-    raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
 
 
 __all__ = [
     "Array",
     "CausalLM",
     "EdgewiseError",
+    "ExecutionMode",
+    "ExecutionOrder",
     "GenerationConfig",
+    "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "LoraConfig",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
     "RunOptions",
     "SessionOptions",
     "TextGenerationPipeline",
     "TextIteratorStreamer",
     "TextStreamer",
     "Trainer",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "generate",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_version_string",
     "merge_adapter",
     "open_engine",
     "personalize",
     "pipeline",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
 ]

@@ -446,3 +446,47 @@ def as_output(dtype: int, shape: Sequence[int], data: BytesLike) -> Any:
             "output",
             "Check the inputs; if they are right, export the model again.",
         ) from None
+
+
+def dtype_code(kind: Any, where: str) -> int:
+    """The code of an element type: the code, a name or a type of NumPy. Raises InputError."""
+    if isinstance(kind, (int, str)):
+        code = CODE.get(kind) if isinstance(kind, str) else kind
+    else:
+        np = _numpy(load=True)
+        try:
+            code = None if np is None else CODE.get(np.dtype(kind).name)
+        except TypeError:
+            code = None
+    if code not in _FORMATS and code not in _OWN:
+        raise InputError(f"{kind!r} is no element type", where, f"Use one of {_SUPPORTED}.")
+    return code
+
+
+def empty(dtype: int, shape: Sequence[int], address: int | None = None) -> Any:
+    """An array that can be written: of zeros, or of the memory at an address (needs NumPy)."""
+    np = _numpy(load=address is not None)
+    if address is None:
+        data = bytearray(bytes_for(dtype, product(shape)))
+        return Array(shape, NAME[dtype], data) if np is None else as_output(dtype, shape, data)
+    if np is None or type(address) is not int or address <= 0:
+        raise InputError(f"{address!r} cannot be used", "buffer_ptr", "Pass an array.")
+    size = bytes_for(dtype, product(shape))
+    interface = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+    data = np.asarray(type("Memory", (), {"__array_interface__": interface})())
+    if dtype in _OWN:
+        return Array(shape, NAME[dtype], memoryview(data))
+    return data.view(NAME[dtype]).reshape(shape)
+
+
+def copy_into(target: Any, x: Any, where: str) -> None:
+    """Copies an array into another one of the same type and shape. Raises InputError."""
+    (code, shape, data), (want, dims, _) = as_input(x, where), as_input(target, where)
+    if (code, shape) != (want, dims):
+        raise InputError(
+            f"{NAME[code]}{shape} does not fit into {NAME[want]}{dims}", where, "Bind another one."
+        )
+    if isinstance(target, Array):
+        memoryview(target.data).cast("B")[:] = memoryview(data).cast("B")
+    else:
+        target[...] = x

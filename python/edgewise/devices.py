@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from . import engine
@@ -9,6 +10,17 @@ from .errors import EngineError, InputError
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+
+def available_devices() -> list[str]:
+    """The devices that can be asked for: "cpu", and "webgpu" where `edgewise[gpu]` is installed;
+    whether there is a GPU turns out when it is opened.
+    """
+    try:
+        from .webgpu.gpu import LIBRARIES
+    except ModuleNotFoundError:  # the wheel for Pyodide does not contain it
+        return ["cpu"]
+    return ["cpu", "webgpu"] if any(map(find_spec, LIBRARIES)) else ["cpu"]
 
 
 def open_engine(device: str = "cpu", threads: int | None = None) -> Engine:

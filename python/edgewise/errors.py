@@ -7,6 +7,8 @@ the same classes for pages.
 
 from __future__ import annotations
 
+from errno import ENOENT
+
 __all__ = [
     "Aborted",
     "EdgewiseError",
@@ -14,6 +16,7 @@ __all__ = [
     "InputError",
     "MissingGradient",
     "ModelError",
+    "NoSuchFile",
     "OutOfMemory",
     "PackageError",
     "PlanError",
@@ -60,7 +63,7 @@ class ModelError(EdgewiseError):
     """An ONNX file is damaged, truncated or not valid."""
 
 
-class UnsupportedOp(EdgewiseError):
+class UnsupportedOp(EdgewiseError, NotImplementedError):
     """A model uses an operator, an attribute or a type that Edgewise does not support; `where` is
     the node.
     """
@@ -90,7 +93,7 @@ class PlanError(EdgewiseError):
     """The engine rejected a plan."""
 
 
-class EngineError(EdgewiseError):
+class EngineError(EdgewiseError, RuntimeError):
     """The engine failed during a run."""
 
 
@@ -98,6 +101,19 @@ class InputError(EdgewiseError, ValueError):
     """An argument is not valid: name, shape or type of an input, a token id, a value out of
     range.
     """
+
+
+class NoSuchFile(ModelError, InputError, FileNotFoundError):
+    """There is no file or folder at a path; `filename` is the path."""
+
+    def __init__(self, what: object, where: object = "", remedy: object = "") -> None:
+        super().__init__(what, where, remedy)
+        self.errno, self.filename = ENOENT, str(where)
+
+
+def file_error(error: BaseException) -> type[InputError]:
+    """The class for a file that cannot be read: NoSuchFile where there is none, else InputError."""
+    return NoSuchFile if isinstance(error, FileNotFoundError) else InputError
 
 
 class OutOfMemory(EdgewiseError, MemoryError):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, ModelError
+from .errors import InputError, ModelError, NoSuchFile
 from .onnx import read_model
 from .onnx.source import FileSource
 
@@ -158,7 +158,7 @@ def _library(model: str) -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder",
             model,
             "Give a model folder, an .onnx file or an .edge package. Models of the hub need"
@@ -182,7 +182,7 @@ def _translated(model: str, where: str) -> Iterator[None]:
             "Ask for access on its page, and set HF_TOKEN.",
         ) from None
     except errors.RepositoryNotFoundError:
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder, nor a model of the hub that can be read",
             place,
             "Check the name; private models need HF_TOKEN.",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .declare.dtypes import NAME, bytes_for, pack, unpack
 from .declare.symbolic import Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
+from .model_metadata import ModelMetadata
 
 if TYPE_CHECKING:
     from .declare.op import Op
@@ -139,6 +140,7 @@ class Info:
         kind: "tensor", "sequence", "optional" or "map".
         elem: what is in a sequence or optional, or a map's values.
         key_type: ONNX code of a map's keys.
+        denotations: what each dimension stands for, such as "DATA_BATCH"; "": not said.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Info:
     kind: str = "tensor"
     elem: Info | None = None
     key_type: int = 0
+    denotations: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -195,8 +198,8 @@ class Graph:
         value_info: {name: Info} that the file declares of inner tensors.
         opsets: {domain: version}, of a whole model.
         functions: {(domain, name): Function}, of a whole model.
-        metadata: {key: text}, of a whole model.
-        ir_version, producer: of a whole model.
+        about: the metadata of a whole model.
+        ir_version: of a whole model.
         source: what it was read from; None: no file.
         values: constants as Values, made on first binding (bind.constants).
         ours: whether it was made here instead of read from a file, so that nodes may be of the
@@ -211,9 +214,8 @@ class Graph:
     value_info: dict[str, Info] = field(default_factory=dict)
     opsets: dict[str, int] = field(default_factory=dict)
     functions: dict[tuple[str, str], Function] = field(default_factory=dict)
-    metadata: dict[str, str] = field(default_factory=dict)
+    about: ModelMetadata = field(default_factory=ModelMetadata)
     ir_version: int = 0
-    producer: str = ""
     source: Source | None = None
     values: dict[str, Value] | None = None
     ours: bool = False
@@ -221,6 +223,12 @@ class Graph:
     def input_names(self) -> list[Info]:
         """Inputs that a caller feeds: those that are not initializers (IR version 3 lists both)."""
         return [i for i in self.inputs if i.name not in self.constants]
+
+    def overridable(self) -> list[Info]:
+        """Initializers that are inputs too: a caller may feed other values. Before IR version 4
+        every initializer had to be listed as an input, and is a constant.
+        """
+        return [i for i in self.inputs if i.name in self.constants and self.ir_version >= 4]
 
     def every_node(self) -> Iterator[Node]:
         """Its nodes and those of their subgraphs, at any depth."""

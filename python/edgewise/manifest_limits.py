@@ -19,6 +19,7 @@ LIMITS = {
     "MAX_FILE": 1 << 30,  # bytes of a part that is read as a whole: plans, tokenizer, configs
     "MAX_SIZE": (1 << 53) - 1,  # any other number of bytes, and any dimension
     "MAX_TEXT": 4096,  # UTF-16 units of a name
+    "MAX_METADATA_TEXT": 1 << 20,  # UTF-16 units of a text in a model's metadata
     "MAX_LIST": 1_000_000,
     "MAX_KERNELS": 1000,
     "MAX_CAPACITY": 1 << 24,  # tokens of a sequence

@@ -150,7 +150,7 @@ for (let message = await next(); message; message = await next()) {
         () => undefined,
         () => python,
       );
-      value = { inputs: model.info.inputs, outputs: model.info.outputs };
+      value = model.info;
     } else if (message.run) {
       const feeds = Object.fromEntries(
         Object.entries(message.run.feeds).map(([n, v]) => [n, decoded(v)]),

@@ -77,7 +77,7 @@ def test_invalid_array(dense, x, text, refused):
 @pytest.mark.parametrize(
     "names, feeds, text",
     [
-        (None, {}, "missing: x, mask"),
+        (None, {}, "['x', 'mask']) are missing"),
         (None, {"x": 1, "y": 2}, "input"),
         (None, None, "NoneType"),
         (None, [1, 2], "list"),

@@ -167,7 +167,7 @@ def test_token(hub, run):
     hub.private.add("tests/story")
     code = GENERATE.format(model="tests/story", dtype="q4")
     error = run(code, HF_ENDPOINT=hub.url)
-    assert "InputError" in error and "private models need HF_TOKEN" in error
+    assert "NoSuchFile" in error and "private models need HF_TOKEN" in error
     assert run(code, HF_ENDPOINT=hub.url, HF_TOKEN=hub.token)
     assert hub.requests[-1][2] is None or hub.requests[-1][2] == f"Bearer {hub.token}"
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from edgewise.errors import EngineError, InputError
-from edgewise.session.inference import InferenceSession, RunOptions
+from edgewise.session import InferenceSession, RunOptions
 
 from . import models
 from .models import F, I, constant, node, value

@@ -12,7 +12,7 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.errors import Aborted, EngineError
-from edgewise.session.inference import RunOptions
+from edgewise.session import RunOptions
 from edgewise.training.losses import MSELoss
 
 from . import models

@@ -342,7 +342,7 @@ def test_a_fork_while_other_threads_run():
 def test_a_fork_amid_a_long_run(monkeypatch):
     """What another thread holds is lost in the child, with an error; a new session works."""
     from edgewise.engine import locks
-    from edgewise.session.inference import RunOptions
+    from edgewise.session import RunOptions
 
     monkeypatch.setattr(locks, "FORK_WAIT", 0.2)
     data, feed = models.endless_step()

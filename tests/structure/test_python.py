@@ -15,7 +15,7 @@ PACKAGE = ROOT / "python" / "edgewise"
 ORDER = [
     {"errors", "schema", "element_types"},
     {"manifest_limits", "session_limits"},
-    {"json_text", "atomic_file"},
+    {"json_text", "atomic_file", "model_metadata"},
     {"declare"},
     {"ops", "manifest", "seeds"},
     {"ir", "arrays"},
@@ -37,7 +37,7 @@ ORDER = [
     {"task_package"},
     {"pipelines", "custom_engine", "page"},
     {"inspect", "bench", "snapshot", "federated", "serve", "release"},
-    {"backend"},
+    {"backend", "capi"},
     {"__init__"},
     {"cli"},
     {"__main__"},

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..compile import CACHE_NAME, pick_model_file
 from ..engine import open_engine
-from ..errors import InputError
+from ..errors import InputError, NoSuchFile
 from ..ir import Graph
 from ..onnx import FileSource, read_model
 from ..session.open import folder_files, open_package
@@ -110,7 +110,7 @@ def _compare_package(path: str, engine: Engine, prompt: int | None, tokens: int)
 def _read_model_file(path: str, dtype: str | None) -> tuple[str, Graph]:
     """Path and graph of an .onnx file, or of that of a model folder."""
     if not os.path.exists(path):
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder",
             path,
             "Give an .onnx file, a model folder or an .edge package.",

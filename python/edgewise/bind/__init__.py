@@ -2,9 +2,10 @@
 
 from .autodiff import Gradients, add_gradients
 from .binder import Binder, BindOptions, bind
-from .constants import function_body, prepared
+from .constants import function_body, overridden, prepared
 from .graph import BoundGraph
 from .nodes import HALF, RUN_SEED
+from .operators import check_operators, every_node, is_supported, unsupported
 from .outputs import declared_outputs
 
 __all__ = [
@@ -16,7 +17,12 @@ __all__ = [
     "Gradients",
     "add_gradients",
     "bind",
+    "check_operators",
     "declared_outputs",
+    "every_node",
     "function_body",
+    "is_supported",
+    "overridden",
     "prepared",
+    "unsupported",
 ]

@@ -22,6 +22,7 @@ from ..session_limits import MAX_NESTING
 from .constants import function_body, prepared
 from .graph import BoundGraph
 from .nodes import HALF, NodeBinder
+from .operators import REMEDY, operator_name
 
 FILE_INPUTS = declared("file_inputs")  # passes give these ops more inputs
 Scope = dict[Any, Any]  # {name: Value; PARENT: the scope around it}
@@ -252,11 +253,9 @@ class Binder(NodeBinder):
         f = self.graph.functions.get((node.domain, node.op))
         if f is None:
             raise UnsupportedOp(
-                f"the operator {node.domain + '.' if node.domain else ''}{node.op} (opset"
-                f" {node.opset}) is not supported",
+                f"the operator {operator_name(node.domain, node.op, node.opset)} is not supported",
                 node.where,
-                "`edgewise inspect` lists what a model needs; another exporter, opset or"
-                " optimization level may avoid it.",
+                REMEDY,
             )
         self._enter("functions", node.where)
         inner: Scope = {name: v for name, v in zip(f.inputs, inputs) if v is not None}

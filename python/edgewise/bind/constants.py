@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..declare.dtypes import FLOAT, INT64, STRING
@@ -46,6 +47,23 @@ def prepared(graph: Graph, inner: bool = False) -> dict[str, Value]:
                 nodes.append(n)
         graph.nodes, graph.values = nodes, values
     return graph.values
+
+
+def overridden(graph: Graph, names: Iterable[str]) -> Graph:
+    """A model whose callers feed some of its initializers.
+
+    Args:
+        graph: the model; its other constants are shared.
+        names: of the initializers, which are inputs as well (Graph.overridable).
+    """
+    fed, values = set(names), prepared(graph)
+    if not fed:
+        return graph
+    return replace(
+        graph,
+        constants={n: t for n, t in graph.constants.items() if n not in fed},
+        values={n: v for n, v in values.items() if n not in fed},
+    )
 
 
 def function_body(f: Function, attrs: Mapping[str, Any], given: Iterable[str]) -> Graph:

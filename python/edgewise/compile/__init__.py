@@ -5,6 +5,7 @@ from .causal_lm import CHUNKS, compile_causal_lm, compile_package
 from .inference import (
     add_inference_plan,
     compile_inference,
+    describe_metadata,
     describe_plan,
     describe_values,
     described_shape,
@@ -26,6 +27,7 @@ __all__ = [
     "compile_inference",
     "compile_package",
     "describe_plan",
+    "describe_metadata",
     "describe_values",
     "described_shape",
     "head_dim",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
-from ..bind import RUN_SEED, BoundGraph, declared_outputs
+from ..bind import RUN_SEED, BoundGraph, check_operators, declared_outputs
 from ..declare.dtypes import NAME
 from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..errors import InputError
 from ..ir import Graph, Info
+from ..model_metadata import NO_VERSION
 from ..onnx import read_model
 from ..onnx.dimensions import input_shapes
 from ..onnx.source import Source
@@ -44,7 +45,9 @@ def compile_inference(
         UnsupportedOp: an operator is missing, or a shape depends on data.
     """
     graph = read_model(files[model_file or pick_model_file(files)])
+    check_operators(graph)
     package = inference_package(graph, files, target)
+    package.manifest["inference"]["metadata"] = describe_metadata(graph)
     other = next((i for i in graph.input_names() if i.kind != "tensor"), None)
     if other is not None:
         raise InputError(
@@ -210,6 +213,16 @@ def describe_values(infos: Iterable[Info]) -> list[dict[str, Any]]:
     `elem` (an element of a sequence or optional, a map's values), a map also its `key` type.
     """
     return [_describe_value(i) for i in infos]
+
+
+def describe_metadata(graph: Graph) -> dict[str, Any]:
+    """The fields of a model's ModelMetadata that are given, for a manifest.
+
+    `version` is a text, since it may be greater than JavaScript's integers.
+    """
+    about = graph.about
+    version = "" if about.version == NO_VERSION else str(about.version)
+    return {k: v for k, v in {**asdict(about), "version": version}.items() if v}
 
 
 def _describe_value(info: Info) -> dict[str, Any]:

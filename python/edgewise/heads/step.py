@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ..declare.dtypes import FLOAT, INT64
 from ..ir import Graph, Info, Node, Tensor
+from ..model_metadata import ModelMetadata
 
 ROWS = (16, 64, 256, 1024)
 """Numbers of examples that steps are compiled for; there may be fewer."""
@@ -92,5 +93,5 @@ def step_graph(size: int, rows: int | str = "rows", classes: int | str = "classe
         constants={"half": Tensor.of("half", FLOAT, [], [0.5])},
         opsets={"": 17, DOMAIN: 1},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from ..bind import every_node, is_supported, unsupported
 from ..declare.dtypes import NAME
 from ..ir import Graph, Info
 from ..onnx import Source, as_source, read_model
@@ -18,7 +19,7 @@ from ..onnx.dimensions import check_names, input_shapes
 from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
 from .memory import attempt, measure_cache, measure_memory
-from .operators import every_node, is_supported, list_operators, unsupported
+from .operators import list_operators
 from .report import Cache, Initializers, Memory, Operator, Report, TensorInfo, Trainability, Weights
 from .text import name_text
 
@@ -72,7 +73,7 @@ def inspect(
     missing = unsupported(graph)
     report = Report(
         name=graph.name if graph.source is None else cast(Source, graph.source).name,
-        producer=graph.producer,
+        producer=graph.about.producer_name,
         ir_version=graph.ir_version,
         opsets=dict(graph.opsets),
         nodes=sum(1 for _ in graph.every_node()),

@@ -30,6 +30,7 @@ def check_inference(
     inference = c.read_object(value, where)
     declared = _check_declared(c, inference, f"{where}.inputs", "inputs")
     _check_declared(c, inference, f"{where}.outputs", "outputs")
+    _check_metadata(c, inference.get("metadata", {}), f"{where}.metadata")
     if inference.get("programs"):
         c.fail(f"{where}.programs", "are only valid in a page's own storage")
     most = LIMITS["MAX_INFERENCE_PLANS"]
@@ -38,6 +39,16 @@ def check_inference(
         for name in _check_plan(c, c.read_object(entry, at), at, contents):
             if name not in declared:
                 c.fail(f"{at}.inputs", f"has '{name}', which is not an input of the model")
+
+
+def _check_metadata(c: Checker, value: object, at: str) -> None:
+    """Checks what the model's file says about the model (ir.ModelMetadata); all is optional."""
+    fields = dict(c.read_object(value, at))
+    custom = c.read_object(fields.pop("custom_metadata_map", {}), f"{at}.custom_metadata_map")
+    for name, text in (*fields.items(), *custom.items()):
+        units = len(text.encode("utf-16-le", "surrogatepass")) // 2 if isinstance(text, str) else -1
+        if not 0 <= units <= LIMITS["MAX_METADATA_TEXT"]:
+            c.fail(f"{at}['{name}']", "is not a text of a model's metadata")
 
 
 def _check_declared(c: Checker, inference: JsonObject, at: str, key: str) -> set[str]:

@@ -15,6 +15,7 @@ from typing import cast
 from ..declare.dtypes import BytesLike
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
+from ..model_metadata import ModelMetadata
 from .origins import (
     GRAPH_INITIALIZER,
     GRAPH_INPUT,
@@ -70,14 +71,16 @@ class ModelEditor:
         self._root: list[tuple[int, int, FieldValue]] = []
         self._fields: list[GraphField] = []
         if source is None:
-            self.graph = Graph(name="graph", ir_version=10, producer="edgewise", opsets={"": 21})
+            self.graph = Graph(
+                name="graph", ir_version=10, about=ModelMetadata("edgewise"), opsets={"": 21}
+            )
             self._opsets_before: dict[str, int] = {}
             self._metadata_before: dict[str, str] = {}
             return
         self.source = as_source(source)
         self.graph = read_model(self.source)
         self._opsets_before = dict(self.graph.opsets)
-        self._metadata_before = dict(self.graph.metadata)
+        self._metadata_before = dict(self.graph.about.custom_metadata_map)
         self._window = CachedReader(self.source)
         self._record_fields(self.source)
 
@@ -184,9 +187,9 @@ class ModelEditor:
     def set_metadata(self, key: str, value: str | None) -> None:
         """Sets an entry of metadata_props; None removes it."""
         if value is None:
-            self.graph.metadata.pop(key, None)
+            self.graph.about.custom_metadata_map.pop(key, None)
         else:
-            self.graph.metadata[key] = value
+            self.graph.about.custom_metadata_map[key] = value
 
     def set_opset(self, domain: str, version: int) -> None:
         """Sets the version of an operator set; nodes are not converted.

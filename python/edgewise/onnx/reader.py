@@ -7,12 +7,13 @@ model larger than memory takes memory for its graph only.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..declare.dtypes import INT64
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor
-from .protobuf import FIXED32, Message
+from .protobuf import FIXED32, MAX_TEXT, FieldValue, Message
 from .source import Source
 from .tensors import EXPORT_AGAIN, TensorReader, read_string_pair
 
@@ -76,11 +77,12 @@ class AttributeReference:
         self.name = name
 
 
-def read_model(source: Source) -> Graph:
+def read_model(source: Source, given: Mapping[str, Tensor] | None = None) -> Graph:
     """Reads the graph of an ONNX model.
 
     Args:
         source: the file.
+        given: {name: Tensor} of initializers with external data, which is then not looked for.
 
     Returns:
         The graph; its initializers refer to the source or to its external data files.
@@ -90,7 +92,7 @@ def read_model(source: Source) -> Graph:
         OutOfMemory: the graph does not fit into memory.
     """
     try:
-        return _read_model(source)
+        return _read_model(source, given)
     except MemoryError as e:
         if isinstance(e, EdgewiseError):
             raise
@@ -103,7 +105,7 @@ def read_model(source: Source) -> Graph:
         raise ModelError("its messages are nested too deeply", source.name, DAMAGED) from None
 
 
-def _read_model(source: Source) -> Graph:
+def _read_model(source: Source, given: Mapping[str, Tensor] | None) -> Graph:
     if source.size == 0:
         raise ModelError("the file is empty", source.name, "Fetch or export it again.")
     if source.size >= 8 and source.read(0, 8) == b"EDGEWISE":
@@ -113,7 +115,7 @@ def _read_model(source: Source) -> Graph:
             "Packages run in pages, those of language models in `edgewise.CausalLM` and `pipeline`"
             " as well; give the .onnx file that it was built from.",
         )
-    reader = GraphReader(source)
+    reader = GraphReader(source, given)
     graph: Graph | None = None
     # The graph may precede these fields in the file.
     model = Graph()
@@ -137,19 +139,27 @@ def _read_model(source: Source) -> Graph:
             model.functions[(function.domain, function.name)] = function
         elif number == 14:
             key, text = read_string_pair(root.sub(value))
-            model.metadata[key] = text
+            model.about.custom_metadata_map[key] = text
         elif number == 1:
             model.ir_version = root.integer(value)
         elif number == 2:
-            model.producer = root.text(value)
+            model.about.producer_name = root.text(value)
+        elif number == 4:
+            model.about.domain = root.text(value)
+        elif number == 5:
+            model.about.version = root.integer(value)
+        elif number == 6:
+            model.about.description = _read_prose(root, value)
     if graph is None or not model.opsets:
         raise ModelError(
             "it holds no ONNX graph" if graph is None else "it names no operator set",
             source.name,
             "Is this an ONNX file? Edgewise reads the ONNX protobuf format.",
         )
-    graph.opsets, graph.functions, graph.metadata = model.opsets, model.functions, model.metadata
-    graph.ir_version, graph.producer, graph.source = model.ir_version, model.producer, source
+    model.about.graph_name = graph.name
+    model.about.graph_description = graph.about.graph_description
+    graph.opsets, graph.functions, graph.about = model.opsets, model.functions, model.about
+    graph.ir_version, graph.source = model.ir_version, source
     return graph
 
 
@@ -157,12 +167,12 @@ class GraphReader:
     """Reads the graphs, nodes and functions of one model.
 
     Args:
-        source: the file.
+        source, given: see `read_model`.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, given: Mapping[str, Tensor] | None = None) -> None:
         self.source = source
-        self.tensors = TensorReader(source)
+        self.tensors = TensorReader(source, given)
 
     def read_graph(self, m: Message) -> Graph:
         """The Graph of a GraphProto."""
@@ -174,6 +184,8 @@ class GraphReader:
                 graph.name = m.text(value)
             elif number == 5:
                 self._add_constant(graph, self.tensors.read(m.sub(value)))
+            elif number == 10:
+                graph.about.graph_description = _read_prose(m, value)
             elif number == 11:
                 graph.inputs.append(self.read_info(m.sub(value)))
             elif number == 12:
@@ -356,6 +368,15 @@ class GraphReader:
                         info.key_type = inner.integer(v)
 
 
+def _read_prose(m: Message, value: FieldValue) -> str:
+    """A description, on which nothing depends: what is not UTF-8 in it is replaced, and the rest of
+    a very long one left out.
+    """
+    if isinstance(value, tuple):
+        value = value[0], min(value[1], MAX_TEXT)
+    return m.raw(value).decode("utf-8", "replace")
+
+
 def read_opset(m: Message) -> tuple[str, int]:
     """(domain, version) of an OperatorSetIdProto; the domain of ONNX's own operators is ""."""
     domain, version = "", 0
@@ -373,7 +394,9 @@ def _read_tensor_type(m: Message, info: Info) -> None:
             info.dtype = m.integer(value)
         elif number == 2:
             shape = m.sub(value)
-            info.shape = [_read_dimension(shape.sub(v)) for n, _, v in shape if n == 1]
+            dims = [v for n, _, v in shape if n == 1]
+            info.shape = [_read_dimension(shape.sub(v)) for v in dims]
+            info.denotations = [_read_denotation(shape.sub(v)) for v in dims]
 
 
 def _read_dimension(m: Message) -> int | str | None:
@@ -390,6 +413,11 @@ def _read_dimension(m: Message) -> int | str | None:
             else:
                 dim = text or None
     return dim
+
+
+def _read_denotation(m: Message) -> str:
+    """What a dimension stands for, such as DATA_BATCH; "" if the file does not say."""
+    return next((m.text(value) for number, _, value in m if number == 3), "")
 
 
 def _innermost_module(scopes: str) -> str:

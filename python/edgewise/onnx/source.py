@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..declare.dtypes import BytesLike
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, NoSuchFile
 from .halves import exponents
 
 
@@ -152,7 +152,8 @@ class FileSource(Source):
         try:
             self._file = open(self.path, "rb", buffering=0)
         except (OSError, ValueError) as e:
-            raise ModelError(
+            kind = NoSuchFile if isinstance(e, FileNotFoundError) else ModelError
+            raise kind(
                 f"cannot open it ({getattr(e, 'strerror', None) or e})",
                 self.name,
                 "Check the path.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..declare.dtypes import (
 )
 from ..declare.symbolic import strides_of
 from ..element_types import DTYPES
-from ..errors import ModelError, UnsupportedOp
+from ..errors import InputError, ModelError, UnsupportedOp
 from ..ir import Tensor, check_tensor_bytes
 from .protobuf import DELIMITED, MAX_TEXT, FieldValue, Message
 from .source import Source
@@ -68,10 +68,15 @@ class _Fields:
 
 
 class TensorReader:
-    """Reads the tensors of one model. Weights stay in the source: a Tensor refers to them."""
+    """Reads the tensors of one model. Weights stay in the source: a Tensor refers to them.
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    Args:
+        source: the file.
+        given: {name: Tensor} that take the place of tensors with external data.
+    """
+
+    def __init__(self, source: Source, given: Mapping[str, Tensor] | None = None) -> None:
+        self.source, self.given = source, given or {}
         self._siblings: dict[str, Source] = {}  # files of external data
 
     def read(self, m: Message) -> Tensor:
@@ -89,6 +94,8 @@ class TensorReader:
             t.data, t.strings = b"", fields.strings
             return t
         raw = fields.raw if fields.raw is not None else self._packed_as_raw(fields)
+        if fields.location == EXTERNAL and t.name in self.given:
+            return replacement(self.given[t.name], t)
         if fields.location == EXTERNAL:
             expected = bytes_for(fields.dtype, count)
             t.source, t.offset, t.nbytes = self._find_external(t.name, fields.external, expected)
@@ -264,6 +271,20 @@ class TensorReader:
 
     def _broken(self, what: str, remedy: str = EXPORT_AGAIN) -> ModelError:
         return ModelError(what, self.source.name, remedy)
+
+
+def replacement(given: Tensor, of: Tensor) -> Tensor:
+    """The tensor that a caller gives instead of an initializer. Raises InputError where its type or
+    shape is another one.
+    """
+    if (given.dtype, given.shape) != (of.dtype, of.shape):
+        raise InputError(
+            f"it is {NAME[of.dtype]}{list(of.shape)}, the value given for it"
+            f" {NAME[given.dtype]}{list(given.shape)}",
+            f"initializer '{of.name}'",
+            "Give a value of its type and shape.",
+        )
+    return given
 
 
 def _indices_fit(values: Tensor, indices: Tensor | None, dims: list[int]) -> bool:

@@ -126,7 +126,7 @@ class ModelWriter:
         keys: set[str] = set()  # of metadata that was copied
         if editor.source is None:
             out.varint(1, graph.ir_version)
-            out.text(2, graph.producer)
+            out.text(2, graph.about.producer_name)
             out.message(MODEL_GRAPH, self._graph())
         for number, wire, value in editor._root:
             if number == MODEL_GRAPH:
@@ -144,7 +144,7 @@ class ModelWriter:
                     opset.text(1, domain)
                 opset.varint(2, version)
                 out.message(8, opset)
-        for key, text in graph.metadata.items():
+        for key, text in graph.about.custom_metadata_map.items():
             if key not in keys:
                 out.message(14, string_pair(key, text))
         return out
@@ -163,7 +163,11 @@ class ModelWriter:
         """Whether an entry of metadata is copied; adds its key to `copied`."""
         key, text = read_string_pair(self._message(value))
         before = self.editor._metadata_before[key]
-        if key in copied or text != before or self.editor.graph.metadata.get(key) != before:
+        if (
+            key in copied
+            or text != before
+            or self.editor.graph.about.custom_metadata_map.get(key) != before
+        ):
             return False
         copied.add(key)
         return True

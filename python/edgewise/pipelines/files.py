@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..compile.model_file import MAX_TEXT, PREFERRED, SUFFIX_OF
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, NoSuchFile
 from ..hub import is_model_id, task_folder
 from ..json_text import parse_json_object
 from ..onnx import FileSource
@@ -96,7 +96,7 @@ class ModelFiles:
             self._one_file(path, stems)
             return
         elif "\0" in path or not os.path.isdir(path):
-            raise InputError(
+            raise NoSuchFile(
                 "there is no such file or folder",
                 path,
                 "Give a model folder, an .onnx file, an .edge package or the id of a model.",

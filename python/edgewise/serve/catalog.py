@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, NoSuchFile
 from ..hub import is_model_id, local_path
 from ..json_text import parse_json_object
 from ..onnx import FileSource
@@ -156,7 +156,7 @@ def task_of(path: str) -> str:
             raise ModelError("`architectures` is no list of names", "config.json", "Restore it.")
         task = "text-generation" if any(n.endswith(WRITES) for n in names) else EMBEDS
     else:
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder", path, "Give a model folder or an .edge package."
         )
     if task not in ("text-generation", EMBEDS):

@@ -14,6 +14,7 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
+from ..bind import overridden
 from ..compile import add_weight
 from ..declare.dtypes import CODE, NAME, pack
 from ..ir import Graph, Tensor
@@ -53,7 +54,8 @@ class Programs:
         """Creates a program if it does not exist.
 
         Args:
-            origin: {"outputs": names} of the model; {"parent": name of a program, "node": index,
+            origin: {"outputs": names} of the model, and {"fed": names} of the initializers that the
+                caller feeds, if any; {"parent": name of a program, "node": index,
                 "body": name of an attribute} of a subgraph; {"parent", "node", "function": True}
                 of the model-local function that a node calls; {"op": {...}} of one node, with the
                 arguments of `_single`.
@@ -74,7 +76,8 @@ class Programs:
 
     def _make(self, origin: dict[str, Any]) -> SplitGraph:
         if "outputs" in origin:
-            return SplitGraph(self.graph, names=origin["outputs"])
+            graph = overridden(self.graph, origin.get("fed", ()))
+            return SplitGraph(graph, names=origin["outputs"])
         if "op" in origin:
             return self._single(**origin["op"])
         parent = self.programs[origin["parent"]]

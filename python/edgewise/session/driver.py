@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..bind import HALF
+from ..bind.operators import REMEDY, operator_name
 from ..declare.dtypes import BITS, FLOAT, pack
 from ..declare.symbolic import NeedsHost, NotStatic, product
 from ..declare.values import Map, RunTensor, Sequence, StringTensor, is_plain
@@ -287,11 +288,9 @@ class Driver:
         if n.decl is None:
             if (n.domain, n.op) not in run.program.like.functions:
                 raise UnsupportedOp(
-                    f"the operator {n.domain + '.' if n.domain else ''}{n.op} (opset {n.opset}) is"
-                    " not supported",
+                    f"the operator {operator_name(n.domain, n.op, n.opset)} is not supported",
                     n.where,
-                    "`edgewise inspect` lists what a model needs; another exporter, opset or"
-                    " optimization level may avoid it.",
+                    REMEDY,
                 )
             f = run.program.like.functions[n.domain, n.op]
             given = {name: v for name, v in zip(f.inputs, inputs) if v is not None}

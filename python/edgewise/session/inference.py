@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..bind import declared_outputs
-from ..engine import Ends, Owner, default_engine, open_engine
-from ..errors import Aborted, EngineError, InputError
+from ..bind import check_operators, declared_outputs, overridden
+from ..engine import Ends, Owner, default_engine
+from ..errors import Aborted, EdgewiseError, EngineError, InputError
 from ..hub import local_path
 from ..ir import Graph
 from ..onnx import as_source, read_model
@@ -20,109 +20,32 @@ from ..targets import target_of
 from .budget import Budget
 from .direct import DirectRuns
 from .driver import Driver
+from .face.adapted import adapt, external_tensors
+from .face.environment import (
+    PROVIDERS,
+    checked_providers,
+    default_seed,
+    engine_of,
+    get_all_providers,
+)
+from .face.node_arg import NodeArg, node_arg
+from .face.options import SessionOptions, check_options
+from .face.ort_value import IOBinding, OrtValue, plain
+from .face.recorder import Recorder
 from .feeds import from_caller, to_caller
 from .memory import Pool
 from .split_graph import SplitGraph
 from .weights import WeightStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Set
 
     from ..engine import Engine
     from ..ir import Info
+    from ..model_metadata import ModelMetadata
     from ..onnx import Source
     from .compiled import Compiled
     from .feeds import RunValue
-
-_ORT_TYPES = {
-    1: "float",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    8: "string",
-    9: "bool",
-    10: "float16",
-    11: "double",
-    12: "uint32",
-    13: "uint64",
-    16: "bfloat16",
-    17: "float8e4m3fn",
-    18: "float8e4m3fnuz",
-    19: "float8e5m2",
-    20: "float8e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4e2m1",
-    24: "float8e8m0",
-    25: "uint2",
-    26: "int2",
-    27: "float6e2m3",
-    28: "float6e3m2",
-}
-
-
-@dataclass
-class NodeArg:
-    """An input or output of a model, as onnxruntime.NodeArg.
-
-    Attributes:
-        name: of the input or output.
-        type: as ONNX Runtime writes it, such as "tensor(float)".
-        shape: sizes, names of free dimensions, and None for unknown ones.
-    """
-
-    name: str
-    type: str
-    shape: list[int | str | None] | None
-
-
-class SessionOptions:
-    """Options of an InferenceSession, as onnxruntime.SessionOptions.
-
-    The attributes after the first are Edgewise's own. Those that begin with `max_` limit one run:
-    beyond a limit it ends with an error that names the node.
-
-    Attributes:
-        intra_op_num_threads: threads of the engine; 0: one per core, in the engine of the process.
-        max_loop_trips: maximum number of iterations of all loops together, by default 2^20; beyond
-            it ModelError.
-        max_compilations: maximum number of plans that a run compiles, for example if a loop makes
-            a tensor longer in each iteration; by default 2^14. A plan with many inputs counts
-            several times. Beyond it ModelError.
-        max_memory_bytes: maximum memory of the values between plans, including strings and lists,
-            and of the activations of a plan. By default a quarter of the machine's memory, 2^30
-            bytes, and all of the machine's memory, respectively. Beyond it OutOfMemory.
-        max_run_seconds: maximum duration of a run; None: no limit. Beyond it Aborted.
-        seed: 0 to 2^63 - 1, determines the random numbers of operators without their own seed, such
-            as RandomNormal. Sessions with the same seed draw the same numbers in their first run,
-            in their second run, and so on, in Python and in pages. None: unpredictable numbers.
-    """
-
-    def __init__(self) -> None:
-        self.intra_op_num_threads = 0
-        self.max_loop_trips = MAX_LOOP_TRIPS
-        self.max_compilations = MAX_COMPILATIONS
-        self.max_memory_bytes: int | None = None
-        self.max_run_seconds: float | None = None
-        self.seed: int | None = None
-
-
-class RunOptions:
-    """Options of one run, as onnxruntime.RunOptions.
-
-    Attributes:
-        terminate: if another thread sets it to True, the runs with these options end with Aborted
-            within about 0.1 s.
-        seed: 0 to 2^63 - 1, determines the random numbers of this run; None: see
-            SessionOptions.seed.
-    """
-
-    def __init__(self) -> None:
-        self.terminate = False
-        self.seed: int | None = None
 
 
 class InferenceSession(Owner):
@@ -139,12 +62,16 @@ class InferenceSession(Owner):
             Source, or the id of a model of the hub (needs `edgewise[hub]`).
         sess_options: SessionOptions. With intra_op_num_threads > 0 the session has its own engine
             with as many threads.
-        providers, provider_options: accepted for compatibility; there is one provider.
-        engine: the Engine to use; by default that of the process.
+        providers, provider_options: names of providers, or pairs of a name and options, which have
+            no effect. The first that is available decides: "CPUExecutionProvider", or
+            "WebGpuExecutionProvider" (needs `edgewise[gpu]`). There is a warning for the others.
+        engine: the Engine to use, instead of the providers'; by default that of the process.
 
     Raises:
-        ModelError: the file is damaged or not valid ONNX.
+        ModelError: the file is damaged or not valid ONNX; NoSuchFile if there is none.
+        UnsupportedOp: the model needs operators that Edgewise does not have; all are named.
         InputError: an option has a wrong type.
+        UnsupportedField: an option promises what Edgewise does not do.
     """
 
     # Number of plans (for different shapes) that are kept for each part of the model.
@@ -159,39 +86,48 @@ class InferenceSession(Owner):
         *,
         engine: Engine | None = None,
     ) -> None:
-        _check_options(sess_options, providers)
+        check_options(sess_options)
+        names, _ = checked_providers(providers, provider_options)
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
             if isinstance(path_or_bytes, (str, os.PathLike)):
                 path_or_bytes = local_path(path_or_bytes)
-            self.graph = read_model(as_source(path_or_bytes))
-        # getattr, since onnxruntime's own SessionOptions are accepted too.
-        threads = getattr(sess_options, "intra_op_num_threads", 0)
-        self.engine = engine or (open_engine(threads) if threads else default_engine())
-        self.device = self.engine.device
-        self.target = target_of(self.device)
+            self.graph = read_model(as_source(path_or_bytes), external_tensors(sess_options))
+            check_operators(self.graph)
+        adapt(self.graph, sess_options)
+        self.options = SessionOptions() if sess_options is None else sess_options
+        self.inputs = {i.name: i for i in self.graph.input_names()}
+        self.overridable = {i.name: i for i in self.graph.overridable()}
+        self.outputs = {o.name: o for o in self.graph.outputs}
+        self._output_args: list[NodeArg] | None = None
         self.start_lock()
         self.busy = False  # whether a run is active; a signal handler must not start another one
         self.ends, self.watch = Ends(), Watch()
+        # getattr, since onnxruntime's own SessionOptions are accepted too.
         self.max_run_seconds = getattr(sess_options, "max_run_seconds", None)
         self.budget = Budget(
             getattr(sess_options, "max_memory_bytes", None),
             getattr(sess_options, "max_loop_trips", MAX_LOOP_TRIPS),
             getattr(sess_options, "max_compilations", MAX_COMPILATIONS),
         )
+        seed = getattr(sess_options, "seed", None)
+        self.seed = check_seed(default_seed() if seed is None else seed, "sess_options.seed")
+        self.runs = 0
+        self._start(engine or engine_of(names, self.options.intra_op_num_threads))
+        self._recorder = Recorder(self) if self.options.enable_profiling else None
+
+    def _start(self, engine: Engine | None) -> None:
+        """Prepares for runs on an engine; None: that of the process."""
+        self.engine = engine or default_engine()
+        self.device = self.engine.device
+        self.target = target_of(self.device)
         self.store = WeightStore(self.device)
         self.pool = Pool(self.device, self.budget)
         self.driver = Driver(self, self.budget)
-        self.programs: dict[tuple[str, ...], SplitGraph]  # by names of the outputs
-        self.programs, self.direct = {}, DirectRuns(self)
-        self.seed, self.runs = (
-            check_seed(getattr(sess_options, "seed", None), "sess_options.seed"),
-            0,
-        )
-        self.inputs = {i.name: i for i in self.graph.input_names()}
-        self.outputs = {o.name: o for o in self.graph.outputs}
-        self._output_args: list[NodeArg] | None = None
+        # by names of the outputs, and of the initializers that are fed
+        self.programs: dict[tuple[tuple[str, ...], frozenset[str]], SplitGraph] = {}
+        self.direct = DirectRuns(self)
 
     @property
     def plans(self) -> dict[Any, Compiled]:
@@ -208,7 +144,7 @@ class InferenceSession(Owner):
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs. Mirrors onnxruntime.InferenceSession.get_inputs."""
-        return [_node_arg(i) for i in self.graph.input_names()]
+        return [node_arg(i) for i in self.graph.input_names()]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs. Mirrors onnxruntime.InferenceSession.get_outputs.
@@ -217,12 +153,59 @@ class InferenceSession(Owner):
         inputs.
         """
         if self._output_args is None:
-            self._output_args = [_node_arg(o) for o in declared_outputs(self.graph)]
+            self._output_args = [node_arg(o) for o in declared_outputs(self.graph)]
         return list(self._output_args)
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The initializers that may be fed as well. Mirrors onnxruntime's method."""
+        return [node_arg(i) for i in self.overridable.values()]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says about its model: `custom_metadata_map`, `producer_name` and so on.
+        Mirrors onnxruntime.InferenceSession.get_modelmeta.
+        """
+        return self.graph.about
+
+    def get_session_options(self) -> Any:
+        """The SessionOptions. Mirrors onnxruntime.InferenceSession.get_session_options."""
+        return self.options
+
     def get_providers(self) -> list[str]:
-        """["EdgewiseExecutionProvider"]. Mirrors onnxruntime.InferenceSession.get_providers."""
-        return ["EdgewiseExecutionProvider"]
+        """["CPUExecutionProvider"], behind "WebGpuExecutionProvider" on a GPU. Mirrors
+        onnxruntime.InferenceSession.get_providers.
+        """
+        return list(PROVIDERS[self.device.target])
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """{name: {}} of the providers. Mirrors onnxruntime.InferenceSession's method."""
+        return {name: {} for name in self.get_providers()}
+
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None
+    ) -> None:
+        """Moves the session to the device of the first provider that is available. Mirrors
+        onnxruntime.InferenceSession.set_providers.
+
+        Raises:
+            EngineError: there is no such provider.
+        """
+        names, _ = checked_providers(providers, provider_options)
+        unknown = set(names) - set(get_all_providers())
+        if unknown:
+            raise EngineError(
+                f"Unknown Provider Type: {', '.join(sorted(unknown))}",
+                "set_providers",
+                f"Providers are {', '.join(get_all_providers())}.",
+            )
+        with self.lock:
+            self._free()
+            self._start(engine_of(names, self.options.intra_op_num_threads))
+
+    def disable_fallback(self) -> None:
+        """Does nothing: a run that fails is not repeated on another device."""
+
+    def enable_fallback(self) -> None:
+        """Does nothing: see `disable_fallback`."""
 
     def run(
         self,
@@ -260,7 +243,7 @@ class InferenceSession(Owner):
         ):
             return outputs
         feeds = self._check_feeds(input_feed)
-        names = self._check_names(output_names)
+        names = self.check_outputs(output_names)
         reason = self._reason(run_options)
         seed = check_seed(getattr(run_options, "seed", None), "run_options.seed")
         given = {name: v.key for name, v in feeds.items()}
@@ -273,9 +256,7 @@ class InferenceSession(Owner):
                 )
             try:
                 self.busy = True
-                program = self.programs.get(names)
-                if program is None:
-                    program = self.programs[names] = SplitGraph(self.graph, names=names)
+                program = self._program(names, given.keys() & self.overridable.keys())
                 if seed is None and self.seed is not None:
                     seed = seed_of_run(self.seed, self.runs)
                 self.runs += 1
@@ -288,7 +269,27 @@ class InferenceSession(Owner):
                 self.busy = False
                 self.pool.trim()
 
-    def _check_names(self, output_names: Any) -> tuple[str, ...]:
+    def _program(self, names: tuple[str, ...], fed: Set[str]) -> SplitGraph:
+        """The program that computes outputs. fed: names of the initializers that are fed."""
+        key = names, frozenset(fed)
+        if key not in self.programs:
+            self.programs[key] = SplitGraph(overridden(self.graph, fed), names=names)
+        return self.programs[key]
+
+    def check_input(self, name: Any) -> Info:
+        """The input, or initializer that is an input too, of a name. Raises InputError."""
+        info = None
+        if isinstance(name, str):
+            info = self.inputs.get(name) or self.overridable.get(name)
+        if info is None:
+            raise InputError(
+                f"the model has no input '{name}'",
+                "input_feed",
+                f"It has: {', '.join((*self.inputs, *self.overridable))}.",
+            )
+        return info
+
+    def check_outputs(self, output_names: Any) -> tuple[str, ...]:
         """The names of the outputs to compute. Raises InputError."""
         if isinstance(output_names, str) or not isinstance(output_names, (list, tuple, type(None))):
             raise InputError(
@@ -343,17 +344,14 @@ class InferenceSession(Owner):
                 "Pass {input name: array}.",
             )
         for name, x in input_feed.items():
-            info = self.inputs.get(name) if isinstance(name, str) else None
-            if info is None:
-                raise InputError(
-                    f"the model has no input '{name}'",
-                    "input_feed",
-                    f"It has: {', '.join(self.inputs)}.",
-                )
-            feeds[name] = from_caller(x, info)
+            feeds[name] = from_caller(plain(x), self.check_input(name))
         missing = [n for n in self.inputs if n not in feeds]
         if missing:
-            raise InputError(f"missing: {', '.join(missing)}", "input_feed", "Feed every input.")
+            raise InputError(
+                f"Required inputs ({missing}) are missing from input feed ({list(feeds)})",
+                "input_feed",
+                "Feed every input.",
+            )
         return feeds
 
     def profile(
@@ -385,6 +383,67 @@ class InferenceSession(Owner):
                 self.run(output_names, input_feed)
         return p
 
+    def io_binding(self) -> IOBinding:
+        """A new IOBinding. Mirrors onnxruntime.InferenceSession.io_binding."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Runs the model with the inputs and outputs of a binding. Mirrors onnxruntime's method."""
+        iobinding.run(run_options)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, Any],
+        run_options: Any = None,
+    ) -> list[OrtValue]:
+        """As `run`, with OrtValues. Mirrors onnxruntime.InferenceSession.run_with_ort_values."""
+        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[Any, Any, str], object],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """As `run`, in a thread. Mirrors onnxruntime.InferenceSession.run_async.
+
+        Args:
+            output_names, input_feed, run_options: see `run`.
+            callback: called in the thread with the outputs, `user_data` and "", or after an error
+                with [], `user_data` and its text.
+            user_data: what `callback` gets.
+        """
+
+        def work() -> None:
+            try:
+                found, error = self.run(output_names, input_feed, run_options), ""
+            except EdgewiseError as e:
+                found, error = [], str(e)
+            callback(found, user_data, error)
+
+        Thread(target=work).start()
+
+    def end_profiling(self) -> str:
+        """Ends what SessionOptions.enable_profiling began. Mirrors onnxruntime's method.
+
+        Returns:
+            path of the file with the times, as Chrome trace events; "" if nothing was recorded
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        recorder, self._recorder = self._recorder, None
+        return "" if recorder is None else recorder.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When recording began, in nanoseconds since 1970; 0 if it did not. Mirrors
+        onnxruntime.InferenceSession.get_profiling_start_time_ns.
+        """
+        return 0 if self._recorder is None else self._recorder.start
+
     def free(self) -> None:
         """Frees all engine memory of this session, after the run of another thread. A later run
         loads and compiles again.
@@ -407,65 +466,3 @@ class InferenceSession(Owner):
             self._free()
         except Exception:
             pass
-
-
-def _check_options(options: Any, providers: Any) -> None:
-    """Checks session options, and a list of providers: names, or pairs of a name and options.
-
-    Raises:
-        InputError: a value has a wrong type or is out of range.
-    """
-    if options is not None and not hasattr(options, "intra_op_num_threads"):
-        raise InputError(
-            f"expected SessionOptions, got {type(options).__name__}",
-            "sess_options",
-            "Pass SessionOptions, or None.",
-        )
-    for name, least in (
-        ("intra_op_num_threads", 0),
-        ("max_loop_trips", 1),
-        ("max_compilations", 1),
-        ("max_memory_bytes", 1),
-    ):
-        value = getattr(options, name, least)
-        if (type(value) is not int or value < least) and not (
-            value is None and name == "max_memory_bytes"
-        ):
-            raise InputError(
-                f"{value!r} is not an integer of at least {least}",
-                name,
-                "Give a number, or leave it as it is.",
-            )
-    seconds = getattr(options, "max_run_seconds", None)
-    if seconds is not None and (type(seconds) not in (int, float) or not seconds > 0):
-        raise InputError(
-            f"{seconds!r} is not a positive number", "max_run_seconds", "Give seconds, or None."
-        )
-    if providers is not None and not (
-        isinstance(providers, (list, tuple))
-        and all(
-            isinstance(p[0] if isinstance(p, tuple) and len(p) == 2 else p, str) for p in providers
-        )
-    ):
-        raise InputError(
-            f"{providers!r} is not a list of names",
-            "providers",
-            "Leave it out: there is one provider.",
-        )
-
-
-def _node_arg(info: Info) -> NodeArg:
-    return NodeArg(info.name, _type(info), info.shape if info.kind == "tensor" else [])
-
-
-def _type(info: Info) -> str:
-    """A type as ONNX Runtime writes it."""
-    if info.kind in ("tensor", "sparse"):
-        kind = "tensor" if info.kind == "tensor" else "sparse_tensor"
-        return f"{kind}({_ORT_TYPES.get(info.dtype, info.dtype)})"
-    inner = _type(info.elem) if info.elem is not None else "unknown"
-    return (
-        f"map({_ORT_TYPES.get(info.key_type, info.key_type)},{inner})"
-        if info.kind == "map"
-        else f"{ {'sequence': 'seq'}.get(info.kind, info.kind) }({inner})"
-    )

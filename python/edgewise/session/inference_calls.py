@@ -10,8 +10,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..bind import declared_outputs
-from ..compile import CONSTANTS, describe_plan, describe_values, described_shape, inference_package
+from ..bind import check_operators, declared_outputs
+from ..compile import (
+    CONSTANTS,
+    describe_metadata,
+    describe_plan,
+    describe_values,
+    described_shape,
+    inference_package,
+)
 from ..declare.dtypes import CODE, NAME, STRING, bytes_for, unpack
 from ..declare.symbolic import product
 from ..declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
@@ -150,6 +157,7 @@ class _Model:
 
     def __init__(self, files: Mapping[str, Source], name: str, target: Target = CPU) -> None:
         self.graph = read_model(files[name])
+        check_operators(self.graph)
         self.compiling, self.driver = _Compiling(target), None
         self.package = inference_package(self.graph, files, self.compiling.target)
         self.programs = Programs(self.graph, self.package)
@@ -387,6 +395,8 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
                 {
                     "inputs": describe_values(_model.graph.input_names()),
                     "outputs": describe_values(declared_outputs(_model.graph)),
+                    "overridable": describe_values(_model.graph.overridable()),
+                    "metadata": describe_metadata(_model.graph),
                 }
             ),
             {},

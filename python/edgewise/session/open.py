@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
-from ..errors import InputError, PackageError
+from ..errors import InputError, NoSuchFile, PackageError
 from ..hub import local_path
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
@@ -94,7 +94,7 @@ def open_package(
             )
         return check_cache_dtype(Package.read(FileSource(path)), cache_dtype)
     if "\0" in path or not os.path.exists(path):
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder",
             path,
             "Give a model folder, an .onnx file or an .edge package.",

@@ -107,7 +107,7 @@ def yolo_labels(graph: Graph) -> dict[str, str]:
     Raises:
         InputError: they are no dict of names.
     """
-    text = graph.metadata.get("names")
+    text = graph.about.custom_metadata_map.get("names")
     if text is None:
         return {}
     try:

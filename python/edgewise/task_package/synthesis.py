@@ -21,6 +21,7 @@ from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsValue, Node, Tensor
 from ..json_text import number_field, object_field, parse_json_object
+from ..model_metadata import ModelMetadata
 from ..onnx.source import missing_file
 from ..processors.styles import WIDTH, Styles
 from ..text.tokenization.vits import VitsTokenizer
@@ -200,7 +201,7 @@ def _style_graph(table: bytes) -> Graph:
         constants={"styles": styles},
         opsets={"": 18},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )
 
 

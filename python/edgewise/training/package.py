@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..compile import CHUNKS, add_plans, compile_package
-from ..errors import InputError, UnsupportedField
+from ..errors import InputError, NoSuchFile, UnsupportedField
 from ..hub import local_path
 from ..onnx.source import Source
 from ..package import Package
@@ -210,7 +210,7 @@ def compile_model_for_training(
     """
     path = local_path(path, dtype)
     if not os.path.exists(path):
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder", str(path), "Give a model folder or an .onnx file."
         )
     files, root = folder_files(path)

@@ -244,9 +244,8 @@ def with_batch_statistics(
         graph.value_info,
         {**graph.opsets, "": max(graph.opsets.get("", 15), 15)} if running else graph.opsets,
         graph.functions,
-        graph.metadata,
+        graph.about,
         graph.ir_version,
-        graph.producer,
         graph.source,
     )
     return copy, running

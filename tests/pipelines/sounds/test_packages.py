@@ -9,6 +9,7 @@ from edgewise.declare.dtypes import FLOAT, INT64
 from edgewise.declare.registers import Registers
 from edgewise.errors import InputError, ModelError
 from edgewise.ir import Graph, Info, Node, Tensor
+from edgewise.model_metadata import ModelMetadata
 from edgewise.onnx.source import MissingFile
 from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
@@ -35,7 +36,7 @@ def graph(*nodes: Node) -> Graph:
         constants=constants,
         opsets={"": 17},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )
 
 

@@ -4,7 +4,7 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.errors import Aborted, EdgewiseError, ModelError
-from edgewise.session.inference import RunOptions
+from edgewise.session import RunOptions
 
 from .models import (
     LOOP_IN,

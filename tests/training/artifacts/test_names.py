@@ -181,7 +181,9 @@ def test_transposed_weights_without_a_bias(note, tmp_path):
 
 def test_damaged_metadata(tmp_path):
     generate(linear(), tmp_path)
-    good = json.loads(read_model(FileSource(tmp_path / "training_model.onnx")).metadata[KEY])
+    good = json.loads(
+        read_model(FileSource(tmp_path / "training_model.onnx")).about.custom_metadata_map[KEY]
+    )
 
     def info(text):
         e = ModelEditor(tmp_path / "training_model.onnx")

@@ -6,6 +6,7 @@ export const MAX_DEPTH = 64;
 export const MAX_FILE = 1073741824;
 export const MAX_SIZE = 9007199254740991;
 export const MAX_TEXT = 4096;
+export const MAX_METADATA_TEXT = 1048576;
 export const MAX_LIST = 1000000;
 export const MAX_KERNELS = 1000;
 export const MAX_CAPACITY = 16777216;

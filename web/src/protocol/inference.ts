@@ -58,10 +58,29 @@ export interface OpenRequest {
   max_run_seconds: number | undefined;
 }
 
-/** Description of an open model. */
-export interface OpenInfo {
+/** What a model's file says about the model; texts are empty where it says nothing. */
+export interface ModelMetadata {
+  producerName: string;
+  graphName: string;
+  domain: string;
+  description: string;
+  graphDescription: string;
+  /** An integer of up to 64 bits, in decimal digits. */
+  version: string;
+  customMetadataMap: Record<string, string>;
+}
+
+/** Description of a model. */
+export interface ModelInfo {
   inputs: ValueInfo[];
   outputs: ValueInfo[];
+  /** Initializers that are inputs too, which may be fed. */
+  overridable: ValueInfo[];
+  metadata: ModelMetadata;
+}
+
+/** Description of an open model. */
+export interface OpenInfo extends ModelInfo {
   /** The device in use, and why no faster one is used. */
   device: DeviceInfo;
 }

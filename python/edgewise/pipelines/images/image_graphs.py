@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32, INT64, UINT8
 from ...ir import Graph, Info, Node, Tensor
+from ...model_metadata import ModelMetadata
 from ...session import InferenceSession
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _graph(
         constants={t.name: t for t in constants},
         opsets={"": 18},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )
 
 

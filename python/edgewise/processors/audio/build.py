@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT64
 from ...ir import Graph, Info, Node, Tensor
+from ...model_metadata import ModelMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ class Builder:
     """A graph under construction. Names of tensors are made from the operators'."""
 
     def __init__(self, name: str) -> None:
-        self.graph = Graph(name, opsets={"": 18}, ir_version=9, producer="edgewise")
+        self.graph = Graph(name, opsets={"": 18}, ir_version=9, about=ModelMetadata("edgewise"))
         self.count = 0
 
     def input(self, name: str, shape: Sequence[int | str], dtype: int = FLOAT) -> str:

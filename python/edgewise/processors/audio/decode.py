@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arrays import Array, as_input
 from ...declare.dtypes import DOUBLE, FLOAT, INT16, INT32, INT64, unpack
-from ...errors import InputError
+from ...errors import InputError, file_error
 from ..media import resample_audio, sampling_rate
 from .wav import read_wav
 
@@ -116,7 +116,7 @@ def _channels(source: Any, rate: int) -> tuple[Channels, int, str]:
             with open(path, "rb") as file:
                 content = file.read()
         except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
-            raise InputError(f"it cannot be read ({e})", str(path), "Check the path.") from None
+            raise file_error(e)(f"it cannot be read ({e})", str(path), "Check the path.") from None
         return (*_of_file(content, str(path)), str(path))
     if isinstance(source, (bytes, bytearray)):
         return (*_of_file(bytes(source), "audio"), "audio")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import Array
-from ...errors import InputError
+from ...errors import InputError, file_error
 from ..media import Resampler, sampling_rate
 from .decode import MOST_SAMPLES, check_finite, mean, read_sound
 from .wav import FLOAT, Wav, read_wav
@@ -110,7 +110,7 @@ def _open_wav(path: str, rate: int) -> Recording | None:
         with open(path, "rb") as file:
             head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
-        raise InputError(f"it cannot be read ({e})", path, "Check the path.") from None
+        raise file_error(e)(f"it cannot be read ({e})", path, "Check the path.") from None
     if size < LONG or head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
     try:

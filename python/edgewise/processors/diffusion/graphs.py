@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...declare.dtypes import FLOAT, INT64, UINT8
 from ...ir import Graph, Info, Node, Tensor
+from ...model_metadata import ModelMetadata
 
 __all__ = ["noise_graph", "picture_graph", "pixels_graph"]
 
@@ -25,7 +26,7 @@ def _graph(
         constants={t.name: t for t in constants},
         opsets={"": 18},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )
 
 

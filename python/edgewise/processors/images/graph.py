@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT64, UINT8
 from ...ir import Graph, Info, Node, Tensor
+from ...model_metadata import ModelMetadata
 from .description import Description
 
 __all__ = ["image_graph"]
@@ -69,7 +70,7 @@ def image_graph(
         constants={t.name: t for t in constants},
         opsets={"": 18},
         ir_version=9,
-        producer="edgewise",
+        about=ModelMetadata("edgewise"),
     )
 
 

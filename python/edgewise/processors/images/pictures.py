@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arrays import Array, as_input
 from ...declare.dtypes import NAME, UINT8
-from ...errors import InputError
+from ...errors import InputError, file_error
 from ..media import resize_image
 from .geometry import MAX_PIXELS, Layout
 
@@ -99,7 +99,8 @@ def _read_file(source: Any) -> Picture:
             with Image.open(file, formats=[f for f in FORMATS if f in Image.OPEN]) as image:
                 return _from_pillow(image)
     except (FileNotFoundError, IsADirectoryError, PermissionError, NotADirectoryError) as error:
-        raise InputError(f"cannot be read ({error.strerror})", where, "Check the path.") from None
+        what = f"cannot be read ({error.strerror})"
+        raise file_error(error)(what, where, "Check the path.") from None
     except Image.DecompressionBombError:
         raise InputError(
             f"the picture has more than {MAX_PIXELS} pixels", where, "Reduce it before."

@@ -66,7 +66,7 @@ class TrainingInfo:
         Raises:
             ModelError: the metadata is damaged or does not match the graph.
         """
-        text = graph.metadata.get(KEY)
+        text = graph.about.custom_metadata_map.get(KEY)
         if text is None:
             return None
 

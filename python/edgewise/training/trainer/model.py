@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from ...compile import pick_model_file
-from ...errors import InputError, ModelError
+from ...errors import InputError, ModelError, NoSuchFile
 from ...hub import local_path
 from ...ir import Graph
 from ...json_text import parse_json
@@ -131,7 +131,7 @@ class TrainedModel:
 def _checked(path: str) -> str:
     """The path of a model's file or folder. Raises InputError for others."""
     if not os.path.exists(path):
-        raise InputError(
+        raise NoSuchFile(
             "there is no such file or folder", path, "Give a model folder or an .onnx file."
         )
     if path.endswith(".edge"):

@@ -5,6 +5,7 @@
 import type { Device } from "../../device/device.ts";
 import { targetOf } from "../../device/open.ts";
 import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
+import type { ModelInfo } from "../../protocol/inference.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { joined } from "../../shared/ranges.ts";
@@ -21,7 +22,7 @@ import { Checker, type Json, type Weight } from "../package/checker.ts";
 import { NOTES } from "../package/notes.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import type { ModelFiles } from "./files.ts";
-import { CONSTANTS, type InferenceInfo, type InferencePlan, planJson } from "./manifest.ts";
+import { CONSTANTS, type InferencePlan, modelJson, planJson } from "./manifest.ts";
 import { MAX_PLANS } from "./part.ts";
 import { type GraphProgram, parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
@@ -97,14 +98,14 @@ export class KeptPlans {
   /**
    * Stores plans, replacing those for the same shapes. Beyond the limits, per part and in total,
    * the oldest plans are dropped. Without space: calls `warn` and returns false.
-   * @param info inputs and outputs of the model
+   * @param info describes the model
    * @param programs descriptions of all programs, parents before children
    * @param where sources of weights by name, including those of plans and programs
    * @param made the new plans
    * @param reads ranges of the model's files that the compiler has read
    */
   async add(
-    info: Pick<InferenceInfo, "inputs" | "outputs">,
+    info: ModelInfo,
     programs: readonly Record<string, Json>[],
     where: ReadonlyMap<string, Weight>,
     made: readonly Made[],
@@ -126,7 +127,7 @@ export class KeptPlans {
   }
 
   private async join(
-    { inputs, outputs }: Pick<InferenceInfo, "inputs" | "outputs">,
+    info: ModelInfo,
     mine: readonly Record<string, Json>[],
     where: ReadonlyMap<string, Weight>,
     made: readonly Made[],
@@ -155,8 +156,7 @@ export class KeptPlans {
         ...this.target,
         weights: [...weights.values()],
         inference: {
-          inputs,
-          outputs,
+          ...modelJson(info),
           plans: plans.map(planJson),
           programs: [...described.values()],
         },

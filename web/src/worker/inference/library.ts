@@ -73,9 +73,12 @@ export class PlanLibrary implements Library {
     return { made, learned };
   }
 
-  /** The program that computes the given outputs of the model. */
-  async root(outputs: string[], info: OpenInfo): Promise<GraphProgram> {
-    const origin = { outputs };
+  /**
+   * The program that computes the given outputs of the model.
+   * @param fed names of the initializers that the caller feeds
+   */
+  async root(outputs: string[], fed: string[], info: OpenInfo): Promise<GraphProgram> {
+    const origin = fed.length ? { outputs, fed } : { outputs };
     const key = JSON.stringify(origin);
     const known = this.programs.get(key);
     if (known) return known;

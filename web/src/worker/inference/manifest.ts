@@ -3,11 +3,12 @@
 import {
   MAX_DECLARED_RANK,
   MAX_INFERENCE_PLANS,
+  MAX_METADATA_TEXT,
   MAX_VALUES,
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import type { ValueInfo } from "../../protocol/inference.ts";
+import type { ModelInfo, ModelMetadata, ValueInfo } from "../../protocol/inference.ts";
 import {
   type Checker,
   type Json,
@@ -70,9 +71,7 @@ export interface InferencePlan {
  * Contents of such a package. `programs`: the partition of the model into parts; empty if each plan
  * computes the whole model.
  */
-export interface InferenceInfo {
-  inputs: ValueInfo[];
-  outputs: ValueInfo[];
+export interface InferenceInfo extends ModelInfo {
   plans: InferencePlan[];
   programs: GraphProgram[];
 }
@@ -125,11 +124,13 @@ export function parseInference(
 ): InferenceInfo {
   const root = c.object(json, at);
   if (!own) refuseOwn(c, root, at);
-  const values = (of: "inputs" | "outputs") =>
+  const values = (of: "inputs" | "outputs" | "overridable") =>
     c
-      .list(root.get(of), `${at}.${of}`, MAX_VALUES)
+      .list(root.get(of) ?? (of === "overridable" ? [] : undefined), `${at}.${of}`, MAX_VALUES)
       .map((entry, i) => parseValue(c, entry, `${at}.${of}[${i}]`));
   const [inputs, outputs] = [values("inputs"), values("outputs")];
+  const metadata = parseMetadata(c, root.get("metadata"), `${at}.metadata`);
+  const overridable = own ? values("overridable") : [];
   const declared = new Set(inputs.map((i) => i.name));
   const programs = (
     own ? c.list(root.get("programs") ?? [], `${at}.programs`, MAX_VALUES) : []
@@ -157,7 +158,57 @@ export function parseInference(
         c.fail(`${path}.outputs`, `lacks '${name}'`);
     return plan;
   });
-  return { inputs, outputs, plans, programs };
+  return { inputs, outputs, overridable, metadata, plans, programs };
+}
+
+const FIELDS = {
+  producerName: "producer_name",
+  graphName: "graph_name",
+  domain: "domain",
+  description: "description",
+  graphDescription: "graph_description",
+  version: "version",
+} as const;
+
+/** Parses and checks the metadata of a model, of which nothing has to be there. */
+function parseMetadata(c: Checker, json: Json | undefined, at: string): ModelMetadata {
+  const root = c.object(json === undefined ? {} : json, at);
+  const texts = (entries: Iterable<[string, Json]>) =>
+    new Map(Array.from(entries, ([name, v]) => [name, metadataText(c, v, `${at}['${name}']`)]));
+  const custom = root.get("custom_metadata_map");
+  root.delete("custom_metadata_map");
+  const fields = texts(root);
+  const map = texts(c.object(custom === undefined ? {} : custom, `${at}.custom_metadata_map`));
+  const named = Object.entries(FIELDS).map(([name, key]) => [name, fields.get(key) ?? ""]);
+  return {
+    ...(Object.fromEntries(named) as Omit<ModelMetadata, "customMetadataMap">),
+    customMetadataMap: Object.fromEntries(map),
+  };
+}
+
+function metadataText(c: Checker, value: Json, at: string): string {
+  if (typeof value !== "string" || value.length > MAX_METADATA_TEXT)
+    c.fail(at, "is not a text of a model's metadata");
+  return value;
+}
+
+/** Serializes what `parseInference` reads of a model: the inverse for a page's own storage. */
+export function modelJson({ inputs, outputs, overridable, metadata }: ModelInfo): object {
+  const fields = Object.entries(FIELDS).flatMap(([name, key]) => {
+    const text = metadata[name as keyof typeof FIELDS];
+    return text ? [[key, text]] : [];
+  });
+  return {
+    inputs,
+    outputs,
+    overridable,
+    metadata: { ...Object.fromEntries(fields), custom_metadata_map: metadata.customMetadataMap },
+  };
+}
+
+/** The description of a model, without its plans. */
+export function modelInfo({ inputs, outputs, overridable, metadata }: ModelInfo): ModelInfo {
+  return { inputs, outputs, overridable, metadata };
 }
 
 function refuseOwn(c: Checker, root: Map<string, Json>, at: string): void {

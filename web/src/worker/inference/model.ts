@@ -81,7 +81,8 @@ export class InferenceModel {
       const values = this.inputs(feeds);
       // the driver consumes `values`
       const fed = new Map(Array.from(values, ([name, v]) => [v, name]));
-      const program = await this.library.root(outputs, this.info);
+      const overridden = this.info.overridable.map((i) => i.name).filter((n) => values.has(n));
+      const program = await this.library.root(outputs, overridden, this.info);
       const found = await this.driver.start(program, values, wanted);
       return await this.results(found, fed, request, transfer);
     } finally {
@@ -95,7 +96,8 @@ export class InferenceModel {
   /** The feeds as values of the model. */
   private inputs(feeds: Record<string, WireValue>): Map<string, RunValue> {
     const values = new Map<string, RunValue>();
-    for (const info of this.info.inputs) {
+    const { inputs, overridable } = this.info;
+    for (const info of [...inputs, ...overridable.filter((i) => Object.hasOwn(feeds, i.name))]) {
       const given = feeds[info.name];
       const copied =
         given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
@@ -229,13 +231,14 @@ export class InferenceModel {
   }
 
   private check(feeds: Record<string, WireValue>, outputs: string[]): ValueInfo[] {
-    const { inputs, outputs: has } = this.info;
+    const { inputs, overridable, outputs: has } = this.info;
+    const known = [...inputs, ...overridable].map((i) => i.name);
     for (const name of Object.keys(feeds))
-      if (!inputs.some((i) => i.name === name))
+      if (!known.includes(name))
         throw new InputError(
           "the model has no such input",
           `feed '${name}'`,
-          `It has ${inputs.map((i) => i.name).join(", ")}.`,
+          `It has ${known.join(", ")}.`,
         );
     for (const { name, type } of inputs)
       if (!Object.hasOwn(feeds, name) && type !== "optional")

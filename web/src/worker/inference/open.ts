@@ -4,7 +4,7 @@
 import type { Device } from "../../device/device.ts";
 import { forPlans, openDevice, targetOf, withKernels } from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
-import type { OpenInfo, OpenRequest } from "../../protocol/inference.ts";
+import type { ModelInfo, OpenRequest } from "../../protocol/inference.ts";
 import type { Urls } from "../../protocol/loading.ts";
 import { Aborted, ModelError, PackageError, StorageError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
@@ -25,6 +25,7 @@ import { openPackage } from "../package/package.ts";
 import { ModelFiles } from "./files.ts";
 import { type FoundPlans, KeptPlans, notesFile } from "./kept.ts";
 import { type Compiling, PlanLibrary } from "./library.ts";
+import { modelInfo } from "./manifest.ts";
 import { InferenceModel } from "./model.ts";
 import type { PartUnit } from "./program.ts";
 import { Python, type PythonHost } from "./python.ts";
@@ -39,13 +40,12 @@ function made(
   device: Device,
   weights: Weights,
   where: string,
-  info: Pick<OpenInfo, "inputs" | "outputs">,
+  info: ModelInfo,
   request: OpenRequest,
   compiling: Compiling | undefined,
 ): InferenceModel {
-  const { inputs, outputs } = info;
   const library = new PlanLibrary(device, weights, where, request.max_memory_bytes, compiling);
-  return new InferenceModel(library, { inputs, outputs, device: device.info }, request);
+  return new InferenceModel(library, { ...modelInfo(info), device: device.info }, request);
 }
 
 /**
@@ -240,10 +240,10 @@ async function fromKept(
   const { manifest, files } = opened;
   const where = compiling.files.name;
   checkTable(device, manifest, where);
-  const { inputs, outputs, plans, programs } = manifest.inference!;
+  const { plans, programs } = manifest.inference!;
   const weights = new Weights(device, manifest);
   await fillBeside(opened, weights.extents(manifest, where), sources, where);
-  const model = made(device, weights, where, { inputs, outputs }, request, compiling);
+  const model = made(device, weights, where, manifest.inference!, request, compiling);
   const { library } = model;
   for (const weight of manifest.weights.values()) library.described.set(weight.name, weight);
   const units = new Map<string, PartUnit>();
@@ -298,8 +298,7 @@ async function fromPackage(
   const device = await withKernels(planned, manifest.kernels, where);
   const weights = new Weights(device, manifest);
   await finish(weights.extents(manifest, where));
-  const { inputs, outputs } = inference;
-  const model = made(device, weights, where, { inputs, outputs }, request, undefined);
+  const model = made(device, weights, where, inference, request, undefined);
   const { library } = model;
   library.addPackaged(inference, files);
   weights.compute(library.plansInUse(), true);

@@ -2,12 +2,12 @@
 // The other side is python/edgewise/session/inference_calls.py. The first request starts Python.
 
 import type { Compiled } from "../../protocol/compiler.ts";
-import type { ValueInfo } from "../../protocol/inference.ts";
+import type { ModelInfo } from "../../protocol/inference.ts";
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { MissingFile } from "../compiler-client.ts";
 import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { ModelFiles } from "./files.ts";
-import { parseInference } from "./manifest.ts";
+import { modelInfo, parseInference } from "./manifest.ts";
 import {
   type GraphProgram,
   type NodeUnit,
@@ -83,7 +83,7 @@ export class Python {
   /** The reason to end the current run; undefined if there is none. */
   ending: () => EdgewiseError | undefined = () => undefined;
   private host: PythonHost | undefined;
-  private opening: Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> | undefined;
+  private opening: Promise<ModelInfo> | undefined;
   private readonly checker: Checker;
 
   /**
@@ -105,14 +105,14 @@ export class Python {
    * Loads the model, once.
    * @throws ModelError, UnsupportedOp, Aborted
    */
-  open(): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
+  open(): Promise<ModelInfo> {
     return (this.opening ??= this.read().catch((e: unknown) => {
       this.end();
       throw e;
     }));
   }
 
-  private async read(): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
+  private async read(): Promise<ModelInfo> {
     const host = (this.host = this.start());
     const { files } = this;
     await files.blob(files.name);
@@ -125,15 +125,9 @@ export class Python {
           { ...request, kept: this.kept() },
           () => undefined,
         );
-        const { inputs, outputs } = parseInference(
-          this.checker,
-          { ...(JSON.parse(manifest) as object), plans: [] },
-          new Map(),
-          new Map(),
-          new Map(),
-          true,
-        );
-        return { inputs, outputs };
+        const json = { ...(JSON.parse(manifest) as object), plans: [] };
+        const none = () => new Map();
+        return modelInfo(parseInference(this.checker, json, none(), none(), none(), true));
       } catch (e) {
         if (!(e instanceof MissingFile)) throw e;
         if (files.blobs.has(e.file) || !(await files.blob(e.file))) throw e.error;

@@ -13,7 +13,7 @@ import type { Weights } from "../model/weights.ts";
 import { graphs } from "../package/parse.ts";
 import { parseGraphs } from "../package/parse-graphs.ts";
 import { PlanLibrary } from "./library.ts";
-import type { InferenceInfo } from "./manifest.ts";
+import { type InferenceInfo, modelInfo } from "./manifest.ts";
 import { CopyLost, InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 
@@ -47,10 +47,9 @@ export function makePackaged(
 ): InferenceModel {
   const library = new PlanLibrary(device, weights, where, MAX_MEMORY, undefined);
   library.addPackaged(graph, files);
-  const { inputs, outputs } = graph;
   return new InferenceModel(
     library,
-    { inputs, outputs, device: device.info },
+    { ...modelInfo(graph), device: device.info },
     { max_loop_trips: 0, max_compilations: 0, max_run_seconds: undefined },
   );
 }

@@ -1,0 +1,1 @@
+"""Modules with the names of onnxruntime.capi, for scripts that import from them."""

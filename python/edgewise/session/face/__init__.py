@@ -1,0 +1,1 @@
+"""What onnxruntime's API has around runs: options, values, bindings, providers, profiles."""
