@@ -174,7 +174,10 @@ def test_parameters_and_properties(folder, data):
     p = state.parameters["fc1.weight"]
     before = np.array(p.data)
     assert (
-        p.name == "fc1.weight" and p.requires_grad and p.grad is None and before.shape == (24, 64)
+        p.name == "fc1.weight"
+        and p.requires_grad
+        and p.grad.shape == before.shape == (24, 64)
+        and not p.grad.any()
     )
     model(data["x"][:8], data["y"][:8])
     assert p.grad.shape == (24, 64) and np.abs(p.grad).max() > 0

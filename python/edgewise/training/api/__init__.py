@@ -15,10 +15,10 @@ The artifacts are those of edgewise.training.artifacts, or files that ONNX Runti
 backward pass is derived here, from the forward part up to the loss.
 """
 
+from ...session.face.ort_value import OrtValue
 from .checkpoint_state import CheckpointState, Parameter, Parameters, Properties
 from .module import Module, set_seed
 from .optimizer import LinearLRScheduler, Optimizer
-from .ort_value import OrtValue
 
 __all__ = [
     "CheckpointState",

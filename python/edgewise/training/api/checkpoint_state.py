@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import as_input, as_output
-from ...declare.dtypes import NAME
+from ...declare.dtypes import NAME, bytes_for
 from ...errors import InputError
 from ...ir import Tensor
 from ..artifact_files.models import GROUP
@@ -36,10 +37,11 @@ class Parameter:
         """A copy of the current value, as an array.
 
         It can be set to an array of the same type and shape; a nominal checkpoint takes any shape.
+        A frozen parameter is a constant of the compiled plans: they are compiled again if it
+        changes after the first call of the Module.
 
         Raises:
-            InputError: on setting: the type or shape differs, or the parameter is frozen and its
-                Module has been called.
+            InputError: on setting: the type or shape differs; on reading: it has no value.
         """
         dtype, shape, data = self._state._read(self.name)
         return as_output(dtype, list(shape), data)
@@ -52,7 +54,8 @@ class Parameter:
     def grad(self) -> Any:
         """The accumulated gradient, as an array.
 
-        None before the module's first call in training mode, and for frozen parameters.
+        Zeros before the module's first call in training mode; None without a module, and for frozen
+        parameters.
         """
         return self._state._gradient(self.name)
 
@@ -183,6 +186,8 @@ class CheckpointState:
             s = self._module._session.program.states[name]
             return s.dtype, s.shape, self._module._session.read(name)
         t = self._checkpoint.parameters[name]
+        if not has_value(t):
+            self._check_values()
         return t.dtype, t.shape, t.bytes()
 
     def _tensor(self, name: str) -> Tensor:
@@ -198,27 +203,49 @@ class CheckpointState:
                 f"parameter '{name}'",
                 "Convert or reshape it.",
             )
-        if self._module is not None and self._module._session is not None:
-            if name not in self._module._states():
-                raise InputError(
-                    "it is frozen, and the module holds it already",
-                    f"parameter '{name}'",
-                    "Set it before the first call of the Module.",
-                )
+        if self._module is not None and name in self._module._states():
             self._module._session.write(name, data)
             return
         new = Tensor(name, dtype, tuple(shape), None, 0, len(data), bytes(data))
+        changed = not has_value(t) or new.data != t.bytes()
         (
             self._checkpoint.requires_grad
             if name in self._checkpoint.requires_grad
             else self._checkpoint.frozen
         )[name] = new
+        if changed and self._module is not None and self._module._session is not None:
+            self._module._renew()
+
+    def _give_shapes(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Gives parameters without a value, of a nominal checkpoint, the shapes of the model."""
+        for part in (self._checkpoint.requires_grad, self._checkpoint.frozen):
+            for name, t in part.items():
+                if not has_value(t) and name in shapes:
+                    part[name] = replace(t, shape=tuple(shapes[name]))
+
+    def _check_values(self) -> None:
+        """Raises InputError if a parameter has no value."""
+        missing = [n for n, t in self._checkpoint.parameters.items() if not has_value(t)]
+        if missing:
+            raise InputError(
+                f"it is nominal: {len(missing)} parameters have no values, such as '{missing[0]}'",
+                "CheckpointState",
+                "Call Module.copy_buffer_to_parameters(buffer, trainable_only=False) first.",
+            )
 
     def _gradient(self, name: str) -> Any:
         m = self._module
-        if m is None or m._session is None or f"gradient/{name}" not in m._session.program.states:
+        if m is None or name not in m._train_model.trainable:
             return None
+        if m._session is None or f"gradient/{name}" not in m._session.program.states:
+            t = self._checkpoint.parameters[name]
+            return as_output(t.dtype, list(t.shape), bytes(bytes_for(t.dtype, t.count)))
         return m._session.get(f"gradient/{name}")
+
+
+def has_value(t: Tensor) -> bool:
+    """Whether a parameter has a value; those of a nominal checkpoint have none."""
+    return bool(t.data) or t.source is not None or t.count == 0
 
 
 __all__ = ["Parameter", "Parameters", "Properties", "CheckpointState"]

@@ -12,12 +12,12 @@ from ...declare.symbolic import product
 from ...engine import Owner, locked
 from ...errors import InputError
 from ...onnx import as_source
+from ...session.face.ort_value import OrtValue, plain
 from ...targets import CPU, target_of
 from ..artifact_files.models import read_training_model
 from ..program import Program
 from ..session import TrainingSession
 from .checkpoint_state import CheckpointState
-from .ort_value import OrtValue
 
 if TYPE_CHECKING:
     from ...arrays import Input
@@ -41,7 +41,8 @@ class Module(Owner):
 
     Args:
         train_model_uri: path or bytes of training_model.onnx.
-        state: its checkpoint, whose parameters the module then updates.
+        state: its checkpoint, whose parameters the module then updates. The parameters of a nominal
+            one get their values from `copy_buffer_to_parameters` before the first call.
         eval_model_uri: path or bytes of eval_model.onnx. None: no evaluation and no export.
         device: "cpu".
         session_options: ignored.
@@ -51,7 +52,7 @@ class Module(Owner):
         training: whether calls compute gradients.
 
     Raises:
-        InputError: state is not a CheckpointState or is nominal, or there is no such device.
+        InputError: state is not a CheckpointState, or there is no such device.
         ModelError: a model is damaged, or lacks a parameter in the checkpoint.
     """
 
@@ -76,14 +77,6 @@ class Module(Owner):
             )
         if device not in ("cpu", None):
             raise InputError(f"there is no device {device!r}", "device", "Modules run on the cpu.")
-        if state._checkpoint.nominal and any(
-            not t.data and t.source is None for t in state._checkpoint.parameters.values()
-        ):
-            raise InputError(
-                "it is a nominal checkpoint: its parameters have no values",
-                "state",
-                "Set state.parameters[name].data of each first.",
-            )
         self.start_lock()
         self.training, self._state, self._engine = True, state, engine
         self._train_uri, self._eval_uri = train_model_uri, eval_model_uri
@@ -93,6 +86,7 @@ class Module(Owner):
             if eval_model_uri is not None
             else None
         )
+        state._give_shapes(self._train_model.shapes)
         self._optimizer: OptimizerRule | None = None
         self._norm: float | None = None
         self._sessions: dict[tuple[Any, ...], TrainingSession] = {}
@@ -123,6 +117,7 @@ class Module(Owner):
 
     def _make(self, model: TrainingModel, feeds: Mapping[str, Input]) -> TrainingSession:
         if self._session is None:  # parameters may have been set since the models were read
+            self._state._check_values()
             for m in (self._train_model, self._eval_model):
                 if m is not None:
                     m.graph.constants.update(
@@ -152,6 +147,22 @@ class Module(Owner):
         if self._session is None:
             self._session = session
         return session
+
+    def _renew(self) -> None:
+        """Compiles again with the current frozen parameters, which are constants of the plans; the
+        states keep their values.
+        """
+        old, keys = self._session, list(self._sessions)
+        kept = {n: old.read(n) for n in old.program.states} if old.initialized else {}
+        self._session, self._sessions = None, {}
+        _, feeds = next(key for key in keys if key[0])
+        new = self._session_of({n: (dtype, list(s), b"") for n, s, dtype in feeds}, True)
+        for kind in old.program.plans:
+            new.program.plan(kind)  # which declares its states
+        for name in kept.keys() & new.program.states.keys():
+            new.write(name, kept[name])
+        new.runs = old.runs
+        old.free()
 
     @locked
     def __call__(self, *user_inputs: Any) -> Any:
@@ -244,7 +255,7 @@ class Module(Owner):
             OrtValue, float32 [get_parameters_size(trainable_only)].
         """
         data = b"".join(bytes(self._state._read(n)[2]) for n in self._names(trainable_only))
-        return OrtValue(FLOAT, [len(data) // 4], data)
+        return OrtValue(as_output(FLOAT, [len(data) // 4], data))
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
         """Number of elements of all parameters."""
@@ -266,9 +277,7 @@ class Module(Owner):
         Raises:
             InputError: the size or the type is wrong.
         """
-        dtype, shape, data = (
-            buffer._value if isinstance(buffer, OrtValue) else as_input(buffer, "buffer", FLOAT)
-        )
+        dtype, _, data = as_input(plain(buffer), "buffer", FLOAT)
         if dtype != FLOAT or len(data) != 4 * self.get_parameters_size(trainable_only):
             raise InputError(
                 f"it has {len(data) // 4} elements of {NAME[dtype]}, the parameters have"

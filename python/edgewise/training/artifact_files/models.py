@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ class TrainingModel:
     trainable: list[str]
     frozen: list[str] = field(default_factory=list)
     batch_norm: list[str] = field(default_factory=list)
+    shapes: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read_training_model(
@@ -75,6 +76,7 @@ def read_training_model(
             source.name,
             "Give the checkpoint that was made with it.",
         )
+    shapes = _fixed_shapes(graph, parameters)
     # Edgewise's artifacts may have parameters as initializers; the checkpoint's override them.
     fed = [n for n in names if n in parameters]
     kept = [n for n in parameters if n in graph.constants and n not in fed]
@@ -106,7 +108,19 @@ def read_training_model(
         trainable,
         [n for n in parameters if n not in trainable],
         norms,
+        shapes,
     )
+
+
+def _fixed_shapes(graph: Graph, names: Iterable[str]) -> dict[str, list[int]]:
+    """The shapes of parameters as the model declares them, where it does."""
+    declared = {i.name: i.shape for i in graph.inputs}
+    declared |= {n: list(t.shape) for n, t in graph.constants.items()}
+    return {
+        n: shape
+        for n in names
+        if (shape := declared.get(n)) is not None and all(isinstance(d, int) for d in shape)
+    }
 
 
 def saved_optimizer(checkpoint: Checkpoint) -> OptimizerGroup | None:
