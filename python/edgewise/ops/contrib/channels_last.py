@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...declare.op import MS, Op
+from ...declare.op import MS, Op, Weight
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -43,6 +43,22 @@ conv = Op("NhwcConv", MS)
 @conv.decompose
 def conv_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     return [_channels_second(node, graph, "Conv", "", _CONV)]
+
+
+# Its weights have Conv's layout whatever the layout of x.
+quantized_conv = Op("QLinearConv", MS, weight=Weight(3, quantized=True))
+
+
+@quantized_conv.decompose
+def quantized_conv_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    """ONNX's QLinearConv, of which x and y may have the channels last."""
+    attrs = {k: v for k, v in node.attrs.items() if k in _CONV}
+    x, *others = node.inputs
+    last = bool(node.attr("channels_last", 0))
+    if last:
+        x = graph.op("Transpose", x, perm=[0, x.rank - 1, *range(1, x.rank - 1)])
+    y = graph.op("QLinearConv", x, *others, **attrs)
+    return [graph.op("Transpose", y, perm=[0, *range(2, y.rank), 1]) if last else y]
 
 
 fused_conv = Op("NhwcFusedConv", MS)

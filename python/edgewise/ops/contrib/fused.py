@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...declare.op import MS, Op, unsupported
+from ...declare.op import MS, Op, axis_of, fail, product, unsupported
 from .slicing import cut
 
 if TYPE_CHECKING:
@@ -110,14 +110,47 @@ def fused_gemm_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         *node.inputs,
         **{k: node.attrs[k] for k in ("alpha", "beta", "transA", "transB") if k in node.attrs},
     )
-    if not name:
-        return [y]
+    return [_activated(node, graph, y, name) if name else y]
+
+
+def _activated(node: BoundNode, graph: Binder, y: Value, name: str) -> Value:
+    """The activation of this name, with the attributes activation_alpha, ... of the node."""
     parameters = {
         k: node.attrs["activation_" + k]
-        for k in ("alpha", "beta", "gamma")
+        for k in ("alpha", "beta", "gamma", "axis")
         if "activation_" + k in node.attrs
     }
-    return [graph.op(name, y, **parameters)]
+    return graph.op(name, y, **parameters)
+
+
+fused_matmul = Op("FusedMatMulActivation", MS, half=[1])
+
+
+@fused_matmul.decompose
+def fused_matmul_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    """FusedMatMul and an activation."""
+    name = node.attr("activation", "")
+    if name not in (*_ACTIVATIONS, "Softmax", "LogSoftmax", "Hardmax"):
+        unsupported(node, f"the activation {name!r}")
+    kept = ("alpha", "transA", "transB", "transBatchA", "transBatchB")
+    attrs = {k: node.attrs[k] for k in kept if k in node.attrs}
+    return [
+        _activated(node, graph, graph.op("FusedMatMul", *node.inputs, domain=MS, **attrs), name)
+    ]
+
+
+bias_softmax = Op("BiasSoftmax", MS)
+
+
+@bias_softmax.decompose
+def bias_softmax_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    """The softmax of data + bias over all dimensions from the axis on."""
+    x = graph.op("Add", *node.inputs)
+    if list(x.shape) != list(node.inputs[0].shape):
+        fail(node, f"its bias {node.inputs[1]} does not broadcast to {node.inputs[0]}")
+    axis = axis_of(node, node.attr("axis", 1), x.rank)
+    rows = graph.reshape(x, [product(x.shape[:axis]), product(x.shape[axis:])])
+    return [graph.reshape(graph.op("Softmax", rows, axis=1), [*x.shape])]
 
 
 gemm_fast_gelu = Op("GemmFastGelu", MS)

@@ -1,11 +1,12 @@
-"""UnfoldTensor and CDist: windows over a dimension, and distances between rows."""
+"""UnfoldTensor, Inverse and CDist: windows over a dimension, and matrices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import INT64
-from ...declare.op import MS, Op, axis_of, fail, unsupported
+from ...declare.dtypes import DOUBLE, FLOAT, INT64
+from ...declare.op import MS, Op, axis_of, fail, product, takes, unsupported
+from .slicing import cut
 
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
@@ -28,6 +29,45 @@ def unfold_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     return [
         graph.op("Transpose", y, perm=[*range(axis + 1), *range(axis + 2, x.rank + 1), axis + 1])
     ]
+
+
+LARGEST = 64  # rows; each adds ten nodes
+
+inverse = Op("Inverse", MS)
+
+
+@inverse.decompose
+def inverse_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    """Gauss-Jordan elimination with partial pivoting of the matrix beside the identity."""
+    takes(node, (FLOAT, DOUBLE), 0)
+    x = node.inputs[0]
+    size = x.shape[-1] if x.rank >= 2 else None
+    if size is None or x.shape[-2] != size:
+        fail(node, f"{x} is not a square matrix")
+    if size > LARGEST:
+        unsupported(node, f"the inverse of a matrix of {size} rows")
+    batch = product(x.shape[:-2])
+    identity = [float(i == j) for i in range(size) for j in range(size)]
+    right = graph.op(
+        "Expand",
+        graph.constant(x.dtype, [1, size, size], identity),
+        graph.ints([batch, size, size]),
+    )
+    a = graph.op("Concat", graph.reshape(x, [batch, size, size]), right, axis=2)
+    rows = graph.constant(INT64, [1, size, 1], range(size))
+    zero, below = (graph.constant(x.dtype, [], [v]) for v in (0.0, -1.0))
+    for k in range(size):
+        column, here = cut(graph, a, 2, k, k + 1), graph.ints([k])
+        free = graph.op("Where", graph.op("Less", rows, here), below, graph.op("Abs", column))
+        chosen = graph.op("Equal", rows, graph.op("ArgMax", free, axis=1, keepdims=1))
+        pivot_row = graph.op(
+            "ReduceSum", graph.op("Where", chosen, a, zero), graph.ints([1]), keepdims=1
+        )
+        a = graph.op("Where", chosen, cut(graph, a, 1, k, k + 1), a)  # the rows change places
+        pivot_row = graph.op("Div", pivot_row, cut(graph, pivot_row, 2, k, k + 1))
+        rest = graph.op("Sub", a, graph.op("Mul", cut(graph, a, 2, k, k + 1), pivot_row))
+        a = graph.op("Where", graph.op("Equal", rows, here), pivot_row, rest)
+    return [graph.reshape(cut(graph, a, 2, size, 2 * size), [*x.shape])]
 
 
 distances = Op("CDist", MS)

@@ -6,16 +6,19 @@ part that was written.
 
 from __future__ import annotations
 
+from array import array
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...declare.dtypes import BOOL, FLOAT, INT64
-from ...declare.op import Op, axis_of, fail, product, takes, unsupported
+from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
+from ...declare.op import MS, Op, axis_of, fail, product, takes, unsupported
 from ...declare.values import RunTensor, StringTensor
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, HostContext, Inferred
 
 MOST = 1 << 28  # elements of such a buffer
+BOTH, UP, LEFT = 0, 1, 2  # steps of a path through a matrix
 
 kernels = {
     "non_zero": Op("NonZero", "edgewise", half=[0]),
@@ -181,6 +184,56 @@ def unique_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[An
         inverse,
         counts,
     ]
+
+
+unique_unsorted = Op("Unique", MS)
+
+
+@unique_unsorted.host
+def unique_unsorted_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
+    """Values in the order of their first occurrence, where each element stands among them, and how
+    often each occurs.
+    """
+    if inputs[0].rank != 1:
+        fail(node, f"its input is {inputs[0]}; one dimension is expected")
+    y, _, inverse, counts = run.op("Unique", inputs[0], outputs=4, sorted=0)
+    return [y, inverse, counts]
+
+
+warping = Op("DynamicTimeWarping", MS)
+
+
+@warping.host
+def warping_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
+    """The cheapest path through a matrix of costs, int32 [2, steps]: rows and columns.
+
+    Where several steps cost the same it goes the way that OpenAI's Whisper goes.
+    """
+    x = inputs[0]
+    takes(node, (FLOAT,), 0)
+    rows, columns = x.shape[-2:] if x.rank in (2, 3) else (0, 0)
+    if not rows or not columns or x.rank == 3 and x.shape[0] != 1:
+        fail(node, f"its costs are {x}; [rows, columns] is expected")
+    numbers, width = x.numbers, columns + 1
+    cost, came = array("f", [inf]) * ((rows + 1) * width), bytearray((rows + 1) * width)
+    cost[0] = 0.0
+    for r in range(1, rows + 1):
+        came[r * width] = UP
+        for c in range(1, width):
+            at = r * width + c
+            both, up, left = cost[at - width - 1], cost[at - width], cost[at - 1]
+            came[at] = (
+                BOTH if both < up and both < left else UP if up < left and up < both else LEFT
+            )
+            best = both if came[at] == BOTH else up if came[at] == UP else left
+            cost[at] = best + numbers[(r - 1) * columns + c - 1]
+    r, c, path = rows, columns, []
+    while r > 0 or c > 0:
+        path.append((r - 1, c - 1))
+        step = came[r * width + c] if r else LEFT
+        r, c = r - (step != LEFT), c - (step != UP)
+    path.reverse()
+    return [run.constant(INT32, [2, len(path)], [p[i] for i in (0, 1) for p in path])]
 
 
 nms = Op("NonMaxSuppression")

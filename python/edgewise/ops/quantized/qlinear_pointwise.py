@@ -104,6 +104,27 @@ softmax = _pointwise("QLinearSoftmax", _softmax)
 global_pool = _pointwise("QLinearGlobalAveragePool", _global_pool)
 pool = _pointwise("QLinearAveragePool", _pool)
 
+where = Op("QLinearWhere", MS)
+
+
+@where.decompose
+def where_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    x, y = (_dequantized(node, graph, i) for i in (1, 4))
+    return [_quantized(node, graph, graph.op("Where", node.inputs[0], x, y), 7, 1)]
+
+
+reduce_mean = Op("QLinearReduceMean", MS)  # either zero point may be absent
+
+
+@reduce_mean.decompose
+def reduce_mean_decompose(node: BoundNode, graph: Binder) -> list[Value]:
+    x = _dequantized(node, graph, 0)
+    axes = node.attr("axes") or range(x.rank)
+    axes = graph.ints([axis_of(node, a, x.rank) for a in axes])
+    y = graph.op("ReduceMean", x, axes, keepdims=int(bool(node.attr("keepdims", 1))))
+    return [_quantized(node, graph, y, 3)]
+
+
 concat = Op("QLinearConcat", MS)  # inputs: the output's scale and zero point, then three per tensor
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..channels_last import conv, fused_conv, max_pool
+from ..channels_last import conv, fused_conv, max_pool, quantized_conv
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
@@ -49,4 +49,21 @@ def max_pool_cases(t: Toolbox) -> Cases:
                 strides=[2, 2],
                 pads=[1, 0, 1, 0],
                 ceil_mode=ceil,
+            )
+
+
+@quantized_conv.cases
+def quantized_conv_cases(t: Toolbox) -> Cases:
+    for last in (0, 1):
+        for group, attrs in ((1, {}), (1, {"strides": [2, 2], "pads": [1, 1, 1, 1]}), (2, {})):
+            w = t.n("int8", 6, 4 // group, 3, 3)
+            yield t(
+                t.n("uint8", *((2, 7, 6, 4) if last else (2, 4, 7, 6))),
+                *(t.const(t.of("float32", 0.02)), t.const(t.of("uint8", 120)), t.const(w)),
+                *(t.const(t.f(6, low=0.01, high=0.03)), t.const(t.n("int8", 6, low=0, high=0))),
+                *(t.const(t.of("float32", 0.3)), t.const(t.of("uint8", 100))),
+                t.const(t.n("int32", 6, low=-900, high=900)),
+                channels_last=last,
+                group=group,
+                **attrs,
             )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..fused import (
     bias_add,
+    bias_softmax,
     bias_split_gelu,
     fused_gemm,
+    fused_matmul,
     gemm_fast_gelu,
     group_norm,
     skip_group_norm,
@@ -112,3 +114,49 @@ def gemm_fast_gelu_cases(t: Toolbox) -> Cases:
         expect=[t.of("float32", [[0.841192, 1.9545977]])],
         why="onnxruntime has it on GPUs only",
     )
+
+
+@fused_matmul.cases
+def fused_matmul_cases(t: Toolbox) -> Cases:
+    a, b = t.f(2, 5, 3), t.f(4, 5)
+    y = 0.5 * a.swapaxes(1, 2).astype("float64") @ b.T
+    for activation, attrs, expected in (
+        ("Relu", {}, y.clip(0)),
+        ("LeakyRelu", {"activation_alpha": 0.2}, y.clip(0) + 0.2 * y.clip(None, 0)),
+        ("Softmax", {"activation_axis": 1}, _softmax(y, 1)),
+    ):
+        yield t(
+            *(a, b),
+            transA=1,
+            transB=1,
+            alpha=0.5,
+            activation=activation,
+            tol=1e-4,
+            expect=[expected.astype("float32")],
+            why="onnxruntime has it on DirectML only",
+            **attrs,
+        )
+
+
+def _softmax(x: Any, axis: Any) -> Any:
+    e = 2.718281828459045 ** (x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+@bias_softmax.cases
+def bias_softmax_cases(t: Toolbox) -> Cases:
+    for shape, bias, axis, inner in (
+        ((2, 3, 4, 5), (2, 1, 1, 5), 3, 1),
+        ((2, 3, 4, 5), (4, 5), 3, 0),
+        ((2, 3, 4), (3, 4), 1, 0),
+    ):
+        x, b = t.f(*shape), t.f(*bias)
+        expected = _softmax(x + b, tuple(range(axis, len(shape)))).astype("float32")
+        yield t(
+            *(x, b),
+            axis=axis,
+            is_inner_broadcast=inner,
+            tol=1e-4,
+            expect=[expected],
+            why="onnxruntime has it on GPUs only",
+        )

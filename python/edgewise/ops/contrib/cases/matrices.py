@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..matrices import distances, unfold
+from ..matrices import distances, inverse, unfold
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
@@ -21,3 +21,11 @@ def unfold_cases(t: Toolbox) -> Cases:
 def distances_cases(t: Toolbox) -> Cases:
     for name in ("euclidean", "sqeuclidean"):
         yield t(t.f(4, 3), t.f(5, 3), metric=name, tol=1e-4)
+
+
+@inverse.cases
+def inverse_cases(t: Toolbox) -> Cases:
+    for shape in ((1, 1), (0, 3, 3), (4, 1, 1), (3, 3), (2, 4, 4), (2, 1, 9, 9)):
+        yield t(t.f(*shape), tol=1e-3)
+    yield t(t.of("float32", [[0, 2, 0], [0, 0, 4], [1, 0, 0]]), tol=1e-4)  # rows change places
+    yield t(t.f(3, 5, 5, dtype="float64"), tol=1e-6)

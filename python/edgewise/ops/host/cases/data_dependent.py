@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..data_dependent import compress, nms, non_zero, unique
+from ..data_dependent import compress, nms, non_zero, unique, unique_unsorted, warping
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
@@ -69,3 +69,17 @@ def nms_cases(t: Toolbox) -> Cases:
             )
     yield t(boxes, scores, t.of("int64", 4))
     yield t(boxes, scores.round(1), t.of("int64", [20]), t.of("float32", [0.3]))
+
+
+@unique_unsorted.cases
+def unique_unsorted_cases(t: Toolbox) -> Cases:
+    for count in (40, 1, 0):
+        yield t(t.f(count).round(), outputs=3)
+
+
+@warping.cases
+def warping_cases(t: Toolbox) -> Cases:
+    for shape in ((7, 12), (1, 5, 3), (1, 9), (6, 1), (30, 25)):
+        yield t(t.f(*shape))
+    yield t(t.f(4, 4) * 0)  # all paths cost the same
+    yield t(t.n("int8", 12, 9, low=0, high=3).astype("float32"))

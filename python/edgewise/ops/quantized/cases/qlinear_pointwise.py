@@ -17,8 +17,10 @@ from ..qlinear_pointwise import (
     leaky_relu,
     mul,
     pool,
+    reduce_mean,
     sigmoid,
     softmax,
+    where,
 )
 from .qlinear import quantized, scale, zero_point
 
@@ -133,3 +135,30 @@ def attention_cases(t: Toolbox) -> Cases:
         tol=1e-4,
     )
     yield t(*inputs, None, zero_point(t, "uint8"), num_heads=4, unidirectional=1, tol=1e-4)
+
+
+@where.cases
+def where_cases(t: Toolbox) -> Cases:
+    for kind in ("uint8", "int8"):
+        for shapes in (((3, 4), (3, 4), (3, 4)), ((2, 3, 4), (3, 1), (1, 4))):
+            x, y = (quantized(t, *shape, dtype=kind) for shape in shapes[1:])
+            yield t(
+                t.b(*shapes[0]),
+                *(x, scale(t), zero_point(t, kind), y, scale(t), zero_point(t, kind)),
+                *(scale(t), zero_point(t, kind)),
+            )
+
+
+@reduce_mean.cases
+def reduce_mean_cases(t: Toolbox) -> Cases:
+    for axes, keepdims in (([1], 1), ([-1, 0], 0), ([0, 1, 2], 1)):
+        x, s, z = quantized(t, 3, 4, 5), t.of("float32", 0.11), t.of("uint8", 7)
+        mean = ((x.astype("float64") - 7) * s).mean(tuple(axes), keepdims=bool(keepdims))
+        y = (mean / 0.0737).round() + 20
+        yield t(
+            *(x, t.const(s), t.const(z), t.const(t.of("float32", 0.0737)), t.const(z + 13)),
+            axes=axes,
+            keepdims=keepdims,
+            expect=[y.clip(0, 255).astype("uint8")],
+            why="onnxruntime has no kernel for the processor",
+        )
