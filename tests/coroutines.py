@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 
-def run(coroutine, seconds=60):
+def run(coroutine, seconds=240):
     """The result of a coroutine; raises TimeoutError after so many seconds."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, asyncio.wait_for(coroutine, seconds)).result()

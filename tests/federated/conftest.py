@@ -16,14 +16,14 @@ def hub():
 
 @pytest.fixture
 def big(request):
-    """A hub of a larger model. Its parameter: seconds of grace and stall; short ones are for tests
-    that wait for their end.
+    """A hub of a larger model. Its parameter: options; short times are for tests that wait for
+    their end.
     """
     from edgewise.federated.hub import Hub, HubOptions
 
-    from .toys import BIG
+    from .toys import BIG, PATIENCE
 
-    seconds = getattr(request, "param", 1.0)
-    with Hub(BIG, "float32", HubOptions(port=0, grace=seconds, stall=seconds)) as hub:
+    options = {"grace": PATIENCE, "stall": PATIENCE, **getattr(request, "param", {})}
+    with Hub(BIG, "float32", HubOptions(port=0, **options)) as hub:
         hub.url = f"ws://127.0.0.1:{hub.port}"
         yield hub

@@ -8,6 +8,8 @@ from edgewise.federated.codec import pack
 from edgewise.federated.protocol import CHUNK, CODECS, SUBPROTOCOL, VERSION, encode
 from websockets.sync.client import connect
 
+from .toys import PATIENCE
+
 
 class Raw:
     def __init__(self, url, schema, hello=True, **fields):
@@ -30,7 +32,7 @@ class Raw:
     def receive(self, kind=None):
         """The next message, or the next one of a kind."""
         while True:
-            frame = self.socket.recv(10)
+            frame = self.socket.recv(PATIENCE)
             if isinstance(frame, bytes):
                 continue
             message = json.loads(frame)

@@ -11,7 +11,7 @@ from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.settings import Settings
 from flwr.supercore.task_identity import TaskIdentity
 
-from .toys import random_values, wait_for
+from .toys import PATIENCE, random_values, wait_for
 
 WEIGHTS = random_values(0)
 
@@ -29,7 +29,7 @@ class Server:
     def __init__(self, folder, weights=WEIGHTS, **fields):
         self.folder = RunFolder(folder)
         if not self.folder.exists:
-            settings = Settings(**{"codec": "float32", "port": 0, "deadline": 20.0, **fields})
+            settings = Settings(**{"codec": "float32", "port": 0, "deadline": PATIENCE, **fields})
             self.folder.create(settings, weights)
         self.settings, self.state = self.folder.settings(), self.folder.state()
         self.schema = Schema.of({n: x.shape for n, x in self.state.arrays.items()})
@@ -49,9 +49,9 @@ class Server:
 
         self.hub.assign_all = kept
 
-    def start(self, clients, seconds=20):
+    def start(self, clients):
         """Begins the rounds when so many clients are there."""
-        wait_for(lambda: len(self.hub.nodes()) == clients, seconds)
+        wait_for(lambda: len(self.hub.nodes()) == clients)
         self.thread.start()
 
     def _play(self):
@@ -64,7 +64,7 @@ class Server:
         self.folder.save = kept
         play(self.hub, self.folder, self.settings, self.state, self.schema)
 
-    def end(self, seconds=60):
+    def end(self, seconds=PATIENCE):
         """Waits for the end; returns {name: weights} and the lines of the log."""
         self.thread.join(seconds)
         assert not self.thread.is_alive()

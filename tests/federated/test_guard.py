@@ -8,21 +8,22 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE = 240  # seconds, less than what is started sleeps
 LAUNCH = Path(__file__).parents[2] / "python/edgewise/federated/launch"
 STARTER = """
 import subprocess, sys, time
 from guard import Guard
 
-code = "import subprocess, sys; print('up', flush=True); subprocess.run(['sleep', '60'])"
+code = "import subprocess, sys; print('up', flush=True); subprocess.run(['sleep', '900'])"
 with Guard() as guard:
     leader = guard.popen([sys.executable, "-c", code], group=True, stdout=subprocess.PIPE)
-    single = guard.popen(["/bin/sleep", "60"], group=False)
+    single = guard.popen(["/bin/sleep", "900"], group=False)
     ended = guard.popen([sys.executable, "-c", "pass"], group=False)
     ended.wait()
     guard.forget(ended, group=False)
     leader.stdout.readline()
     print(leader.pid, single.pid, flush=True)
-    time.sleep(60)
+    time.sleep(900)
 """
 
 
@@ -38,7 +39,7 @@ def test_a_killed_process_leaves_nothing():
     assert there(leader) and there(single)
     starter.kill()
     starter.wait()
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while (there(leader, group=True) or there(single)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not there(leader, group=True) and not there(single)
@@ -48,13 +49,13 @@ def test_a_killed_process_leaves_nothing():
 def test_a_process_that_is_killed_as_it_starts_another_leaves_nothing():
     """What it has started has its output: it ends when both are gone."""
     code = "import os\nfrom guard import Guard\n"
-    code += "Guard().popen(['/bin/sleep', '60'], group=True)\nos.kill(os.getpid(), 9)"
+    code += "Guard().popen(['/bin/sleep', '900'], group=True)\nos.kill(os.getpid(), 9)"
     starter = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(LAUNCH)},
     )
-    starter.communicate(timeout=20)
+    starter.communicate(timeout=PATIENCE)
     assert starter.returncode == -9
 
 

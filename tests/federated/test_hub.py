@@ -17,15 +17,15 @@ from edgewise.federated.protocol import CHUNK, Refusal
 from edgewise.federated.sessions import Task
 from edgewise.federated.verify import Rules, Verified, far_from_others
 from edgewise.training.safetensors import save_safetensors
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from .raw import Raw
-from .toys import BIG, SCHEMA, Running, Toy, random_values, wait_for
+from .toys import BIG, PATIENCE, SCHEMA, Running, Toy, random_values, wait_for
 
 NO_CLIP = Rules()
 
 
-def ask(hub, base, number=1, nodes=None, codec="float32", seconds=10.0, rules=NO_CLIP):
+def ask(hub, base, number=1, nodes=None, codec="float32", seconds=PATIENCE, rules=NO_CLIP):
     """Gives a task to all nodes. Returns {node: future}."""
     nodes = hub.nodes() if nodes is None else nodes
     task = Task("run", number, base, codec, {}, 7, seconds, len(nodes), rules)
@@ -42,7 +42,7 @@ def test_updates_arrive_exactly(hub):
     weights = random_values(0)
     futures = ask(hub, base_of_round(weights))
     for node, future in futures.items():
-        update = future.result(10)
+        update = future.result(PATIENCE)
         k = int(hub.sessions[node].name.split()[1])
         expected = {n: (w + Toy(k).change(1)[n]) - w for n, w in weights.items()}
         assert all(np.array_equal(update.delta[n], expected[n]) for n in expected)
@@ -53,7 +53,7 @@ def test_updates_arrive_exactly(hub):
     wait_for(lambda: not hub.nodes())
 
 
-def one_task(hub, schema=SCHEMA, seconds=10.0, rules=NO_CLIP, codec="float32", **hello):
+def one_task(hub, schema=SCHEMA, seconds=PATIENCE, rules=NO_CLIP, codec="float32", **hello):
     """A raw client with a task: (client, task, future)."""
     client = Raw(hub.url, schema, **hello)
     (node,) = wait_for(hub.nodes)
@@ -62,9 +62,9 @@ def one_task(hub, schema=SCHEMA, seconds=10.0, rules=NO_CLIP, codec="float32", *
     return client, client.receive("task"), future
 
 
-def refusal(future, seconds=10):
+def refusal(future):
     with pytest.raises(Refusal) as caught:
-        future.result(seconds)
+        future.result(PATIENCE)
     return caught.value
 
 
@@ -158,10 +158,10 @@ def test_hostile_updates_are_refused(hub, attack):
     }.items(),
 )
 def test_wrong_announcements_are_refused(hub, code, fields):
-    client, task, future = one_task(hub, seconds=1.0)
+    # an update of another round does not end the task
+    client, task, future = one_task(hub, seconds=1.0 if code == "stale" else PATIENCE)
     answer = client.upload(task, client.file(task, VALUES), **fields)
     assert (answer["kind"], answer["code"]) == ("rejected", code)
-    # an update of another round does not end the task
     assert refusal(future).code == ("deadline" if code == "stale" else code)
     client.close()
 
@@ -173,14 +173,14 @@ def test_examples_are_a_positive_integer(hub, examples):
     assert client.receive("refused")["code"] == "field"
     answer = client.upload(task, client.file(task, VALUES), examples=10**12)
     assert answer["kind"] == "accepted"
-    assert future.result(10).examples == Rules().examples  # capped
+    assert future.result(PATIENCE).examples == Rules().examples  # capped
     client.close()
 
 
 def test_long_updates_are_clipped(hub):
     client, task, future = one_task(hub, rules=Rules(clip=norm_of(VALUES) / 4))
     client.upload(task, client.file(task, VALUES))
-    update = future.result(10)
+    update = future.result(PATIENCE)
     assert update.norm == pytest.approx(norm_of(VALUES))
     assert norm_of(update.delta) == pytest.approx(norm_of(VALUES) / 4, rel=1e-6)
     client.close()
@@ -198,18 +198,19 @@ def test_an_update_counts_once(hub):
     first = client.upload(task, data)
     assert first == client.upload(task, data)
     assert first["receipt"] == hub.receipt("run", 1, hashlib.sha256(data).hexdigest())
-    assert future.result(10).sha256 == first["sha256"]
+    assert future.result(PATIENCE).sha256 == first["sha256"]
     other = client.upload(task, client.file(task, random_values(2)))
     assert (other["kind"], other["code"]) == ("rejected", "stale")
     client.close()
 
 
+@pytest.mark.parametrize("big", [{"grace": 1.0}], indirect=True)
 @pytest.mark.parametrize("phase", ["before", "download", "training", "upload"])
 def test_a_client_that_vanishes_ends_its_task(big, phase):
     client, task, future = one_task(big, BIG)
     if phase == "download":
         client.send("fetch", run="run", round=1, offset=0)
-        assert len(client.socket.recv(10)) == CHUNK
+        assert len(client.socket.recv(PATIENCE)) == CHUNK
     if phase == "training":
         client.send("progress", run="run", round=1, step=1, steps=2)
     if phase == "upload":
@@ -223,7 +224,6 @@ def test_a_client_that_vanishes_ends_its_task(big, phase):
     assert not big.sessions
 
 
-@pytest.mark.parametrize("big", [30.0], indirect=True)
 @pytest.mark.parametrize("phase", ["before", "download", "upload", "after"])
 def test_a_client_comes_back(big, phase):
     client, task, future = one_task(big, BIG)
@@ -231,7 +231,7 @@ def test_a_client_comes_back(big, phase):
     file = b""
     if phase == "download":
         client.send("fetch", run="run", round=1, offset=0)
-        file = client.socket.recv(10)
+        file = client.socket.recv(PATIENCE)
     if phase == "upload":
         client.announce(task, data)
         client.receive("ack")
@@ -248,7 +248,7 @@ def test_a_client_comes_back(big, phase):
     if phase == "download":
         client.send("fetch", run="run", round=1, offset=len(file))
         while len(file) < task["file"]["bytes"]:
-            file += client.socket.recv(10)
+            file += client.socket.recv(PATIENCE)
         assert hashlib.sha256(file).hexdigest() == task["file"]["sha256"]
     if phase == "upload":
         client.announce(task, data)
@@ -256,7 +256,7 @@ def test_a_client_comes_back(big, phase):
         client.socket.send(data[CHUNK : 2 * CHUNK])
         client.receive("ack")
     assert client.upload(task, data)["kind"] == "accepted"
-    assert np.array_equal(future.result(10).delta["dense"], random_values(1, BIG)["dense"])
+    assert np.array_equal(future.result(PATIENCE).delta["dense"], random_values(1, BIG)["dense"])
     client.close()
 
 
@@ -267,10 +267,11 @@ def test_a_second_connection_takes_over(hub):
         client.receive()
         client.receive()
     assert other.upload(other.receive("task"), client.file(task, VALUES))["kind"] == "accepted"
-    assert future.result(10)
+    assert future.result(PATIENCE)
     other.close()
 
 
+@pytest.mark.parametrize("big", [{"grace": 1.0, "stall": 1.0}], indirect=True)
 def test_slow_uploads_end(big):
     """A connection that sends nothing within `stall` seconds of an upload is closed."""
     client, task, future = one_task(big, BIG)
@@ -281,7 +282,6 @@ def test_slow_uploads_end(big):
     assert refusal(future).code == "gone"
 
 
-@pytest.mark.parametrize("big", [30.0], indirect=True)
 def test_chunks_have_their_size(big):
     """Many tiny chunks are refused: each of them costs an answer."""
     client, task, future = one_task(big, BIG)
@@ -352,9 +352,9 @@ def test_wrong_messages_are_refused_by_name(hub, frame, code):
 
 def test_a_connection_must_say_hello():
     with Hub(SCHEMA, "float32", HubOptions(port=0, greeting=0.3)) as hub:
-        client = Raw(f"ws://127.0.0.1:{hub.port}", SCHEMA, hello=False)
-        with pytest.raises(ConnectionClosed):
-            client.receive()
+        # before or after the handshake, whichever takes longer than it may
+        with pytest.raises((ConnectionClosed, ConnectionError, InvalidHandshake)):
+            Raw(f"ws://127.0.0.1:{hub.port}", SCHEMA, hello=False).receive()
         assert not hub.sessions
 
 
@@ -371,13 +371,13 @@ def test_a_killed_client_sends_the_same_bytes(hub, tmp_path):
     first = Running(hub.url, Toy(0), folder=str(tmp_path))
     wait_for(hub.nodes)
     (future,) = ask(hub, base_of_round(random_values(0))).values()
-    sent = future.result(10)
+    sent = future.result(PATIENCE)
     first.end()
     toy = Toy(0)
     second = Running(hub.url, toy, folder=str(tmp_path))
     wait_for(hub.nodes)
     (future,) = ask(hub, base_of_round(random_values(0))).values()
-    assert future.result(10).sha256 == sent.sha256
+    assert future.result(PATIENCE).sha256 == sent.sha256
     assert not toy.calls
     second.end()
 
@@ -400,11 +400,13 @@ def test_what_training_keeps_is_that_of_the_last_update_that_counted(hub, tmp_pa
         client = Running(hub.url, Keeping(0), folder=str(tmp_path))
         (node,) = wait_for(hub.nodes)
         base = base_of_round(random_values(number), number)
-        task = Task("run", number, base, "float32", {"keep-optimizer": 1}, 0, 10.0, 1, rules)
+        task = Task("run", number, base, "float32", {"keep-optimizer": 1}, 0, PATIENCE, 1, rules)
         task = dataclasses.replace(task, audit=audit if number == 2 else None)
         outcome = hub.assign(node, task)
-        assert (outcome.exception(10) is not None) == (number == 3)
-        wait_for(lambda: client.client.state.finished is not None)
+        counts = outcome.exception(PATIENCE) is None
+        assert counts == (number != 3)
+        hub.announce([node], lambda _: {"run": "run", "round": number, "counted": counts})
+        wait_for(lambda: client.client.rounds)  # it has read the answer before
         client.end()
     assert Keeping.seen == [b"", b"\1", b"\1", b"\1", b"\4"]
 
@@ -421,7 +423,7 @@ def test_a_client_that_was_away_learns_that_its_masked_update_counted(hub, tmp_p
     state.token = away.first["token"]
     state.finish(Finished(("r", 4, "base", "group"), b"", 1, 1, {}), {}, {"r": b"kept"})
     client = Running(hub.url, Toy(0), folder=str(tmp_path))
-    wait_for(hub.nodes)
+    wait_for(lambda: client.client.state.kept)
     client.end()
     assert ClientState(str(tmp_path), SCHEMA).kept == {"r": b"kept"}
 
@@ -434,7 +436,7 @@ def test_clients_that_have_the_last_weights_fetch_differences(hub):
         wait_for(hub.nodes)
         base = broadcast.next(weights, number)
         (future,) = ask(hub, base, number, codec="int4").values()
-        update = future.result(10)
+        update = future.result(PATIENCE)
         assert base_of(client.client.state.values, SCHEMA) == base.sha256
         weights = {n: weights[n] + update.delta[n] for n in weights}
         sizes.append(client.client.received_bytes)

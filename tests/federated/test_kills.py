@@ -20,7 +20,7 @@ from edgewise.federated.settings import Settings
 from .raw import Raw
 from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)
 from .test_flower import finish, mean_of_round, ulps
-from .toys import SCHEMA, Running, Toy, random_values, wait_for
+from .toys import PATIENCE, SCHEMA, Running, Toy, random_values, wait_for
 
 SCRIPT = Path(__file__).with_name("serve_alone.py")
 
@@ -45,7 +45,7 @@ def vanish(url, phase, joined):
 def test_a_third_of_many_clients_vanish(tmp_path):
     """28 clients stay, 12 vanish in four phases: rounds end without them, and means are exact."""
     toys = [Toy(k) for k in range(28)]
-    fields = {"rounds": 2, "clients": 20, "grace": 0.5, "deadline": 20.0}
+    fields = {"rounds": 2, "clients": 20, "grace": 0.5, "deadline": PATIENCE}
     server = Server(tmp_path / "run", **fields)
     clients = [Running(server.url, toy) for toy in toys]
     wait_for(lambda: len(server.hub.nodes()) == len(toys))
@@ -66,14 +66,14 @@ def test_a_third_of_many_clients_vanish(tmp_path):
     for client in clients:
         client.end()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 @pytest.mark.usefixtures("identity")
 def test_killed_servers_end_with_the_same_bits(tmp_path):
     """A server that is killed at a random moment and started again, with the same three clients."""
     toys = [Toy(k, seconds=0.1) for k in range(3)]
-    fields = {"rounds": 4, "clients": 3, "run": "same", "codec": "int4", "deadline": 20.0}
+    fields = {"rounds": 4, "clients": 3, "run": "same", "codec": "int4", "deadline": PATIENCE}
     whole, _ = finish(Server(tmp_path / "whole", **fields), toys)
     port = free_port()
     folder = RunFolder(tmp_path / "killed")
@@ -85,10 +85,10 @@ def test_killed_servers_end_with_the_same_bits(tmp_path):
         before = folder.state_number()
         process = subprocess.Popen([sys.executable, SCRIPT, folder.path])
         if kill:
-            wait_for(lambda: folder.state_number() > before or process.poll() is not None, 60)
+            wait_for(lambda: folder.state_number() > before or process.poll() is not None)
             time.sleep(moments.uniform(0, 0.2))
             process.kill()
-        assert process.wait(60) == 0 or kill
+        assert process.wait(PATIENCE) == 0 or kill
     state = folder.state()
     assert state.number == 4
     assert all(np.array_equal(state.arrays[n], whole[n]) for n in whole)

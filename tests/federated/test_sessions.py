@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 from .raw import Raw
 from .test_hub import VALUES, ask, base_of_round, one_task, refusal
-from .toys import BIG, SCHEMA, Running, Toy, random_values, wait_for
+from .toys import BIG, PATIENCE, SCHEMA, Running, Toy, random_values, wait_for
 
 
 def test_a_ticket_is_good_for_one_client():
@@ -66,19 +66,21 @@ def test_origins():
 
 def test_a_wrong_address_is_not_tried_again():
     """A server that answers with 404 will do so again."""
+    asked = []
 
     class Pages(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
+            asked.append(self.path)
             self.send_error(404)
 
     with http.server.HTTPServer(("127.0.0.1", 0), Pages) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         client = Running(f"ws://127.0.0.1:{server.server_port}", Toy(0))
-        client.thread.join(10)
+        client.thread.join(PATIENCE)
         server.shutdown()
-    assert not client.thread.is_alive() and "404" in str(client.error)
+    assert not client.thread.is_alive() and "404" in str(client.error) and asked == ["/"]
 
 
 def test_a_welcome_names_what_was_accepted(hub):
@@ -86,7 +88,7 @@ def test_a_welcome_names_what_was_accepted(hub):
     client, task, future = one_task(hub)
     data = client.file(task, VALUES)
     client.upload(task, data)
-    future.result(10)
+    future.result(PATIENCE)
     again = Raw(hub.url, SCHEMA, resume=client.first["token"])
     assert again.first["accepted"] == [hashlib.sha256(data).hexdigest()]
     client.close()
@@ -108,14 +110,14 @@ def test_stale_announcements_end_a_connection(hub):
     client.close()
 
 
-@pytest.mark.parametrize("big", [1.0], indirect=True)
+@pytest.mark.parametrize("big", [{"stall": 1.0}], indirect=True)
 def test_other_messages_do_not_extend_an_upload(big):
     client, task, future = one_task(big, BIG)
     client.announce(task, client.file(task, random_values(1, BIG)))
     client.receive("ack")
     begun = time.monotonic()
     with pytest.raises(ConnectionClosed):
-        while time.monotonic() - begun < 5:
+        while time.monotonic() - begun < PATIENCE:
             client.send("state", available=True)
             client.receive("state")
             time.sleep(0.1)
@@ -148,12 +150,12 @@ def test_a_download_ends_with_its_task(hub, kind):
     assert refusal(first).code == "deadline"
     if kind == "bye":
         hub.stop()
-        client.thread.join(10)
+        client.thread.join(PATIENCE)
         hub.stop = lambda: None
     else:
         hub._fetch = fetch
         (second,) = ask(hub, base_of_round(random_values(3), 2), 2, nodes=[node]).values()
-        assert second.result(10)
+        assert second.result(PATIENCE)
         client.end()
     assert not client.thread.is_alive() and client.error is None
 
@@ -164,21 +166,21 @@ def test_last_weights_wait_for_clients_that_come_back(hub):
     last = Last("run", 3, base_of_round(VALUES, 3))
     begun = time.monotonic()
     hub.publish(last, 0.2)  # it does not answer
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert 0.2 <= time.monotonic() - begun < PATIENCE
     told = client.receive("weights")
     assert told["base"] == last.base.sha256
     client.close()
-    waiting = threading.Thread(target=hub.publish, args=(last, 20))
+    waiting = threading.Thread(target=hub.publish, args=(last, 2 * PATIENCE))
     waiting.start()
     again = Raw(hub.url, SCHEMA, resume=client.first["token"])
     told = again.receive("weights")
     again.send("fetch", run=told["run"], round=told["round"], offset=0)
-    data = again.socket.recv(10)
+    data = again.socket.recv(PATIENCE)
     while not isinstance(data, bytes):
-        data = again.socket.recv(10)
+        data = again.socket.recv(PATIENCE)
     assert hashlib.sha256(data).hexdigest() == told["file"]["sha256"]
     again.send("have", base=told["base"])
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive()
     again.close()
 

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 
 from .serving import WEIGHTS, identity  # noqa: F401 (a fixture)
 from .test_flower import mean_of_round, ulps
-from .toys import SCHEMA, Running, Toy, wait_for
+from .toys import PATIENCE, SCHEMA, Running, Toy, wait_for
 
 pytestmark = pytest.mark.usefixtures("identity")
 
@@ -80,7 +80,7 @@ class Two:
 
     def play(self, folder, grid, **fields):
         folder = RunFolder(folder)
-        folder.create(Settings(sites=True, deadline=20.0, **fields), WEIGHTS)
+        folder.create(Settings(sites=True, deadline=PATIENCE, **fields), WEIGHTS)
         schema = Schema.of({n: x.shape for n, x in WEIGHTS.items()})
         play_sites(grid, folder, folder.settings(), folder.state(), schema)
         with open(folder._file("rounds.jsonl")) as file:
@@ -165,7 +165,7 @@ def test_a_round_with_too_few_sites_does_not_count(two, tmp_path):
 
 
 def test_requests_to_a_site(two, tmp_path):
-    request = {"run": "r", "round": 1, "seconds": 5, "config": {}, "seed": 0}
+    request = {"run": "r", "round": 1, "seconds": PATIENCE, "config": {}, "seed": 0}
     with pytest.raises(InputError, match="federate site"):
         ask(str(tmp_path / "none"), request, WEIGHTS)
     with pytest.raises(EngineError, match="other parameters"):

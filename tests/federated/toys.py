@@ -11,6 +11,7 @@ from edgewise.federated.codec import Schema
 SHAPES = {"m.lora_A.weight": (4, 6), "m.lora_B.weight": (5, 4), "dense": (3, 50)}
 SCHEMA = Schema.of(SHAPES)
 BIG = Schema.of({"dense": (300, 1000)})
+PATIENCE = 240.0  # seconds after which what must happen has not: on a loaded machine it takes long
 
 
 def random_values(seed, schema=SCHEMA, scale=1.0):
@@ -60,11 +61,11 @@ class Running:
 
     def end(self):
         self.client.leave()
-        self.thread.join(10)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=PATIENCE):
     """Waits until condition() is true; returns its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):

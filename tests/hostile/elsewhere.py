@@ -4,7 +4,9 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-SECONDS = 60
+from references import reference_of
+
+SECONDS = 240
 
 
 def _run(model, feeds):
@@ -24,7 +26,7 @@ class Elsewhere:
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
         try:
-            return self.pool.submit(_run, model, feeds).result(SECONDS)
+            return self.pool.submit(_run, reference_of(model), feeds).result(SECONDS)
         except (BrokenProcessPool, TimeoutError):
             self.end()
             raise

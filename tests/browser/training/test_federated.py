@@ -94,7 +94,7 @@ def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity)
     tabs[2].start()
     del args[2]["kill"]
     assert tabs[2].run(JOIN, args[2]) is True
-    wait_for(lambda: not rounds.thread.is_alive(), 200)
+    wait_for(lambda: not rounds.thread.is_alive())
     _, log = rounds.end()
     assert [(line["participants"], line["refused"]) for line in log] == [(3, 0)] * 3
     assert log[2]["loss"] < log[0]["loss"]
@@ -220,7 +220,7 @@ def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
     page.fill("#hub", rounds.url)
     page.wait_for_selector("#begin:not([disabled])")
     page.click("#begin")
-    rounds.start(3, 60)
+    rounds.start(3)
     page.wait_for_function("document.body.dataset.phases.includes('train')", polling=20)
     page.frame_locator("iframe").nth(1).locator("body").evaluate("() => location.reload()")
     _, log = rounds.end()

@@ -18,7 +18,7 @@ from edgewise.federated.secure.identity import Authority, Identity, encoded
 from ..environment import FOLDER
 from ..serving import WEIGHTS, Server
 from ..serving import identity as flower  # noqa: F401 (a fixture)
-from ..toys import Running, Toy
+from ..toys import PATIENCE, Running, Toy
 
 ROOT = Path(__file__).parents[3]
 ESBUILD = ROOT / "web/node_modules/.bin/esbuild"
@@ -45,7 +45,7 @@ def test_pages_and_native_clients_are_one_sum(tmp_path):
     key = tmp_path / "authority.key"
     authority = Authority.load(key)
     fields = {"secure": True, "codec": "int8", "clip": 1.0, "noise": 0.5, "noise_by": "clients"}
-    fields["deadline"] = 60.0
+    fields["deadline"] = PATIENCE
     server = Server(
         tmp_path / "run", clients=4, rounds=2, authority=encoded(authority.public), **fields
     )
@@ -67,10 +67,10 @@ def test_pages_and_native_clients_are_one_sum(tmp_path):
         known = authority.certify(Identity(private).public, f"native-{k}")
         terms = ClientTerms(4, "required", authority.public, 50.0)
         natives.append(Running(server.url, Same(k), terms=terms, identity=Identity(private, known)))
-    server.start(4, 60)
+    server.start(4)
     _, log = server.end()
     server.hub.stop = lambda: None
-    outputs = [page.communicate(timeout=30) for page in pages]
+    outputs = [page.communicate(timeout=PATIENCE) for page in pages]
     for client in natives:
         client.end()
     assert [line["participants"] for line in log] == [4, 4], (log, outputs)

@@ -23,12 +23,12 @@ from edgewise.federated.settings import Settings
 
 from ..serving import WEIGHTS, Server
 from ..serving import identity as flower  # noqa: F401 (a fixture)
-from ..toys import Running, Toy, wait_for
+from ..toys import PATIENCE, Running, Toy, wait_for
 from .secure_toys import AUTHORITY, identity
 
 pytestmark = pytest.mark.usefixtures("flower")
 
-SECURE = {"secure": True, "codec": "int8", "clip": 30.0, "stage": 5.0}
+SECURE = {"secure": True, "codec": "int8", "clip": 30.0, "stage": PATIENCE}
 TERMS = ClientTerms(3, "required", AUTHORITY.public)
 
 
