@@ -152,12 +152,20 @@ class Info:
     denotations: list[str] = field(default_factory=list)
 
 
+OVERLOAD = ":"  # which no identifier contains
+
+
+def overloaded(name: str, overload: str) -> str:
+    """The name of a function, or of the operator of a node that calls it, with its overload."""
+    return f"{name}{OVERLOAD}{overload}" if overload else name
+
+
 @dataclass
 class Node:
     """A node of a file (NodeProto).
 
     Attributes:
-        op: name of the operator.
+        op: name of the operator; of a function with overloads NAME:OVERLOAD (`overloaded`).
         inputs, outputs: names, "" where optional and absent.
         attrs: {name: int, float, str, Tensor, Graph, Info (a type), or a list of one kind}.
         domain: of the operator; "" is ai.onnx.

@@ -191,14 +191,14 @@ class Binder(NodeBinder):
         Returns:
             {name of an output: Value}
         """
-        around = self.graph, self.opset
-        self.graph, self.opset = graph, graph.opsets.get("", 1)
+        around = self.graph, self.opsets
+        self.graph, self.opsets = graph, graph.opsets
         try:
             inner: Scope = {**values, **prepared(graph, inner=True)}
             self._block(graph, inner)
             outs = {o.name: _lookup(o.name, inner) for o in graph.outputs}
         finally:
-            self.graph, self.opset = around
+            self.graph, self.opsets = around
         missing = next((n for n, v in outs.items() if v is None), None)
         if missing is not None:
             raise ModelError(
@@ -261,7 +261,11 @@ class Binder(NodeBinder):
         inner: Scope = {name: v for name, v in zip(f.inputs, inputs) if v is not None}
         body = function_body(f, node.attrs, inner)
         inner.update(prepared(body, inner=True))
-        self._block(body, inner)
+        around, self.opsets = self.opsets, {**self.graph.opsets, **f.opsets}
+        try:
+            self._block(body, inner)
+        finally:
+            self.opsets = around
         self.depth -= 1
         return [_lookup(o, inner) for o in f.outputs]
 
@@ -293,7 +297,7 @@ class Binder(NodeBinder):
         else:
             self._check(node, inputs)
             around = self.module
-            opset = self.graph.opsets.get(node.domain, self.opset if node.domain == "" else 1)
+            opset = self.opsets.get(node.domain, 1)
             self.module, self._here = node.module or around, scope
             outs = self.node(
                 node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset
@@ -328,7 +332,7 @@ class Binder(NodeBinder):
                 node.where,
                 "Export the model again.",
             )
-        if node.domain == "" and "" not in self.graph.opsets:
+        if node.domain == "" and "" not in self.opsets:
             raise ModelError(
                 f"the model names no version of the operator set that {node.op} belongs to",
                 node.where,
@@ -351,7 +355,7 @@ class Binder(NodeBinder):
             list(inputs),
             [Value(o, 0, ()) if o else None for o in node.outputs],
             node.attrs,
-            self.opset,
+            self.opsets.get("", 1),
             decl,
             self.module,
         )

@@ -52,7 +52,7 @@ class NodeBinder:
     ) -> None:
         self.graph, self.known, self.max_bytes = graph, known, max_bytes
         self.training, self.run_seed = training, run_seed
-        self.opset = graph.opsets.get("", 1)
+        self.opsets = graph.opsets  # of the graph or function that is being bound
         self.bound = BoundGraph(self)  # type: ignore[arg-type]  # the only subclass is Binder
         self.module = ""  # PyTorch module of the node that is being bound
         self.depth = 0  # of functions and subgraphs around that node
@@ -326,7 +326,7 @@ class NodeBinder:
             ):
                 return fed
         out = Value(self.fresh(v.name), dtype, v.shape, constant=v.constant)
-        node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, self.opset, OPS[("", "Cast")])
+        node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, LATEST_OPSET, OPS[("", "Cast")])
         out.producer = node
         self.bound.nodes.append(node)
         return out

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..declare.dtypes import INT64
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
-from ..ir import Graph, Info, Node, Tensor
+from ..ir import Graph, Info, Node, Tensor, overloaded
 from .protobuf import FIXED32, MAX_TEXT, FieldValue, Message
 from .source import Source
 from .tensors import EXPORT_AGAIN, TensorReader, read_string_pair
@@ -46,7 +46,7 @@ class Function:
     """A function that the model defines: nodes over the names of its inputs.
 
     Attributes:
-        name: operator.
+        name: operator, with the overload (ir.overloaded).
         domain: operator set.
         inputs: names.
         outputs: names.
@@ -135,8 +135,7 @@ def _read_model(source: Source, given: Mapping[str, Tensor] | None) -> Graph:
                 )
             model.opsets[domain] = version
         elif number == 25:
-            function = reader.read_function(root.sub(value))
-            model.functions[(function.domain, function.name)] = function
+            _add_function(model, reader.read_function(root.sub(value)), source)
         elif number == 14:
             key, text = read_string_pair(root.sub(value))
             model.about.custom_metadata_map[key] = text
@@ -161,6 +160,13 @@ def _read_model(source: Source, given: Mapping[str, Tensor] | None) -> Graph:
     graph.opsets, graph.functions, graph.about = model.opsets, model.functions, model.about
     graph.ir_version, graph.source = model.ir_version, source
     return graph
+
+
+def _add_function(model: Graph, function: Function, source: Source) -> None:
+    key = function.domain, function.name
+    if key in model.functions:
+        raise ModelError(f"two functions are named '{'.'.join(key)}'", source.name, EXPORT_AGAIN)
+    model.functions[key] = function
 
 
 class GraphReader:
@@ -214,7 +220,7 @@ class GraphReader:
 
     def read_node(self, m: Message) -> Node:
         """The Node of a NodeProto."""
-        node = Node("", [], [])
+        node, overload = Node("", [], []), ""
         for number, _, value in m:
             if number == 1:
                 node.inputs.append(m.text(value))
@@ -229,10 +235,13 @@ class GraphReader:
                 node.attrs[name] = attribute
             elif number == 7:
                 node.domain = m.text(value)
+            elif number == 8:
+                overload = m.text(value)
             elif number == 9:
                 key, text = read_string_pair(m.sub(value))
                 if key == NAME_SCOPES:
                     node.module = _innermost_module(text)
+        node.op = overloaded(node.op, overload)
         if node.domain == "ai.onnx":
             node.domain = ""
         if node.op == "Gradient" and node.domain == "ai.onnx.preview.training":
@@ -243,7 +252,7 @@ class GraphReader:
 
     def read_function(self, m: Message) -> Function:
         """The Function of a FunctionProto."""
-        f = Function()
+        f, overload = Function(), ""
         for number, _, value in m:
             if number == 1:
                 f.name = m.text(value)
@@ -263,6 +272,10 @@ class GraphReader:
             elif number == 11:
                 name, attribute = self.read_attribute(m.sub(value))
                 f.defaults[name] = attribute
+            elif number == 13:
+                overload = m.text(value)
+        f.name = overloaded(f.name, overload)
+        f.domain = "" if f.domain == "ai.onnx" else f.domain
         return f
 
     # long: one branch for each field of AttributeProto

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import NAME
 from ..errors import InputError, UnsupportedOp
-from ..ir import Graph, Info, Node, Tensor
+from ..ir import OVERLOAD, Graph, Info, Node, Tensor
 from .origins import (
     GRAPH_INITIALIZER,
     GRAPH_INPUT,
@@ -323,7 +323,8 @@ class ModelWriter:
             out.text(1, name)
         for name in node.outputs:
             out.text(2, name)
-        for number, text in ((3, node.name), (4, node.op), (7, node.domain)):
+        op, _, overload = node.op.partition(OVERLOAD)
+        for number, text in ((3, node.name), (4, op), (7, node.domain), (8, overload)):
             if text:
                 out.text(number, text)
         kept = set() if origin is None else self._copy_node_fields(out, node, origin)
@@ -346,7 +347,7 @@ class ModelWriter:
                 if self.moves_tensors:
                     out.message(5, self._moved(m.sub(value), "attribute"))
                     continue
-            if number not in (1, 2, 3, 4, 7):
+            if number not in (1, 2, 3, 4, 7, 8):
                 out.field(self.source, number, wire, value)
         return kept
 
