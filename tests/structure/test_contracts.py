@@ -224,6 +224,7 @@ HOMONYMS = {
         "training/session.py",
         "training/state_plans.py",
     ],
+    "range": ["text/templates/sandbox.py"],  # functions of chat templates
     "nms": ["ops/host/data_dependent.py"],
     "optimizer": [
         "manifest/training.py",
@@ -245,7 +246,7 @@ HOMONYMS = {
         "text/fields.py",
         "text/shortlist.py",
     ],
-    "unique": ["ops/host/data_dependent.py"],
+    "unique": ["ops/host/data_dependent.py", "text/templates/tables.py"],
     "where": ["session/described.py"],
 }
 # Options of pipelines, and their values.

@@ -114,7 +114,7 @@ class ChatTemplate:
     def _render(self, variables: dict[str, Any]) -> str:
         import jinja2
 
-        from .template_sandbox import TemplateLimit, budgeted
+        from .templates.budget import TemplateLimit, budgeted
 
         try:
             with budgeted():
@@ -125,7 +125,7 @@ class ChatTemplate:
             ) from None
         except jinja2.TemplateError as error:
             raise TokenizerError(
-                f"the chat template refused the messages: {error.message or error}",
+                f"the chat template refused the messages: {str(error.message or error)[:1000]}",
                 _place(self.where, error),
                 "Check the roles and their order; each model's template has its own rules.",
             ) from None
@@ -166,7 +166,7 @@ def _compile(source: str, where: str) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> Any:
-    from .template_sandbox import TemplateEnvironment
+    from .templates.sandbox import TemplateEnvironment
 
     return TemplateEnvironment()
 

@@ -1,6 +1,6 @@
 // Chat templates: Hugging Face's Jinja interpreter with limits on steps, characters and seconds.
 //
-// A template is an untrusted program. python/edgewise/text/template_sandbox.py has the same limits
+// A template is an untrusted program. python/edgewise/text/templates/sandbox.py has the same limits
 // for jinja2's sandbox.
 
 import { Interpreter, Template } from "@huggingface/jinja";

@@ -1,0 +1,1 @@
+"""The sandbox of chat templates: what they may call, and a budget of their work."""
