@@ -1,13 +1,18 @@
-"""Who may take part: the hub's options, and the check of a client's first message."""
+"""Who may take part: the hub's options, the check of a client's first message, and how many
+connections and messages there may be.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from websockets.asyncio.server import ServerConnection
 
 from .codec import Schema
 from .protocol import Refusal, choose_version
@@ -15,6 +20,9 @@ from .secure import VERSION
 
 LOOPBACK = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 """Origins of pages of this machine."""
+
+
+MESSAGES, BURST = 20.0, 200  # messages of a client: in each second, and at once
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class HubOptions:
         grace: seconds within which a client must come back.
         stall: seconds in which a chunk of 256 KiB must pass.
         greeting: seconds in which a connection must say hello.
+        silent: connections from one address, and half of those from all, that have not said hello.
+            With more, the oldest of them are closed.
         terms: what clients are told about the rounds.
         secure: whether clients must have secure aggregation.
         authority: public key of who certifies the members of groups. None: nobody need do so.
@@ -45,6 +55,7 @@ class HubOptions:
     grace: float = 30.0
     stall: float = 30.0
     greeting: float = 10.0
+    silent: int = 256
     terms: Mapping[str, Any] | None = None
     secure: bool = False
     authority: bytes | None = None
@@ -95,3 +106,74 @@ def admit(hello: Mapping[str, Any], schema: Schema, codec: str, options: HubOpti
             "Update it; pages need a secure context (https:).",
         )
     return "" if options.tickets is None else hashlib.sha256(ticket).hexdigest()
+
+
+class Messages:
+    """The messages that a client may still send: BURST, and MESSAGES more in each second."""
+
+    def __init__(self) -> None:
+        self.left, self.counted = float(BURST), time.monotonic()
+
+    def count(self) -> None:
+        """Counts a message.
+
+        Raises:
+            Refusal: there were too many.
+        """
+        now = time.monotonic()
+        self.left = min(BURST, self.left + MESSAGES * (now - self.counted))
+        self.counted = now
+        if self.left < 1:
+            raise Refusal("rate", f"more than {MESSAGES:g} messages in a second", "", "Send fewer.")
+        self.left -= 1
+
+    def renew(self) -> None:
+        """Begins again, after work that was accepted."""
+        self.left = float(BURST)
+
+
+class Silent:
+    """Connections that have not said hello. Descriptors are few, and whoever takes one without a
+    word must not keep others out: beyond `most` for an address, or twice as many for all, the
+    oldest are closed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.waiting: dict[ServerConnection, str] = {}  # addresses, oldest first
+
+    def enter(self, connection: ServerConnection) -> None:
+        """Counts a new connection."""
+        address = connection.transport.get_extra_info("peername")
+        self.waiting[connection] = str(address[0]) if address else ""
+        own = [c for c, at in self.waiting.items() if at == self.waiting[connection]]
+        if len(own) > self.most:
+            self._close(own[0])
+        elif len(self.waiting) > 2 * self.most:
+            self._close(next(iter(self.waiting)))
+
+    def leave(self, connection: ServerConnection) -> None:
+        """Forgets a connection that has said hello, or ended."""
+        self.waiting.pop(connection, None)
+
+    def _close(self, connection: ServerConnection) -> None:
+        self.leave(connection)
+        connection.transport.abort()
+
+
+class Counted(ServerConnection):
+    """A connection of websockets that is counted from its first byte on."""
+
+    def __init__(self, silent: Silent, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.silent = silent
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to count it."""
+        super().connection_made(transport)
+        self.silent.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends."""
+        self.silent.leave(self)
+        super().connection_lost(exc)

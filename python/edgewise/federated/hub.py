@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import hmac
 import itertools
@@ -25,7 +26,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ..errors import InputError
-from .admission import HubOptions, admit
+from .admission import Counted, HubOptions, Silent, admit
 from .codec import Schema
 from .last import Last
 from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
@@ -70,6 +71,7 @@ class Hub(Uploads, SecureRounds):
         self._tickets: dict[str, Session] = {}  # by SHA-256
         self._numbers = itertools.count(1)
         self.barred: dict[str, str] = {}  # why, by SHA-256 of tickets: who was shut out
+        self._silent = Silent(self.options.silent)
         self._last: Last | None = None
         self._lock = threading.Lock()  # of `sessions`, which other threads read
         self._loop = asyncio.new_event_loop()
@@ -181,6 +183,7 @@ class Hub(Uploads, SecureRounds):
             compression=None,  # updates are packed; no small message becomes a large one
             max_size=max(CHUNK, MAX_TEXT),
             max_queue=4,
+            create_connection=functools.partial(Counted, self._silent),
             open_timeout=options.greeting,
             ping_interval=20,
             ping_timeout=20,
@@ -255,6 +258,7 @@ class Hub(Uploads, SecureRounds):
         try:
             async with asyncio.timeout(self.options.greeting):
                 session = self._enter(socket, await socket.recv())
+            self._silent.leave(socket)
         except Refusal as e:
             with contextlib.suppress(ConnectionClosed):
                 await socket.send(encode("refused", code=e.code, reason=str(e)))
@@ -347,14 +351,17 @@ class Hub(Uploads, SecureRounds):
             try:
                 if isinstance(frame, bytes):
                     await self._chunk(session, frame)
-                elif await self._message(session, check(decode(frame))):
-                    return
+                else:
+                    session.messages.count()
+                    if await self._message(session, check(decode(frame))):
+                        return
             except Refusal as e:
                 await socket.send(encode("refused", code=e.code, reason=str(e)))
                 session.strikes += 1
             if session.strikes >= STRIKES:
                 await socket.close(REFUSED, "too many refused messages")
                 return
+            await asyncio.sleep(0)  # for others, where a client's messages have all arrived
 
     async def _message(self, session: Session, message: dict[str, Any]) -> bool:
         """Handles a message; returns whether the client leaves."""

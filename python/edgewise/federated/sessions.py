@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .admission import Messages
 from .broadcast import Base, File
 from .protocol import CHUNK, Refusal
 from .secure import VERSION
@@ -168,6 +169,7 @@ class Session:
         have: identity of the weights that it has.
         counted: run and number of the last round that its update counted in, or None.
         shut_out: why it may not take part any more, or None.
+        messages: the messages that it may send, over all its connections.
         strikes, stray: refused messages, and chunks without a task, of the present connection.
     """
 
@@ -180,6 +182,7 @@ class Session:
         self.shut_out: Refusal | None = None
         self.download: asyncio.Task[None] | None = None
         self.receipts: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
+        self.messages = Messages()
         self.greet(hello)
 
     def greet(self, hello: Mapping[str, Any]) -> None:
@@ -213,5 +216,6 @@ class Session:
     def remember(self, task: Task, sha256: str, receipt: str) -> None:
         """Keeps the receipt of an accepted update, for clients that send it again."""
         self.receipts[task.run, task.number] = sha256, receipt
+        self.messages.renew()
         while len(self.receipts) > REMEMBERED:
             self.receipts.popitem(last=False)

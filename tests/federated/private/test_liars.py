@@ -6,6 +6,7 @@ pytest.importorskip("cryptography")
 pytest.importorskip("websockets")
 
 import dataclasses
+import secrets
 
 import numpy as np
 from coroutines import run
@@ -14,7 +15,7 @@ from edgewise.federated.client_secure import ClientTerms, SecureRound, key_of, m
 from edgewise.federated.client_state import ClientState
 from edgewise.federated.codec import Schema
 from edgewise.federated.protocol import Refusal
-from edgewise.federated.secure.crypto import digest, split
+from edgewise.federated.secure.crypto import agree, digest, public_key, split
 from edgewise.federated.secure.group import Group, Lied
 from edgewise.federated.secure.identity import Identity
 from edgewise.federated.secure.member import Member
@@ -109,6 +110,24 @@ def test_keys_that_give_no_secret_are_refused(name):
     signature = own.sign(Entry.statement(plan.context, **fields))
     entry = Entry(own.public, **fields, signature=signature, certificate=own.certificate)
     with pytest.raises(InputError, match="gives no secret"):
+        Entry.of(entry.fields, plan.context)
+
+
+@pytest.mark.parametrize("name", ["channel", "mask"])
+@pytest.mark.parametrize("more", [1 << 255, (1 << 255) - 19])
+def test_a_key_has_one_text(name, more):
+    """With bit 255, or with the prime added, a text is another member's key (RFC 7748, 5)."""
+    private = secrets.token_bytes(32)
+    public = int.from_bytes(public_key(private), "little") if more >> 255 else 9
+    twin = (public + more).to_bytes(32, "little")
+    assert agree(private, twin) == agree(private, public.to_bytes(32, "little"))
+    plan = plan_of(3)
+    member, own = members_of(plan)[0], identity("evil")
+    fields = {n: getattr(member.entry, n) for n in ("channel", "mask", "commitment")}
+    fields[name] = twin
+    signature = own.sign(Entry.statement(plan.context, **fields))
+    entry = Entry(own.public, **fields, signature=signature, certificate=own.certificate)
+    with pytest.raises(InputError, match="is not canonical"):
         Entry.of(entry.fields, plan.context)
 
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Schema, type Values } from "../../src/federated/codec.ts";
 import type { Message } from "../../src/federated/connection.ts";
-import { decoded, encoded, sign, signingKey } from "../../src/federated/secure/crypto.ts";
+import { decoded, encoded, isUsable, sign, signingKey } from "../../src/federated/secure/crypto.ts";
 import { type Host, takePart } from "../../src/federated/secure/index.ts";
 import { Member } from "../../src/federated/secure/member.ts";
 import { discreteGaussian, epsilonOf } from "../../src/federated/secure/noise.ts";
@@ -138,17 +138,26 @@ const changed = (change: (members: Entry[]) => Entry[] | undefined) => {
   const members = structuredClone(group.roster.members);
   return say({ members: change(members) ?? members });
 };
-/** A roster whose second member has signed a key of low order. */
-async function withoutSecret(): Promise<Message> {
+/** A number of 32 bytes, little-endian. */
+const number = (n: bigint): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from({ length: 32 }, (_, i) => Number((n >> BigInt(8 * i)) & 255n));
+test("a key just below the prime can be used", async () => {
+  assert.ok(await isUsable(number((1n << 255n) - 21n)));
+});
+/** A roster whose second member has signed another key, such as one of low order. */
+async function withKey(mask: Uint8Array<ArrayBuffer>): Promise<Message> {
   const members = structuredClone(group.roster.members);
-  const bad = { ...members[1]!, mask: encoded(Uint8Array.from([1, ...new Uint8Array(31)])) };
+  const bad = { ...members[1]!, mask: encoded(mask) };
   const keys = (["channel", "mask", "commitment"] as const).map((n) => decoded(bad[n], 32, ""));
   const key = await signingKey(hex(group.members[1]!.identity));
   bad.signature = encoded(await sign(key, await statement(await planOf(group), ...keys)));
   return say({ members: members.with(1, bad) });
 }
 const ROSTERS: [string, Message, RegExp][] = [
-  ["a key of low order", await withoutSecret(), /gives no secret/],
+  ["a key of low order", await withKey(number(1n)), /gives no secret/],
+  ["a key with bit 255", await withKey(number(9n + (1n << 255n))), /is not canonical/],
+  ["a key above the prime", await withKey(number((1n << 255n) - 10n)), /is not canonical/],
+  ["the prime as a key", await withKey(number((1n << 255n) - 19n)), /is not canonical/],
   ["a changed key", changed((m) => void (m[1]!.mask = m[2]!.mask)), /not signed by its identity/],
   ["no certificate", changed((m) => void delete m[1]!.certificate), /has no certificate/],
   [

@@ -63,10 +63,16 @@ def agree(private: bytes, public: bytes) -> bytes:
     )
 
 
+_PRIME = (1 << 255) - 19
+
+
 def is_usable(public: bytes) -> bool:
-    """Whether an X25519 public key gives other secrets with other keys: those of low order give
-    zeros with every key, and `agree` raises.
+    """Whether an X25519 public key is the only text of its point, and gives other secrets with
+    other keys: those of low order give zeros with every key, and `agree` raises. X25519 ignores
+    bit 255 and reduces modulo 2^255 - 19, so that other texts are keys that are there twice.
     """
+    if int.from_bytes(public, "little") >= _PRIME:
+        return False
     try:
         agree(bytes(SEED), public)
     except ValueError:

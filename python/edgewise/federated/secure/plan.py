@@ -197,7 +197,7 @@ class Entry:
         if not is_signed(identity, signature, cls.statement(context, channel, mask, commitment)):
             raise InputError("its keys are not signed by its identity, for this round", where)
         if not (is_usable(channel) and is_usable(mask)):
-            raise InputError("a key of X25519 is one that gives no secret", where)
+            raise InputError("a key of X25519 is not canonical, or gives no secret", where)
         certificate = fields.get("certificate")
         if certificate is not None:
             if not isinstance(certificate, Mapping):

@@ -70,8 +70,15 @@ export function publicKey(secret: Bytes): Promise<Bytes> {
   return agree(secret, base);
 }
 
-/** Whether an X25519 public key gives other secrets with other keys: some give none. */
-export const isUsable = (key: Bytes): Promise<boolean> =>
+/** Whether a number of 32 bytes, little-endian, is below 2^255 - 19. */
+const isReduced = (key: Bytes): boolean =>
+  key[31]! < 0x7f ||
+  (key[31] === 0x7f && (key[0]! < 0xed || key.subarray(1, 31).some((byte) => byte !== 0xff)));
+
+/** Whether an X25519 public key is the only text of its point, since X25519 ignores bit 255 and
+ * reduces the rest, and gives other secrets with other keys: some give none. */
+export const isUsable = async (key: Bytes): Promise<boolean> =>
+  isReduced(key) &&
   agree(new Uint8Array(SEED), key).then(
     (secret) => secret.some((byte) => byte), // browsers refuse zeros, by the specification
     () => false,

@@ -183,7 +183,10 @@ export class Roster {
           `roster, member ${i}`,
         );
       if (!(await isUsable(own[0]!)) || !(await isUsable(own[1]!)))
-        throw new InputError("a key of X25519 is one that gives no secret", `roster, member ${i}`);
+        throw new InputError(
+          "a key of X25519 is not canonical, or gives no secret",
+          `roster, member ${i}`,
+        );
     }
     KEYS.forEach((name, k) => {
       if (new Set(entries.map((e) => e[name])).size < count)
