@@ -151,10 +151,10 @@ def test_a_body_that_does_not_come(server):
 
 def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
     """Half of a request, also behind a whole one, and an answer that nobody takes."""
-    from edgewise.serve import launch
+    from edgewise.serve import connections, launch
     from edgewise.serve.options import ServeOptions
 
-    monkeypatch.setattr(launch, "PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
     get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
     served = launch.Server(catalog, ServeOptions(port=0))
     served._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -179,6 +179,42 @@ def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
             while worker.current is None:
                 time.sleep(0.005)
             assert worker.current.cancelled.wait(20)
+
+
+def test_connections_without_a_request_keep_nobody_out(server):
+    """Neither those of the same address, nor those that come again when they are closed."""
+    from edgewise.serve.connections import CONNECTIONS
+
+    get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
+    with contextlib.ExitStack() as stack:
+
+        def connect():
+            return stack.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            )
+
+        for _ in range(4 * CONNECTIONS):
+            connect().sendall(get)
+        for _ in range(3):
+            assert send(server, b"", "/v1/models", {}, "GET")[0] == 200
+        kept = connect()
+        kept.sendall(get + b"\r\n")
+        assert kept.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_long_headers_are_refused(server, pieces):
+    """Also when they arrive at once: the server reads 64 KiB."""
+    request = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40000 + b"\r\n\r\n"
+    target = b"GET /v1/models?" + b"a" * 40000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    many = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 5000 + b"\r\n"
+    for sent in (request, target, many):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            size = -(-len(sent) // pieces)
+            for at in range(0, len(sent), size):
+                connection.sendall(sent[at : at + size])
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(4096).startswith(b"HTTP/1.1 4")
 
 
 def test_a_proxy_that_keeps_the_host(catalog):

@@ -154,6 +154,8 @@ def test_nothing_is_needed_but_python():
         *(("federated/" + file, "flwr") for file in FLOWER),
         *((f"release/{file}", name) for name, files in RELEASE.items() for file in files),
         ("serve/app.py", "starlette"),
+        ("serve/connections.py", "h11"),
+        ("serve/connections.py", "uvicorn"),
         ("serve/launch.py", "uvicorn"),
     }
 

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +41,8 @@ class HubOptions:
         grace: seconds within which a client must come back.
         stall: seconds in which a chunk of 256 KiB must pass.
         greeting: seconds in which a connection must say hello.
-        silent: connections from one address, and half of those from all, that have not said hello.
-            With more, the oldest of them are closed.
+        silent: connections that have not said hello. With more, the oldest of the address with
+            the most is closed.
         terms: what clients are told about the rounds.
         secure: whether clients must have secure aggregation.
         authority: public key of who certifies the members of groups. None: nobody need do so.
@@ -55,7 +56,7 @@ class HubOptions:
     grace: float = 30.0
     stall: float = 30.0
     greeting: float = 10.0
-    silent: int = 256
+    silent: int = 512
     terms: Mapping[str, Any] | None = None
     secure: bool = False
     authority: bytes | None = None
@@ -133,9 +134,8 @@ class Messages:
 
 
 class Silent:
-    """Connections that have not said hello. Descriptors are few, and whoever takes one without a
-    word must not keep others out: beyond `most` for an address, or twice as many for all, the
-    oldest are closed.
+    """Connections that have not said hello. Descriptors are few, and whoever takes them without a
+    word must not keep others out: beyond `most`, the oldest of the address with the most is closed.
     """
 
     def __init__(self, most: int) -> None:
@@ -146,19 +146,15 @@ class Silent:
         """Counts a new connection."""
         address = connection.transport.get_extra_info("peername")
         self.waiting[connection] = str(address[0]) if address else ""
-        own = [c for c, at in self.waiting.items() if at == self.waiting[connection]]
-        if len(own) > self.most:
-            self._close(own[0])
-        elif len(self.waiting) > 2 * self.most:
-            self._close(next(iter(self.waiting)))
+        if len(self.waiting) > self.most:
+            ((most, _),) = Counter(self.waiting.values()).most_common(1)
+            oldest = next(c for c, at in self.waiting.items() if at == most)
+            self.leave(oldest)
+            oldest.transport.abort()
 
     def leave(self, connection: ServerConnection) -> None:
         """Forgets a connection that has said hello, or ended."""
         self.waiting.pop(connection, None)
-
-    def _close(self, connection: ServerConnection) -> None:
-        self.leave(connection)
-        connection.transport.abort()
 
 
 class Counted(ServerConnection):

@@ -4,47 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InputError
 from .app import Service
 from .catalog import Catalog
+from .connections import CONNECTIONS, Connection
 from .options import ServeOptions
-
-CONNECTIONS = 64  # besides those whose requests wait
-HEADERS = 16 << 10  # bytes of a request's headers
-PATIENCE = 30.0  # seconds of a connection on which nothing goes on
-
-
-class _Connection(H11Protocol):
-    """A connection that is closed when the client sends half of a request's headers, or does not
-    take its answer: such connections would else fill the server, before it asks for a key.
-    """
-
-    def connection_made(self, transport: Any) -> None:
-        """Begins to watch it."""
-        super().connection_made(transport)
-        self._seen: Any = None
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Ends that."""
-        self._timer.cancel()
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        seen: Any = None
-        if unsent := self.transport.get_write_buffer_size():
-            seen = ("unsent", unsent)
-        elif self.cycle is None or self.cycle.response_complete:
-            seen = ("no request", self.cycle)
-        self._timer = self.loop.call_later(PATIENCE, self._watch)
-        if seen is not None and seen == self._seen:
-            self.transport.abort()
-        self._seen = seen
 
 
 class _Http(uvicorn.Server):
@@ -92,15 +59,14 @@ class Server:
         self._server = _Http(
             uvicorn.Config(
                 self.service.app(),
-                http=_Connection,
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=CONNECTIONS + options.limits.waiting,
-                h11_max_incomplete_event_size=HEADERS,
+                limit_concurrency=2 * CONNECTIONS + options.limits.waiting,
                 timeout_graceful_shutdown=2,
             ),
             self.service,
