@@ -181,6 +181,10 @@ def test_description_is_json():
         ({"image_processor_type": "SamImageProcessor"}, "image_processor_type"),
         ({}, "image_processor_type"),
         ({"image_processor_type": "ViTImageProcessor", "do_magic": True}, "do_magic"),
+        (
+            {"image_processor_type": "ViTImageProcessor", "data_format": "channels_last"},
+            "data_format.*channels_last",
+        ),
         ({"image_processor_type": "ViTImageProcessor", "size": "large"}, "size"),
         ({"image_processor_type": "ViTImageProcessor", "size": {"depth": 3}}, "size"),
         ({"image_processor_type": "ViTImageProcessor", "size": -1}, "size"),
@@ -201,6 +205,20 @@ def test_unknown_fields(config, field):
 def test_names_of_types():
     old = read_description({"feature_extractor_type": "ViTFeatureExtractor"})
     assert old == read_description({"image_processor_type": "ViTImageProcessorFast"})
+
+
+# What `ViTImageProcessorFast().save_pretrained()` of transformers 4.57 adds, as all *Fast do.
+FAST = {
+    "data_format": "channels_first",
+    "input_data_format": None,
+    **dict.fromkeys(("device", "disable_grouping", "do_convert_rgb", "pad_size", "return_tensors")),
+}
+
+
+@pytest.mark.parametrize("name", [n for n in TYPES if n not in NEEDED])
+def test_fields_of_fast_processors(name):
+    plain = read_description({"image_processor_type": name, **NEEDED.get(name, {})})
+    assert read_description({"image_processor_type": f"{name}Fast", **FAST}) == plain
 
 
 def png(height, width, data=b""):

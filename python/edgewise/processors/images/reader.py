@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import InputError
 from ..resampling import FILTERS
 from .description import Description
-from .types import ALIASES, EXTRA, TYPES
+from .types import ALIASES, EXTRA, NEUTRAL, TYPES
 
 __all__ = ["FILTERS", "is_image_config", "read_description"]
 
@@ -66,9 +66,12 @@ def read_description(
         if name in defaults and name not in ("family", "square"):
             if value is not None or defaults[name] is None:
                 fields[name] = value
+        elif name in NEUTRAL and value in NEUTRAL[name]:
+            continue
         elif name not in EXTRA and value is not None and value is not False:
             raise InputError(
-                f"field {name!r} of {kind} is not supported",
+                f"field {name!r} of {kind} is not supported"
+                + (f" as {value!r}" if name in NEUTRAL else ""),
                 where,
                 "Remove it if it has no effect; otherwise report the model.",
             )

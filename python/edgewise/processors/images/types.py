@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ALIASES", "EXTRA", "TYPES"]
+__all__ = ["ALIASES", "EXTRA", "NEUTRAL", "TYPES"]
 
 HALF = ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -221,3 +221,9 @@ EXTRA = {
     *_FLAVA,
 }
 """Fields that do not change what happens to a picture, and old names that the reader replaces."""
+
+NEUTRAL = {
+    "data_format": ("channels_first",),  # the layout of what models take
+    "input_data_format": ("channels_first", "channels_last", "none"),  # of arrays, not of pictures
+}
+"""Values of further fields that do not change anything, as *Fast processors save them."""
