@@ -9,6 +9,7 @@ from ...declare.op import MS, Op, check_reach, fail, takes, unsupported
 from ...declare.symbolic import Sym
 from .attention_grad import attention_gradients, merge_heads, of_cache, part, split_heads
 from .attention_kernel import append, by_heads, emit_attention, masking, shaped
+from .group_query_cache import cached_attention, is_quantized, is_shared
 from .rotary import check_positions, emit_rope, table_gradients
 
 if TYPE_CHECKING:
@@ -46,9 +47,49 @@ def _gqa_dims(node: BoundNode) -> tuple[int, int, int]:
 
 @gqa.decompose
 def gqa_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Computes the norms of queries and keys, where weights for them are inputs, in front of it."""
-    if not node.has(14) and not node.has(15):
+    """Computes the norms of queries and keys in front of it, where weights for them are inputs, and
+    attention to a cache that is an input of the model (group_query_cache.py).
+    """
+    if node.has(14) or node.has(15):
+        return _normed(node, graph)
+    if not _reads_cache(node):
         return None
+    takes(node, (FLOAT,), 0, 1, 2)
+    if node.has(1) != node.has(2) or node.has(3) != node.has(4):
+        fail(node, "one of key and value, or one of past_key and past_value, is missing")
+    heads, kv, dim = _gqa_dims(node)
+    _check_options(node, heads, dim)
+    batch, tokens = node.inputs[0].shape[:2]
+    shared = is_shared(node)
+    for i in (1, 2):
+        shaped(node, i, "key" if i == 1 else "value", batch, 0 if shared else tokens, kv * dim)
+    parts: list[Value | None] = [*node.inputs[:3]]
+    if not node.has(1):
+        parts = [
+            part(graph, node.inputs[0], 2, at * dim, count * dim)
+            for at, count in _packed(heads, kv)
+        ]
+    elif shared:
+        parts[1:] = [None, None]
+    return cached_attention(node, graph, parts, heads, kv)
+
+
+def _reads_cache(node: BoundNode) -> bool:
+    """Whether its past is computed with by operators of their own: one that has rows, which is not
+    a cache of the engine, and whose lengths only a run can tell; or a form that needs it.
+    """
+    windowed = node.attr("sliding_window_cache", 0)
+    if is_shared(node) or is_quantized(node) or windowed or node.wants(3):
+        return True
+    past = node.input(3)
+    if past is None:
+        return False
+    known = all(not node.has(i) or node.inputs[i].numbers is not None for i in (5, 6))
+    return past.role != "cache" and past.rank == 4 and past.shape[2] != 0 and not known
+
+
+def _normed(node: BoundNode, graph: Binder) -> Decomposed:
+    """The node behind the norms of its queries and keys."""
     takes(node, (FLOAT,), 0, 1, 2, 14, 15)
     heads, kv, dim = _gqa_dims(node)
     if not node.has(14) or not node.has(15):
@@ -93,6 +134,21 @@ def gqa_infer(node: BoundNode) -> Inferred:
     shaped(
         node, 4, "past_value", q.shape[0], kv, node.inputs[3].shape[2] if node.has(3) else None, dim
     )
+    _check_options(node, heads, dim)
+    takes(node, (FLOAT,), 11)
+    shaped(node, 11, "head_sink", heads)
+    _, total = _starts(node)
+    masking(node, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
+    return [
+        (FLOAT, [q.shape[0], q.shape[1], heads * dim]),
+        (FLOAT, [q.shape[0], kv, total, dim]),
+        (FLOAT, [q.shape[0], kv, total, dim]),
+    ][: len(node.outputs)]
+
+
+def _check_options(node: BoundNode, heads: int, dim: Dim) -> None:
+    """Raises ModelError or UnsupportedOp for lengths, tables or attributes that do not fit."""
+    q = node.inputs[0]
     if (
         not node.has(5)
         or node.inputs[5].dtype != INT32
@@ -113,22 +169,8 @@ def gqa_infer(node: BoundNode) -> Inferred:
             fail(node, f"its cos_cache {node.inputs[7]} is too wide for heads of {dim}")
         if node.has(9):
             check_positions(node, 9, q.shape[0], q.shape[1])
-    for name in ("qk_output", "k_quant_type", "v_quant_type", "sliding_window_cache"):
-        if node.attrs.get(name, 0) not in (0, -1, "NONE"):
-            unsupported(node, f"{name} = {node.attrs[name]}")
-    if node.has(12) or node.has(13) or node.wants(3):
-        unsupported(node, "a quantized cache (k_scale, v_scale), or its output_qk")
     if not node.attr("causal", 1) and node.attr("local_window_size", -1) > 0:
         fail(node, "it has a local window and is not causal", "Export the model again.")
-    takes(node, (FLOAT,), 11)
-    shaped(node, 11, "head_sink", heads)
-    _, total = _starts(node)
-    masking(node, 10, "attention_bias", q.shape[0], heads, q.shape[1], total)
-    return [
-        (FLOAT, [q.shape[0], q.shape[1], heads * dim]),
-        (FLOAT, [q.shape[0], kv, total, dim]),
-        (FLOAT, [q.shape[0], kv, total, dim]),
-    ][: len(node.outputs)]
 
 
 def _starts(node: BoundNode) -> tuple[list[Dim], Dim]:

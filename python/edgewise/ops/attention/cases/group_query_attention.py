@@ -42,6 +42,11 @@ def gqa_cases(t: Toolbox) -> Cases:
             else [None, None]
         )
         total = total or q_len + (past or 0)
+        # Rows behind a row's past are not defined: onnxruntime makes them zeros.
+        for row, length in enumerate(lengths or ()):
+            for cache in caches:
+                if cache is not None:
+                    cache[row, :, max(length + 1 - q_len, 0) if total != q_len else 0 :] = 0
         tables = (
             [t.f(64, dim // 2, low=-1, high=1, dtype=dtype) for _ in range(2)]
             if attrs.get("do_rotary")
