@@ -148,6 +148,22 @@ def test_nominal_checkpoint(folder):
     assert train(module, optimizer, 3) == train(server, other, 3)
 
 
+def test_shapes_of_a_nominal_checkpoint(folder):
+    """Those of the model, once there is a module."""
+    state, _, _ = load(folder, "nominal_checkpoint")
+    with pytest.raises(InputError, match=r"float32\[4, 5\] is expected"):
+        state.parameters["w1"].data = np.ones((3, 3), "f4")
+
+
+def test_ort_values_as_batches(folder):
+    _, module, _ = load(folder)
+    batch = [OrtValue.ortvalue_from_numpy(a) for a in (X, Y)]
+    loss = module(*batch)
+    assert isinstance(loss, OrtValue)
+    assert float(loss.numpy()) == pytest.approx(expected(VALUES)[0], rel=1e-5)
+    assert isinstance(module(X, Y), np.ndarray | np.generic)
+
+
 def test_nominal_checkpoint_and_the_trained_parameters_alone(folder):
     state, module, _ = load(folder, "nominal_checkpoint")
     module.copy_buffer_to_parameters(np.zeros(18, "f4"), trainable_only=True)

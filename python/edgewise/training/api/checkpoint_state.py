@@ -36,7 +36,8 @@ class Parameter:
     def data(self) -> Any:
         """A copy of the current value, as an array.
 
-        It can be set to an array of the same type and shape; a nominal checkpoint takes any shape.
+        It can be set to an array of the same type and shape; a nominal checkpoint without a Module
+        takes any shape.
         A frozen parameter is a constant of the compiled plans: they are compiled again if it
         changes after the first call of the Module.
 
@@ -197,7 +198,7 @@ class CheckpointState:
     def _write(self, name: str, value: Any) -> None:
         t = self._checkpoint.parameters[name]
         dtype, shape, data = as_input(value, name, t.dtype)
-        if dtype != t.dtype or list(shape) != list(t.shape) and not self._checkpoint.nominal:
+        if dtype != t.dtype or list(shape) != list(t.shape) and (has_value(t) or t.shape):
             raise InputError(
                 f"it is {NAME[dtype]}{list(shape)}, {NAME[t.dtype]}{list(t.shape)} is expected",
                 f"parameter '{name}'",

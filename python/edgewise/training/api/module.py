@@ -169,10 +169,10 @@ class Module(Owner):
         """Runs a batch; in training mode, adds its gradients to the accumulated ones.
 
         Args:
-            user_inputs: arrays, in the order of `input_names()`.
+            user_inputs: arrays or OrtValues, in the order of `input_names()`.
 
         Returns:
-            The loss, or a list of all outputs if there are more.
+            The loss, or a list of all outputs if there are more. They are OrtValues if inputs are.
 
         Raises:
             InputError: the number of inputs, a type or a shape is wrong, or there is no evaluation
@@ -190,7 +190,8 @@ class Module(Owner):
             )
         infos = {i.name: i for i in model.graph.inputs}
         feeds = {
-            n: as_input(x, n, infos[n].dtype or None) for n, x in zip(model.inputs, user_inputs)
+            n: as_input(plain(x), n, infos[n].dtype or None)
+            for n, x in zip(model.inputs, user_inputs)
         }
         session = self._session_of(feeds, self.training)
         arrays = {n: as_output(d, list(s), bytes(b)) for n, (d, s, b) in feeds.items()}
@@ -202,7 +203,9 @@ class Module(Owner):
             self._trained = True
         else:
             out = session.evaluate(arrays)
-        values = [out["loss"], *(out[n] for n in model.outputs[1:])]
+        values: list[Any] = [out["loss"], *(out[n] for n in model.outputs[1:])]
+        if any(isinstance(x, OrtValue) for x in user_inputs):
+            values = [OrtValue(v) for v in values]
         return values[0] if len(values) == 1 else values
 
     def train(self, mode: bool = True) -> Module:
