@@ -9,15 +9,15 @@ from onnx import helper, numpy_helper
 def strided(x, name, kind, nodes, constants):
     """Adds a node whose output is x with unusual strides, and returns its input.
 
-    kind: 0 transposes, 1 takes the inside of a larger tensor, 2 reverses every axis.
+    kind: 0 transposes: the order of all axes is reversed, or the dimensions of 1 come from the
+    front, if there are some; 1 takes the inside of a larger tensor; 2 reverses every axis.
     """
     if kind == 0:
-        nodes.append(
-            helper.make_node(
-                "Transpose", [name + "_before"], [name], perm=list(range(x.ndim))[::-1]
-            )
-        )
-        return np.ascontiguousarray(x.T)
+        axes = list(range(x.ndim))
+        order = sorted(axes, key=lambda i: x.shape[i] != 1) if 1 in x.shape else axes[::-1]
+        perm = [order.index(i) for i in axes]
+        nodes.append(helper.make_node("Transpose", [name + "_before"], [name], perm=perm))
+        return np.ascontiguousarray(x.transpose(order))
     slices = (
         [[1] * x.ndim, [d + 1 for d in x.shape], list(range(x.ndim)), [1] * x.ndim]
         if kind == 1

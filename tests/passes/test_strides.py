@@ -1,6 +1,7 @@
 """Operators on inputs whose strides a Reshape, Transpose or Gather has made, as in whole models."""
 
 import numpy as np
+import pytest
 
 from .graphs import Graph, check
 
@@ -18,4 +19,16 @@ def test_gather_behind_a_dimension_of_one():
     g = Graph(17)
     x = g.Reshape(g.input(2, 10, 1), [-1, 1, 10])
     g.output(g.Pad(x, [0, 0, 3, 0, 0, 3], mode="reflect"))
+    check(g, [], 0)
+
+
+@pytest.mark.parametrize("how", ["Transpose", "Unsqueeze"])
+def test_matrices_of_one_row(how):
+    """A view's dimension of 1 has any stride: no distance to the next matrix follows from it."""
+    g = Graph(17)
+    if how == "Transpose":
+        x = g.Transpose(g.input(1, 4, 3), perm=[1, 0, 2])
+    else:
+        x = g.Unsqueeze(g.input(4, 3), [1])
+    g.output(g.Trilu(x))
     check(g, [], 0)

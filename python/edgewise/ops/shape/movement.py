@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import INT64, size_of
 from ...declare.op import Dim, Op, axis_of, fail, indices, ints, like, product, strides_of
 from ...declare.registers import ceil_div
-from ...declare.symbolic import NotStatic, Sym, extent
+from ...declare.symbolic import NotStatic, Sym
 from .shape import FAR
 
 if TYPE_CHECKING:
@@ -279,6 +279,8 @@ def trilu_lower(node: BoundNode, builder: Builder) -> None:
     batch = product(x.shape[:-2])
     if batch != 1 and any(isinstance(d, Sym) for d in x.shape[1:]):
         raise NotStatic("Trilu of several matrices with a register-dependent size")
+    # Not a multiple of the stride of rows: that of a dimension of 1 may be anything.
+    matrix = 0 if batch == 1 else product(x.shape[-2:])
     builder.emit(
         "trilu",
         {"x": xv, "y": y},
@@ -290,8 +292,8 @@ def trilu_lower(node: BoundNode, builder: Builder) -> None:
         upper=node.attr("upper", 1),
         x_row=xv.strides[-2],
         y_row=y.strides[-2],
-        x_batch=extent(x.shape[-2]) * xv.strides[-2],
-        y_batch=extent(x.shape[-2]) * y.strides[-2],
+        x_batch=matrix,
+        y_batch=matrix,
     )
 
 

@@ -83,6 +83,8 @@ def trilu_cases(t: Toolbox) -> Cases:
         for k in (-9, -2, 0, 1, 3, 9):
             yield t(t.f(2, 4, 5), k, upper=upper)
     yield t(t.f(2, 3, 5, 4), -1)
+    yield t(t.f(4, 1, 3))
+    yield t(t.f(4, 3, 1), -1)
     yield t(t.f(0, 4))
     yield t(t.f(2, 3, 0))
     for dtype in ("float64", "float16", "bool", "int64", "uint8", "int32"):
