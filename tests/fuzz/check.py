@@ -47,9 +47,9 @@ def references(model, runs):
     except Exception as e:  # noqa: BLE001 - onnxruntime has no common class of errors
         return [str(e)] * len(runs)
     out = []
-    for feeds in runs:
+    for run in runs:
         try:
-            out.append(reference.run(feeds))
+            out.append(reference.run(run))
         except Exception as e:  # noqa: BLE001
             out.append(str(e))
     return out
@@ -80,14 +80,14 @@ def differences(got, want, allowed=None):
     return ""
 
 
-def compared(model, feeds, got, want):
+def compared(model, run, got, want):
     """(kind, text) of a run that both have answered."""
     if not (text := differences(got, want)):
         return "agree", ""
     try:
-        allowed = spread(model, feeds, want)
-    except Exception:  # noqa: BLE001 - onnxruntime refuses what it has accepted before
-        return "differ", text
+        allowed = spread(model, run, want)
+    except Exception as e:  # noqa: BLE001 - onnxruntime refuses what it has accepted before
+        return "differ", f"{text} (how exact it can be is unknown: {e})"
     return ("differ", text) if differences(got, want, allowed) else ("sensitive", text)
 
 
@@ -95,10 +95,10 @@ def open_session(model, engine):
     return edgewise.InferenceSession(model.SerializeToString(), engine=engine)
 
 
-def run_one(session, feeds):
+def run_one(session, run):
     """The outputs of a run, or (kind, text)."""
     try:
-        return session.run(None, feeds)
+        return session.run(run.names, run.feeds)
     except Exception as e:  # noqa: BLE001 - any other class than EdgewiseError is a finding
         return kind_of(e), f"{type(e).__name__}: {e}"
 
@@ -111,7 +111,7 @@ def check(model, runs, engine, wanted=None):
 
     Args:
         model: ModelProto.
-        runs: feeds of each run.
+        runs: [Run].
         engine: an Engine.
         wanted: what `references` gave for them.
     """
@@ -136,20 +136,20 @@ def in_one_session(model, runs, engine, wanted):
         return [judged(model, None, refused, want) for want in wanted], 0
     recorded = Recorded(session)
     out = []
-    for feeds, want in zip(runs, wanted):
-        out.append(judged(model, feeds, run_one(session, feeds), want))
+    for run, want in zip(runs, wanted):
+        out.append(judged(model, run, run_one(session, run), want))
     session.free()
     return out, recorded.count
 
 
-def judged(model, feeds, got, want):
+def judged(model, run, got, want):
     """(kind, text) of a run. got: outputs, or its kind and text; want: outputs, or a text."""
     if isinstance(got, tuple):
         refusal = isinstance(want, str) and got[0] != "damaged"
         return ("both refuse", want) if refusal else got
     if isinstance(want, str):
         return "only onnxruntime refuses", want
-    return compared(model, feeds, got, want)
+    return compared(model, run, got, want)
 
 
 def kind_of(error):

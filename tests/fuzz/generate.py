@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from .families import BYTES, FLOATS
-from .graph import OPSETS, Graph
+from .graph import OPSETS, Graph, Run
 from .lengths import draw_lengths, draw_order
 
 FORMS = {"float32": 6, "float16": 1.5, "int8": 2}  # form: how often
@@ -17,12 +17,12 @@ FORMS = {"float32": 6, "float16": 1.5, "int8": 2}  # form: how often
 
 @dataclasses.dataclass
 class Case:
-    """lengths: of each run. runs: its feeds."""
+    """lengths: of each run."""
 
     number: int
     form: str
     model: onnx.ModelProto
-    runs: list[dict[str, np.ndarray]]
+    runs: list[Run]
     lengths: list[dict[str, int]]
     families: list[str]
 
@@ -68,5 +68,11 @@ def generate(number: int, seed: int = 0, form: str | None = None) -> Case:
     if not g.finish():
         return generate(number + (1 << 40), seed, form)
     numpy = np.random.default_rng(rng.getrandbits(32))
-    runs = [g.feeds(at, numpy) for at in order]
+    runs = [Run(g.feeds(at, numpy), None) for at in order]
+    if rng.random() < 0.12:  # some of the outputs, in any order
+        names = [v.name for v in g.outputs]
+        for i in range(len(runs)):
+            some = rng.sample(names, rng.randint(1, len(names)))
+            runs[i] = runs[rng.randrange(i)] if i and rng.random() < 0.4 else runs[i]
+            runs[i] = runs[i]._replace(names=some)
     return Case(number, form, g.model(), runs, [lengths[at] for at in order], families)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import NamedTuple
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -41,6 +42,13 @@ class Value:
         return len(self.dims)
 
 
+class Run(NamedTuple):
+    """Inputs of a run, and the names of the outputs that it asks for; None: all."""
+
+    feeds: dict[str, np.ndarray]
+    names: list[str] | None
+
+
 class Graph:
     """lengths: [{"b": .., "n": .., "m": ..}]. floats: "f4" or "f2"."""
 
@@ -52,6 +60,9 @@ class Graph:
         self.outputs, self.used, self.count = [], set(), 0
         self.known = {}  # bytes of an array: its initializer
         self.weights = {}  # shape: initializers of random numbers
+        # How often an input gives a number, and a constant is a node.
+        self.fed_numbers = rng.choice((0, 0, 0, 0.15))
+        self.constant_nodes = rng.choice((0, 0, 0.5))
 
     # Dimensions
     def fixed(self, size):
@@ -92,7 +103,9 @@ class Graph:
         return f"{stem}_{self.count}"
 
     def input(self, dtype, dims, kind="normal", stem="x"):
-        """An input. kind: what `feeds` fills it with: normal, mask, or the number of ids."""
+        """An input. kind: what `feeds` fills it with: normal, mask, the number of ids, or a
+        dimension, whose size it is.
+        """
         value = Value(self.fresh(stem), dtype, dims, 3.0 if kind == "normal" else 1.0)
         self.inputs.append((value, kind))
         self.values.append(value)
@@ -190,6 +203,8 @@ class Graph:
         """An int64 vector of one number: a dimension's size."""
         rng = self.rng
         sources = [(v, k) for v in self.values for k, d in enumerate(v.dims) if d == dim]
+        if not self.is_fixed(dim) and rng.random() < self.fed_numbers:
+            return self.fed_number(dim)
         if self.is_fixed(dim) and (not sources or rng.random() < 0.85):
             return self.ints(dim[0])
         if not sources:
@@ -214,6 +229,14 @@ class Graph:
             return made("Slice", [shape, (axis,), (axis + 1,)])
         out = made("Gather", [shape, (axis,)], axis=0)
         return self.detour(out) if how == 3 else out
+
+    def fed_number(self, dim):
+        """An input that gives a dimension."""
+        old = next((v for v, kind in self.inputs if kind == dim), None)
+        if old is None:
+            old = self.input("i8", (self.fixed(1),), dim, "number")
+            old.numbers, old.size = tuple((x,) for x in dim), 50.0
+        return old
 
     def detour(self, number):
         """The same number after some arithmetic, as exporters write it."""
@@ -270,18 +293,34 @@ class Graph:
             out.append(d[0] if self.is_fixed(d) else NAMES[same[0]] if same else f"{axes}_{axis}")
         return out
 
+    def in_any_order(self):
+        """The nodes in another order in which each follows those that it reads."""
+        made = {name for node in self.nodes for name in node.output if name}
+        left, ready, out = list(self.nodes), set(), []
+        while left:
+            free = [n for n in left if all(x in ready or x not in made for x in names_in(n))]
+            node = free[0] if self.rng.random() < 0.3 else self.rng.choice(free)
+            left.remove(node)
+            out.append(node)
+            ready.update(node.output)
+        return out
+
     def model(self):
         def info(v, shape):
             kind = helper.np_dtype_to_tensor_dtype(self.type_of(v.dtype))
             return helper.make_tensor_value_info(v.name, kind, shape)
 
-        used = {name for node in self.nodes for name in names_in(node)}
+        nodes = self.in_any_order() if self.rng.random() < 0.4 else self.nodes
+        used = {name for node in nodes for name in names_in(node)}
+        tensors = [t for name, t in self.initializers.items() if name in used]
+        moved = [t for t in tensors if self.rng.random() < self.constant_nodes]
+        constants = [helper.make_node("Constant", [], [t.name], value=t) for t in moved]
         graph = helper.make_graph(
-            self.nodes,
+            constants + nodes,
             "graph",
             [info(v, self.names_of(v.dims, v.name)) for v, _ in self.inputs],
             [info(v, None) for v in self.outputs],
-            [t for name, t in self.initializers.items() if name in used],
+            [t for t in tensors if t not in moved],
         )
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
@@ -291,7 +330,9 @@ class Graph:
         out = {}
         for v, kind in self.inputs:
             shape, dtype = [d[at] for d in v.dims], self.type_of(v.dtype)
-            if kind == "normal":
+            if isinstance(kind, tuple):
+                out[v.name] = np.array([kind[at]], dtype)
+            elif kind == "normal":
                 out[v.name] = numpy.standard_normal(shape).astype(dtype)
             elif kind == "mask":
                 out[v.name] = (numpy.random(shape) < 0.8).astype(dtype)

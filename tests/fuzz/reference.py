@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnxruntime
+from edgewise.passes.integer_bias import BIAS_ERROR
 from onnx import TensorProto, helper, numpy_helper
 
 DOUBLE, INT32 = TensorProto.DOUBLE, TensorProto.INT32
@@ -30,8 +31,9 @@ class Reference:
             exact(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
 
-    def run(self, feeds):
-        return self.session.run(None, feeds)
+    def run(self, run):
+        """The outputs of a Run."""
+        return self.session.run(run.names, run.feeds)
 
 
 def exact(model):
@@ -159,8 +161,11 @@ def inexact(model, rng):
     for t in out.graph.initializer:
         t.CopyFrom(numpy_helper.from_array(changed(numpy_helper.to_array(t), rng), t.name))
     for old in model.graph.node:
-        node = out.graph.node.add()
+        node = onnx.NodeProto()
         node.CopyFrom(old)
+        if node.op_type == "QuantizeLinear":
+            before_rounding(node, out.graph, rng)
+        after = []
         for i, name in enumerate(node.output):
             kind = types.get(name)
             if kind not in (FLOAT, HALF):
@@ -176,8 +181,20 @@ def inexact(model, rng):
             make = Names(name)
             factor = make("Cast", make("RandomNormalLike", node.output[i], **how), to=kind)
             make("Mul", node.output[i], factor, out=name)
-            out.graph.node.extend(make.nodes)
+            after += make.nodes
+        out.graph.node.extend([node, *after])
     return out
+
+
+def before_rounding(node, graph, rng):
+    """Adds a part of a step to what a QuantizeLinear rounds: a quantized product may have its bias
+    in steps of its sums, where that moves it by less than BIAS_ERROR.
+    """
+    make, most = Names(f"{node.output[0]}/bias"), 4 * BIAS_ERROR
+    how = {"low": -most, "high": most, "dtype": FLOAT, "seed": float(rng.integers(1 << 20))}
+    part = make("Mul", make("RandomUniformLike", node.input[0], **how), node.input[1])
+    node.input[0] = make("Add", node.input[0], part)
+    graph.node.extend(make.nodes)
 
 
 def widened(model):
@@ -210,7 +227,7 @@ def widened(model):
     return out if wide(out.graph) else None
 
 
-def spread(model, feeds, outputs):
+def spread(model, run, outputs):
     """How far each element of the outputs moves if inputs, weights and the nodes' results change by
     rounding errors, and, for float16, if all is computed in float32.
 
@@ -219,14 +236,15 @@ def spread(model, feeds, outputs):
     others = []
     for k in range(TRIES):
         rng = np.random.default_rng(k)
-        others.append((inexact(model, rng), {name: changed(x, rng) for name, x in feeds.items()}))
+        feeds = {name: changed(x, rng) for name, x in run.feeds.items()}
+        others.append((inexact(model, rng), run._replace(feeds=feeds)))
     if (wide := widened(model)) is not None:
         half = np.dtype(np.float16)
-        feeds = {k: x.astype("f4") if x.dtype == half else x for k, x in feeds.items()}
-        others.append((wide, feeds))
+        feeds = {k: x.astype("f4") if x.dtype == half else x for k, x in run.feeds.items()}
+        others.append((wide, run._replace(feeds=feeds)))
     out = [np.zeros(x.shape) for x in outputs]
-    for other, fed in others:
-        for i, (x, y) in enumerate(zip(outputs, Reference(other).run(fed))):
+    for other, again in others:
+        for i, (x, y) in enumerate(zip(outputs, Reference(other).run(again))):
             if x.shape != y.shape:
                 out[i][...] = np.inf
                 continue

@@ -14,19 +14,21 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2] / "python"), str(Path(__file__).parents[1])]
 
 from fuzz.check import check, references
+from fuzz.graph import Run
 from fuzz.shrink import shrink
 
 
 def save(folder, model, runs):
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "model.onnx")
-    arrays = {f"{i}/{name}": x for i, feeds in enumerate(runs) for name, x in feeds.items()}
+    arrays = {f"{i}/{name}": x for i, run in enumerate(runs) for name, x in run.feeds.items()}
+    arrays |= {f"{i}//names": np.array(run.names) for i, run in enumerate(runs) if run.names}
     np.savez(folder / "runs.npz", **arrays)
     for node in model.graph.node:
         print(onnx.printer.to_text(node))
     print("outputs:", *[o.name for o in model.graph.output])
-    for feeds in runs:
-        print("run:", {name: x.shape for name, x in feeds.items()})
+    for run in runs:
+        print("run:", shapes(run))
     print(f"written to {folder}")
 
 
@@ -36,7 +38,16 @@ def load(folder):
         for name in arrays:
             at, _, rest = name.partition("/")
             runs.setdefault(int(at), {})[rest] = arrays[name]
-    return onnx.load(folder / "model.onnx"), [runs[i] for i in sorted(runs)]
+    made = []
+    for _, feeds in sorted(runs.items()):
+        names = feeds.pop("/names", None)
+        made.append(Run(feeds, None if names is None else names.tolist()))
+    return onnx.load(folder / "model.onnx"), made
+
+
+def shapes(run):
+    names = f", outputs {run.names}" if run.names else ""
+    return f"{ {name: x.shape for name, x in run.feeds.items()} }{names}"
 
 
 def shrunk(model, runs, engine):
@@ -60,8 +71,8 @@ def main():
 
     model, runs = load(Path(sys.argv[1]))
     result = check(model, runs, open_engine(*sys.argv[2:3] or ["native"]))
-    for feeds, (kind, text) in zip(runs, result.runs):
-        print({name: x.shape for name, x in feeds.items()}, kind, text)
+    for run, (kind, text) in zip(runs, result.runs):
+        print(shapes(run), kind, text)
     print("the same in new sessions:", result.new)
     return int(result.kind not in ("agree", "sensitive"))
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .graph import names_in
+from .graph import Run, names_in
 from .reference import Reference
 
 
@@ -44,9 +44,15 @@ def pruned(model, nodes, inputs, outputs):
 
 
 def fed(model, runs):
-    """The runs without feeds that the model does not have."""
-    names = {i.name for i in model.graph.input}
-    return [{k: x for k, x in feeds.items() if k in names} for feeds in runs]
+    """The runs without feeds and names of outputs that the model does not have."""
+    inputs, outputs = ({v.name for v in x} for x in (model.graph.input, model.graph.output))
+    return [
+        Run(
+            {k: x for k, x in run.feeds.items() if k in inputs},
+            [k for k in run.names or () if k in outputs] or None,
+        )
+        for run in runs
+    ]
 
 
 def attempt(model, runs, nodes, inputs, outputs, fails):
@@ -59,8 +65,13 @@ def attempt(model, runs, nodes, inputs, outputs, fails):
 
 
 def fewer_outputs(model, runs, fails):
+    """One output: the first value that fails alike."""
     g = model.graph
-    for output in g.output if len(g.output) > 1 else ():
+    names = [name for node in g.node for name in node.output if name]
+    if len(g.output) == 1:  # it is known to fail
+        names = names[: names.index(g.output[0].name)]
+    for name in names:
+        output = helper.make_empty_tensor_value_info(name)
         if found := attempt(model, runs, list(g.node), g.input, [output], fails):
             return found
     return model, runs
@@ -98,7 +109,7 @@ def fed_values(model, runs, fails):
                 nodes[i] = onnx.NodeProto()
                 nodes[i].CopyFrom(n)
                 nodes[i].output[list(n.output).index(name)] = name + "_"
-        more = [{**feeds, name: x} for feeds, x in zip(runs, values)]
+        more = [run._replace(feeds={**run.feeds, name: x}) for run, x in zip(runs, values)]
         inputs = [*g.input, info]
         model, runs = attempt(model, more, nodes, inputs, g.output, fails) or (model, runs)
     return model, runs
@@ -111,7 +122,7 @@ def values_of(model, runs, name):
     other.graph.output.append(helper.make_empty_tensor_value_info(name))
     try:
         reference = Reference(other)
-        values = [reference.run(feeds)[-1] for feeds in runs]
+        values = [reference.run(run._replace(names=[name]))[0] for run in runs]
     except Exception:  # noqa: BLE001 - onnxruntime has no common class of errors
         return None
     arrays = all(isinstance(x, np.ndarray) for x in values)

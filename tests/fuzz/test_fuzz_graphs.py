@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from .check import check, compared, references
 from .fuzz_graphs import graphs_campaign
 from .generate import generate
+from .graph import Run
 from .reference import Reference
 from .shrink import shrink
 
@@ -40,7 +41,8 @@ def test_a_case_depends_on_its_number_alone():
     a, b = generate(5), generate(5)
     assert a.model.SerializeToString() == b.model.SerializeToString()
     for x, y in zip(a.runs, b.runs, strict=True):
-        np.testing.assert_equal(x, y)
+        np.testing.assert_equal(x.feeds, y.feeds)
+        assert x.names == y.names
 
 
 def test_old_numbers_of_recorded_runs_are_found(monkeypatch):
@@ -93,7 +95,10 @@ def test_the_reference_multiplies_bytes_exactly(op):
         names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zx"]
         constants |= {name: np.array(value) for name, value in scales.items()}
     model = small_graph([helper.make_node(op, names, ["y"], **attrs)], {"x": x}, constants)
-    got, want = Reference(model).run({"x": x})[0], ReferenceEvaluator(model).run(None, {"x": x})[0]
+    got, want = (
+        Reference(model).run(Run({"x": x}, None))[0],
+        ReferenceEvaluator(model).run(None, {"x": x})[0],
+    )
     assert got.dtype == want.dtype
     if op.startswith("Q"):  # what lies in the middle of two bytes may be rounded to either
         assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
@@ -114,12 +119,13 @@ def test_rounding_is_no_difference():
         helper.make_node("Sign", ["b"], ["y"]),
     ]
     model = small_graph(nodes, {"x": x}, {"third": np.array(third)})
-    (want,) = references(model, [{"x": x}])
+    run = Run({"x": x}, None)
+    (want,) = references(model, [run])
     near, far = want[0].copy(), want[0].copy()
     near[0], far[2] = -1, -1
-    assert compared(model, {"x": x}, want, want)[0] == "agree"
-    assert compared(model, {"x": x}, [near], want)[0] == "sensitive"
-    assert compared(model, {"x": x}, [far], want)[0] == "differ"
+    assert compared(model, run, want, want)[0] == "agree"
+    assert compared(model, run, [near], want)[0] == "sensitive"
+    assert compared(model, run, [far], want)[0] == "differ"
 
 
 def test_shrinking():

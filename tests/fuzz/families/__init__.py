@@ -3,9 +3,23 @@
 A function picks values of the graph and adds one or several nodes as exporters write them.
 """
 
-from . import attention, control, elementwise, norm, product, quantized, recurrent, shape, tables
+from . import (
+    attention,
+    contrib,
+    control,
+    elementwise,
+    norm,
+    product,
+    quantized,
+    rearranged,
+    recurrent,
+    shape,
+    tables,
+)
 
 FLOATS = {}
-for _module in (elementwise, tables, product, norm, shape, attention, recurrent, control):
+for _module in (
+    elementwise, tables, product, norm, shape, attention, recurrent, control, contrib, rearranged
+):  # fmt: skip
     FLOATS |= _module.FAMILIES
 BYTES = quantized.FAMILIES

@@ -114,7 +114,7 @@ def gathered(g):
 
 def embedded(g):
     """Rows of a table for ids that are fed."""
-    ids = g.pick(lambda v: any(v is i for i, kind in g.inputs if kind not in ("mask",)), "i8")
+    ids = g.pick(lambda v: any(v is i for i, kind in g.inputs if isinstance(kind, int)), "i8")
     if not ids:
         return None
     c = width(g)
