@@ -7,7 +7,13 @@ the same classes for pages.
 
 from __future__ import annotations
 
-from errno import ENOENT
+import functools
+from collections.abc import Callable
+from errno import ENOENT, ENOMEM
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 __all__ = [
     "Aborted",
@@ -118,6 +124,29 @@ def file_error(error: BaseException) -> type[InputError]:
 
 class OutOfMemory(EdgewiseError, MemoryError):
     """The engine's memory is full."""
+
+
+def memory_in_words(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorates what users call: Python's MemoryError, and a mapping for which there is no room,
+    become OutOfMemory.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except OutOfMemory:
+            raise
+        except (MemoryError, OSError) as e:
+            if isinstance(e, OSError) and e.errno != ENOMEM:
+                raise
+            raise OutOfMemory(
+                "the process has too little memory",
+                function.__qualname__,
+                "Close other programs, raise the process's limit, or use a smaller model or input.",
+            ) from None
+
+    return call
 
 
 class StorageError(EdgewiseError):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
-from ..errors import EdgewiseError
+from ..errors import EdgewiseError, memory_in_words
 from . import (
     bench,
     build,
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
-        return args.run(args) or 0
+        return memory_in_words(args.run)(args) or 0
     except EdgewiseError as e:
         print(f"edgewise: {e}", file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..declare.op import TooLong
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, memory_in_words
 from ..ir import Graph, Info
 from ..json_text import parse_json
 from ..manifest_limits import CACHE_DTYPES
@@ -78,6 +78,7 @@ def compile_package(
     return package
 
 
+@memory_in_words
 def compile_causal_lm(
     graph: Graph,
     config: Mapping[str, Any] | None = None,

@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, memory_in_words
 
 __all__ = ["TextGenerationPipeline", "pipeline"]
 
@@ -54,6 +54,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+@memory_in_words
 def pipeline(
     task: str,
     model: str | os.PathLike[str] | Any = None,

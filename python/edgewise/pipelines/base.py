@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..engine import Owner
-from ..errors import InputError
+from ..errors import InputError, memory_in_words
 from ..session import InferenceSession
 from ..session.packaged import ProgramSession
 from .files import Dtype, ModelFiles, Stem
@@ -68,6 +68,7 @@ class Pipeline(Owner):
     TOKENIZER: ClassVar[bool] = False
     """Whether the task needs a tokenizer."""
 
+    @memory_in_words
     def __init__(
         self,
         model: Any,
@@ -134,6 +135,7 @@ class Pipeline(Owner):
         """The results of several inputs, which may be run together."""
         return [self.one(given, options) for given in inputs]
 
+    @memory_in_words
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """Runs the task.
 
@@ -150,6 +152,7 @@ class Pipeline(Owner):
         """
         return self.run(inputs, self.options(options), batch_size)
 
+    @memory_in_words
     def run(self, inputs: Any, options: dict[str, Any], batch_size: int | None = None) -> Any:
         """As __call__, with all options."""
         self.check(options)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import InputError, TokenizerError
+from ..errors import InputError, TokenizerError, memory_in_words
 from ..hub import tokenizer_path
 from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
@@ -43,6 +43,7 @@ class TextGenerationPipeline:
 
     DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
 
+    @memory_in_words
     def __init__(
         self,
         model: str | os.PathLike[str] | CausalLM | Any,
@@ -87,6 +88,7 @@ class TextGenerationPipeline:
         return p
 
     # long: the signature of transformers' pipeline has 18 parameters
+    @memory_in_words
     def __call__(
         self,
         text_inputs: str | Chat | Sequence[str] | Sequence[Chat],

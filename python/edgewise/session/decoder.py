@@ -8,7 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ..engine import Buffer, Ends, Owner, default_engine
-from ..errors import EngineError, InputError, OutOfMemory, PackageError
+from ..errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
 from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
 from ..package import Package as Package
@@ -58,6 +58,7 @@ class DecoderModel(Owner):
     Sequences are numbers that `open` returns.
     """
 
+    @memory_in_words
     def __init__(
         self,
         model: str | os.PathLike[str] | Package,
@@ -169,6 +170,7 @@ class DecoderModel(Owner):
                 self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
 
     # ---- sequences ----
+    @memory_in_words
     def open(self) -> int:
         """A new empty sequence. Raises OutOfMemory, InputError after `free`."""
         with self.lock:
@@ -274,6 +276,7 @@ class DecoderModel(Owner):
                 )
             del tokens[length:]
 
+    @memory_in_words
     def forward(
         self,
         sequence: int,
@@ -299,6 +302,7 @@ class DecoderModel(Owner):
         with self.lock:
             return self.device.hosted(self._checked_forward(sequence, ids, reason))
 
+    @memory_in_words
     def forward_best(
         self,
         sequence: int,

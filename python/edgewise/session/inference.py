@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..bind import check_operators, declared_outputs, overridden
 from ..engine import Ends, Owner, default_engine
-from ..errors import Aborted, EdgewiseError, EngineError, InputError
+from ..errors import Aborted, EdgewiseError, EngineError, InputError, memory_in_words
 from ..hub import local_path
 from ..ir import Graph
 from ..onnx import as_source, read_model
@@ -77,6 +77,7 @@ class InferenceSession(Owner):
     # Number of plans (for different shapes) that are kept for each part of the model.
     MAX_PLANS = 32
 
+    @memory_in_words
     def __init__(
         self,
         path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview | Source | Graph,
@@ -207,6 +208,7 @@ class InferenceSession(Owner):
     def enable_fallback(self) -> None:
         """Does nothing: see `disable_fallback`."""
 
+    @memory_in_words
     def run(
         self,
         output_names: Sequence[str] | None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
-from ..errors import InputError, NoSuchFile, PackageError
+from ..errors import InputError, NoSuchFile, PackageError, memory_in_words
 from ..hub import local_path
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
@@ -54,6 +54,7 @@ def folder_files(
     return {n: LazyFileSource(p) for n, p in files.items()}, root
 
 
+@memory_in_words
 def open_package(
     model: Any,
     dtype: str | None = None,

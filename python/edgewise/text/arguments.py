@@ -56,7 +56,7 @@ def resolve(
     ):
         for name in names:
             if idle and fields.get(name) is not None:
-                warnings.warn(f"{name} has an effect only with {need}", stacklevel=4)
+                warnings.warn(f"{name} has an effect only with {need}", stacklevel=5)
     return base
 
 
@@ -158,7 +158,7 @@ def length_limit(
             warnings.warn(
                 f"generation ends at {capacity} tokens, which is what the model's cache holds;"
                 f" {limit} were allowed",
-                stacklevel=4,
+                stacklevel=5,
             )
         limit = capacity
     return limit

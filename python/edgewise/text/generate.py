@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, memory_in_words
 from .arguments import length_limit, listed, model_defaults, prompts_of, resolve
 from .beam_search import BeamSearch
 from .config import GenerationConfig
@@ -24,6 +24,7 @@ __all__ = ["GenerateOutput", "Tokens", "generate", "generate_async", "model_defa
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
 
 
+@memory_in_words
 def generate(
     decoder: Decoder,
     input_ids: Iterable[Any],

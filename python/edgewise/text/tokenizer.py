@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import InputError, OutOfMemory, TokenizerError
+from ..errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ..json_text import parse_json_object
 from .chat_template import COPY, ChatTemplate
 from .cleaning import clean_up
@@ -77,6 +77,7 @@ class Tokenizer:
     eos_token: str | None
     eos_token_id: int | None
 
+    @memory_in_words
     def __init__(
         self,
         tokenizer_json: str,
@@ -129,6 +130,7 @@ class Tokenizer:
         self.chat_template = template
 
     @classmethod
+    @memory_in_words
     def from_pretrained(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Reads a tokenizer.
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
 from ..engine import Buffer, Engine
-from ..errors import InputError, PackageError
+from ..errors import InputError, PackageError, memory_in_words
 from ..ir import Tensor
 from ..package import Package
 from ..passes.lora import SCALE
@@ -171,6 +171,7 @@ class CausalLM(decoder.DecoderModel):
         InputError: `lora` was given with a package, which is compiled already.
     """
 
+    @memory_in_words
     def __init__(
         self,
         model: str | os.PathLike[str] | Package,
@@ -223,6 +224,7 @@ class CausalLM(decoder.DecoderModel):
             self.load_adapter(first, "default")
             self.set_adapter("default")
 
+    @memory_in_words
     def load_adapter(
         self, source: Adapter | str | os.PathLike[str] | dict[str, Any], name: str = "default"
     ) -> None:
@@ -276,6 +278,7 @@ class CausalLM(decoder.DecoderModel):
         if self.adapter == name:
             self.set_adapter(name)
 
+    @memory_in_words
     def set_adapter(self, name: str | None, scale: float = 1.0) -> None:
         """Switches to an adapter. Open sequences keep their caches: open new ones.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..errors import memory_in_words
 from .peft import load_adapter
 from .trainer import Trainer
 
 
+@memory_in_words
 def merge_adapter(
     model: str | os.PathLike[str],
     adapter: str | os.PathLike[str] | dict[str, Any],

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..compile import CHUNKS, add_plans, compile_package
-from ..errors import InputError, NoSuchFile, UnsupportedField
+from ..errors import InputError, NoSuchFile, UnsupportedField, memory_in_words
 from ..hub import local_path
 from ..onnx.source import Source
 from ..package import Package
@@ -179,6 +179,7 @@ def compile_training_package(
     return package
 
 
+@memory_in_words
 def compile_model_for_training(
     path: str | os.PathLike[str],
     kinds: Sequence[str],

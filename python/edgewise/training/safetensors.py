@@ -31,7 +31,7 @@ from ..declare.dtypes import (
     UINT64,
     bytes_for,
 )
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, memory_in_words
 from ..ir import Tensor
 from ..json_text import parse_json
 from ..onnx.sink import as_stored, pieces, write_parts
@@ -62,6 +62,7 @@ MAX_RANK = 64
 REMEDY = "The file is damaged or not a safetensors file; fetch it again."
 
 
+@memory_in_words
 def load_safetensors(
     source: Source | str | os.PathLike[str] | bytes,
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -217,6 +218,7 @@ def safetensors_parts(
         yield from pieces(stored[name], name)
 
 
+@memory_in_words
 def save_safetensors(
     tensors: Mapping[str, Any], target: Any = None, metadata: Mapping[str, str] | None = None
 ) -> bytes | None:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, memory_in_words
 from ...heads.fit import FitOptions
 from ..base import Pipeline
 from .backbone import Backbone
@@ -24,6 +24,7 @@ from .pipeline import PersonalPipeline, check_teaching
 __all__ = ["PersonalPipeline", "personalize"]
 
 
+@memory_in_words
 def personalize(
     pipe: Pipeline,
     examples: Mapping[str, Sequence[Any]] | str | os.PathLike[str] | bytes,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arrays import Array, as_input
 from ...declare.dtypes import DOUBLE, FLOAT, INT16, INT32, INT64, unpack
-from ...errors import InputError, file_error
+from ...errors import InputError, file_error, memory_in_words
 from ..media import resample_audio, sampling_rate
 from .wav import read_wav
 
@@ -35,6 +35,7 @@ class Sound(NamedTuple):
     rate: int
 
 
+@memory_in_words
 def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     """Reads sound and changes its sampling rate.
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import Array
-from ...errors import InputError, file_error
+from ...errors import InputError, file_error, memory_in_words
 from ..media import Resampler, sampling_rate
 from .decode import MOST_SAMPLES, check_finite, mean, read_sound
 from .wav import FLOAT, Wav, read_wav
@@ -76,6 +76,7 @@ class Recording:
 Samples = Array | Recording
 
 
+@memory_in_words
 def open_sound(source: Any, rate: int) -> Samples:
     """As read_sound(...).samples; of a path of a file of more than 2^22 frames a Recording. Where
     it has another rate or is not a WAV file, a temporary file gets its samples.

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arrays import Array, as_input
 from ...declare.dtypes import NAME, UINT8
-from ...errors import InputError, file_error
+from ...errors import InputError, file_error, memory_in_words
 from ..media import resize_image
 from .geometry import MAX_PIXELS, Layout
 
@@ -37,6 +37,7 @@ class Picture:
     channels: int = 3
 
 
+@memory_in_words
 def read_picture(source: Any) -> Picture:
     """Reads a picture as red, green, blue, upright as its EXIF orientation says.
 

@@ -103,7 +103,7 @@ def checked_providers(
         if not isinstance(name, str) or not isinstance(more, dict):
             raise _no_list(p)
         if name in found:
-            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=4)
+            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
             continue
         found[name] = {str(k): str(v) for k, v in more.items()}
     return list(found), list(found.values())
@@ -133,12 +133,12 @@ def engine_of(names: Sequence[str], threads: int) -> Engine | None:
             warnings.warn(
                 f"Specified provider '{name}' is not in available provider names. Available "
                 f"providers: '{', '.join(available)}'",
-                stacklevel=4,
+                stacklevel=5,
             )
     first = next((name for name in names if name in available), CPU)
     if first == GPU:
         try:
             return open_engine("webgpu", threads or None)
         except EngineError as e:
-            warnings.warn(f"{GPU} cannot be used, {CPU} is: {e}", stacklevel=4)
+            warnings.warn(f"{GPU} cannot be used, {CPU} is: {e}", stacklevel=5)
     return open_engine("cpu", threads) if threads else None

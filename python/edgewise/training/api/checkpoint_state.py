@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrays import as_input, as_output
 from ...declare.dtypes import NAME, bytes_for
-from ...errors import InputError
+from ...errors import InputError, memory_in_words
 from ...ir import Tensor
 from ..artifact_files.models import GROUP
 from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
@@ -141,6 +141,7 @@ class CheckpointState:
         self.parameters, self.properties = Parameters(self), Properties(self)
 
     @classmethod
+    @memory_in_words
     def load_checkpoint(cls, checkpoint_uri: str | os.PathLike[str] | bytes) -> CheckpointState:
         """Reads a checkpoint.
 
@@ -153,6 +154,7 @@ class CheckpointState:
         return cls(read_checkpoint(checkpoint_uri))
 
     @classmethod
+    @memory_in_words
     def save_checkpoint(
         cls,
         state: CheckpointState,

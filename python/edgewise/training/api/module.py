@@ -10,7 +10,7 @@ from ...arrays import as_input, as_output
 from ...declare.dtypes import FLOAT, NAME
 from ...declare.symbolic import product
 from ...engine import Owner, locked
-from ...errors import InputError
+from ...errors import InputError, memory_in_words
 from ...onnx import as_source
 from ...session.face.ort_value import OrtValue, plain
 from ...targets import CPU, target_of
@@ -59,6 +59,7 @@ class Module(Owner):
     training: bool
     rank = -1  # locked before its sessions
 
+    @memory_in_words
     def __init__(
         self,
         train_model_uri: str | os.PathLike[str] | bytes,
@@ -165,6 +166,7 @@ class Module(Owner):
         old.free()
 
     @locked
+    @memory_in_words
     def __call__(self, *user_inputs: Any) -> Any:
         """Runs a batch; in training mode, adds its gradients to the accumulated ones.
 
@@ -295,6 +297,7 @@ class Module(Owner):
             self._state._write(n, as_output(FLOAT, list(t.shape), bytes(view[at : at + size])))
             at += size
 
+    @memory_in_words
     def export_model_for_inferencing(
         self,
         inference_model_uri: str | os.PathLike[str] | Writable,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
-from ...errors import InputError, ModelError, UnsupportedField
+from ...errors import InputError, ModelError, UnsupportedField, memory_in_words
 from ...json_text import parse_json
 from ...onnx.sink import write_parts
 from ...onnx.source import FileSource, as_source
@@ -103,6 +103,7 @@ class Adapter:
         return out
 
 
+@memory_in_words
 def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
     """Reads an adapter. Its tensors stay in the file.
 
@@ -207,6 +208,7 @@ def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
     return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text.encode()]}
 
 
+@memory_in_words
 def save_adapter(
     adapter: Adapter, folder: str | os.PathLike[str] | None = None
 ) -> dict[str, bytes] | None:

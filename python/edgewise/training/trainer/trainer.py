@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from ...engine import Engine, Owner, default_engine, locked
-from ...errors import InputError
+from ...errors import InputError, memory_in_words
 from ...ir import Graph, Value
 from ...profile import Profile, Watch
 from ...schema.training import LANGUAGE_MODEL
@@ -102,6 +102,7 @@ class Trainer(Owner):
 
     rank = -1  # locked before its session
 
+    @memory_in_words
     def __init__(
         self,
         model: Graph | str | os.PathLike[str] | bytes,
@@ -170,6 +171,7 @@ class Trainer(Owner):
         """
         return self.model.tokenizer
 
+    @memory_in_words
     def estimate(
         self,
         batch: Batch | None = None,
@@ -230,6 +232,7 @@ class Trainer(Owner):
 
     # ---- training ----
     @locked
+    @memory_in_words
     def step(self, batch: Batch | Sequence[Batch]) -> float:
         """One update.
 
@@ -268,6 +271,7 @@ class Trainer(Owner):
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
 
+    @memory_in_words
     def fit(
         self,
         data: Data,
@@ -358,6 +362,7 @@ class Trainer(Owner):
             self._lm.refresh()
 
     @locked
+    @memory_in_words
     def evaluate(self, data: Data) -> float:
         """The mean loss over data, without dropout. Does not change the model.
 
@@ -418,6 +423,7 @@ class Trainer(Owner):
         return Profile(self.engine, [self.watch])
 
     @locked
+    @memory_in_words
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the run in one safetensors file: parameters or adapters, optimizer states, and the
         position in the data. The file is complete or not written at all.
@@ -441,6 +447,7 @@ class Trainer(Owner):
         save_checkpoint(states, run, path)
 
     @locked
+    @memory_in_words
     def resume(self, path: str | os.PathLike[str], changed: Collection[str] = ()) -> Trainer:
         """Goes back to where `save` was called.
 
@@ -503,6 +510,7 @@ class Trainer(Owner):
         return {**adapters, **self.session.saved()}
 
     @locked
+    @memory_in_words
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
         """Writes the adapters in PEFT's layout: adapter_config.json and
         adapter_model.safetensors.
@@ -511,6 +519,7 @@ class Trainer(Owner):
         save_adapter(Adapter.of(self._check_lora(), tensors), folder)
 
     @locked
+    @memory_in_words
     def load_adapter(self, source: Adapter | str | os.PathLike[str] | dict[str, Any]) -> Trainer:
         """Continues from an adapter. The optimizer and the position in the data stay.
 
@@ -532,6 +541,7 @@ class Trainer(Owner):
         return self
 
     @locked
+    @memory_in_words
     def export(
         self, path: str | os.PathLike[str] | None = None, external_data: str | None = None
     ) -> bytes | None:
