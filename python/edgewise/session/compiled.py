@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..bind import RUN_SEED
-from ..declare.dtypes import INT64, NAME, pack
-from ..declare.symbolic import NotStatic, Sym, dims_at
+from ..declare.dtypes import INT64, NAME, bytes_for, pack
+from ..declare.symbolic import NotStatic, Sym, dims_at, most, product
 from ..declare.values import RunTensor
 from ..errors import OutOfMemory, PlanError, UnsupportedOp
 from ..manifest_limits import LIMITS
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 
 
 MAX_LENGTH = LIMITS["MAX_LENGTH"]
+# An output of a plan for a range of lengths takes at most this at the maximum length.
+MOST_OUTPUT_BYTES = 1 << 30
 # Input arrays of at least this many bytes are read in place. Copying smaller ones takes less time
 # than finding out their address.
 LARGE = 1 << 16
@@ -258,7 +260,9 @@ class Known:
 
         Raises:
             NotStatic: a manifest cannot represent a dimension of an output.
+            OutOfMemory: the outputs take too much memory at the maximum length of a range.
         """
+        check_outputs(bound)
         for d in (d for v in bound.outputs.values() for d in v.shape if isinstance(d, Sym)):
             if not 1 <= d.scale <= MAX_LENGTH or abs(d.add) > MAX_LENGTH or d.min < 0:
                 raise NotStatic(f"an output with a dimension {d}")
@@ -274,6 +278,22 @@ class Known:
                     v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers)
                 )
                 del bound.outputs[name]
+
+
+def check_outputs(bound: BoundGraph) -> None:
+    """Raises OutOfMemory if outputs whose shapes a register decides exceed MOST_OUTPUT_BYTES at its
+    maximum: plans have memory for it, and an output may grow with a power of the length.
+    """
+    for name, v in bound.outputs.items():
+        if not any(isinstance(d, Sym) for d in v.shape):
+            continue
+        nbytes = bytes_for(v.dtype, product([most(d) for d in v.shape]))
+        if nbytes > MOST_OUTPUT_BYTES:
+            raise OutOfMemory(
+                f"{nbytes} bytes at the maximum length exceed {MOST_OUTPUT_BYTES}",
+                f"value '{name}'",
+                "Compile a plan for fewer lengths.",
+            )
 
 
 def _changing(v: Value) -> bool:

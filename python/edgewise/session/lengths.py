@@ -39,7 +39,7 @@ MOST_BYTES = 64 << 20
 """If the inputs exceed this size at the maximum length, the range ends at the next power of two."""
 REGISTER = "length"
 MOST_TRIES = 20
-FAILS = (NotStatic, NeedsValue, NeedsHost, UnsupportedOp, ModelError, OutOfMemory)
+FAILS = (NotStatic, NeedsValue, NeedsHost, UnsupportedOp, ModelError)
 """Raised by the compiler if a dimension is not linear in the length or decides something."""
 
 
@@ -198,8 +198,9 @@ def compile_lengths(
     lengths: Lengths, now: int, compile_range: Callable[[Lengths], Found]
 ) -> tuple[Lengths, Found] | None:
     """Compiles a plan for a range of lengths. The range is shortened if a table of the model, such
-    as that of positions, is shorter. Where tensors cannot be packed they are laid out for the
-    maximum length, if those that the caller feeds and receives are contiguous all the same.
+    as that of positions, is shorter, or if it takes too much memory at the maximum length. Where
+    tensors cannot be packed they are laid out for the maximum length, if those that the caller
+    feeds and receives are contiguous all the same.
 
     Args:
         lengths: the range.
@@ -210,6 +211,7 @@ def compile_lengths(
         (range, result of compile_range); None if there is no plan for several lengths
     """
     for _ in range(MOST_TRIES):
+        shorter = 1 << (now - 1).bit_length()  # the least power of two that contains `now`
         try:
             return lengths, compile_range(lengths)
         except TooLong as e:
@@ -223,7 +225,7 @@ def compile_lengths(
                 return None
             lengths = Lengths(*lengths.skeleton, low, lengths.high, lengths.packed)
         except NotStatic:
-            high, shorter = lengths.high, 1 << (now - 1).bit_length()
+            high = lengths.high
             if not all(map(contiguous, lengths.symbolic())):
                 return None
             if not lengths.packed:  # a table may end at a power of two
@@ -231,6 +233,10 @@ def compile_lengths(
                     return None
                 high = shorter
             lengths = Lengths(*lengths.skeleton, lengths.low, high, packed=False)
+        except OutOfMemory:  # it may have room for fewer lengths
+            if lengths.high <= shorter:
+                return None
+            lengths = Lengths(*lengths.skeleton, lengths.low, shorter, lengths.packed)
         except FAILS:
             return None
     return None

@@ -367,3 +367,25 @@ def test_a_plan_just_made_that_cannot_be_loaded_is_unsupported(monkeypatch):
     with pytest.raises(UnsupportedOp, match="the engine rejected its plan"):
         session.run(None, feeds_of(4, np.random.default_rng(10)))
     session.free()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_output_that_grows_with_a_power_of_the_length(host):
+    """32 kB at the first length, 34 GB at the highest of a range: the range ends earlier."""
+    nodes = [
+        node("Reshape", "x all", "flat"),
+        node("Unsqueeze", "flat last", "column"),
+        node("Mul", "flat column", "square"),
+        node("Reshape", "square all", "long"),
+        node("Unsqueeze", "long last", "turned"),
+        node("Mul", "flat turned", "cube"),
+    ]
+    constants = [constant("all", np.array([-1])), constant("last", np.array([-1]))]
+    data = model(nodes, [value("x", F, ["n", 8])], [value("cube", F, None)], constants)
+    session, random = HOSTS[host][0](data), np.random.default_rng(9)
+    for length in (2, 3, 4, 5, 3):
+        x = random.standard_normal((length, 8), np.float32)
+        flat = x.reshape(-1)
+        wanted = np.multiply.outer(np.multiply.outer(flat, flat).reshape(-1), flat)
+        same(session.run(None, {"x": x}), [wanted])
+    session.free()
