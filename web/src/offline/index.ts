@@ -12,6 +12,7 @@
 
 import { StorageError } from "../shared/errors.ts";
 import { chooseBuild, platform } from "../shared/platform.ts";
+import { trusted, trustedRemedy } from "../shared/trusted.ts";
 import { message } from "../shared/words.ts";
 import { WORKER_PARTS } from "../shared/worker-parts.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
@@ -57,11 +58,11 @@ export async function registerServiceWorker(
     new StorageError(
       `the service worker could not be registered (${why})`,
       script.href,
-      "Serve the package's file dist/sw.js there, from the page's own origin.",
+      trustedRemedy() ?? "Serve the package's file dist/sw.js there, from the page's own origin.",
     );
   const options = { updateViaCache: "none" as const, ...(scope === undefined ? {} : { scope }) };
   const registration = await container
-    .register(script, options)
+    .register(trusted(script.href), options)
     .catch((e: unknown) => Promise.reject(failed(message(e))));
   const worker = registration.active ?? registration.waiting ?? registration.installing;
   if (!worker || !(await activated(worker))) throw failed("it did not start");

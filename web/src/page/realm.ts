@@ -1,9 +1,11 @@
 // What differs between a page and Node: src/node/worker.ts stands in the place of this module in
 // edgewise.node.js.
 
+import { trusted } from "../shared/trusted.ts";
+
 /** Starts a worker. */
 export function createWorker(url: string, name: string): Worker {
-  return new Worker(url, { type: "module", name });
+  return new Worker(trusted(url), { type: "module", name });
 }
 
 /** The address that relative addresses refer to. */

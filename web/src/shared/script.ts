@@ -1,6 +1,7 @@
 // Scripts of workers, from this origin or another.
 
 import { EngineError } from "./errors.ts";
+import { trustedRemedy } from "./trusted.ts";
 import { seconds, stallTimeout, within } from "./watchdog.ts";
 import { message, networkRemedy } from "./words.ts";
 
@@ -8,6 +9,8 @@ const PATIENCE = 4; // in stall timeouts: a script shows no progress
 
 /** What to do about a worker that cannot be started. */
 export function workerRemedy(url: string): string {
+  const trust = trustedRemedy();
+  if (trust) return trust;
   const policy = "the page's Content-Security-Policy";
   // an origin of its own, where Chromium starts no module as a worker
   if (url.startsWith("blob:null/"))

@@ -2,6 +2,8 @@
 // messages on: Firefox (140) sometimes never returns from the constructor of a worker's worker,
 // which blocks the worker with all that waits for it.
 
+import { trusted } from "./trusted.ts";
+
 /** From the worker to the page. `child`: the worker's number for it. */
 export type ToParent = { child: number } & (
   | { url: string; name: string }
@@ -34,7 +36,7 @@ let made = 0;
 
 /** Starts a worker from a module script. */
 export function spawn(url: string, name: string): Child {
-  return parent ? new RelayedChild(url, name) : new Worker(url, { type: "module", name });
+  return parent ? new RelayedChild(url, name) : new Worker(trusted(url), { type: "module", name });
 }
 
 /** From now on, workers are started by this worker's page. `post` sends a message to the page. */
