@@ -14,6 +14,7 @@ from .pipelines import Pipeline
 from .steps import PlanStep, StepOperand
 from .variants import apart_of, columns_of, count_of, folded, grid_of, stages_of
 from .wgsl import FIRST_BINDING, Batch, Kind, Program, Taker, program_of
+from .work import excess
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
@@ -141,6 +142,10 @@ class Launch:
         gpu = self.loaded.engine.gpu
         if not self.stages:
             return "no shader for these parameters and types"
+        behind = self.index + len(self.steps)
+        work = self.loaded.operations[self.index : behind]
+        if reason := excess(self.steps, work, self.largest):
+            return reason
         if len(self.steps) > 1:
             return ""  # each alone can run
         count = len({v.buffer for v in self.step.operands if v is not None}) + 1

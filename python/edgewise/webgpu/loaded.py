@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from .link import RECORD_BYTES
 from .mirror import Mirrors
 from .steps import constants_of, register_ranges, register_rules, steps_of
 from .wgsl import REGISTERS
+from .work import most_of, operations_of
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -48,6 +50,7 @@ class WebGPUPlan(LoadedPlan):
             processor.
         firsts: number of the first step of each.
         reasons: {step: why it runs on the processor}.
+        operations: of each step.
         mirrors: memory on the processor of the slots, for the steps there.
     """
 
@@ -108,7 +111,11 @@ class WebGPUPlan(LoadedPlan):
         failing, first, count = False, 0, self.plan.init_count
         temporary = [False, False, *(slot.kind == "temp" for slot in self.plan.slots)]
         kept = [False, False, *(slot.kind in ("state", "computed") for slot in self.plan.slots)]
-        groups = Grouping(self.steps, self.resolve(), largest, temporary, kept)
+        resolved, sizes = self.resolve(), [slot.nbytes for slot in self.plan.slots]
+        self.operations = [
+            operations_of(step, r, sizes, largest) for step, r in zip(self.steps, resolved)
+        ]
+        groups = Grouping(self.steps, resolved, largest, temporary, kept)
         alone = [
             Launch(self, i, [step], largest, False).reason for i, step in enumerate(self.steps)
         ]
@@ -278,16 +285,31 @@ class WebGPUPlan(LoadedPlan):
 
     def _on_gpu(self, run: Run) -> None:
         device = self.engine.gpu.device
-        i = run.first
-        while i < run.end:
+        for first, end, waits in self._portions(run):
+            if waits:
+                device.queue.on_submitted_work_done_sync()
+                self.ends.check()
             encoder = device.create_command_encoder()
             compute = encoder.begin_compute_pass()
-            for launch in self.launches[i : min(i + CHUNK, run.end)]:
+            for launch in self.launches[first:end]:
                 assert launch is not None
                 launch.dispatch(compute)
             compute.end()
             device.queue.submit([encoder.finish()])
-            i += CHUNK
+
+    def _portions(self, run: Run) -> Iterator[tuple[int, int, bool]]:
+        """(first launch, the one behind the last, whether the GPU ends its work before) of each
+        submit.
+        """
+        first, work, waits = run.first, 0, False
+        for i in range(run.first, run.end):
+            more = sum(self.operations[slice(*self.steps_in(Run(i, i + 1, True)))])
+            full = work + more > most_of(self.engine.serial)
+            if i > first and (full or i == first + CHUNK):
+                yield first, i, waits
+                first, waits = i, full
+            work = more if full else work + more
+        yield first, run.end, waits
 
     def _check(self) -> None:
         """Raises InputError where a step found an index that is out of range."""

@@ -63,12 +63,19 @@ export interface KernelShaders {
   operands: readonly OperandContract[];
   /** Counts: where one is 0, a step does nothing. */
   empty: readonly string[];
+  /** Multiplications and additions, where they are declared. */
+  cost?: (p: Values) => number;
   /** Names of the codes of parameters. */
   enums: Readonly<Record<string, string>>;
   /** Of steps that one dispatch runs: parameters that may vary, what holds for all or none. */
   alike?: { vary: string; same: readonly ((p: Values) => boolean)[] };
   shaders: readonly ShaderSource[];
 }
+
+/** Of python/edgewise/webgpu/work.py. */
+export const MOST = 1099511627776;
+export const MOST_IN_SOFTWARE = 8589934592;
+export const MOST_EACH = 268435456;
 
 const SIZES: Readonly<Record<number, number>> = { 1: 4, 4: 2, 5: 2, 6: 4, 7: 8, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2 };
 export const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
@@ -346,6 +353,7 @@ export const SHADERS: Record<string, KernelShaders> = {
       { name: "y", output: true, type: [1, 4], layout: "batch:y_b, heads:y_h, q_len:y_s, v_dim" },
     ],
     empty: ["batch", "heads", "q_len"],
+    cost: (p) => ((((2 * p.batch) * p.heads) * ((p.q_len * p.kv_len) - (p.causal ? Math.floor((p.q_len * (p.q_len - 1)) / 2) : 0))) * (p.head_dim + p.v_dim)),
     enums: {},
     shaders: [
       {
@@ -811,6 +819,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch0", "batch1", "m", "n"],
+    cost: (p) => (((((2 * p.batch0) * p.batch1) * p.m) * p.n) * p.k),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     alike: { vary: "n b_row b_col y_row y0 y1 b0 b1 bias_row bias_col", same: [(p) => p.m <= 4, (p) => (p.m > 4 || p.b_row === 1)] },
     shaders: [
@@ -1020,6 +1029,7 @@ fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["m", "n"],
+    cost: (p) => (((2 * p.m) * p.n) * p.k),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     alike: { vary: "n y_row", same: [] },
     shaders: [

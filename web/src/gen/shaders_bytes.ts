@@ -179,6 +179,7 @@ fn stored_i(v: f32) -> i32 { return i32(v); }
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch"],
+    cost: (p) => ((((2 * p.batch) * p.channels) * volume(p.y_size)) * volume(p.taps)),
     enums: {},
     shaders: [
       {
@@ -248,6 +249,7 @@ fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(
       { name: "y", output: true, type: (p) => T(p.type) },
     ],
     empty: ["batch", "channels"],
+    cost: (p) => (((p.batch * p.channels) * volume(p.y_size)) * volume(p.taps)),
     enums: {},
     shaders: [
       {
@@ -307,6 +309,7 @@ fn lowest_i() -> i32 { return -128i; }
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["items", "batch", "n", "c"],
+    cost: (p) => ((((((2 * p.items) * p.batch) * p.n) * p.c) * volume(p.y_size)) * volume(p.taps)),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     shaders: [
       {

@@ -140,6 +140,7 @@ fn place(channel: u32, i: u32) -> u32 {
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch", "groups", "m", "c"],
+    cost: (p) => ((((((2 * p.batch) * p.groups) * p.m) * p.c) * volume(p.y_size)) * volume(p.taps)),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     shaders: [
       {
@@ -199,6 +200,7 @@ fn element(i: u32) {
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch", "groups", "m", "c"],
+    cost: (p) => ((((((2 * p.batch) * p.groups) * p.m) * p.c) * volume(p.y_size)) * volume(p.taps)),
     enums: {},
     shaders: [
       {
@@ -496,6 +498,7 @@ fn element(i: u32) {
       { name: "state", output: true, type: [1, 4] },
     ],
     empty: ["batch", "dim", "v_dim"],
+    cost: (p) => (((((4 * p.batch) * p.heads) * p.seq) * p.dim) * p.v_dim),
     enums: {},
     shaders: [
       {
@@ -558,6 +561,7 @@ fn element(i: u32) {
       { name: "index", output: true, type: [7, 8] },
     ],
     empty: ["planes"],
+    cost: (p) => ((p.planes * volume(p.y_size)) * volume(p.taps)),
     enums: {"op": "max average sum"},
     shaders: [
       {
@@ -626,6 +630,7 @@ fn element(i: u32) {
       { name: "y", output: true, type: (p) => T(p.type), layout: "dims" },
     ],
     empty: ["dims"],
+    cost: (p) => (((((((2 * p.dims[0]) * p.dims[1]) * p.dims[2]) * p.dims[3]) * p.dims[4]) * p.dims[5]) * p.k),
     enums: {},
     shaders: [
       {
@@ -718,6 +723,7 @@ fn element(i: u32) {
       { name: "cells", output: true, type: [1, 4] },
     ],
     empty: ["t", "b", "d", "h"],
+    cost: (p) => ((((((2 * p.t) * p.b) * p.d) * p.gates) * p.h) * p.h),
     enums: {},
     shaders: [
       {
@@ -1008,6 +1014,7 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
       { name: "y", output: true, type: [1, 4] },
     ],
     empty: ["outer", "n", "m", "taps", "inner"],
+    cost: (p) => ((((2 * p.outer) * p.m) * p.taps) * p.inner),
     enums: {},
     shaders: [
       {
@@ -1049,6 +1056,7 @@ fn element(i: u32) {
       { name: "y", output: true, type: [1, 4] },
     ],
     empty: ["channels", "regions", "y_height", "y_width"],
+    cost: (p) => (((8 * p.regions) * p.channels) * (((p.y_height * p.y_width) * Math.max((p.samples * p.samples), 1)) + (p.samples ? 0 : ((4 * p.height) * p.width)))),
     enums: {"op": "average max pool"},
     shaders: [
       {
@@ -1087,6 +1095,16 @@ fn most_of(u: f32, v: f32) -> f32 {
   if (is_nan(u)) { return u; }
   return select(u, v, u < v);
 }
+fn inside(tall: f32, many: i32, at: f32, size: u32) -> vec2i {
+  let d = tall / f32(many);
+  var range = vec2i(0, many);
+  if (!(d > 0f)) { return range; }
+  let low = floor((-1f - at) / d - 0.5f) - 1f;
+  let high = ceil((f32(size) - at) / d - 0.5f) + 2f;
+  if (low > 0f) { range.x = i32(min(low, f32(many))); }
+  if (high < f32(many)) { range.y = i32(max(high, 0f)); }
+  return range;
+}
 fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
 fn element(i: u32) {
   let pw = i % y_width;
@@ -1122,11 +1140,15 @@ fn element(i: u32) {
   }
   var total = 0f;
   var most = 0f;
-  var first = true;
-  for (var j = 0i; j < rows; j++) {
-    let v = top0 + f32(ph) * tall + (f32(j) + 0.5f) * tall / f32(rows);
-    for (var k = 0i; k < count_; k++) {
-      let u = begin_ + f32(pw) * step_ + (f32(k) + 0.5f) * step_ / f32(count_);
+  let top = top0 + f32(ph) * tall;
+  let left = begin_ + f32(pw) * step_;
+  let down = inside(tall, rows, top, height);
+  let across = inside(step_, count_, left, width);
+  var first = all(down == vec2i(0, rows)) && all(across == vec2i(0, count_));
+  for (var j = down.x; j < down.y; j++) {
+    let v = top + (f32(j) + 0.5f) * tall / f32(rows);
+    for (var k = across.x; k < across.y; k++) {
+      let u = left + (f32(k) + 0.5f) * step_ / f32(count_);
       var sum = 0f;
       var high = 0f;
       if (v >= -1f && v <= f32(height) && u >= -1f && u <= f32(width)) {

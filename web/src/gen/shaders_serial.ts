@@ -16,6 +16,7 @@ export const PART: Readonly<Record<string, KernelShaders>> = {
       { name: "y", output: true, type: [1, 4], layout: "batch:y_b, heads:y_h, q_len:y_s, v_dim" },
     ],
     empty: ["batch", "heads", "q_len"],
+    cost: (p) => ((((2 * p.batch) * p.heads) * ((p.q_len * p.kv_len) - (p.causal ? Math.floor((p.q_len * (p.q_len - 1)) / 2) : 0))) * (p.head_dim + p.v_dim)),
     enums: {},
     shaders: [
       {
@@ -198,6 +199,7 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch0", "batch1", "m", "n"],
+    cost: (p) => (((((2 * p.batch0) * p.batch1) * p.m) * p.n) * p.k),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     alike: { vary: "n b_row b_col y_row y0 y1 b0 b1 bias_row bias_col", same: [(p) => p.m <= 4, (p) => (p.m > 4 || p.b_row === 1)] },
     shaders: [
@@ -451,6 +453,7 @@ fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["m", "n"],
+    cost: (p) => (((2 * p.m) * p.n) * p.k),
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
     alike: { vary: "n y_row", same: [] },
     shaders: [

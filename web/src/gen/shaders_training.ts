@@ -86,6 +86,7 @@ fn place(channel: u32, i: u32) -> u32 {
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch", "groups", "m", "c"],
+    cost: (p) => ((((((2 * p.batch) * p.groups) * p.m) * p.c) * volume(p.y_size)) * volume(p.taps)),
     enums: {},
     shaders: [
       {
@@ -650,6 +651,7 @@ fn run(at: u32, lane: u32) {
       { name: "dx", output: true, type: [1, 4] },
     ],
     empty: ["planes"],
+    cost: (p) => ((p.planes * volume(p.y_size)) * volume(p.taps)),
     enums: {"op": "max average sum"},
     shaders: [
       {
@@ -744,6 +746,7 @@ fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
       { name: "dc", output: true, type: [1, 4] },
     ],
     empty: ["t", "b", "d", "h"],
+    cost: (p) => ((((((2 * p.t) * p.b) * p.d) * p.gates) * p.h) * p.h),
     enums: {},
     shaders: [
       {

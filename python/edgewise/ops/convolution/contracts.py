@@ -126,6 +126,7 @@ Kernel(
     require=WINDOW_RULES,
     enums={"op": POOL},
     empty=["planes"],
+    cost=Cost("planes*volume(y_size)*volume(taps)"),
     doc=(
         "y [planes, y_size] = the maximum, average or sum of the taps of each position that are "
         "inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - "
@@ -147,6 +148,7 @@ Kernel(
     enums={"op": POOL},
     empty=["planes"],
     grid="planes",
+    cost=Cost("planes*volume(y_size)*volume(taps)"),
     doc=(
         "Gradient of pool with respect to x. The maximum needs x: its gradient goes to the "
         "first maximum."

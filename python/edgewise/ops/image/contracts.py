@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT64
-from ...declare.kernel import CImplementation, Enum, Kernel, params, read, write
+from ...declare.kernel import CImplementation, Cost, Enum, Kernel, params, read, write
 
 ROI = Enum("roi", "average max pool")
 
@@ -30,6 +30,11 @@ Kernel(
     ],
     enums={"op": ROI},
     empty=["channels", "regions", "y_height", "y_width"],
+    # without a number of samples the bins of a region have at most two for a pixel, each way
+    cost=Cost(
+        "8*regions*channels*(y_height*y_width*max(samples*samples, 1)"
+        " + (0 if samples else 4*height*width))"
+    ),
     c=CImplementation(rare=True),
     doc=(
         "y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift "
@@ -52,6 +57,7 @@ Kernel(
     ],
     require=["m*taps <= 2147483647", "outer*m <= 2147483647", "outer*n*inner <= 1099511627776"],
     empty=["outer", "n", "m", "taps", "inner"],
+    cost=Cost("2*outer*m*taps*inner"),
     doc=(
         "y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, "
         "inner], y [outer, m, inner]; an index out of [0, n) is an error."

@@ -65,6 +65,7 @@ Kernel(
         "channels <= 1073741824",
     ],
     empty=["batch", "channels"],
+    cost=Cost("batch*channels*volume(y_size)*volume(taps)"),
     doc=(
         "y [batch, y_size, channels]: the maximum over the taps of each position that are inside "
         "of x [batch, x_size, channels], in uint8 or int8."

@@ -3397,6 +3397,16 @@ fn most_of(u: f32, v: f32) -> f32 {
   if (is_nan(u)) { return u; }
   return select(u, v, u < v);
 }
+fn inside(tall: f32, many: i32, at: f32, size: u32) -> vec2i {
+  let d = tall / f32(many);
+  var range = vec2i(0, many);
+  if (!(d > 0f)) { return range; }
+  let low = floor((-1f - at) / d - 0.5f) - 1f;
+  let high = ceil((f32(size) - at) / d - 0.5f) + 2f;
+  if (low > 0f) { range.x = i32(min(low, f32(many))); }
+  if (high < f32(many)) { range.y = i32(max(high, 0f)); }
+  return range;
+}
 fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
 fn element(i: u32) {
   let pw = i % y_width;
@@ -3432,11 +3442,15 @@ fn element(i: u32) {
   }
   var total = 0f;
   var most = 0f;
-  var first = true;
-  for (var j = 0i; j < rows; j++) {
-    let v = top0 + f32(ph) * tall + (f32(j) + 0.5f) * tall / f32(rows);
-    for (var k = 0i; k < count_; k++) {
-      let u = begin_ + f32(pw) * step_ + (f32(k) + 0.5f) * step_ / f32(count_);
+  let top = top0 + f32(ph) * tall;
+  let left = begin_ + f32(pw) * step_;
+  let down = inside(tall, rows, top, height);
+  let across = inside(step_, count_, left, width);
+  var first = all(down == vec2i(0, rows)) && all(across == vec2i(0, count_));
+  for (var j = down.x; j < down.y; j++) {
+    let v = top + (f32(j) + 0.5f) * tall / f32(rows);
+    for (var k = across.x; k < across.y; k++) {
+      let u = left + (f32(k) + 0.5f) * step_ / f32(count_);
       var sum = 0f;
       var high = 0f;
       if (v >= -1f && v <= f32(height) && u >= -1f && u <= f32(width)) {

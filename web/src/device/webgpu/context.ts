@@ -34,6 +34,8 @@ export interface PlanContext {
   /** Of the engine in C. */
   readonly handle: PlanHandle;
   readonly parts: PlanParts;
+  /** Of each step. */
+  readonly operations: readonly number[];
   /** Of the slots. */
   readonly kinds: readonly string[];
   readonly where: string;

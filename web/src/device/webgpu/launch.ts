@@ -18,7 +18,7 @@ import {
   valuesOf,
   withRegisters,
 } from "./steps.ts";
-import { apartOf, countOf, folded, stagesOf, type Variant } from "./variants.ts";
+import { apartOf, countOf, excess, folded, stagesOf, type Variant } from "./variants.ts";
 import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
 
 /** Kinds of slots whose contents outlive a run. */
@@ -212,7 +212,9 @@ export class Launch {
   private obstacle(): string {
     const { gpu } = this.plan.device;
     if (!this.stages.length) return "no shader for these parameters and types";
-    if (this.steps.length > 1) return ""; // each alone can run
+    const work = this.plan.operations.slice(this.index, this.index + this.steps.length);
+    const reason = excess(this.steps, work, this.largest);
+    if (reason || this.steps.length > 1) return reason; // each alone can run
     const { operands } = this.step;
     const count = new Set(operands.flatMap((v) => (v ? [v.buffer] : []))).size + 1;
     if (count > gpu.bindings) return `${count} buffers: this GPU binds ${gpu.bindings}`;

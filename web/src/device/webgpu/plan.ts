@@ -11,6 +11,7 @@ import { RECORD_BYTES } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { Mirrors } from "./mirror.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
+import { mostWork, operationsOf } from "./variants.ts";
 import { REGISTERS } from "./wgsl.ts";
 
 /**
@@ -40,6 +41,7 @@ export interface PlanPlaces {
 /** A plan that the engine in C has checked, on a GPU. */
 export class GpuPlan implements PlanContext {
   readonly parts: PlanParts;
+  operations: readonly number[] = [];
   /** Present values of the registers. */
   registers: number[];
   /** The plan's own: constants, a record per step, registers, the first error. */
@@ -118,6 +120,8 @@ export class GpuPlan implements PlanContext {
     const { steps, initCount, registers } = this.parts;
     const largest = registers.map(([, high]) => high);
     const resolved = this.resolve(0, steps.length);
+    const sizes = this.parts.slotBytes;
+    this.operations = steps.map((step, i) => operationsOf(step, resolved[i]!, sizes, largest));
     const groups = new Grouping(
       steps,
       resolved,
@@ -230,7 +234,8 @@ export class GpuPlan implements PlanContext {
     const runs = this.runs(first, end);
     this.refresh(runs);
     const waits = this.unmade(runs);
-    if (waits.length || runs.some(({ onGpu }) => !onGpu)) return this.runLater(waits, runs);
+    if (waits.length || this.large || runs.some(({ onGpu }) => !onGpu))
+      return this.runLater(waits, runs);
     if (runs === this.made && runs.length === 1) this.again(runs[0]!);
     else for (const run of runs) this.onGpu(run);
   }
@@ -267,10 +272,22 @@ export class GpuPlan implements PlanContext {
     this.next = { registers: expected, commands: encoder.finish() };
   }
 
-  /** Whether steps of a run are in WebAssembly. */
+  /** Whether a run is more work than a GPU is given at once. */
+  private get large(): boolean {
+    return this.work(0, this.operations.length) > mostWork();
+  }
+
+  /** Operations of steps. */
+  private work(first: number, end: number): number {
+    let sum = 0;
+    for (let i = first; i < end; i++) sum += this.operations[i]!;
+    return sum;
+  }
+
+  /** Whether a run is in several parts: steps are in WebAssembly, or it is too much at once. */
   get mixed(): boolean {
     const { initCount } = this.parts;
-    return this.launches.some((launch, i) => !launch && this.firsts[i]! >= initCount);
+    return this.large || this.launches.some((launch, i) => !launch && this.firsts[i]! >= initCount);
   }
 
   /** Prepares `dispatch`. Returns a promise where pipelines are still being made. */
@@ -319,7 +336,7 @@ export class GpuPlan implements PlanContext {
   private async runLater(waits: Promise<void>[], runs: readonly Run[]): Promise<void> {
     await Promise.all(waits);
     for (const run of runs)
-      if (run.onGpu) this.onGpu(run);
+      if (run.onGpu) await this.inPortions(run);
       else await this.mirrors!.run(this.firsts[run.first]!, this.firsts[run.end]!);
   }
 
@@ -379,6 +396,24 @@ export class GpuPlan implements PlanContext {
       behind = Math.min(i + MORE, end);
     }
     this.unchecked ||= this.fails;
+  }
+
+  /** Runs launches, and waits wherever the GPU has enough to do. */
+  private async inPortions({ first, end }: Run): Promise<void> {
+    const { gpu } = this.device;
+    let work = 0;
+    let from = first;
+    for (let i = first; i < end; i++) {
+      const more = this.work(...this.spanOf(i));
+      if (i > from && work + more > mostWork()) {
+        this.onGpu({ first: from, end: i, onGpu: true });
+        gpu.submit();
+        await gpu.device.queue.onSubmittedWorkDone();
+        [from, work] = [i, 0];
+      }
+      work += more;
+    }
+    this.onGpu({ first: from, end, onGpu: true });
   }
 
   /** First step of a launch, and the one behind its last. */

@@ -1,14 +1,20 @@
-// Which shaders run a step. The twin of the first half of python/edgewise/webgpu/wgsl.py.
+// Which shaders run a step, and how much a GPU is given at once. The twin of
+// python/edgewise/webgpu/variants.py and work.py.
 
+import { BUFFERS } from "../../gen/plan_format.ts";
 import {
   COMMON,
   type KernelShaders,
+  MOST,
+  MOST_EACH,
+  MOST_IN_SOFTWARE,
   PART_OF,
   SHADERS,
   type ShaderSource,
   type Values,
 } from "../../gen/shaders.ts";
 import type { Device } from "../device.ts";
+import type { ResolvedStep } from "../wasm/resolve.ts";
 import { classOf, type Machine } from "./accessors.ts";
 import { elementType, follows, mode, type PlanStep, valuesOf } from "./steps.ts";
 
@@ -191,4 +197,55 @@ export async function loadParts(
     mode.serial = true;
     known.clear();
   }
+}
+
+// ---- how much a GPU is given at once
+
+/** Operations that are given to a GPU at once. */
+export const mostWork = (): number => (mode.serial ? MOST_IN_SOFTWARE : MOST);
+
+/**
+ * The operations of a step: those that its contract declares, or else one for each byte that it
+ * touches.
+ * @param resolved the step with any registers
+ * @param slots bytes of the plan's slots
+ * @param largest the highest values of the registers
+ */
+export function operationsOf(
+  step: PlanStep,
+  resolved: ResolvedStep,
+  slots: readonly number[],
+  largest: readonly number[],
+): number {
+  const cost = step.contract?.cost;
+  if (cost) return cost(valuesOf(step, largest));
+  return resolved.operands.reduce((sum, v) => {
+    if (!v) return sum;
+    const whole = resolved.registers && v.buffer >= BUFFERS.SLOT0;
+    return sum + (whole ? slots[v.buffer - BUFFERS.SLOT0]! : v.end - v.begin);
+  }, 0);
+}
+
+/**
+ * Why steps are too much for one dispatch; "" if they are not.
+ * @param steps those of the dispatch; each has a shader
+ * @param operations of each
+ * @param largest the highest values of the registers
+ */
+export function excess(
+  steps: readonly PlanStep[],
+  operations: readonly number[],
+  largest: readonly number[],
+): string {
+  const most = mostWork();
+  const total = operations.reduce((sum, n) => sum + n, 0);
+  if (total > most) return `${total} operations: at most ${most} run in one dispatch`;
+  for (const [i, step] of steps.entries()) {
+    const stage = stagesOf(step, largest).at(-1)!;
+    const count = Math.max(1, countOf(stage, valuesOf(step, largest)) * stage.group);
+    const each = operations[i]! / count;
+    if (each > MOST_EACH)
+      return `${Math.floor(each)} operations of an invocation: at most ${MOST_EACH} run`;
+  }
+  return "";
 }
