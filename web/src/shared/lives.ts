@@ -29,14 +29,24 @@ export function holdLife(name: string, held: () => void): void {
 }
 
 /**
- * Calls `ended` after the worker that holds the lock has ended.
+ * Calls `ended` after the worker that holds the lock has ended. A lock that is not seen to be held
+ * says nothing: when a site's data is cleared, Chromium gives new workers other locks than a page
+ * that is open.
  * @returns a function that stops watching
  */
 export function watchLife(name: string, ended: () => void): () => void {
   const controller = new AbortController();
   const { signal } = controller;
-  navigator.locks
-    .request(name, { signal }, () => void setTimeout(() => signal.aborted || ended(), GRACE_MS))
-    .catch(() => undefined);
+  const { locks } = navigator;
+  const watch = async (): Promise<void> => {
+    const { held } = await locks.query();
+    if (held?.some((lock) => lock.name === name))
+      await locks.request(
+        name,
+        { signal },
+        () => void setTimeout(() => signal.aborted || ended(), GRACE_MS),
+      );
+  };
+  watch().catch(() => undefined);
   return () => controller.abort();
 }
