@@ -94,10 +94,34 @@ def _close_engines():
     close_engines()
 
 
+# Milliseconds in which what a test waits for must happen: on a loaded machine it takes long.
+PATIENCE = 300_000
+
+
+def _patient(make, **options):
+    """A method of Playwright that makes a context or a page, which then waits that long by default
+    instead of 30 seconds.
+    """
+
+    @functools.wraps(make)
+    def wrapped(self, *args, **kwargs):
+        made = make(self, *args, **{**options, **kwargs})
+        if hasattr(made, "set_default_timeout"):
+            made.set_default_timeout(PATIENCE)
+        return made
+
+    return wrapped
+
+
 @pytest.fixture(scope="session")
 def playwright():
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Browser, BrowserType, expect, sync_playwright
 
+    Browser.new_context = _patient(Browser.new_context)
+    Browser.new_page = _patient(Browser.new_page)
+    for name in ("launch", "launch_persistent_context"):
+        setattr(BrowserType, name, _patient(getattr(BrowserType, name), timeout=PATIENCE))
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as one:
         yield one
 

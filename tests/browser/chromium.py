@@ -80,7 +80,6 @@ class Profile:
         """The profile with empty storage, and an empty page, for a visit of a server."""
         if self.context is None:
             self.context = self.browser.new_context()
-            self.context.set_default_timeout(300_000)
             self.page = self.context.new_page()
         self.taken += 1
         if self.taken == 2:

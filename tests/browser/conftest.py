@@ -140,7 +140,6 @@ def profile_of_visits(browser):
 def context(browser):
     """A new browser profile with empty storage. Tests that only visit pages do without."""
     one = browser.new_context()
-    one.set_default_timeout(300_000)
     yield one
     one.close()
 

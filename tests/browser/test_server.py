@@ -46,7 +46,7 @@ def server(tmp_path_factory):
 
 def ask(port, request: bytes) -> bytes:
     """Sends these bytes; returns the response."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", port), timeout=240) as s:
         s.sendall(request)
         answer = b""
         try:
@@ -149,7 +149,7 @@ def test_invalid_http(server, request_):
         answer = ask(server, request_)
         assert answer == b"" or answer.split(b" ", 2)[1][:1] in (b"4", b"5"), answer[:200]
     else:
-        with socket.create_connection(("127.0.0.1", server), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", server), timeout=240) as s:
             s.sendall(request_)
             assert s.recv(100).startswith(b"HTTP/1.1")
     assert get(server, "/m/a.txt")[0] == 200
@@ -157,6 +157,6 @@ def test_invalid_http(server, request_):
 
 def test_an_interrupted_connection(server):
     for request_ in (b"GET /m/a.txt HTT", b"GET /m/a.txt HTTP/1.1\r\nHost: x\r\n", b""):
-        with socket.create_connection(("127.0.0.1", server), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", server), timeout=240) as s:
             s.sendall(request_)
     assert get(server, "/m/a.txt")[0] == 200

@@ -292,7 +292,6 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
     from .conftest import Visit
 
     context = browser.new_context()
-    context.set_default_timeout(120_000)
     v = Visit(context, server + "/files/blank.html").start()
     devtools = browser.new_browser_cdp_session()
 

@@ -19,7 +19,7 @@ class WebSocket:
         TimeoutError: nothing was received for `timeout` seconds.
     """
 
-    def __init__(self, url: str, timeout: float = 30.0):
+    def __init__(self, url: str, timeout: float = 240.0):
         parts = urlsplit(url)
         self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
         self.pending = b""

@@ -66,7 +66,7 @@ def title(browser: Browser, url: str) -> str:  # noqa: F811
     page = browser.new_page()
     try:
         page.goto(url)
-        page.wait_for_function("document.title !== 'waits'", timeout=120_000)
+        page.wait_for_function("document.title !== 'waits'")
         return page.title()
     finally:
         page.close()

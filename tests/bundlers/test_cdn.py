@@ -88,7 +88,7 @@ def test_onnx_from_a_cdn(browser, serve, tmp_path, address) -> None:
             )
         page = context.new_page()
         page.goto(serve(tmp_path) + "/index.html")
-        page.wait_for_function("document.title !== 'waits'", timeout=120_000)
+        page.wait_for_function("document.title !== 'waits'")
         title = page.title()
     assert not title.startswith("failed") and not missing, (title, missing)
     assert any(url.endswith("-full.wasm") for url in requested)

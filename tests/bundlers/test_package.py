@@ -132,7 +132,7 @@ def test_files(browser, serve, tmp_path) -> None:
     requested: list[str] = []
     page.context.on("request", lambda request: requested.append(request.url))
     page.goto(serve(tmp_path) + "/index.html")
-    page.wait_for_function("document.title !== 'waits'", timeout=120_000)
+    page.wait_for_function("document.title !== 'waits'")
     assert page.title().startswith("wrote"), page.title()
 
     def new() -> set[str]:

@@ -53,7 +53,7 @@ def test_runtime(tmp_path, text, name) -> None:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
+        timeout=550,
     ).stdout
     answer = json.loads(printed)
     assert answer["text"] == text and answer["missing"] == "ModelError"

@@ -100,7 +100,7 @@ def test_python_runs(page: str, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=550,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -168,7 +168,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
         [WEB / "node_modules" / ".bin" / "tsc", "--noEmit", "-p", folder / "tsconfig.json"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=550,
     )
     return done.stdout + done.stderr
 

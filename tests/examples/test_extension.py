@@ -34,8 +34,6 @@ field.focus();
 field.selectionStart = field.selectionEnd = field.value.length;
 </script>"""
 TEXT = "Dear sea stop here is the owl stop all is well stop " * 20
-PATIENCE = 300_000
-expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +96,6 @@ class Chrome:
             headless=True,
             args=[*FLAGS, f"--disable-extensions-except={folder}", f"--load-extension={folder}"],
         )
-        self.context.set_default_timeout(PATIENCE)
         self.requests: list[str] = []
         self.context.on("request", lambda request: self.requests.append(request.url))
         workers = self.context.service_workers
@@ -112,7 +109,7 @@ class Chrome:
         page = self.context.new_page()
         page.on("pageerror", lambda e: self.troubles.append(str(e)))
         page.goto(f"{self.root}panel.html{query}")
-        expect(page.locator("#status")).not_to_have_text("Starting", timeout=PATIENCE)
+        expect(page.locator("#status")).not_to_have_text("Starting")
         return page
 
     def stop_worker(self, page: Page) -> None:
@@ -147,7 +144,7 @@ def chrome(
 
 def stopped(page: Page) -> None:
     """Waits until the panel's task has ended."""
-    expect(page.locator("#stop")).to_be_disabled(timeout=PATIENCE)
+    expect(page.locator("#stop")).to_be_disabled()
 
 
 def background(chrome: Chrome) -> Worker:
@@ -310,7 +307,7 @@ def test_learns_from_a_page(chrome: Chrome, letter_url: str) -> None:
     assert refused == "only the side panel may do that"
     background(chrome).evaluate(MENU, ["learn", False])
     panel = chrome.panel
-    expect(panel.locator("#step")).to_contain_text("Learned", timeout=PATIENCE)
+    expect(panel.locator("#step")).to_contain_text("Learned")
     assert panel.inner_text("#learning-title") == "Learning from “A letter”"
     stopped(panel)
     assert panel.input_value("#style").startswith("A letter")
@@ -346,9 +343,9 @@ def test_a_task_waits_for_the_running_one(chrome: Chrome, letter_url: str) -> No
         observer.observe(learning, { attributes: true });
     }""")
     panel.click("#write")
-    expect(panel.locator("#text")).not_to_be_empty(timeout=PATIENCE)
+    expect(panel.locator("#text")).not_to_be_empty()
     background(chrome).evaluate(MENU, ["learn", False])
-    expect(panel.locator("#step")).to_contain_text("Learned", timeout=PATIENCE)
+    expect(panel.locator("#step")).to_contain_text("Learned")
     assert panel.evaluate("document.getElementById('text').textContent === writtenBefore")
     panel.goto(f"{chrome.root}panel.html")
     stopped(panel)
@@ -363,7 +360,7 @@ def test_a_page_that_forbids_scripts(chrome: Chrome) -> None:
     query = {"active": True, "lastFocusedWindow": True}
     background(chrome).evaluate(MENU, ["learn", False, query])
     error = chrome.panel.locator("#error")
-    expect(error).to_contain_text("The page cannot be used: Cannot access", timeout=PATIENCE)
+    expect(error).to_contain_text("The page cannot be used: Cannot access")
     page.close()
 
 

@@ -13,10 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES.parent / "web" / "demo" / "model"
 
 
-def wait(page, expression: str, timeout: int = 120_000) -> None:
+def wait(page, expression: str) -> None:
     """Waits until a JavaScript expression is true, or the page shows an error."""
     shown = "document.querySelector('#error').textContent"
-    page.wait_for_function(f"{shown} || ({expression})", timeout=timeout, polling=100)
+    page.wait_for_function(f"{shown} || ({expression})", polling=100)
     assert page.inner_text("#error") == ""
 
 

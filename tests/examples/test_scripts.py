@@ -28,7 +28,7 @@ def run(script: str, *arguments: str, folder: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=550,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -71,7 +71,7 @@ def run(tmp_path):
             },
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=550,
         )
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]

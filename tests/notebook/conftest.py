@@ -97,7 +97,7 @@ class Pyodide:
         (self.folder / name).write_bytes(data)
         return "/work/" + name
 
-    def run(self, code, timeout=300, **names):
+    def run(self, code, timeout=500, **names):
         """names: variables of the code (JSON values)."""
         given = "".join(
             f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items()

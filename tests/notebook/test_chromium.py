@@ -136,7 +136,6 @@ def notebook(request, browser, site):
         lambda r: outside.append(r.url) if not r.url.startswith((site, "data:", "blob:")) else None,
     )
     page.on("pageerror", lambda e: troubles.append(str(e)))
-    page.set_default_timeout(180_000)
     page.goto(site + "/site/index.html")
     if request.param == "page":
         page.evaluate(

@@ -80,7 +80,7 @@ def run(page, address):
 
     def run(name):
         page.goto(f"{address}/notebooks/index.html?path={name}")
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=120_000)
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         page.wait_for_timeout(2000)
         page.click(".jp-Notebook .jp-Cell >> nth=0")
         count = page.locator(".jp-Notebook .jp-Cell").count()

@@ -90,7 +90,7 @@ def edgewise(*args):
         [sys.executable, "-m", "edgewise.cli", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=550,
     )
 
 

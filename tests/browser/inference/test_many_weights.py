@@ -65,7 +65,7 @@ def models(files):
 
 RUN = """
     const limit = new Promise((_, reject) =>
-      setTimeout(() => reject(new Error("no result after 60 s")), 60_000),
+      setTimeout(() => reject(new Error("no result after 240 s")), 240_000),
     );
     const work = async () => {
       const s = await ew.InferenceSession.create(arg.url, arg.options);

@@ -375,7 +375,7 @@ def test_microphone(playwright, server, strict_server, folder, strict):
                     return original.apply(this, args);
                   };
                   const stop = new AbortController();
-                  const timer = setTimeout(() => stop.abort(), 60000);
+                  const timer = setTimeout(() => stop.abort(), 240_000);
                   const constraints = { noiseSuppression: false, echoCancellation: false };
                   const source = ew.microphone({ signal: stop.signal, constraints });
                   const events = [];

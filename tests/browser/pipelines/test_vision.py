@@ -407,15 +407,15 @@ def test_processor_and_files(page, folder):
             const kept = mask.data.every((v, i) => data[4 * i] === v && data[4 * i + 3] === 255);
             const own = new ew.RawImage(new Uint8Array(12).fill(9), 2, 2, 3);
             const again = await q(mask);
-            const video = await new Promise((resolve) => {
-              const source = document.createElement("canvas");
-              source.getContext("2d").fillRect(0, 0, 9, 9);
-              const video = document.createElement("video");
-              video.muted = true;
-              video.srcObject = source.captureStream(10);
-              video.play();
-              video.requestVideoFrameCallback(() => resolve(video));
-            });
+            const source = document.createElement("canvas");
+            const video = document.createElement("video");
+            video.muted = true;
+            video.srcObject = source.captureStream(10);
+            const shown = new Promise((resolve) => video.requestVideoFrameCallback(resolve));
+            const draw = () => source.getContext("2d").fillRect(0, 0, 9, 9);
+            const drawing = setInterval(draw, 20); // a frame that came too early is not repeated
+            await Promise.all([video.play(), shown]);
+            clearInterval(drawing);
             const frame = await q(video);
             const small = await q(own, { target_sizes: [[3, 5]] });
             await q.dispose();

@@ -14,7 +14,7 @@ pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
 from tests.federated.serving import Server, identity  # noqa: F401 (a fixture)
-from tests.federated.toys import SHAPES, wait_for
+from tests.federated.toys import PATIENCE, SHAPES, wait_for
 
 LORA = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1}
 
@@ -74,7 +74,7 @@ def check_means(server):
 
 def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity):  # noqa: F811
     lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
-    fields = {"codec": "int4", "rounds": 3, "clients": 3, "steps": 6, "deadline": 240.0}
+    fields = {"codec": "int4", "rounds": 3, "clients": 3, "steps": 6, "deadline": PATIENCE}
     fields["keep_optimizer"] = True
     rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
     third = len(TEXT) // 3
@@ -90,7 +90,7 @@ def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity)
     assert "another tab takes part" in twice["error"]["what"]
     rounds.start(3)
     # the third tab reloads its page while it trains in the second round
-    tabs[2].page.wait_for_function("() => !window.seen", polling=50, timeout=100_000)
+    tabs[2].page.wait_for_function("() => !window.seen", polling=50)
     tabs[2].start()
     del args[2]["kill"]
     assert tabs[2].run(JOIN, args[2]) is True
@@ -117,7 +117,7 @@ def test_a_tab_enforces_its_terms(visit, server, trainable, tmp_path, identity):
     lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
     trainer = {"lora": lora, "batch_size": BATCH, "sequence_length": SEQUENCE}
     audit = {"model": str(MODEL), "trainer": trainer, "texts": [TEXT], "share": 1.0}
-    fields = {"clients": 1, "least": 1, "steps": 6, "deadline": 60.0, "lora": lora}
+    fields = {"clients": 1, "least": 1, "steps": 6, "deadline": PATIENCE, "lora": lora}
     fields |= {"rounds": 1, "codec": "int4", "learning_rate": 5e-3}
     audited = Server(
         tmp_path / "audited", first_weights(), audit={**audit, "tolerance": 0.2}, **fields
@@ -196,7 +196,7 @@ def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
     leave a hub that does not answer at once, and for good.
     """
     lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
-    fields = {"codec": "int4", "rounds": 2, "clients": 3, "steps": 2, "deadline": 120.0}
+    fields = {"codec": "int4", "rounds": 2, "clients": 3, "steps": 2, "deadline": PATIENCE}
     page = visit(server).page
     page.goto(
         f"{server}/demo/together.html?model=/files/trainable.edge&threads=1&hub=ws://127.0.0.1:9"
@@ -219,9 +219,14 @@ def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
     rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
     page.fill("#hub", rounds.url)
     page.wait_for_selector("#begin:not([disabled])")
+    page.evaluate("""() => {
+        window.trained = false;
+        new MutationObserver(() => (trained ||= document.body.dataset.phases.includes("train")))
+          .observe(document.body, { attributes: true });
+    }""")
     page.click("#begin")
     rounds.start(3)
-    page.wait_for_function("document.body.dataset.phases.includes('train')", polling=20)
+    page.wait_for_function("trained", polling=20)
     page.frame_locator("iframe").nth(1).locator("body").evaluate("() => location.reload()")
     _, log = rounds.end()
     page.wait_for_function("document.body.dataset.phases === 'ended,ended,ended'")

@@ -55,7 +55,6 @@ def gpu_browser(built, playwright):
 def gpu_visit(gpu_browser, server, gpu_files):
     """A page with a GPU."""
     context = gpu_browser.new_context()
-    context.set_default_timeout(300_000)
     one = Visit(context, server + "/files/blank.html").start()
     yield one
     one.close()

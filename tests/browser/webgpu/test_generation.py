@@ -46,7 +46,6 @@ def both(gpu_browser, server, gpu_files):
     longer to compile the shaders than to run them. The last test takes the GPU away.
     """
     context = gpu_browser.new_context()
-    context.set_default_timeout(300_000)
     one = Visit(context, server + "/files/blank.html").start()
     for device in ("wasm", "webgpu"):
         assert one.run(OPEN, {"device": device, "threads": 1}) is None
