@@ -100,7 +100,7 @@ def test_development_server_of_vite(browser, text, package) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    patience = threading.Timer(60, server.kill)
+    patience = threading.Timer(240, server.kill)
     patience.start()
     try:
         printed = []

@@ -332,9 +332,9 @@ for (const answer of ["refused", "task", "bye"])
 
 test("a download ends at the deadline", async () => {
   const [, socket] = await join();
-  socket.say("task", await task({ deadline: 0.05 }));
+  socket.say("task", await task({ deadline: 1 }));
   await socket.expect("fetch");
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await new Promise((resolve) => setTimeout(resolve, 1100));
   socket.say("task", await task({ round: 2 }));
   assert.equal((await socket.expect("fetch")).round, 2);
 });

@@ -131,7 +131,7 @@ export class FakeSocket {
 /** Waits until something is true. */
 export async function until(condition: () => unknown, what: string): Promise<void> {
   for (let k = 0; !condition(); k++) {
-    if (k > 1000) throw new Error(what);
+    if (k > 20_000) throw new Error(what);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
