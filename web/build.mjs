@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
 import { pageOf, ROOMS } from "./demo/pages.mjs";
-import { modules } from "./modules.mjs";
+import { additions, modules } from "./modules.mjs";
 import { buildWorker } from "./worker.mjs";
 
 mkdirSync(out, { recursive: true });
@@ -19,7 +19,8 @@ await build({
     inline: join(here, "src/worker/inline.ts"),
     ...Object.fromEntries(
       modules
-        .filter((name) => !["federated", "release"].includes(name)) // made of two files, below
+        // made of several files, below
+        .filter((name) => !["federated", "release", ...Object.keys(additions)].includes(name))
         .map((name) => [name, join(here, `src/${name}/index.ts`)]),
     ),
   },
@@ -62,6 +63,27 @@ await build({
   outdir: out,
   plugins: [beside(/\/errors\.ts$/, "./release.js", ["import-statement"])],
 });
+// What adds to the library imports a build of it, and has the parts that few pages use in files of
+// their own.
+const added = [];
+for (const [name, parts] of Object.entries(additions))
+  for (const kind of ["", ".inline", ".node"])
+    for (const part of ["index", ...parts]) {
+      const file = (of) => `${name}${of === "index" ? "" : `-${of}`}${kind}`;
+      added.push(file(part));
+      const own = parts.map((of) =>
+        beside(new RegExp(`/${of}\\.ts$`), `./${file(of)}.js`, ["dynamic-import"]),
+      );
+      const library = beside(/\/(page\/index|shared\/errors)\.ts$/, `./edgewise${kind}.js`, [
+        "import-statement",
+      ]);
+      await build({
+        ...options,
+        entryPoints: { [file(part)]: join(here, `src/${name}/${part}.ts`) },
+        outdir: out,
+        plugins: [...own, library],
+      });
+    }
 // A classic script: not every browser has service workers that are modules.
 await build({
   ...options,
@@ -71,7 +93,8 @@ await build({
 });
 
 const PARTS = ["federated-secure", "release-indexed", "release-deltas"];
-for (const name of ["edgewise", "compiler", "inline", ...modules, ...PARTS])
+const whole = modules.filter((name) => !(name in additions));
+for (const name of ["edgewise", "compiler", "inline", ...whole, ...PARTS, ...added])
   await squeezeFile(join(out, `${name}.js`));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

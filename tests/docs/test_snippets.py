@@ -145,6 +145,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
     folder.mkdir(exist_ok=True)
     for name, code in modules.items():
         code = re.sub(r'"(\.{0,2}/)+edgewise(\.inline)?\.js"', '"edgewise"', code)
+        code = re.sub(r'"(\.{0,2}/)+transformers\.js"', '"edgewise/transformers"', code)
         (folder / name).write_text(code + "\nexport {};\n")
     (folder / "ambient.d.ts").write_text((Path(__file__).parent / "ambient.d.ts").read_text())
     settings = {

@@ -5,13 +5,19 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { rollup } from "rollup";
 import { dts } from "rollup-plugin-dts";
-import { modules } from "../modules.mjs";
+import { additions, modules } from "../modules.mjs";
 
 const dist = fileURLToPath(new URL("../dist", import.meta.url));
+/** What adds to the library has its types from it. */
+const library = {
+  name: "the library's declarations",
+  resolveId: (id) =>
+    /\/page\/index(\.d)?\.[jt]s$/.test(id) ? { id: "./edgewise.js", external: true } : null,
+};
 for (const [module, name] of [["page", "edgewise"], ...modules.map((name) => [name, name])]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),
-    plugins: [dts()],
+    plugins: [...(name in additions ? [library] : []), dts()],
     onwarn(warning) {
       throw new Error(warning.message);
     },

@@ -4,7 +4,10 @@ compiled, strings, sequences and maps, outputs that stay in the engine, sessions
 
 import edgewise
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from edgewise.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
 from ..loading import error
@@ -195,3 +198,41 @@ def test_invalid_values(visit, server, mixed, feeds, name):
     )
     e = error(got, name)
     assert "feed 'x'" in e["where"] and e["remedy"]
+
+
+def test_metadata(visit, server, files):
+    """What exporters say about a model, of a file and of a package, as onnxruntime reads it."""
+    graph = helper.make_graph(
+        [n("Relu", ["x"], ["y"])], "detector", [tensor("x", F, ["n"])], [tensor("y", F, ["n"])]
+    )
+    opset = helper.make_opsetid("", 18)
+    model = helper.make_model(graph, producer_name="maker", ir_version=8, opset_imports=[opset])
+    helper.set_model_props(model, {"names": "{0: 'cat'}", "stride": "32"})
+    path = files / "described.onnx"
+    onnx.save(model, path)
+    said = onnxruntime.InferenceSession(path).get_modelmeta()
+    assert main(["build", str(path), "--dims", "n=3", "-o", str(files / "described.edge")]) == 0
+    for name in ("described.onnx", "described.edge"):
+        got = visit(server).run(
+            "const s = await ew.InferenceSession.create(arg); const { metadata } = s;"
+            "await s.release(); return metadata;",
+            f"/files/{name}",
+        )
+        assert got["customMetadataMap"] == said.custom_metadata_map
+        assert got["producerName"] == said.producer_name
+        assert got["graphName"] == said.graph_name
+
+
+def test_inputs_of_unknown_rank(visit, server, files):
+    """ONNX Runtime Web gives them the shape []."""
+    graph = helper.make_graph(
+        [n("Relu", ["x"], ["y"])], "g", [tensor("x", F, None)], [tensor("y", F, None)]
+    )
+    onnx.save(helper.make_model(graph, ir_version=8), files / "unknown_rank.onnx")
+    got = visit(server).run("""
+        const s = await ew.InferenceSession.create("/files/unknown_rank.onnx");
+        const shapes = [...s.inputMetadata, ...s.outputMetadata].map((value) => value.shape);
+        await s.release();
+        return shapes;
+    """)
+    assert got == [[], []]

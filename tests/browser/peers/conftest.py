@@ -1,15 +1,19 @@
-"""Pages in which a library whose API we follow runs beside Edgewise: both run the same snippets.
+"""Snippets that run in a library whose API we follow, and in Edgewise: the results are equal.
 
-The libraries are those that the benchmark compares with; `make peers` installs them. Without them
-these tests are skipped.
+Those of the library are recorded. Where it is installed, as `make peers` does, it runs beside
+Edgewise, and what is recorded must be what it says.
 """
 
+import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from ..conftest import ROOT
 
+RECORDED = Path(__file__).parent / "recorded"
 MODULES = ROOT / ".build" / "bench" / "node" / "node_modules"
 
 # What a snippet returns, as JSON: tensors by type, shape and elements, errors by the class of
@@ -40,12 +44,14 @@ RUN = """
 
 @pytest.fixture(scope="session")
 def peers(files):
-    """peers("package/folder"): serves a folder of a library; returns its address."""
+    """peers("package/folder"): serves a folder of a library; returns its address, None if it is
+    not installed.
+    """
 
     def serve(folder):
-        if not (MODULES / folder).is_dir():
-            pytest.skip("`make peers` installs the libraries that we are compared with")
         there = files / "peers" / folder
+        if not (MODULES / folder).is_dir():
+            return None
         if not there.exists():
             shutil.copytree(MODULES / folder, there)
         return f"/files/peers/{folder}"
@@ -54,30 +60,35 @@ def peers(files):
 
 
 @pytest.fixture
-def both(visit, server, peers):
-    """both(module, snippets, ours): the results of the same snippets in the library and in
-    Edgewise. module: path of the library's; ours: of Edgewise's.
+def compared(visit, server, peers):
+    """compared(name, module, snippets, ours): checks that the snippets have the same results in the
+    library and in Edgewise, or fail with the same class of JavaScript's; an Error stands for any.
+
+    name: of the recorded results. module: path of the library's module; ours: of Edgewise's.
     """
 
-    def run(module, snippets, ours="/edgewise.js"):
-        folder, _, name = module.rpartition("/")
-        address = f"{peers(folder)}/{name}"
-        results = []
-        for url in (address, ours):
-            body = f"const lib = await import({url!r});" + RUN
-            got = visit(server, alone=True).run(body, {"snippets": snippets})
-            assert "error" not in got, got
-            results.append(got)
-        return results
+    def results(url, snippets):
+        body = f"const lib = await import({url!r});" + RUN
+        got = visit(server, alone=True).run(body, {"snippets": snippets})
+        assert "error" not in got, got
+        return got
 
-    return run
+    def check(name, module, snippets, ours):
+        folder, _, file = module.rpartition("/")
+        recorded = RECORDED / f"{name}.json"
+        address = peers(folder)
+        if address:
+            theirs = results(f"{address}/{file}", snippets)
+            if os.environ.get("EDGEWISE_RECORD"):
+                lines = ",\n".join(map(json.dumps, theirs))
+                recorded.write_text(f"[\n{lines}\n]\n")
+        told = json.loads(recorded.read_text())
+        assert not address or told == theirs, "record again: EDGEWISE_RECORD=1"
+        wrong = [
+            f"{snippet}\n  theirs {a}\n  ours   {b}"
+            for snippet, a, b in zip(snippets, told, results(ours, snippets), strict=True)
+            if a != b and not (a == {"throws": "Error"} and b.keys() == a.keys())
+        ]
+        assert not wrong, "\n".join(wrong)
 
-
-def compared(both, module, snippets, ours="/edgewise.js"):
-    theirs, own = both(module, snippets, ours)
-    wrong = [
-        f"{snippet}\n  theirs {a}\n  ours   {b}"
-        for snippet, a, b in zip(snippets, theirs, own, strict=True)
-        if a != b
-    ]
-    assert not wrong, "\n".join(wrong)
+    return check

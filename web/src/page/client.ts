@@ -2,6 +2,7 @@
 // cancellation, and rejection of all open calls when the worker dies.
 
 import { makeError } from "../protocol/errors.ts";
+import { INTERRUPTED } from "../protocol/generation.ts";
 import type { ProgressEvent } from "../protocol/loading.ts";
 import type { FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
@@ -194,6 +195,7 @@ export class Client {
       const stop = () => {
         const error = aborted(signal);
         this.send({ id, abort: true, reason: error.what });
+        if (error.what === INTERRUPTED) return; // the worker answers with what there is
         timer = setTimeout(() => {
           this.late.set(id, options.onLate ?? (() => undefined));
           this.settle(id)?.reject(error);
@@ -316,7 +318,8 @@ export class Client {
       return;
     }
     const open = this.open.get(data.id);
-    if (!open || open.signal?.aborted) return;
+    const { signal } = open ?? {};
+    if (!open || (signal?.aborted && aborted(signal).what !== INTERRUPTED)) return;
     // An exception in one of the page's callbacks ends the call that the callback belongs to.
     try {
       if ("progress" in data) open.onProgress?.(data.progress as ProgressEvent);

@@ -18,7 +18,13 @@
 
 export type { GenerationFields, Message } from "../protocol/generation.ts";
 export type { HeadInfo, Measures } from "../protocol/heads.ts";
-export type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
+export type {
+  CacheDType,
+  DType,
+  ModelFiles,
+  ModelInfo,
+  ProgressEvent,
+} from "../protocol/loading.ts";
 export type { Limits } from "../protocol/profile.ts";
 export type { CachedFile, CachedModel } from "../protocol/storage.ts";
 export type { TaskInfo } from "../protocol/tasks.ts";
@@ -50,7 +56,7 @@ export {
   deleteCheckpoint,
   models,
 } from "./models.ts";
-export { type Info, info, pipeline } from "./pipeline.ts";
+export { type Info, info, modelFiles, pipeline } from "./pipeline.ts";
 export type {
   DrawStep,
   TextToImageOptions,
@@ -86,6 +92,7 @@ export {
   Profile,
   type ProfileRow,
 } from "./profile.ts";
+export { InterruptableStoppingCriteria, type StoppingCriteria } from "./stopping.ts";
 export {
   type Halves,
   type OnnxValue,

@@ -2,7 +2,7 @@
 
 import { TRAINING_DEFAULTS } from "../gen/training_defaults.ts";
 import type { GenerateRequest, Message } from "../protocol/generation.ts";
-import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
+import type { LoadRequest, ModelFiles, ModelInfo } from "../protocol/loading.ts";
 import type { TaskInfo } from "../protocol/tasks.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
@@ -24,6 +24,7 @@ import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.t
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
 import { baseUrl } from "./realm.ts";
+import { interruptible } from "./stopping.ts";
 import {
   type GenerateOptions,
   type ModelSource,
@@ -164,6 +165,27 @@ export async function pipeline(
   }
 }
 
+/**
+ * Settings and tokenizer files of a model in a folder or on a hub, and the address of its .onnx
+ * file. They are kept as those of pipelines are.
+ * @param model id, or address of the folder
+ * @param options see {@link PipelineOptions}
+ * @throws InputError, ModelError, Aborted
+ */
+export async function modelFiles(
+  model: string | URL,
+  options: PipelineOptions = {},
+): Promise<ModelFiles> {
+  const request = await loadRequest("text-generation", model, options);
+  const client = await startClient();
+  try {
+    const { signal, progress_callback: onProgress } = options;
+    return await client.call("find", request, { signal, onProgress });
+  } finally {
+    client.end();
+  }
+}
+
 /** Options that a task does not have. */
 function notOf(task: string): readonly string[] {
   if (task === "text-generation") return ["personalize"];
@@ -254,27 +276,26 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, ...rest } = options ?? {};
+    const { streamer, signal: given, stopping_criteria, ...rest } = options ?? {};
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (!follower) checkFunction("streamer", streamer);
     const text = textStreamer(streamer);
-    const result = await client.call(
-      "generate",
-      {
-        model: id,
-        input,
-        ...splitFields(rest),
-        stream: text && streamOptions(text),
-        tokens: follower !== undefined,
-      },
-      {
+    const request = {
+      model: id,
+      input,
+      ...splitFields(rest),
+      stream: text && streamOptions(text),
+      tokens: follower !== undefined,
+    };
+    const result = await interruptible(stopping_criteria, given, (signal) =>
+      client.call("generate", request, {
         signal,
         onText: (piece, end) => {
           if (piece || end) text?.on_finalized_text(piece, end);
           if (end) follower?.end();
         },
         onTokens: (ids) => follower?.put(ids),
-      },
+      }),
     );
     current = last = result.info;
     stats = result.stats;

@@ -5,6 +5,7 @@ import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/lo
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
 import type { Profile } from "./profile.ts";
+import type { StoppingCriteria } from "./stopping.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
 
 /** Options of {@link pipeline}. */
@@ -193,6 +194,8 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
   /** Cancels the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /** Ends the generation when it is interrupted: the promise resolves with what there is. */
+  stopping_criteria?: StoppingCriteria;
 }
 
 /** One generated sequence. */

@@ -157,10 +157,21 @@ export interface TextOptions {
   continue_final_message?: boolean;
 }
 
+/** A prompt of token ids, as `generate` of models takes it: nothing is added to it. */
+export interface Prompt {
+  input_ids: number[];
+}
+
+/**
+ * The reason with which a page aborts a generation that is to end as if it were complete, with the
+ * tokens so far.
+ */
+export const INTERRUPTED = "the stopping criteria interrupted it";
+
 /** A call of a text-generation pipeline. */
 export interface GenerateRequest {
   model: number;
-  input: string | Message[] | (string | Message[])[];
+  input: string | Message[] | Prompt | (string | Message[] | Prompt)[];
   fields: Record<string, unknown>;
   options: TextOptions;
   /** How to decode text for events while it is generated; undefined: no text events. */

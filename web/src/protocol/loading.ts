@@ -159,3 +159,11 @@ export type ProgressEvent =
   | { status: "compile"; name: string; stage: "pyodide" | "compile" | "done"; message: string }
   /** Something failed, and the request continues without it. */
   | { status: "warning"; name: string; message: string };
+
+/** Files of a model in a folder or on a hub. */
+export interface ModelFiles {
+  /** Settings and the tokenizer's files, by name. */
+  texts: Record<string, string>;
+  /** Address of the .onnx file that a pipeline loads; undefined: there is none of its dtype. */
+  onnx: string | undefined;
+}

@@ -6,7 +6,7 @@ import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
 import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
-import type { Loaded, LoadRequest, Urls } from "./loading.ts";
+import type { Loaded, LoadRequest, ModelFiles, Urls } from "./loading.ts";
 import type { ProfileData } from "./profile.ts";
 import type { StorageCall } from "./storage.ts";
 import type { TaskCall, TaskFeed, TaskInfo } from "./tasks.ts";
@@ -22,6 +22,8 @@ import type {
 /** Methods of the worker. `model`: the number returned by `load`. */
 export interface Methods {
   load(request: LoadRequest): Loaded;
+  /** Files of a model in a folder or on a hub. */
+  find(request: LoadRequest): ModelFiles;
   generate(request: GenerateRequest): Generated;
   encode(request: {
     model: number;

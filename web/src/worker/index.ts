@@ -151,6 +151,10 @@ const methods: {
     models.set(nextModel, loaded);
     return { model: nextModel++, info: loaded.info };
   },
+  async find(request, id, signal) {
+    const { modelFiles } = await import("./model/onnx/index.ts");
+    return modelFiles(request, signal, (progress) => post({ id, progress }));
+  },
   generate: (request, id, signal) => turn(request.model, () => run(request, id, signal)),
   encode: ({ model: id, text, add_special_tokens }) =>
     model(id).tokenizer.encode(text, add_special_tokens),

@@ -2,6 +2,7 @@
 
 import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import type {
+  ModelMetadata,
   OpenInfo,
   OpenRequest,
   RunAnswer,
@@ -264,6 +265,10 @@ export class InferenceSession {
   /** Names, types and shapes of the outputs, as the file declares them. */
   get outputMetadata(): readonly ValueMetadata[] {
     return this.info.outputs.map(metadata);
+  }
+  /** What the file says about its model: labels and sizes are in `customMetadataMap`. */
+  get metadata(): ModelMetadata {
+    return this.info.metadata;
   }
   /** The device in use, and why no faster one is used. */
   get device(): DeviceInfo {

@@ -1,13 +1,15 @@
 // Text generation: prompts and chats to token ids, and token ids to results. Mirrors
 // python/edgewise/pipelines/text_generation.py.
 
-import type {
-  Generated,
-  GenerateRequest,
-  Message,
-  TextOptions,
+import {
+  type Generated,
+  type GenerateRequest,
+  INTERRUPTED,
+  type Message,
+  type Prompt,
+  type TextOptions,
 } from "../../protocol/generation.ts";
-import { InputError } from "../../shared/errors.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
 import {
   DecodingStreamer,
   type GenerateOutput,
@@ -24,6 +26,9 @@ import type { Model } from "./model.ts";
  * them, and the call's fields over both.
  */
 const DEFAULTS: GenerationFields = { max_new_tokens: 256, do_sample: true, temperature: 0.7 };
+
+/** What a call generates from. */
+type Input = string | Message[] | Prompt;
 
 /** Receives text and token ids as they are generated. */
 export interface Sink {
@@ -44,7 +49,8 @@ export async function generateText(
   const { decoder, tokenizer, info } = model;
   const fields = request.fields as GenerationFields;
   const [inputs, several] = inputsOf(request.input);
-  const config = defaults(model, request.fields);
+  const base = inputs.every(isPrompt) ? {} : DEFAULTS;
+  const config = defaults(model, request.fields, base);
   const set = new GenerationConfig(fields, "generate");
   const merged = GenerationConfig.fromJson(modelDefaults(decoder)).merged(config).merged(set);
   const single =
@@ -64,12 +70,15 @@ export async function generateText(
     const { prompt, goingOn } = await promptOf(model, input, request.options);
     const started = performance.now();
     const watch = new Watch(model, request, sink, started);
-    const made = (await generate(decoder, prompt, config, {
+    const made = await generate(decoder, prompt, config, {
       fields: { ...fields, return_dict_in_generate: true },
       streamer: single ? watch : undefined,
       signal,
       tokenizer,
-    })) as GenerateOutput;
+    }).then(
+      (output) => output as GenerateOutput,
+      (e: unknown) => soFar(e, signal, prompt),
+    );
     stats.prompt_tokens += prompt.length;
     stats.new_tokens += made.sequences.reduce((sum, s) => sum + s.length - prompt.length, 0);
     stats.prefill_ms += (watch.first || performance.now()) - started;
@@ -84,12 +93,21 @@ export async function generateText(
   return { output: several ? results : results[0], info, stats };
 }
 
+/** What was generated before the page's stopping criteria interrupted it; else throws. */
+function soFar(e: unknown, signal: AbortSignal, prompt: number[]): GenerateOutput {
+  if (!(e instanceof Aborted) || (signal.reason as Error | undefined)?.message !== INTERRUPTED)
+    throw e;
+  const sequences = e.sequences.length ? e.sequences : [prompt];
+  return { sequences, finish_reasons: sequences.map(() => "stopping_criteria") };
+}
+
 /** Token ids of an input. `goingOn`: whether the last message of a chat is continued. */
 async function promptOf(
   { tokenizer }: Model,
-  input: string | Message[],
+  input: Input,
   options: TextOptions,
 ): Promise<{ prompt: number[]; goingOn: boolean }> {
+  if (isPrompt(input)) return { prompt: input.input_ids, goingOn: false };
   if (typeof input === "string")
     return {
       prompt: tokenizer.encode(input, options.add_special_tokens ?? true),
@@ -146,7 +164,7 @@ class Watch implements Streamer {
 function generatedRecord(
   { tokenizer }: Model,
   { options, fields }: GenerateRequest,
-  input: string | Message[],
+  input: Input,
   prompt: number[],
   made: GenerateOutput,
   i: number,
@@ -163,7 +181,7 @@ function generatedRecord(
     // Decode both and compare lengths, since the text of a token can depend on preceding tokens.
     const fresh = tokenizer.decode(ids, decoding).slice(tokenizer.decode(prompt, decoding).length);
     record.generated_text =
-      options.return_full_text === false
+      options.return_full_text === false || isPrompt(input)
         ? fresh
         : typeof input === "string"
           ? input + fresh
@@ -176,30 +194,35 @@ function generatedRecord(
   return record;
 }
 
-function inputsOf(input: GenerateRequest["input"]): [(string | Message[])[], boolean] {
-  if (typeof input === "string") return [[input], false];
+const isPrompt = (input: unknown): input is Prompt =>
+  typeof input === "object" && input !== null && "input_ids" in input;
+
+function inputsOf(input: GenerateRequest["input"]): [Input[], boolean] {
+  if (typeof input === "string" || isPrompt(input)) return [[input], false];
   const isMessage = (m: unknown): m is Message =>
     typeof m === "object" && m !== null && "role" in m && "content" in m;
+  const isChat = (one: unknown) => Array.isArray(one) && one.length && one.every(isMessage);
   const list: unknown[] = Array.isArray(input) ? input : [];
-  const chat = list.length > 0 && !Array.isArray(list[0]) && typeof list[0] === "object";
+  const chat = isMessage(list[0]);
   const inputs = chat ? [list] : list;
   for (const one of inputs.length ? inputs : [undefined])
-    if (typeof one !== "string" && !(Array.isArray(one) && one.length && one.every(isMessage)))
+    if (!(typeof one === "string" || isPrompt(one) || isChat(one)))
       throw new InputError(
         "the input is neither text nor chat messages",
         "pipeline",
         'Give a string, a list of strings, or messages like [{role: "user", content: "Hello"}].',
       );
-  return [inputs as (string | Message[])[], !chat];
+  return [inputs as Input[], !chat];
 }
 
 /** The config for `generate`, without the call's own fields. */
 function defaults(
   { decoder, tokenizer }: Model,
   fields: Record<string, unknown>,
+  usual: GenerationFields,
 ): GenerationConfig {
   const own = GenerationConfig.fromJson(modelDefaults(decoder));
-  const base: Record<string, unknown> = { ...DEFAULTS };
+  const base: Record<string, unknown> = { ...usual };
   // a max_length set by the model's authors or by the call takes precedence over max_new_tokens
   if (
     (own.get("max_length") !== 20 && own.get("max_new_tokens") === null) ||

@@ -83,6 +83,14 @@ function templateOf(given: unknown): unknown {
   return (list.find((t) => t?.name === "default") ?? list[0])?.template ?? undefined;
 }
 
+/** Variables of a chat template. */
+export interface TemplateOptions {
+  add_generation_prompt?: boolean;
+  continue_final_message?: boolean;
+  tools?: unknown;
+  [name: string]: unknown;
+}
+
 /** A model's tokenizer and chat template. Mirrors python/edgewise/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
@@ -261,23 +269,29 @@ export class Tokenizer {
    * @param options variables of the template; `continue_final_message` leaves the last message open
    * @throws TokenizerError if there is no template, or it rejects the messages
    */
-  async applyChatTemplate(
-    messages: Message[],
-    options: {
-      add_generation_prompt?: boolean;
-      continue_final_message?: boolean;
-      tools?: unknown;
-      [name: string]: unknown;
-    } = {},
-  ): Promise<string> {
-    if (this.template === undefined)
+  async applyChatTemplate(messages: Message[], options: TemplateOptions = {}): Promise<string> {
+    await this.prepare();
+    return this.render(messages, options);
+  }
+
+  /** Loads what renders templates, if the model has one. @throws TokenizerError */
+  async prepare(): Promise<void> {
+    if (this.template === undefined) return;
+    const { ChatTemplate } = await import("./chat-template.ts");
+    this.compiled ??= new ChatTemplate(this.template);
+  }
+
+  /**
+   * As {@link applyChatTemplate}, after {@link prepare}.
+   * @throws TokenizerError
+   */
+  render(messages: Message[], options: TemplateOptions): string {
+    if (!this.compiled)
       throw new TokenizerError(
         "this model has no chat template",
         "tokenizer_config.json",
         "Give text instead of messages: it is not a model for chats.",
       );
-    const { ChatTemplate } = await import("./chat-template.ts");
-    this.compiled ??= new ChatTemplate(this.template);
     const { continue_final_message: goingOn = false, ...variables } = options;
     const final = messages[messages.length - 1]?.content;
     if (goingOn && (variables.add_generation_prompt || typeof final !== "string"))

@@ -36,6 +36,8 @@ import { dtypeWords, type FoundGraph, isAlone, listedGraphs, openGraphs } from "
 import { folderTexts, locate, sortFiles } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
+export { modelFiles } from "./files.ts";
+
 /** Finds a model that a user chose the files of. */
 export async function fromChosen(
   job: Job,

@@ -10,8 +10,15 @@ import type { Job, Texts } from "../job.ts";
 import { notThere } from "../not-there.ts";
 import { folderTexts } from "./hub.ts";
 
-/** Downloads the text files of a folder. Missing ones are reported later, where required. */
-export async function fetchTexts(job: Job, folder: string): Promise<Texts> {
+/**
+ * Downloads the text files of a folder. Missing ones are reported later, where required.
+ * @param names their paths; default: those that the task needs
+ */
+export async function fetchTexts(
+  job: Job,
+  folder: string,
+  names = folderTexts(job.request.task),
+): Promise<Texts> {
   const texts: Texts = new Map();
   const get = async (name: string) => {
     const url = new URL(name, folder).href;
@@ -28,7 +35,7 @@ export async function fetchTexts(job: Job, folder: string): Promise<Texts> {
       if (![403, 404, 410].includes(e.status)) throw notThere(e);
     }
   };
-  await Promise.all(folderTexts(job.request.task).map(get));
+  await Promise.all(names.map(get));
   const config = texts.get("tokenizer_config.json");
   // Since 2025 templates may have their own file, which is requested only if the config has no
   // chat_template field (null means that there is none).

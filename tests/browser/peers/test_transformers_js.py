@@ -1,0 +1,207 @@
+"""transformers.js beside `edgewise/transformers`: snippets that differ in the import alone."""
+
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from ..conftest import MODEL as DEMO
+
+THEIRS = "@huggingface/transformers/dist/transformers.min.js"
+OURS = "/transformers.js"
+
+X = "const x = new lib.Tensor('float32', Float32Array.from({ length: 24 }, (_, i) => i / 4), "
+X3 = X + "[2, 3, 4]);"
+I = "const i = new lib.Tensor('int64', BigInt64Array.of(3n, -1n, 2n, 4n), [2, 2]);"
+TENSORS = [
+    X3 + "return x.tolist()",
+    I + "return i.tolist()",
+    "return new lib.Tensor('float32', [7], []).tolist()",
+    "return new lib.Tensor('bool', [true, false], [2]).tolist()",
+    X3 + "return x.slice(1)",
+    X3 + "return x.slice(null, [1, 3])",
+    X3 + "return x.slice([0, 1], null, [1, -1])",
+    X3 + "return x.slice(-1, [null, 2], [-2, null])",
+    X3 + "return x.slice(null, -1, -1)",
+    X3 + "return x.slice(5)",
+    X3 + "return x.view(6, 4)",
+    X3 + "return x.view(-1, 2)",
+    X3 + "return [x.unsqueeze(0), x.unsqueeze(-1), x.unsqueeze(1)].map((t) => t.dims)",
+    X + "[1, 24, 1]); return [x.squeeze(), x.squeeze(0), x.squeeze([0, 2])].map((t) => t.dims)",
+    X3 + "return [x.permute(2, 0, 1), x.transpose(1, 0, 2)]",
+    X3 + "return [x.flatten(), x.flatten(1), x.flatten(0, 1)].map((t) => t.dims)",
+    X3 + "return [x.sum(), x.sum(1), x.sum(-1, true)]",
+    X3 + "return [x.mean(), x.mean(1), x.mean(-1, true)]",
+    X3 + "return [x.norm(), x.norm(2, 1), x.norm(1, -1, true)]",
+    X3 + "return x.sub(3).normalize(2, -1).mul(1024).round()",
+    X3 + "return [x.max(), x.max(1), x.min(-1, true)]",
+    X3 + "return [x.mul(2), x.div(2), x.add(1), x.sub(1), x.neg(), x.clamp(1, 2)]",
+    X3 + "return x.sub(2).sigmoid().mul(4096).round()",
+    X3 + "x.mul_(2); x.add_(1); return x",
+    X3 + "return x.to('int32')",
+    X3 + "return x.to('int64')",
+    I + "return i.to('float32')",
+    X3 + "return x.map((v) => v * 2)",
+    X3 + "return x.stride()",
+    X3 + "return Array.from(x, (row) => row.dims)",
+    "return [...new lib.Tensor('float32', [1, 2], [2])]",
+    "return new lib.Tensor('float32', [5], [1]).item()",
+    X3 + "return x.item()",
+    X3 + "const y = x.clone(); y.data[0] = 9; return [x.data[0], y.data[0]]",
+]
+FUNCTIONS = [
+    "return lib.softmax([1, 2, 3]).map((v) => Math.round(v * 4096))",
+    "return lib.log_softmax([1, 2, 3]).map((v) => Math.round(v * 4096))",
+    "return lib.softmax(Float32Array.of(1, 2)) instanceof Float32Array",
+    "return [lib.dot([1, 2], [3, 4]), lib.cos_sim([1, 2], [2, 4])]",
+    X3 + "return [lib.cat([x, x]), lib.cat([x, x], 1), lib.cat([x, x], -1)]",
+    X3 + "return [lib.stack([x, x]), lib.stack([x, x], 1)]",
+    "return [lib.full([2, 2], 3), lib.full([2], 3n), lib.full([2], true)]",
+    "return [lib.ones([2]), lib.zeros([2, 1])]",
+    X3 + "return [lib.ones_like(x), lib.zeros_like(x), lib.full_like(x, 0.5)].map((t) => t.type)",
+    X3 + "return lib.mean(x, 1)",
+    X3 + "return lib.permute(x, [1, 0, 2])",
+    X3 + "const mask = new lib.Tensor('int64', [1n, 1n, 0n, 1n, 0n, 0n], [2, 3]);"
+    "return lib.mean_pooling(x, mask)",
+    X + "[6, 4]); return lib.layer_norm(x, [4]).mul(1024).round()",
+]
+IMAGE = """
+    const image = new lib.RawImage(
+      Uint8ClampedArray.from({ length: 6 * 4 * CHANNELS }, (_, i) => (i * 37) % 256), 6, 4, CHANNELS
+    );
+    const seen = ({ data, width, height, channels }) =>
+      ({ data: Array.from(data), width, height, channels });
+"""
+CALLS = [
+    "image",
+    "image.clone()",
+    "image.grayscale()",
+    "image.rgb()",
+    "image.rgba()",
+    "image.convert(3)",
+    "await image.resize(3, 2)",
+    "await image.resize(3, null)",
+    "await image.crop([1, 1, 3, 2])",
+    "await image.center_crop(2, 2)",
+    "await image.pad([1, 0, 2, 0])",
+    "image.split()[0]",
+    "lib.RawImage.fromTensor(image.toTensor())",
+    "lib.RawImage.fromTensor(image.toTensor('HWC'), 'HWC')",
+    "lib.RawImage.fromCanvas(image.toCanvas())",
+    "await lib.RawImage.fromBlob(await image.toBlob())",
+    "await lib.RawImage.read(URL.createObjectURL(await image.toBlob()))",
+    "await lib.load_image(URL.createObjectURL(await image.toBlob()))",
+    "await lib.RawImage.read(image)",
+]
+# The demo's model, as a page has its files beside it.
+LOCAL = """
+    lib.env.allowLocalModels = true;
+    lib.env.allowRemoteModels = false;
+    lib.env.localModelPath = "/files/local/";
+    lib.env.backends.onnx.wasm.numThreads = 1;
+    lib.env.backends.onnx.wasm.wasmPaths = "/files/peers/onnxruntime-web/dist/";
+    const tokenizer = await lib.AutoTokenizer.from_pretrained("model");
+"""
+TEXTS = ["Once upon a time", "The cat said: don't!  \\n12 a\u00e9\U0001f642", ""]
+TOKENS = [
+    *[f"return tokenizer({text!r})" for text in TEXTS[:2]],
+    f"return tokenizer({TEXTS!r}, {{ padding: true }})",
+    f"return tokenizer({TEXTS!r}, {{ padding: true, truncation: true, max_length: 4 }})",
+    f"return tokenizer({TEXTS!r})",
+    f"return tokenizer({TEXTS[0]!r}, {{ return_tensor: false }})",
+    f"return tokenizer({TEXTS!r}, {{ return_tensor: false }})",
+    f"return tokenizer.encode({TEXTS[1]!r})",
+    f"return tokenizer.tokenize({TEXTS[0]!r})",
+    f"return tokenizer.decode(tokenizer.encode({TEXTS[1]!r}), {{ skip_special_tokens: true }})",
+    f"const x = tokenizer({TEXTS!r}, {{ padding: true }});"
+    "return tokenizer.batch_decode(x.input_ids)",
+    "return tokenizer.batch_decode([[1, 2], [3n, 4n]])",
+    "return [tokenizer.eos_token, tokenizer.eos_token_id ?? null]",
+]
+MODEL = """
+    const model = await lib.AutoModelForCausalLM.from_pretrained("model", { dtype: "q4" });
+    const inputs = tokenizer("Once upon a time");
+"""
+GENERATE = [
+    """
+    const tokens = await model.generate({ ...inputs, max_new_tokens: 12, do_sample: false });
+    const text = tokenizer.batch_decode(tokens, { skip_special_tokens: true });
+    await model.dispose();
+    return { text, tokens };
+    """,
+    """
+    let streamed = "";
+    const streamer = new lib.TextStreamer(tokenizer, {
+      skip_prompt: true,
+      skip_special_tokens: true,
+      callback_function: (text) => void (streamed += text),
+    });
+    const stopping_criteria = new lib.InterruptableStoppingCriteria();
+    const { sequences } = await model.generate({
+      ...inputs,
+      max_new_tokens: 12,
+      do_sample: false,
+      streamer,
+      stopping_criteria,
+      return_dict_in_generate: true,
+    });
+    await model.dispose();
+    return { streamed, text: tokenizer.decode(sequences[0] ?? sequences.data) };
+    """,
+]
+ALPHA = "image.putAlpha(new lib.RawImage(new Uint8Array(24).fill(7), 6, 4, 1))"
+
+
+def test_tensors(compared):
+    compared("tensors", THEIRS, TENSORS + FUNCTIONS, OURS)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images(compared, channels):
+    """Pictures of all numbers of channels, opaque: canvases store colors times opacity."""
+    image = IMAGE.replace("CHANNELS", str(channels))
+    if channels == 4:
+        image += "for (let i = 3; i < image.data.length; i += 4) image.data[i] = 255;"
+    calls = CALLS + [ALPHA] * (channels > 1)
+    snippets = [f"{image} return seen({call})" for call in calls]
+    snippets.append(f"{image} return image.toTensor()")
+    compared(f"images-{channels}", THEIRS, snippets, OURS)
+
+
+@pytest.fixture(scope="module")
+def local(files, peers):
+    """The demo's model with its 4-bit table as floats: ONNX Runtime Web has no such operator."""
+    peers("onnxruntime-web/dist")
+    folder = files / "local" / "model"
+    shutil.copytree(DEMO, folder, dirs_exist_ok=True)
+    model = onnx.load(folder / "onnx" / "model_q4.onnx")
+    [node] = [n for n in model.graph.node if n.op_type == "GatherBlockQuantized"]
+    weights = {t.name: t for t in model.graph.initializer}
+    table, ids, scales = node.input
+    rows = weights[table].dims[0]
+    alone = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(ids, onnx.TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)],
+        [weights[table], weights[scales]],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    session = onnxruntime.InferenceSession(
+        helper.make_model(alone, opset_imports=opsets, ir_version=10).SerializeToString()
+    )
+    [floats] = session.run(None, {ids: np.arange(rows)})
+    model.graph.initializer.append(numpy_helper.from_array(floats, "table"))
+    node.CopyFrom(helper.make_node("Gather", ["table", ids], list(node.output)))
+    onnx.save(model, folder / "onnx" / "model_q4.onnx")
+
+
+def test_tokenizers(compared, local):
+    compared("tokenizers", THEIRS, [LOCAL + snippet for snippet in TOKENS], OURS)
+
+
+def test_language_models(compared, local):
+    compared("models", THEIRS, [LOCAL + MODEL + snippet for snippet in GENERATE], OURS)

@@ -1,0 +1,53 @@
+// What a page asks of a model without loading it: its texts, and which graph it has.
+
+import type { LoadRequest, ModelFiles } from "../../../protocol/loading.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { NotFound } from "../../../shared/files/connection.ts";
+import { Job, type Progress } from "../job.ts";
+import { TASK_FILES, TEXT_FILES } from "../packages.ts";
+import { locate } from "./hub.ts";
+import { fetchTexts } from "./texts.ts";
+
+/** The files of a model in a folder or on a hub. @throws InputError, ModelError, Aborted */
+export async function modelFiles(
+  request: LoadRequest,
+  signal: AbortSignal,
+  progress: Progress,
+): Promise<ModelFiles> {
+  const { model, base } = request;
+  if (typeof model !== "string" || /\.edge([?#]|$)/.test(model))
+    throw new InputError(
+      "it is no model's folder or id",
+      String(model).slice(0, 200),
+      "Give one; a package's tokenizer is that of its pipeline.",
+    );
+  const names = [...TEXT_FILES, ...TASK_FILES];
+  const job = new Job(request, signal, progress);
+  try {
+    const { folder, graphFolder, graphs } = locate(model, base, request);
+    const url = (name: string): string => new URL(name, folder).href;
+    await job.begin(folder, (listing) => names.map(url).filter((file) => listing.find(file)));
+    const texts = Object.fromEntries(await fetchTexts(job, folder, names));
+    const candidates = graphs.flatMap(([graph]) => graph?.candidates ?? []);
+    const places = candidates.map(({ path }) => new URL(path, graphFolder).href);
+    return { texts, onnx: await firstOf(job, places) };
+  } finally {
+    job.close();
+  }
+}
+
+/** The first of some addresses that has a file. */
+async function firstOf(job: Job, urls: readonly string[]): Promise<string | undefined> {
+  for (const url of urls) {
+    const known = job.downloads!.known(url);
+    if (known) return url;
+    if (known === null) continue; // the hub does not have it
+    try {
+      await job.http(url).open();
+      return url;
+    } catch (e) {
+      if (!(e instanceof NotFound)) throw e;
+    }
+  }
+  return undefined;
+}
