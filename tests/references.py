@@ -93,7 +93,10 @@ def exact_form(model: Any) -> Any:
     """What an InferenceSession is given (a path or bytes) without products of unsigned with signed
     bytes; the same object if it has none, or is no ONNX model.
     """
-    data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    try:
+        data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    except (OSError, TypeError):
+        return model  # onnxruntime says what is wrong with it
     if not any(sign in data for sign in SIGNS):
         return model
     try:

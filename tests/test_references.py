@@ -148,5 +148,6 @@ def test_other_models_are_left_alone(tmp_path):
     g.output(g.Relu(g.input(2, 3)))
     data = g.model()
     (tmp_path / "model.onnx").write_bytes(data)
-    for model in (data, tmp_path / "model.onnx", str(tmp_path / "model.onnx"), b"MatMulInteger"):
+    path = tmp_path / "model.onnx"
+    for model in (data, path, str(path), b"MatMulInteger", str(tmp_path / "none.onnx"), None):
         assert exact_form(model) is model
