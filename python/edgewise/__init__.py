@@ -46,6 +46,8 @@ def get_build_info() -> str:
 
 
 def __getattr__(name: str) -> object:
+    if name == "capi":  # as `onnxruntime.capi`, which scripts use without importing it
+        return import_module(".capi", __name__)
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
     return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -24,17 +24,17 @@ class _Ending(RunOptions):
     """Options of a run that ends with its job."""
 
     def __init__(self, job: Job) -> None:
-        self.job = job
         super().__init__()
+        self._job = job
 
     @property
     def terminate(self) -> bool:
         """Whether the job was cancelled."""
-        return self.job.is_set()
+        return self._job.is_set()
 
     @terminate.setter
     def terminate(self, value: bool) -> None:
-        pass  # set by the base class, to False
+        pass  # only the job ends it
 
 
 def feeds_of(body: bytes, session: InferenceSession) -> dict[str, Any]:

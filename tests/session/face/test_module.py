@@ -1,5 +1,10 @@
 """Names of the module, providers, and classes of errors."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import edgewise
 import pytest
 from edgewise.errors import EdgewiseError, InputError
@@ -94,6 +99,16 @@ def test_classes_of_errors(tmp_path):
         both(lambda ort, run=run: refused(ort, lambda: run(ort)))
         with pytest.raises(builtin):
             run(edgewise)
+    script = (
+        "import edgewise as ort\n"
+        "try:\n    ort.InferenceSession('nothing.onnx')\n"
+        "except ort.capi.onnxruntime_pybind11_state.NoSuchFile:\n    print('caught')\n"
+        "from edgewise.capi import _pybind_state as C\n"
+        "assert C.SessionOptions is ort.SessionOptions"
+    )
+    place = {**os.environ, "PYTHONPATH": str(Path(edgewise.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=place)
+    assert done.stdout == "caught\n", done.stderr
     with pytest.raises(FileNotFoundError) as e:
         edgewise.InferenceSession(str(tmp_path / "nothing.onnx"))
     assert e.value.filename == str(tmp_path / "nothing.onnx") and "nothing.onnx" in str(e.value)
