@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from edgewise.passes import common_subexpressions, fuse_normalization, fuse_residual_norm
+from onnx import TensorProto
 
 from .graphs import Graph, fused, untouched
 
@@ -57,6 +58,18 @@ def test_layer_norm_without_bias():
     g = Graph()
     g.output(layer_norm(g, g.input(2, 5, 16), bias=False))
     fused(g, NORM, PARTS, LayerNormalization=1)
+
+
+@pytest.mark.parametrize("rms", [False, True])
+def test_norms_of_float64(rms):
+    """They stay as they are: the kernel takes float32 alone."""
+    g = Graph(17)
+    x = g.input(2, 3, 16, dtype=np.float64)
+    d = x if rms else g.Sub(x, g.mean(x))
+    v = g.mean(g.Mul(d, d))
+    y = g.Div(d, g.Sqrt(g.Add(v, np.array(1e-5))))
+    g.output(g.Cast(y, to=TensorProto.FLOAT))
+    untouched(g, NORM, "LayerNormalization", "RMSNormalization")
 
 
 def test_layer_norm_at_an_axis_counted_from_the_front():

@@ -77,6 +77,7 @@ DOUBLES = (
     "RMSNormalization",
     "RNN",
     "RoiAlign",
+    "SimplifiedLayerNormalization",
     "SoftmaxCrossEntropyLoss",
 )
 
@@ -103,6 +104,8 @@ PROMOTIONS = {
     ("", "ReduceSum"): (Promotion(_WRAPS, (0,)),),
     ("", "ReduceSumSquare"): (Promotion(_WRAPS, (0,)),),
     ("", "Shrink"): (Promotion(dict.fromkeys(_INTEGERS, DOUBLE)),),
+    ("com.microsoft", "FusedMatMul"): (Promotion({DOUBLE: FLOAT}),),
+    ("com.microsoft", "SimplifiedLayerNormalization"): (Promotion({DOUBLE: FLOAT}, None, None),),
     ("", "TopK"): (Promotion({INT16: INT32, UINT16: INT32, UINT32: INT64}, (0,)),),
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..declare.dtypes import FLOAT
 from ..ir import BoundNode, Value
 from .rewrite import Rewriter, number, op_of, other
 
@@ -35,6 +36,8 @@ def _match(r: Rewriter, sqrt: BoundNode) -> None:
     if square is None or square.op != "Mul" or square.inputs[0] is not square.inputs[1]:
         return
     x = square.inputs[0]  # of RMSNorm, or the centred values of LayerNorm
+    if x.dtype != FLOAT:
+        return  # the kernel takes float32 alone
     user = r.only_user(sqrt.outputs[0])
     if user is None:
         return

@@ -45,6 +45,9 @@ def _norm_cases(rms: int, opset: int, same: dict[str, Any]) -> Callable[[Toolbox
         yield t(t.f(3, 16), t.f(16), opset=opset, tol=1e-4, **same)
         yield t(t.f(3, 16) * 1e-4, t.f(16), epsilon=1e-12, opset=opset, tol=1e-4, **same)
         yield t(
+            t.f(3, 16, dtype="float64"), t.f(16, dtype="float64"), opset=opset, tol=1e-4, **same
+        )
+        yield t(
             t.f(3, 16, dtype="float16"), t.f(16, dtype="float16"), opset=opset, tol=4e-3, **same
         )
 

@@ -58,6 +58,7 @@ def fused_matmul_cases(t: Toolbox) -> Cases:
     yield t(t.f(4, 2, 3, 5), t.f(2, 3, 5, 6), transBatchA=1, tol=1e-4)
     yield t(t.f(5, 2, 4), t.f(5, 2, 6), transBatchA=1, transBatchB=1, transA=1, tol=1e-4)
     yield t(t.f(2, 4, 5), t.f(6, 2, 5), transBatchB=1, transB=1, alpha=0.5, tol=1e-4)
+    yield t(t.f(3, 4, dtype="float64"), t.f(4, 5, dtype="float64"), tol=1e-4)
 
 
 @transpose_matmul.cases
