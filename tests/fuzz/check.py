@@ -11,7 +11,7 @@ from edgewise.errors import EdgewiseError, PlanError
 from .reference import Reference, spread
 
 # Differences of this part of the largest number are no differences.
-EXACT = {np.dtype(np.float32): 1e-4, np.dtype(np.float16): 1e-2}
+EXACT = {np.dtype(np.float32): 1e-4, np.dtype(np.float16): 1e-2, np.dtype(np.float64): 1e-4}
 ROOM = 20  # times the spread of the reference
 # Kinds of runs, the worst last.
 KINDS = (

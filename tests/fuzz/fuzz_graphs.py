@@ -160,7 +160,7 @@ def main():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--engine", choices=ENGINES, default="native")
-    p.add_argument("--form", choices=("float32", "float16", "int8"))
+    p.add_argument("--form", choices=("float32", "float16", "float64", "int8"))
     p.add_argument("--log", help="file of JSON lines to append outcomes to")
     p.add_argument("--only", type=int, help="run this case, here, and say what it gave")
     p.add_argument("--shrink", action="store_true", help="make it smaller")

@@ -12,7 +12,8 @@ from .families import BYTES, FLOATS
 from .graph import OPSETS, Graph, Run
 from .lengths import draw_lengths, draw_order
 
-FORMS = {"float32": 6, "float16": 1.5, "int8": 2}  # form: how often
+FORMS = {"float32": 6, "float16": 1.2, "float64": 0.4, "int8": 2}
+FLOATS_OF = {"float16": "f2", "float64": "f8"}  # form: how often
 
 
 @dataclasses.dataclass
@@ -52,7 +53,7 @@ def generate(number: int, seed: int = 0, form: str | None = None) -> Case:
     form = rng.choices(list(FORMS), FORMS.values())[0] if form is None else form
     lengths = draw_lengths(rng)
     order = draw_order(rng, len(lengths))
-    g = Graph(rng, lengths, "f2" if form == "float16" else "f4", rng.choice(OPSETS))
+    g = Graph(rng, lengths, FLOATS_OF.get(form, "f4"), rng.choice(OPSETS))
     draw_inputs(g)
     families, most = [], rng.randint(2, 7)
     table = dict(FLOATS)

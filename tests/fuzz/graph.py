@@ -16,7 +16,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 MS = "com.microsoft"
-OPSETS = (13, 17, 18, 21)
+OPSETS = (13, 17, 18, 21, 23)
 MOST_ELEMENTS = 6000  # of a value, for the largest lengths
 NUMPY = {"i8": np.int64, "i4": np.int32, "?": np.bool_, "u1": np.uint8, "i1": np.int8}
 NAMES = {"b": "batch", "n": "length", "m": "other"}
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 class Graph:
-    """lengths: [{"b": .., "n": .., "m": ..}]. floats: "f4" or "f2"."""
+    """lengths: [{"b": .., "n": .., "m": ..}]. floats: "f4", "f2" or "f8"."""
 
     def __init__(self, rng: random.Random, lengths, floats="f4", opset=17, qdq=False):
         self.rng, self.lengths, self.opset, self.qdq = rng, lengths, opset, qdq
@@ -63,6 +63,7 @@ class Graph:
         # How often an input gives a number, and a constant is a node.
         self.fed_numbers = rng.choice((0, 0, 0, 0.15))
         self.constant_nodes = rng.choice((0, 0, 0.5))
+        self.declared = rng.random() < 0.93  # whether the file has the inputs' shapes
 
     # Dimensions
     def fixed(self, size):
@@ -318,12 +319,15 @@ class Graph:
         graph = helper.make_graph(
             constants + nodes,
             "graph",
-            [info(v, self.names_of(v.dims, v.name)) for v, _ in self.inputs],
+            [
+                info(v, self.names_of(v.dims, v.name) if self.declared else None)
+                for v, _ in self.inputs
+            ],
             [info(v, None) for v in self.outputs],
             [t for t in tensors if t not in moved],
         )
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def feeds(self, at, numpy):
         """Arrays for the set of lengths number `at`; some are views of others."""

@@ -59,7 +59,7 @@ def test_old_numbers_of_recorded_runs_are_found(monkeypatch):
     found = [check(c.model, c.runs, engine).kind for c in map(generate, range(12))]
     assert "differ" in found
     monkeypatch.undo()
-    assert {check(c.model, c.runs, engine).kind for c in map(generate, range(3))} == {"agree"}
+    assert "differ" not in [check(c.model, c.runs, engine).kind for c in map(generate, range(12))]
 
 
 def small_graph(nodes, inputs, initializers=()):

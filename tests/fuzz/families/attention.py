@@ -6,6 +6,7 @@ import numpy as np
 
 from ..graph import MS
 from . import tables
+from .elementwise import floats
 
 
 def tokens(g):
@@ -94,7 +95,7 @@ def masked(g, scores):
         fed = g.pick(lambda v: v.dims == (b, columns), "i8")
         if fed is None:
             fed = g.input("i8", (b, columns), "mask", "mask")
-        to = 1 if g.floats == np.float32 else 10
+        to = floats(g)
         mask = g.node("Unsqueeze", [fed, (1, 2)], (b, one, one, columns), keep=False)
         mask = g.node("Cast", [mask], mask.dims, "f", 1.0, keep=False, to=to)
         mask = g.node("Sub", [1.0, mask], mask.dims, keep=False)

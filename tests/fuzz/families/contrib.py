@@ -115,12 +115,53 @@ def plain(g):
     x = g.pick(lambda v: v.rank >= 2 and v.size < 6 and min(map(min, v.dims)) > 0)
     if not x or g.floats != np.float32:
         return None
-    if op == "MeanVarianceNormalization" and x.dims[-1][0] < 3:
-        return None
+    if op == "MeanVarianceNormalization" and min(x.dims[-1]) < 3:
+        return None  # onnxruntime takes the root of a negative variance
     return g.node(op, [x], x.dims, size=size, **attrs)
 
 
+def attention(g):
+    """Attention of ONNX: heads of one dimension or of their own, causal, with a mask or a past."""
+    x = tokens(g)
+    if not x or g.opset < 23 or g.floats != np.float32 or x.dims[2][0] % 2:
+        return None
+    c, b = x.dims[2][0], x.dims[0]
+    if max(x.dims[1]) > 40:
+        return None
+    how = {"q_num_heads": 2, "kv_num_heads": g.rng.choice((1, 2))}
+    wide = how["kv_num_heads"] * c // 2
+    q = g.node("MatMul", [x, g.weight(c, c, scale=c**-0.5)], x.dims, size=3.0, keep=False)
+    dims = (*x.dims[:2], g.fixed(wide))
+    k, v = (
+        g.node("MatMul", [x, g.weight(c, wide, scale=c**-0.5)], dims, size=3.0, keep=False)
+        for _ in "kv"
+    )
+    inputs, kv_len, outs = [q, k, v], x.dims[1], [x.dims]
+    if g.rng.random() < 0.4:
+        heads, d = g.fixed(how["kv_num_heads"]), g.fixed(c // 2)
+        past = [g.input("f", (b, heads, g.dim("m"), d), stem="past") for _ in "kv"]
+        kv_len = tuple(map(sum, zip(kv_len, g.dim("m"))))
+        inputs += [None, *past]
+        outs += [(b, heads, kv_len, d)] * 2
+    if g.rng.random() < 0.5:
+        how["is_causal"] = 1
+    elif g.rng.random() < 0.5:
+        inputs += [None] * (4 - len(inputs))
+        inputs[3] = g.input("?", (x.dims[1], kv_len), "mask", "mask")
+    return g.many("Attention", inputs, outs, size=3.0, **how)[0]
+
+
+def rms_norm(g):
+    """RMSNormalization over the last axis."""
+    x = tokens(g)
+    if not x or g.opset < 23:
+        return None
+    scale = g.weight(x.dims[-1][0], positive=True)
+    return g.node("RMSNormalization", [x, scale], x.dims, size=4.0, axis=-1, epsilon=1e-4)
+
+
 FAMILIES = {
-    "GELU": (1, activation), "FusedMatMul": (1, fused_product), "skip norm": (1, skip_norm),
+    "Attention": (2, attention), "RMSNormalization": (1, rms_norm), "GELU": (1, activation),
+    "FusedMatMul": (1, fused_product), "skip norm": (1, skip_norm),
     "MatMulNBits": (1, block_weights), "RotaryEmbedding": (1, rotary), "plain": (3, plain),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 # operator: (attributes, size of the result or None for that of the input)
 UNARY = {
@@ -147,7 +148,7 @@ def logic(g):
 
 def floats(g):
     """The ONNX number of the graph's type of floats."""
-    return 1 if g.floats == np.float32 else 10
+    return helper.np_dtype_to_tensor_dtype(g.floats)
 
 
 def integers(g):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..graph import MS
+from .elementwise import floats
 
 REDUCTIONS = ("Mean", "Sum", "Max", "Min", "L1", "L2", "SumSquare", "LogSumExp")
 
@@ -119,7 +120,7 @@ def pooled(g):
     x = mask and g.pick(lambda v: v.rank == 3 and v.dims[:2] == mask.dims)
     if not x:
         return None
-    to = 1 if g.floats == np.float32 else 10
+    to = floats(g)
     one = (*mask.dims, g.fixed(1))
     m = g.node("Unsqueeze", [mask, (-1,)], one, keep=False)
     m = g.node("Cast", [m], one, "f", size=1.0, keep=False, to=to)
