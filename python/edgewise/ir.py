@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .declare.dtypes import NAME, bytes_for, pack, unpack
+from .declare.needs import Growth as Growth
+from .declare.needs import NeedsValue as NeedsValue
 from .declare.symbolic import Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
 from .model_metadata import ModelMetadata
@@ -292,9 +294,20 @@ class Value:
         constant: whether it is the same in every run.
         role: "input", "cache", "state" (a parameter or what an optimizer keeps: runs write it), or
             "".
+        growth: what is known of its number, where that is not the number itself.
     """
 
-    __slots__ = ("name", "dtype", "shape", "_numbers", "tensor", "producer", "constant", "role")
+    __slots__ = (
+        "name",
+        "dtype",
+        "shape",
+        "_numbers",
+        "tensor",
+        "producer",
+        "constant",
+        "role",
+        "growth",
+    )
 
     def __init__(
         self,
@@ -316,6 +329,7 @@ class Value:
             or (numbers is not None and not any(isinstance(x, Sym) for x in numbers))
         )
         self.role = role
+        self.growth: Growth | None = None
 
     @property
     def fixed(self) -> bool:
@@ -472,20 +486,6 @@ class BoundNode:
 
     def __repr__(self) -> str:
         return f"{self.outputs} = {self.op}({self.inputs})"
-
-
-class NeedsValue(Exception):
-    """Binding needs numbers that only a run can tell: If's condition, a shape from data.
-
-    Attributes:
-        value: the tensor.
-        node: the node of the graph that needs it.
-    """
-
-    def __init__(self, value: Value) -> None:
-        super().__init__(value.name)
-        self.value = value
-        self.node: Node | None = None
 
 
 def check_tensor_bytes(t: Tensor, where: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from engines.page_session import PageSession
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
@@ -103,6 +104,42 @@ def test_a_cache_that_grows(form):
         feeds |= {**lengths([end]), **more}
         both = both or Both(feeds, **attrs)
         _, keys, values = both.run(feeds)
+
+
+def test_one_plan_for_lengths_that_are_fed():
+    """seqlens_k and total_sequence_length as inputs of the model: each step has other numbers."""
+    for room in (0, 40):
+        both, end = None, 0
+        keys = values = np.zeros((1, KV, room, DIM), np.float32)
+        for count in (7, *[1] * 20, 2, 1, 1):
+            end += count
+            feeds = {**new_tokens(1, count), "past_key": keys, "past_value": values}
+            feeds |= lengths([end])
+            both = both or Both(feeds)
+            _, keys, values = both.run(feeds, [end])
+        assert len(both.ours.plans) <= 5
+
+
+@pytest.mark.parametrize("room", [0, 40])
+def test_lengths_that_are_fed_in_a_page(room):
+    """The same numbers, and Python is asked for few plans. On the next visit it may be asked for
+    that of the prompt, which was compiled before it was known that lengths matter.
+    """
+    steps, both, keys = [], None, np.zeros((1, KV, room, DIM), np.float32)
+    values, end = keys, 0
+    for count in (7, *[1] * 9, 2, 1, 1):
+        end += count
+        feeds = {**new_tokens(1, count), "past_key": keys, "past_value": values, **lengths([end])}
+        both = both or Both(feeds)
+        out = both.run(feeds, [end])
+        _, keys, values = out
+        steps.append((feeds, out))
+    for visit in (1, 2):
+        page = PageSession(model(steps[0][0]), cache=True)
+        for feeds, expected in steps:
+            for g, w in zip(page.run(None, feeds), expected):
+                np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
+        assert page.asked.count("part") <= (6 if visit == 1 else 1), page.asked
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -16,7 +16,7 @@ from ..declare.symbolic import NeedsHost, Sym
 from ..declare.values import Nothing, is_plain
 from ..declare.values import Sequence as SequenceValue
 from ..errors import InputError, ModelError, UnsupportedOp
-from ..ir import BROKEN, BoundNode, Graph, Info, NeedsValue, Node, Value
+from ..ir import BROKEN, BoundNode, Graph, Growth, Info, NeedsValue, Node, Value
 from ..ops import OPS, declared
 from ..session_limits import MAX_NESTING
 from .constants import function_body, prepared
@@ -71,7 +71,8 @@ def bind(
         graph: the model.
         shapes: {input name: shape}, for every input.
         dtypes: {input name: ONNX code} where the file does not say.
-        known: {value name: flat numbers} of inputs and inner values that are fixed.
+        known: {value name: flat numbers} of inputs and inner values that are fixed; of an input
+            also a Growth.
         options: see BindOptions.
 
     Raises:
@@ -136,8 +137,11 @@ class Binder(NodeBinder):
             raise InputError("its shape is not given", f"input '{info.name}'", "Feed every input.")
         dtype: Any = info.dtype or dtypes.get(info.name)
         value = Value(info.name, dtype, shapes[info.name], role=role)
-        if info.name in self.known:
-            value.numbers = list(self.known[info.name])
+        known = self.known.get(info.name)
+        if isinstance(known, Growth):
+            value.growth = known
+        elif known is not None:
+            value.numbers = list(known)
         self.bound.inputs[info.name] = value
         self.scope[info.name] = self.widen_input(value)
 

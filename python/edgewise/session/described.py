@@ -140,6 +140,7 @@ class Programs:
             described = parts.get(self.unit_name(p, unit))
             if described is not None:
                 unit.needs = list(described["needs"])
+                unit.beyond = {i: (j, axis) for i, j, axis in described.get("beyond", ())}
                 unit.askers = [p.nodes[i] for i in described["askers"]]
 
     def unit_name(self, p: SplitGraph, unit: Part | HostNode) -> str:
@@ -212,6 +213,7 @@ class Programs:
                         "inputs": unit.inputs,
                         "outputs": list(unit.outputs),
                         "needs": unit.needs,
+                        "beyond": beyond(unit),
                         "askers": asked,
                         "where": next(
                             (n.where for n in unit.nodes if read and read[0] in p.reads[id(n)]), ""
@@ -284,3 +286,8 @@ class Programs:
             add_weight(self.package, t)
             return {**described, "weight": t.name}
         return {**described, "data": bytes(t.bytes()).hex()}
+
+
+def beyond(part: Part) -> list[list[int]]:
+    """Part.beyond for a page: [[input, other input, axis]]."""
+    return [[i, j, axis] for i, (j, axis) in part.beyond.items()]

@@ -30,7 +30,7 @@ from ..profile import Watch
 from ..targets import CPU, Target, target_named, target_of
 from .budget import Budget
 from .compiled import Known
-from .described import Programs
+from .described import Programs, beyond
 from .direct import DirectRuns
 from .driver import Driver
 from .memory import Pool
@@ -199,8 +199,9 @@ class _Model:
                 from now on there is a plan for each length of these inputs.
 
         Returns:
-            {"plan": description of the plan with `passed` and `numbers`, "needs", "askers",
-            "weights"}; or {"needs": indices of inputs}: the call must be repeated with their bytes;
+            {"plan": description of the plan with `passed` and `numbers`, "needs", "beyond",
+            "askers", "weights"}; or {"needs": indices of inputs, "beyond"}: the call must be
+            repeated with their bytes;
             or {"split": the program, which was split differently, "rest": the units that have not
             run, "weights"}
         """
@@ -220,7 +221,7 @@ class _Model:
                 one.not_plain(other)
             passed = one.compile(self.compiling, [fed[n] for n in one.inputs], None)[0][0]
         except _Wanted:
-            return {"needs": one.needs}, {}
+            return {"needs": one.needs, "beyond": beyond(one)}, {}
         except Split:
             p.units = p.split(p.nodes)
             rest = p.split([n for n in p.nodes if index[id(n)] not in done])
@@ -241,6 +242,7 @@ class _Model:
         return {
             "plan": described,
             "needs": one.needs,
+            "beyond": beyond(one),
             "askers": asked,
             "weights": self.fresh_weights(),
         }, blobs

@@ -13,11 +13,11 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..bind import function_body, prepared
-from ..declare.dtypes import STRING
+from ..declare.dtypes import INT32, INT64, STRING
 from ..declare.symbolic import NeedsHost, NotStatic
 from ..declare.values import RunTensor
 from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Info, NeedsValue, Node
+from ..ir import Graph, Growth, Info, NeedsValue, Node
 from ..ops import OPS
 from ..plan.explain import SESSION
 from ..session_limits import MAX_SHAPE_NUMBERS
@@ -214,6 +214,8 @@ class Part:
 
     Attributes:
         needs: indices of the inputs whose numbers shapes depend on.
+        beyond: {index of such an input: (index of another one, axis)}, where it is enough to know
+            by how much its number exceeds that dimension. This is its number then.
         askers: the nodes that need these numbers.
         plans: by (dtype, shape) of the inputs and numbers, or by Lengths.
         variants: (run, number of plans compiled in it).
@@ -249,6 +251,7 @@ class Part:
         )
         self.graph.values = program.values
         self.needs: list[int] = []
+        self.beyond: dict[int, tuple[int, int]] = {}
         self.askers: list[Node] = []
         self.plans: OrderedDict[Any, Found] = OrderedDict()
         self.variants: tuple[int | None, int] = (None, 0)
@@ -277,7 +280,7 @@ class Part:
             self.not_plain({name for name, v in zip(self.inputs, values) if v.key is None})
         numbers: Numbers = ()
         if self.needs:
-            numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+            numbers = tuple([self.numbers(i, values) for i in self.needs])
             key = (keys, numbers)
         found = self.plans.get(key)
         if found is not None:
@@ -307,15 +310,36 @@ class Part:
                 return found
         return None
 
-    def numbers(self, i: int, v: RunTensor) -> tuple[int | float, ...]:
-        """The elements of input i. Raises UnsupportedOp if there are too many for a plan's key."""
+    def numbers(self, i: int, values: Sequence[Any]) -> tuple[int | float, ...]:
+        """What shapes depend on of input i: its elements, or its growth beyond a dimension. Raises
+        UnsupportedOp if there are too many for a plan's key.
+        """
+        v = values[i]
         if v.count > MAX_SHAPE_NUMBERS:
             raise UnsupportedOp(
                 f"a shape depends on its {v.count} numbers",
                 f"value '{self.inputs[i]}'",
                 "Check what is fed; if it is right, report this model.",
             )
+        if i in self.beyond:
+            j, axis = self.beyond[i]
+            return (max(v.numbers[0] - values[j].shape[axis], 0),)
         return tuple(v.numbers)
+
+    def known(self, numbers: Numbers, shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """What is known of inputs, as `compile_part` takes it.
+
+        Args:
+            numbers: what `numbers` gives for each input in `needs`.
+            shapes: of all inputs; they may contain Syms.
+        """
+        found: dict[str, Any] = {}
+        for i, each in zip(self.needs, numbers):
+            found[self.inputs[i]] = list(each)
+            if i in self.beyond:
+                j, axis = self.beyond[i]
+                found[self.inputs[i]] = Growth(shapes[j][axis], int(each[0]))
+        return found
 
     def missing(self, name: str) -> NoReturn:
         """Raises the ModelError for an input that no node computes."""
@@ -347,7 +371,8 @@ class Part:
         driver.budget.compilation(len(self.inputs), self.nodes[0].where)
         found = self.compile_range(driver, values)
         while found is None:
-            known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
+            given = tuple([self.numbers(i, values) for i in self.needs])
+            known = self.known(given, [v.shape for v in values])
             try:
                 found = driver.compile_part(self.graph, tensors, known, list(self.outputs))
                 break
@@ -369,7 +394,7 @@ class Part:
                     if found[1] is not None:
                         found[1].free()
                     raise Split
-            numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+            numbers = tuple([self.numbers(i, values) for i in self.needs])
             key = (key, numbers)
         self.seen.append((key[0] if self.needs else key, numbers))
         self.keep(self.latest or key, found)
@@ -383,11 +408,11 @@ class Part:
         """
         self.latest = None
         keys = tuple([v.key for v in values])
-        numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+        numbers = tuple([self.numbers(i, values) for i in self.needs])
         lengths = find_lengths(self.seen, keys, numbers, self.needs)
         if lengths is None or lengths.skeleton in self.fixed:
             return None
-        known = {self.inputs[i]: list(n) for i, n in zip(self.needs, numbers)}
+        known = self.known(numbers, lengths.symbolic())
         now = keys[lengths.first[0]][1][lengths.first[1]]
 
         def compile_one(lengths: Lengths) -> Found:
@@ -447,6 +472,8 @@ class Part:
         """
         node: Any
         p, node, name = self.program, e.node, e.value.name
+        if self._ask_growth(e, known):
+            return
         made = {o for n in self.nodes for o in n.outputs if o}
         ours = made | set(self.inputs)
         nested = node is not None and (
@@ -469,6 +496,24 @@ class Part:
             p.cuts.update(cut)
             raise Split
         self.needs += [self.inputs.index(n) for n in names]
+
+    def _ask_growth(self, e: NeedsValue, known: Mapping[str, Any]) -> bool:
+        """Whether it is enough to know by how much an input's number exceeds a dimension, or it was
+        and no longer is: then the number itself is needed.
+        """
+        name, at = e.value.name, {n: i for i, n in enumerate(self.inputs)}
+        if name in known and at[name] in self.beyond:
+            del self.beyond[at[name]]
+            return True
+        if e.beyond is None or name in known or name not in at or e.beyond[0] not in at:
+            return False
+        if e.value.dtype not in (INT32, INT64):
+            return False
+        self.beyond[at[name]] = (at[e.beyond[0]], e.beyond[1])
+        self.needs.append(at[name])
+        if e.node is not None and e.node not in self.askers:
+            self.askers.append(e.node)
+        return True
 
     def free(self) -> None:
         """Frees its plans."""

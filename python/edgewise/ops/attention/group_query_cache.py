@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
+from ...declare.needs import growth
 from ...declare.op import MS, TooLong, fail, takes, unsupported
 from ...declare.symbolic import Sym
 from .attention_grad import part
@@ -209,6 +210,8 @@ def grown(node: BoundNode, past: Dim, tokens: Dim) -> Dim:
     """The rows of `present`: the past may be a buffer with room behind it."""
     if not node.has(6):
         return past + tokens
+    if node.inputs[6].numbers is None:
+        return past + growth(node, 6, 3, 2)
     (total,) = node.need(6)
     more = total - past
     if isinstance(more, Sym) and more.min <= 0 < more.max:

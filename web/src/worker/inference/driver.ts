@@ -184,9 +184,7 @@ export class Driver implements Runner {
     const part = this.library.part(unit.part);
     const run = (known: KnownBytes) =>
       this.runPart(program, unit, scope, values, done, part.find(unit, values, known));
-    return unit.needs.length
-      ? knownBytes(unit.needs, values, this.device).then(run)
-      : run(NOTHING_KNOWN);
+    return unit.needs.length ? knownBytes(unit, values, this.device).then(run) : run(NOTHING_KNOWN);
   }
 
   private runPart(

@@ -18,7 +18,7 @@ import type { ModelFiles } from "./files.ts";
 import type { KeptPlans, Made } from "./kept.ts";
 import { CONSTANTS, type InferenceInfo, type InferencePlan, parsePlan } from "./manifest.ts";
 import { Pool } from "./memory.ts";
-import { type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
+import { asKnown, type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
 import type { Constant, GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
 import type { CompiledPart, Left, NodeReply, PartReply, Python } from "./python.ts";
 import type { Library } from "./runner.ts";
@@ -90,6 +90,7 @@ export class PlanLibrary implements Library {
       inputs,
       outputs: info.outputs.map((o) => o.name),
       needs: [],
+      beyond: [],
       askers: [],
       where: this.where,
       nodes: [],
@@ -157,14 +158,16 @@ export class PlanLibrary implements Library {
         return reply.rest;
       }
       unit.needs = reply.needs;
+      unit.beyond = reply.beyond;
       if (!("plan" in reply)) continue;
       this.next++;
       unit.askers = reply.askers;
       const json = (program.json.units as Record<string, Json>[] | undefined)?.find(
         (u) => u.part === unit.part,
       );
-      if (json) Object.assign(json, { needs: unit.needs, askers: unit.askers });
-      const info = this.parseReply(unit, known, reply);
+      if (json)
+        Object.assign(json, { needs: unit.needs, beyond: unit.beyond, askers: unit.askers });
+      const info = this.parseReply(unit, values, known, reply);
       try {
         return await this.addPlan(unit, info, reply.files);
       } catch (e) {
@@ -190,12 +193,17 @@ export class PlanLibrary implements Library {
   /** Parses a compiled plan and adds the weights that came with it. */
   private parseReply(
     unit: PartUnit,
+    values: readonly RunValue[],
     known: ReadonlyMap<string, Uint8Array>,
     reply: CompiledPart,
   ): InferencePlan {
     this.describe(reply.weights, reply.files);
-    const names = unit.needs.map((i) => unit.inputs[i]!);
-    const knows = Object.fromEntries(names.map((name) => [name, toHex(known.get(name)!)]));
+    const knows = Object.fromEntries(
+      unit.needs.map((i) => {
+        const name = unit.inputs[i]!;
+        return [name, toHex(asKnown(unit, i, known.get(name)!, values))];
+      }),
+    );
     return parsePlan(
       new Checker(this.where),
       { ...reply.plan, part: unit.part, known: knows },

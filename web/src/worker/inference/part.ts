@@ -102,17 +102,40 @@ export const NOTHING_KNOWN: KnownBytes = new Map();
 
 /** Reads the inputs that shapes depend on. */
 export async function knownBytes(
-  needs: readonly number[],
+  unit: PartUnit,
   values: readonly RunValue[],
   device: Device,
 ): Promise<KnownBytes> {
   const known = new Map<number, Uint8Array>();
-  for (const i of needs) {
+  for (const i of unit.needs) {
     const v = values[i]!;
     // larger inputs are rejected when a plan is compiled
-    if (v.kind === "tensor" && v.count <= MAX_SHAPE_NUMBERS) known.set(i, await v.read(device));
+    if (v.kind === "tensor" && v.count <= MAX_SHAPE_NUMBERS)
+      known.set(i, asKnown(unit, i, await v.read(device), values));
   }
   return known;
+}
+
+/** What a plan knows of input i: its bytes, or its growth beyond a dimension in the same type. */
+export function asKnown(
+  unit: PartUnit,
+  i: number,
+  bytes: Uint8Array,
+  values: readonly RunValue[],
+): Uint8Array {
+  const beyond = unit.beyond.find(([input]) => input === i);
+  if (!beyond || (bytes.length !== 4 && bytes.length !== 8)) return bytes;
+  const [, other, axis] = beyond;
+  const v = values[other]!;
+  const rows = (v.kind === "tensor" && v.dims[axis]) || 0;
+  const given = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const out = new DataView(new ArrayBuffer(bytes.length));
+  if (bytes.length === 4) out.setInt32(0, Math.max(given.getInt32(0, true) - rows, 0), true);
+  else {
+    const growth = given.getBigInt64(0, true) - BigInt(rows);
+    out.setBigInt64(0, growth > 0n ? growth : 0n, true);
+  }
+  return new Uint8Array(out.buffer);
 }
 
 function fits(

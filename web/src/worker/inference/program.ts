@@ -32,6 +32,12 @@ export type Constant =
   | StringTensor
   | { weight: string; dtype: string; shape: number[] };
 
+/**
+ * Of an input that is a number, it is enough to know by how much it exceeds a dimension of another
+ * input (at least 0): a cache that grows has the same growth in every run.
+ */
+export type Beyond = readonly [input: number, other: number, axis: number];
+
 /** Nodes that are compiled together. */
 export interface PartUnit {
   readonly kind: "part";
@@ -41,6 +47,8 @@ export interface PartUnit {
   readonly outputs: readonly string[];
   /** Indices of inputs whose values determine shapes; grows as more become known. */
   needs: number[];
+  /** Those of which only the growth beyond a dimension matters; see {@link Beyond}. */
+  beyond: Beyond[];
   /** Nodes of the part that require these values. */
   askers: number[];
   /** A node of the part, for errors. */
@@ -141,6 +149,7 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
         inputs,
         outputs: list("outputs"),
         needs,
+        beyond: parseBeyond(c, unit.get("beyond") ?? [], `${path}.beyond`, inputs.length),
         askers: indices(c, unit.get("askers"), `${path}.askers`),
         where,
         ...common,
@@ -167,6 +176,16 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
       attrs,
       ...common,
     };
+  });
+}
+
+/** @param inputs how many inputs the part has */
+export function parseBeyond(c: Checker, json: Json, at: string, inputs: number): Beyond[] {
+  return c.list(json, at, MOST).map((entry, i): Beyond => {
+    const [input = -1, other = -1, axis = -1, ...more] = indices(c, entry, `${at}[${i}]`);
+    if (more.length || axis < 0 || input >= inputs || other >= inputs)
+      c.fail(`${at}[${i}]`, "is not two inputs and an axis");
+    return [input, other, axis];
   });
 }
 

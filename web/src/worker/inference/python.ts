@@ -9,9 +9,11 @@ import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { ModelFiles } from "./files.ts";
 import { modelInfo, parseInference } from "./manifest.ts";
 import {
+  type Beyond,
   type GraphProgram,
   type NodeUnit,
   type PartUnit,
+  parseBeyond,
   parseProgram,
   parseUnits,
   type Unit,
@@ -62,6 +64,7 @@ const LOOK_MS = 50;
 export interface CompiledPart {
   plan: Record<string, Json>;
   needs: number[];
+  beyond: Beyond[];
   askers: number[];
   weights: Weight[];
   files: Map<string, Uint8Array<ArrayBuffer>>;
@@ -73,7 +76,7 @@ export interface CompiledPart {
  */
 export type PartReply =
   | CompiledPart
-  | { needs: number[] }
+  | { needs: number[]; beyond: Beyond[] }
   | { program: GraphProgram; rest: Unit[]; weights: Weight[] };
 
 /** Python, with one model. */
@@ -245,10 +248,12 @@ export class Python {
         weights,
       };
     const needs = reply.needs as number[];
-    if (!reply.plan) return { needs };
+    const beyond = parseBeyond(this.checker, reply.beyond!, "beyond", unit.inputs.length);
+    if (!reply.plan) return { needs, beyond };
     return {
       plan: reply.plan as Record<string, Json>,
       needs,
+      beyond,
       askers: reply.askers as number[],
       weights,
       files,
