@@ -142,3 +142,33 @@ def test_a_failing_callback_affects_its_own_call_only(visit, server):
         return [said, out.length];
     """)
     assert got == ["mine", 1]
+
+
+def test_interrupted_generation_has_the_tokens_so_far(visit, server):
+    """Unlike an abort: the promise resolves with the first tokens of the whole generation, and the
+    streamer is told of the end. Until its reset a criterion ends further calls.
+    """
+    got = visit(server).run("""
+        const p = await ew.pipeline("text-generation", "/files/model.edge");
+        const fields = { max_new_tokens: 400, min_new_tokens: 400, do_sample: false };
+        fields.return_tensors = fields.return_dict_in_generate = true;
+        const stopping_criteria = new ew.InterruptableStoppingCriteria();
+        let [puts, ends] = [0, 0];
+        const streamer = {
+          put: () => ++puts === 4 && stopping_criteria.interrupt(),
+          end: () => void ends++,
+        };
+        const [part] = await p("Once upon a time", { ...fields, streamer, stopping_criteria });
+        const again = await p("Once", { stopping_criteria }).catch((e) => e.name);
+        stopping_criteria.reset();
+        const [whole] = await p("Once upon a time", { ...fields, stopping_criteria });
+        const wrong = await p("Once", { stopping_criteria: () => true }).catch((e) => e.message);
+        await p.dispose();
+        const { generated_token_ids: ids } = part;
+        const first = whole.generated_token_ids.slice(0, ids.length);
+        return [ids.length < whole.generated_token_ids.length, String(ids) === String(first),
+          ids.length > 6, part.finish_reasons, ends, again, wrong];
+    """)
+    assert "error" not in got, got
+    assert got[:6] == [True, True, True, "stopping_criteria", 1, "Aborted"], got
+    assert "InterruptableStoppingCriteria" in got[6]

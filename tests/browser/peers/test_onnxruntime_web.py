@@ -19,6 +19,36 @@ LISTS = ["[1, 2, 3, 4]", "[1n, 2n, 3n, 4n]", "[true, false, true, true]", "[]"]
 OTHERS = ["{}", "new ArrayBuffer(4)", "null", "7"]
 DIMS = ["[4]", "[2, 2]", "[5]", "[2, -2]", "[2, 1.5]", "[2, '2']", "{}", "4", "undefined"]
 
+PICTURE = """
+    const image = new ImageData(3, 2);
+    image.data.set(Array.from({ length: 24 }, (_, i) => (i % 4 === 3 ? 255 : (i * 37) % 256)));
+"""
+NORM = "{ mean: [64, 128, 32], bias: [-1, 2, 0] }"
+PIXELS = (
+    "const t = new lib.Tensor('float32', Float32Array.from({ length: SIZE }, (_, i) => i / 32),"
+    " DIMS); const { data, width, height } = t.toImageData(OPTIONS);"
+    " return { data: Array.from(data), width, height };"
+)
+PICTURES = [
+    f"{PICTURE} return lib.Tensor.fromImage(image)",
+    f"{PICTURE} return lib.Tensor.fromImage(image, {{ tensorFormat: 'BGR' }})",
+    f"{PICTURE} return lib.Tensor.fromImage(image, {{ tensorFormat: 'RGBA' }})",
+    f"{PICTURE} return lib.Tensor.fromImage(image, {{ norm: {NORM} }})",
+    f"{PICTURE} return lib.Tensor.fromImage(await createImageBitmap(image), {{}})",
+    "return lib.Tensor.fromImage(7)",
+    PIXELS.replace("SIZE", "18").replace("DIMS", "[1, 3, 2, 3]").replace("OPTIONS", ""),
+    PIXELS.replace("SIZE", "18")
+    .replace("DIMS", "[1, 3, 2, 3]")
+    .replace("OPTIONS", "{ format: 'RGB', norm: { mean: [64, 128, 32], bias: [0, 0.125, 0] } }"),
+    PIXELS.replace("SIZE", "24")
+    .replace("DIMS", "[1, 4, 2, 3]")
+    .replace("OPTIONS", "{ format: 'RGBA' }"),
+]
+
+
+def test_pictures(compared):
+    compared("pictures", "onnxruntime-common/dist/esm/index.js", PICTURES, "/edgewise.js")
+
 
 def test_tensors(compared):
     """Every type with every array and list: the same tensor, or an error of the same class. Only

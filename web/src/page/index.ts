@@ -102,6 +102,12 @@ export {
   type Tensors,
   type TensorType,
 } from "./tensor.ts";
+export type {
+  ChannelOrder,
+  FromImageOptions,
+  PictureSource,
+  ToImageOptions,
+} from "./tensor-images.ts";
 export {
   type GenerateOptions,
   type ModelSource,

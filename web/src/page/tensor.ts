@@ -14,6 +14,14 @@ import {
   type TensorType,
   typeOf,
 } from "./elements.ts";
+import {
+  type FromImageOptions,
+  imageOfTensor,
+  type PictureSource,
+  type ToImageOptions,
+  tensorOfImage,
+  urlOfTensor,
+} from "./tensor-images.ts";
 
 export type { Halves, TensorData, TensorType };
 
@@ -175,6 +183,29 @@ export class Tensor {
    */
   reshape(dims: readonly number[]): Tensor {
     return new Tensor(this.type, this.data, dims);
+  }
+
+  /**
+   * A tensor float32 [1, channels, height, width] of a picture, as in ONNX Runtime Web; there
+   * `resizedWidth` and `resizedHeight` cut the picture, here they scale it.
+   * @throws InputError if it is none
+   */
+  static async fromImage(image: PictureSource, options?: FromImageOptions): Promise<Tensor> {
+    const { data, dims } = await tensorOfImage(image, options);
+    return new Tensor("float32", data, dims);
+  }
+
+  /**
+   * The pixels of a tensor [1, channels, height, width], as in ONNX Runtime Web.
+   * @throws InputError if its shape is that of no picture
+   */
+  toImageData(options?: ToImageOptions): ImageData {
+    return imageOfTensor(this.data, this.dims, options);
+  }
+
+  /** As {@link toImageData}, as the address of a PNG. */
+  toDataURL(options?: ToImageOptions): string {
+    return urlOfTensor(this.data, this.dims, options);
   }
 
   /**
