@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .declare.dtypes import NAME, bytes_for, pack, unpack
+from .declare.dtypes import NAME, pack, unpack
 from .declare.needs import Growth as Growth
 from .declare.needs import NeedsValue as NeedsValue
 from .declare.symbolic import Sym
@@ -186,10 +186,12 @@ class Node:
     @property
     def where(self) -> str:
         """Its name and operator, for errors."""
-        return (
-            f"node '{self.name or self.outputs[0] if self.outputs else self.name}'"
-            f" ({self.domain + '.' if self.domain else ''}{self.op})"
-        )
+        return f"node '{self.title}' ({self.domain + '.' if self.domain else ''}{self.op})"
+
+    @property
+    def title(self) -> str:
+        """Its name, or that of its first output."""
+        return self.name or next(filter(None, self.outputs), "")
 
     def subgraphs(self) -> list[Graph]:
         """Graphs among its attributes: branches and bodies."""
@@ -379,9 +381,10 @@ class BoundNode:
         opset: version of the operator's domain.
         decl: declaration of the op; None while a call of a model-local function is bound.
         module: PyTorch module that it belongs to, where the exporter notes it.
+        origin: the node of the file that it is, or was made for; None where there is none.
     """
 
-    __slots__ = ("op", "domain", "name", "inputs", "outputs", "attrs", "opset", "decl", "module")
+    __slots__ = tuple("op domain name inputs outputs attrs opset decl module origin".split())
 
     def __init__(
         self,
@@ -394,8 +397,9 @@ class BoundNode:
         opset: int,
         decl: Op | None,
         module: str = "",
+        origin: Node | None = None,
     ) -> None:
-        self.op, self.domain, self.name = op, domain, name
+        self.op, self.domain, self.name, self.origin = op, domain, name, origin
         self.inputs: list[Any] = inputs
         self.outputs: list[Any] = outputs
         self.attrs: Any = attrs  # {name: value}; rules know the types
@@ -404,9 +408,17 @@ class BoundNode:
 
     @property
     def where(self) -> str:
-        """Its name and operator, for errors."""
-        first = next((o.name for o in self.outputs if o is not None), "")
-        return f"node '{self.name or first}' ({self.domain + '.' if self.domain else ''}{self.op})"
+        """Name and operator, for errors: of the node of the file, which users know."""
+        if self.origin is not None:
+            return self.origin.where
+        return f"node '{self.title}' ({self.domain + '.' if self.domain else ''}{self.op})"
+
+    @property
+    def title(self) -> str:
+        """Its name, or that of its first output; of a node that was added, of the file's node."""
+        if self.name or self.origin is None:
+            return self.name or next((o.name for o in self.outputs if o is not None), "")
+        return self.origin.title
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute.
@@ -486,15 +498,3 @@ class BoundNode:
 
     def __repr__(self) -> str:
         return f"{self.outputs} = {self.op}({self.inputs})"
-
-
-def check_tensor_bytes(t: Tensor, where: str) -> None:
-    """Raises ModelError where a tensor has not as many bytes as its shape and dtype need."""
-    expected = bytes_for(t.dtype, t.count)
-    if t.nbytes != expected:
-        raise ModelError(
-            f"initializer '{t.name}' has {t.nbytes} bytes, its shape {list(t.shape)} of"
-            f" {NAME[t.dtype]} needs {expected}",
-            where,
-            "The file is damaged; export it again.",
-        )

@@ -185,7 +185,7 @@ def add_gradients(
             v is not None and id(v) in needed for v in n.inputs
         ):
             continue
-        gradients.node = n
+        gradients.node, bound.binder.origin = n, n.origin
         try:
             if n.decl.grad_fn is None:
                 raise _missing(n, forward, wrt)
@@ -198,7 +198,7 @@ def add_gradients(
         for v, gradient in zip(n.inputs, got if isinstance(got, (list, tuple)) else [got]):
             if v is not None and gradient is not None and id(v) in needed:
                 sums.add(v, gradient)
-    gradients.node = None
+    gradients.node = bound.binder.origin = None
     return [sums.of.get(id(v)) for v in wrt]
 
 

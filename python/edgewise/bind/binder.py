@@ -300,13 +300,13 @@ class Binder(NodeBinder):
             outs = self._static(node, inputs)
         else:
             self._check(node, inputs)
-            around = self.module
+            around = self.module, self.origin
             opset = self.opsets.get(node.domain, 1)
-            self.module, self._here = node.module or around, scope
+            self.module, self.origin, self._here = node.module or around[0], node, scope
             outs = self.node(
                 node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset
             )
-            self.module = around
+            self.module, self.origin = around
         for name, v in zip(node.outputs, outs):
             if name:
                 scope[name] = v
@@ -362,6 +362,7 @@ class Binder(NodeBinder):
             self.opsets.get("", 1),
             decl,
             self.module,
+            node,
         )
         try:
             outs = decl.host_fn(n, self, inputs)  # type: ignore[misc]

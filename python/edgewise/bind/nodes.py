@@ -11,7 +11,7 @@ from ..declare.symbolic import NeedsHost, NotStatic, Sym, most, product
 from ..declare.values import check_copied
 from ..element_types import DTYPES
 from ..errors import EdgewiseError, ModelError, UnsupportedOp
-from ..ir import BROKEN, BoundNode, Graph, Value
+from ..ir import BROKEN, BoundNode, Graph, Node, Value
 from ..ops import OPS
 from ..ops.promotion import PROMOTIONS
 from ..session_limits import LATEST_OPSET
@@ -55,6 +55,7 @@ class NodeBinder:
         self.opsets = graph.opsets  # of the graph or function that is being bound
         self.bound = BoundGraph(self)  # type: ignore[arg-type]  # the only subclass is Binder
         self.module = ""  # PyTorch module of the node that is being bound
+        self.origin: Node | None = None  # the node of the file that is being bound
         self.depth = 0  # of functions and subgraphs around that node
         self._seed: Value | None = None
         self._streams = 0  # of random numbers so far
@@ -121,7 +122,9 @@ class NodeBinder:
         """
         self._count_node()
         decl = OPS.get((domain, name))
-        n = BoundNode(name, domain, label, list(inputs), [], attrs, opset, decl, self.module)
+        n = BoundNode(
+            name, domain, label, list(inputs), [], attrs, opset, decl, self.module, self.origin
+        )
         # Errors name the node by its outputs.
         n.outputs = [Value(o, 0, ()) if o else None for o in outputs]
         if decl is None:
@@ -136,10 +139,6 @@ class NodeBinder:
                 return made
             results = decl.infer_fn(n)  # type: ignore[misc]
             numbers = self._fold(decl, n, results)
-        except (ModelError, UnsupportedOp) as e:
-            if decl.decompose_fn:  # the file has this node, not those that it is made of
-                e.where = n.where
-            raise
         except EdgewiseError:
             raise
         except BROKEN as e:
@@ -326,7 +325,10 @@ class NodeBinder:
             ):
                 return fed
         out = Value(self.fresh(v.name), dtype, v.shape, constant=v.constant)
-        node = BoundNode("Cast", "", "", [v], [out], {"to": dtype}, LATEST_OPSET, OPS[("", "Cast")])
+        decl = OPS[("", "Cast")]
+        node = BoundNode(
+            "Cast", "", "", [v], [out], {"to": dtype}, LATEST_OPSET, decl, origin=self.origin
+        )
         out.producer = node
         self.bound.nodes.append(node)
         return out

@@ -25,7 +25,7 @@ from ..declare.dtypes import (
 from ..declare.symbolic import strides_of
 from ..element_types import DTYPES
 from ..errors import InputError, ModelError, UnsupportedOp
-from ..ir import Tensor, check_tensor_bytes
+from ..ir import Tensor
 from .protobuf import DELIMITED, MAX_TEXT, FieldValue, Message
 from .source import Source
 
@@ -110,7 +110,7 @@ class TensorReader:
             t.nbytes = len(t.data)
         else:
             raise self._broken(f"tensor '{t.name}' has no data")
-        check_tensor_bytes(t, self.source.name)
+        _check_bytes(t, self.source.name)
         return t
 
     def _read_fields(self, m: Message) -> _Fields:
@@ -304,3 +304,15 @@ def read_string_pair(m: Message, most_value: int = MAX_TEXT) -> tuple[str, str]:
         elif number == 2:
             text = m.text(value, most_value)
     return key, text
+
+
+def _check_bytes(t: Tensor, where: str) -> None:
+    """Raises ModelError where a tensor has not as many bytes as its shape and dtype need."""
+    expected = bytes_for(t.dtype, t.count)
+    if t.nbytes != expected:
+        raise ModelError(
+            f"initializer '{t.name}' has {t.nbytes} bytes, its shape {list(t.shape)} of"
+            f" {NAME[t.dtype]} needs {expected}",
+            where,
+            "The file is damaged; export it again.",
+        )

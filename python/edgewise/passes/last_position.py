@@ -222,7 +222,9 @@ class _Slicer:
             attrs = {"allowzero": 1}
         if n.op == "Attention" and n.attr("causal", 0):
             attrs["past"] = n.attrs.get("past", 0) + self._register
-        node = BoundNode(n.op, n.domain, n.name, inputs, list(outs), attrs, n.opset, n.decl)
+        node = BoundNode(
+            n.op, n.domain, n.name, inputs, list(outs), attrs, n.opset, n.decl, "", n.origin
+        )
         self._add(node, n.outputs)
 
     def _slice(self, v: Value, axis: int) -> None:

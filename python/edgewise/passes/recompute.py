@@ -107,7 +107,9 @@ class _ForwardSegments:
             for i in n.inputs
         ]
         outputs = [_copy_of(o) if o is not None else None for o in n.outputs]
-        copy = BoundNode(n.op, n.domain, n.name, inputs, list(outputs), n.attrs, n.opset, n.decl)
+        copy = BoundNode(
+            n.op, n.domain, n.name, inputs, list(outputs), n.attrs, n.opset, n.decl, "", n.origin
+        )
         for o, c in zip(n.outputs, outputs):
             if o is not None and c is not None:
                 c.producer = copy
@@ -219,7 +221,7 @@ def recompute_cheap(bound: BoundGraph, last: Value) -> BoundGraph:
                 s = again[id(v)]
                 inputs = list(s.inputs)
                 out.producer = BoundNode(
-                    s.op, s.domain, s.name, inputs, [out], s.attrs, s.opset, s.decl
+                    s.op, s.domain, s.name, inputs, [out], s.attrs, s.opset, s.decl, "", s.origin
                 )
                 rest.append(out.producer)
             n.inputs[i] = copies[id(v)]

@@ -104,7 +104,17 @@ class Rewriter:
             constant=all(v is None or v.constant for v in inputs)
             and not any(isinstance(d, Sym) for d in shape),
         )
-        n = BoundNode(op, domain, before.name, list(inputs), [out], attrs, 23, OPS[(domain, op)])
+        n = BoundNode(
+            op,
+            domain,
+            before.name,
+            list(inputs),
+            [out],
+            attrs,
+            23,
+            OPS[(domain, op)],
+            origin=before.origin,
+        )
         out.producer = n
         self._pending.append((before, n))
         self._position[id(n)] = self._position[id(before)] - 0.5

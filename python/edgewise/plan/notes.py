@@ -56,11 +56,7 @@ class StepNotes:
         """The notes on steps whose buffers have their places in the arena."""
         n = StepNotes()
         for s in steps:
-            n.node.append(
-                ""
-                if s.label is None
-                else s.label.name or next((o.name for o in s.label.outputs if o is not None), "")
-            )
+            n.node.append("" if s.label is None else s.label.title)
             n.op.append("" if s.label is None else s.label.op)
             n.operations.append(_operations(s))
             n.bytes.append(_moved(s))

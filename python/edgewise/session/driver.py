@@ -212,6 +212,7 @@ class Driver:
             opset,
             decl,
             node.module,
+            node,
         )
         run = HostContext(self, program, scope, n)
         try:
@@ -435,9 +436,13 @@ class HostContext:
                 label,
                 functions,
             )
-        values = iter(
-            self.driver.call(program, {f"x{i}": v for i, v in enumerate(inputs) if v is not None})
-        )
+        given = {f"x{i}": v for i, v in enumerate(inputs) if v is not None}
+        try:
+            values = iter(self.driver.call(program, given))
+        except EdgewiseError as e:
+            if self.n is not None:  # the program is that of any node that runs this operator
+                e.where = self.n.where
+            raise
         return [next(values) if w else None for w in wanted]
 
     def constant(self, dtype: int, shape: Iterable[int], numbers: list[Any]) -> RunTensor:
