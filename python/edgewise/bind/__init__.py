@@ -4,9 +4,10 @@ from .autodiff import Gradients, add_gradients
 from .binder import Binder, BindOptions, bind
 from .constants import function_body, overridden, prepared
 from .graph import BoundGraph
-from .nodes import HALF, RUN_SEED
+from .nodes import RUN_SEED
 from .operators import check_operators, every_node, is_supported, unsupported
 from .outputs import declared_outputs
+from .rounding import HALF
 
 __all__ = [
     "HALF",

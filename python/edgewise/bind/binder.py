@@ -21,8 +21,9 @@ from ..ops import OPS, declared
 from ..session_limits import MAX_NESTING
 from .constants import function_body, prepared
 from .graph import BoundGraph
-from .nodes import HALF, NodeBinder
+from .nodes import NodeBinder
 from .operators import REMEDY, operator_name
+from .rounding import HALF, rounded_casts
 
 FILE_INPUTS = declared("file_inputs")  # passes give these ops more inputs
 Scope = dict[Any, Any]  # {name: Value; PARENT: the scope around it}
@@ -110,6 +111,7 @@ class Binder(NodeBinder):
         )
         self.scope: Scope = {}
         self._here = self.scope  # of the (sub)graph whose node is being bound
+        self._rounding: dict[str, int] = {}  # casts of that graph that round: rounded_casts
         roles, computed = options.get("roles") or {}, options.get("computed") or {}
         for info in graph.input_names():
             if info.kind != "tensor":
@@ -282,6 +284,10 @@ class Binder(NodeBinder):
     def _block(self, graph: Graph, scope: Scope) -> None:
         """Binds the nodes of a (sub)graph or function body, whose constants are in scope."""
         outermost = not self.depth
+        around, self._rounding = (
+            self._rounding,
+            rounded_casts(graph, self.bound.inputs if outermost else {}),
+        )
         for node in graph.nodes:
             try:
                 self._graph_node(node, scope)
@@ -290,6 +296,7 @@ class Binder(NodeBinder):
                 if outermost:
                     e.node = node
                 raise
+        self._rounding = around
 
     def _graph_node(self, node: Node, scope: Scope) -> None:
         """Binds a node of a file and puts its outputs into the scope."""
@@ -306,6 +313,8 @@ class Binder(NodeBinder):
             outs = self.node(
                 node.op, node.domain, node.name, inputs, node.outputs, node.attrs, opset
             )
+            if node.outputs and (to := self._rounding.get(node.outputs[0])):
+                outs = [v if _is_cache(v) else self.rounded(v, to) for v in outs]
             self.module, self.origin = around
         for name, v in zip(node.outputs, outs):
             if name:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..declare.dtypes import BFLOAT16, BITS, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
+from ..declare.dtypes import BFLOAT16, BITS, FLOAT, FLOATS, INT64, NAME, STRING, wrap
 from ..declare.symbolic import NeedsHost, NotStatic, Sym, most, product
 from ..declare.values import check_copied
 from ..element_types import DTYPES
@@ -17,11 +17,11 @@ from ..ops.promotion import PROMOTIONS
 from ..session_limits import LATEST_OPSET
 from .autodiff import add_gradients
 from .graph import BoundGraph
+from .rounding import HALF
 
 if TYPE_CHECKING:
     from ..declare.op import Op
 
-HALF = (FLOAT16, BFLOAT16)
 # Elements up to which constants are computed in Python.
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64
 # Bound nodes of functions and subgraphs: functions that call each other twice grow without end.
@@ -332,6 +332,19 @@ class NodeBinder:
         out.producer = node
         self.bound.nodes.append(node)
         return out
+
+    def rounded(self, v: Value, dtype: int) -> Value:
+        """A float32 value with the precision of a half type."""
+        if v.dtype != FLOAT:
+            return v
+        numbers = v.numbers
+        if numbers is None or len(numbers) > FOLD_INTEGERS:
+            return self.op("Cast", self.narrow(v, dtype), to=FLOAT)
+        exact = 1 << (8 if dtype == BFLOAT16 else 11)  # integers up to it are
+        if any(isinstance(x, Sym) and not -exact <= x.min <= x.max <= exact for x in numbers):
+            raise NotStatic("a length in half precision")
+        same = [x if isinstance(x, Sym) else wrap(dtype, x) for x in numbers]
+        return self.constant(FLOAT, v.shape, same)
 
     # ---- values
     def fresh(self, base: str) -> str:

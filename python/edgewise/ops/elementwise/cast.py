@@ -99,6 +99,10 @@ def cast_lower(node: BoundNode, builder: Builder) -> None:
 
 @cast.grad
 def cast_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
+    """Straight through, in the type of the output, as in PyTorch."""
+    to = node.outputs[0].dtype
+    if to in (FLOAT16, BFLOAT16):
+        return [gradients.binder.rounded(dy, to)]
     return [
         gradients.op(
             "Cast", dy, to=node.inputs[0].dtype if node.inputs[0].dtype == DOUBLE else FLOAT
