@@ -74,6 +74,32 @@ def test_external_data_stays_in_the_folder(location, tmp_path, refused):
     refused(lambda: edgewise.InferenceSession(str(folder / "model.onnx")), ModelError)
 
 
+@pytest.mark.parametrize("name", ["pipe", "zero", "self", "memory", "proc", "folder"])
+def test_external_data_is_a_regular_file(name, tmp_path, refused):
+    """An archive can hold pipes, and links to devices: none is waited for, or read without end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for link, to in (
+        ("zero", "/dev/zero"),
+        ("self", "self"),
+        ("memory", "/dev/mem"),
+        ("proc", "/proc/self/mem"),
+    ):
+        (tmp_path / link).symlink_to(to)
+    (tmp_path / "model.onnx").write_bytes(external(location=name)[0])
+    refused(lambda: edgewise.InferenceSession(str(tmp_path / "model.onnx")), ModelError)
+
+
+@pytest.mark.parametrize(
+    "entries", [("0", str(1 << 64)), (str((1 << 63) - 1), "256"), ("65", "256")]
+)
+def test_external_data_beyond_its_file(entries, tmp_path, refused):
+    data, siblings = external(offset=entries[0], length=entries[1])
+    (tmp_path / "model.onnx").write_bytes(data)
+    (tmp_path / "weights.bin").write_bytes(siblings["weights.bin"])
+    refused(lambda: edgewise.InferenceSession(str(tmp_path / "model.onnx")), ModelError)
+
+
 def test_external_data_through_links(tmp_path):
     """The layout of download caches: each file of the folder is a link to a blob outside of it.
     Also a folder that is itself reached through a link.

@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 import time
+import urllib.parse
 
 import pytest
 from coroutines import run
@@ -113,6 +114,31 @@ def test_refused_requests(server):
         status, error, headers = answer
         assert status == expected[0] and expected[1] in error["message"]
         assert (status == 405) == (error["code"] == "method_not_supported") == ("Allow" in headers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "../../etc/passwd",
+            "/etc/passwd",
+            "pirate/../poet",
+            "pirate/",
+            "PIRATE",
+            "pirate\0",
+            " pirate",
+        ),
+        *("pirate\u200b", "\uff50irate", "__proto__", "a" * 12000, "\U0001f600" * 1000, "%2e%2e"),
+    ],
+    ids=lambda name: ascii(name[:12]),
+)
+def test_names_of_models_are_looked_up(server, name):
+    """They are no paths, and are compared as they are written."""
+    path = "/v1/models/" + urllib.parse.quote(name, safe="/")
+    asked = [send(server, {**GOOD, "model": name}), send(server, b"", path, {}, "GET")]
+    for status, error, _ in asked:
+        assert (status, error["code"]) == (404, "model_not_found")
+        assert len(error["message"]) < 400
 
 
 def test_fields_that_are_null_are_none(server):
