@@ -33,11 +33,16 @@ __all__ = [
 ]
 
 
+# What would change a terminal, or the order of a text: controls and directions of Unicode.
+_CONTROLS = dict.fromkeys([*range(32), *range(127, 160), *range(0x202A, 0x202F)], "\ufffd")
+_CONTROLS |= dict.fromkeys(range(0x2066, 0x206A), "\ufffd") | {ord("\n"): " "}
+
+
 def _short(text: object, most: int) -> str:
-    """Text on one line of at most `most` characters: errors quote names from files and messages of
-    other libraries.
+    """Text on one line of at most `most` characters, without control characters: errors quote names
+    from files and messages of other libraries.
     """
-    text = str(text).replace("\n", " ") if text else ""
+    text = str(text).translate(_CONTROLS) if text else ""
     return text if len(text) <= most else f"{text[: most - 60]} ... {text[-50:]}"
 
 

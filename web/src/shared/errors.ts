@@ -129,14 +129,12 @@ export class Aborted extends EdgewiseError {
 class Texts {
   readonly what: string;
   readonly where: string;
+  readonly remedy: string;
 
-  constructor(
-    what: string,
-    where: string,
-    readonly remedy: string,
-  ) {
+  constructor(what: string, where: string, remedy: string) {
     this.what = shortened(what, 700);
     this.where = shortened(where, 300);
+    this.remedy = shortened(remedy, 400);
   }
 
   get joined(): string {
@@ -146,8 +144,11 @@ class Texts {
   }
 }
 
-/** On one line of at most `most` characters: errors quote names from files. */
+/** What would change a terminal, or the order of a text. */
+const CONTROLS = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu;
+
+/** On one line of at most `most` characters, without controls: errors quote names from files. */
 function shortened(text: string, most: number): string {
-  const line = text.replaceAll("\n", " ");
+  const line = text.replaceAll("\n", " ").replace(CONTROLS, "\ufffd");
   return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
 }

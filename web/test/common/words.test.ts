@@ -1,0 +1,14 @@
+// What errors quote from files.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ModelError } from "../../src/shared/errors.ts";
+
+test("errors hold no controls, and no marks of direction", () => {
+  for (let code = 0; code < 0x3000; code++) {
+    const c = String.fromCharCode(code);
+    const { what, where, remedy } = new ModelError(`a${c}b`, c, c);
+    assert.doesNotMatch(what + where + remedy, /[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
+  }
+  assert.equal(new ModelError("a\nb", "").what, "a b");
+});
