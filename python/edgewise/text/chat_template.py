@@ -11,6 +11,7 @@ from ..errors import OutOfMemory, TokenizerError
 from .limits import LIMITS
 
 COPY = "Copy the tokenizer's files again from the model they belong to."
+SAFE = (3, 1, 6)  # of jinja2: the first version whose sandbox has no known hole
 SPACES = re.compile(r"\s{100,}")
 
 
@@ -149,6 +150,13 @@ def _compile(source: str, where: str) -> Any:
             where,
             "Install edgewise[text]; in Pyodide: await micropip.install('jinja2').",
         ) from None
+    version = getattr(jinja2, "__version__", "")  # later versions may have none
+    if version and tuple(map(int, re.findall(r"\d+", version)[:3])) < SAFE:
+        raise TokenizerError(
+            f"jinja2 {version} lets templates read what is in Python's memory",
+            where,
+            f"Update it: pip install 'jinja2>={'.'.join(map(str, SAFE))}'.",
+        )
     try:
         return _environment().from_string(source)
     except jinja2.TemplateSyntaxError as error:

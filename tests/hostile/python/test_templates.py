@@ -169,3 +169,32 @@ def test_what_is_small_is_as_in_jinja2(source):
     plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     want = plain.from_string(source).render(messages=messages)
     assert ChatTemplate(source)(messages) == want
+
+
+ESCAPES = [
+    "{{ ('{0.__class__.__init__.__globals__}' | attr('format'))(cycler('a')) }}",
+    "{{ ['{0.__class__}'] | map(attribute='format') | first }}",
+    "{% set f = '{0.__class__.__mro__}'.format %}{{ f(messages) }}",
+    "{{ '{0.__class__}'.format_map({'0': messages}) }}",
+    "{{ ('{0.__class__}' | safe).format(messages) }}",
+    "{{ cycler.__init__.__globals__ }}{{ raise_exception.__globals__ }}",
+    "{{ messages | attr('__class__') }}{{ messages | map(attribute='__class__') | first }}",
+    "{{ namespace.__call__.__self__ }}{{ self.__init__ }}{{ dict.mro() }}",
+]
+
+
+@pytest.mark.parametrize("source", ESCAPES)
+def test_templates_do_not_reach_objects_of_python(source):
+    try:
+        text = ChatTemplate(source)([{"role": "user"}])
+    except TokenizerError:
+        return
+    assert "class" not in text and "{'__name__'" not in text
+
+
+@pytest.mark.parametrize("version", ["3.1.5", "3.0", "2.11.3"])
+def test_versions_of_jinja2_with_holes_are_refused(version, monkeypatch):
+    """In 3.1.5 the first of ESCAPES gives the globals of a module (CVE-2025-27516)."""
+    monkeypatch.setattr("jinja2.__version__", version)
+    with pytest.raises(TokenizerError, match="jinja2>=3.1.6"):
+        ChatTemplate("{{ 'never compiled before: " + version + "' }}")
