@@ -51,7 +51,9 @@ static void resize_one(void) {
   if (ew_resize_open(&r, work)) die("a resize whose size is known cannot be opened", "resize");
   int32_t done = 0;
   for (uint32_t at = 0; at < r.height;) {
-    const uint32_t n = 1 + below(r.height - at);
+    const uint32_t n = 1 + below(r.height - at), more = r.height - at + 1 + below(9);
+    if (one_in(8) && ew_resize_feed(work, out, more, out) != -EW_E_ARGUMENT)
+      die("takes more rows than there are", "resize");
     uint8_t *rows = block((size_t)(row * n));
     fill_special(rows, (size_t)(row * n), (const int32_t *)&r, 8);
     done = ew_resize_feed(work, rows, n, out);
@@ -88,7 +90,12 @@ static void resample_one(void) {
     }
     float *in = block(4 * (size_t)n), *out = block(4 * (size_t)most);
     fill_special((uint8_t *)in, 4 * (size_t)n, (const int32_t *)&n, 1);
-    const int32_t done = ew_resample_feed(work, last ? NULL : in, n, out, (uint32_t)most);
+    const uint32_t room = last || !one_in(6) ? (uint32_t)most : below((uint32_t)most + 1);
+    float *few = block(4 * (size_t)room);
+    int32_t done = ew_resample_feed(work, last ? NULL : in, n, few, room);
+    free(few);
+    if (done == -EW_E_ARGUMENT && room < (uint32_t)most) /* it changes nothing */
+      done = ew_resample_feed(work, in, n, out, (uint32_t)most);
     if (done < 0) die("a piece is refused", "resample");
     total += (uint32_t)done, given += n;
     free(in), free(out);
