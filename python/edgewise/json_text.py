@@ -1,4 +1,4 @@
-"""Parsing of untrusted JSON: the result is a value or an EdgewiseError."""
+"""Parsing of untrusted JSON: the result is a value or an EdgewiseError. Writing what was parsed."""
 
 from __future__ import annotations
 
@@ -129,3 +129,13 @@ def number_field(
     if type(value) not in (int, float) or not abs(value) <= MOST_NUMBER:
         raise error(f"`{name}` is {str(value)[:40]}, no number", str(where), REMEDY)
     return float(value)
+
+
+def written_json(value: Any, **options: Any) -> bytes:
+    """A value as JSON in UTF-8. Halves of characters, which JSON may hold and UTF-8 may not, are
+    written as escapes.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, **options).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, **options).encode()

@@ -8,7 +8,6 @@ one, a header above 100 MB.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -33,7 +32,7 @@ from ..declare.dtypes import (
 )
 from ..errors import InputError, ModelError, memory_in_words
 from ..ir import Tensor
-from ..json_text import parse_json
+from ..json_text import parse_json, written_json
 from ..onnx.sink import as_stored, pieces, write_parts
 from ..onnx.source import Source, as_source
 
@@ -211,7 +210,7 @@ def safetensors_parts(
             "data_offsets": [at, at + nbytes],
         }
         at += nbytes
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = written_json(header, separators=(",", ":"))
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text)) + text
     for name in order:

@@ -1,9 +1,13 @@
 """What errors quote from files."""
 
+import json
 import unicodedata
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from edgewise.errors import EdgewiseError
+from edgewise.training.peft import load_adapter, save_adapter
 
 from ..runs import session
 from ..seeds import model, node, value
@@ -24,3 +28,19 @@ def test_names_of_a_model():
     with pytest.raises(EdgewiseError) as e:
         session(model([node(name, "x", "y")], [value("x")], [value("y")]))
     assert "title" in str(e.value) and not set("\x1b\x07\x9b\u202e") & set(str(e.value))
+
+
+def test_halves_of_characters_in_adapters():
+    """JSON of PEFT and of safetensors may hold them as escapes: they are written as such."""
+    weights = {
+        f"base_model.model.layers.0.q_proj.lora_{s}.weight": np.ones(shape, "f4")
+        for s, shape in (("A", (2, 16)), ("B", (8, 2)))
+    }
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
+    text = json.dumps({**config, "base_model_name_or_path": "a\ud800"}).encode()
+    assert b"\\ud800" in text
+    file = safetensors.numpy.save(weights)
+    adapter = load_adapter({"adapter_config.json": text, "adapter_model.safetensors": file})
+    saved = save_adapter(adapter)
+    assert json.loads(saved["adapter_config.json"])["base_model_name_or_path"] == "a\ud800"
+    assert load_adapter(saved).config == adapter.config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ...errors import InputError, ModelError, UnsupportedField, memory_in_words
-from ...json_text import parse_json
+from ...json_text import parse_json, written_json
 from ...onnx.sink import write_parts
 from ...onnx.source import FileSource, as_source
 from ..safetensors import load_safetensors, safetensors_parts
@@ -204,8 +203,8 @@ def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
         config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
     config["inference_mode"] = True  # as PEFT: loaded for inference by default
     tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text.encode()]}
+    text = written_json(config, indent=2, sort_keys=True) + b"\n"
+    return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text]}
 
 
 @memory_in_words
