@@ -77,6 +77,9 @@ class OrtValue:
     def __len__(self) -> int:
         return self.shape()[0]
 
+    def __bool__(self) -> bool:
+        return True  # also of a scalar, which has no length
+
     def shape(self) -> list[int]:
         """Its dimensions."""
         self._check_tensor()
