@@ -171,6 +171,60 @@ def test_images(compared, channels):
     compared(f"images-{channels}", THEIRS, snippets, OURS)
 
 
+# A WAV file of 16-bit samples at 16 kHz.
+SOUND = """
+    const values = Int16Array.from({ length: 64 }, (_, i) => 512 * ((i * 37) % 64) - 16384);
+    const head = new DataView(new ArrayBuffer(44));
+    const text = (at, word) => [...word].forEach((c, i) => head.setUint8(at + i, c.charCodeAt(0)));
+    text(0, "RIFF"), text(8, "WAVEfmt "), text(36, "data");
+    head.setUint32(4, 36 + values.byteLength, true), head.setUint32(16, 16, true);
+    head.setUint16(20, 1, true), head.setUint16(22, CHANNELS, true);
+    head.setUint32(24, 16000, true), head.setUint32(28, 32000 * CHANNELS, true);
+    head.setUint16(32, 2 * CHANNELS, true), head.setUint16(34, 16, true);
+    head.setUint32(40, values.byteLength, true);
+    const url = URL.createObjectURL(new Blob([head, values]));
+"""
+
+
+def test_sounds(compared):
+    sounds = [SOUND.replace("CHANNELS", n) + "return lib.read_audio(url, 16000)" for n in "12"]
+    compared("sounds", THEIRS, sounds, OURS)
+
+
+def test_models_of_one_file(visit, server, files):
+    """AutoModel: inputs that the model lacks are left out, masks that nobody gives are ones."""
+    folder = files / "one" / "onnx"
+    folder.mkdir(parents=True)
+    (files / "one" / "config.json").write_text('{"model_type": "sums"}')
+    ids, mask, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["texts", "tokens"])
+        for name in ("input_ids", "attention_mask", "y")
+    )
+    node = helper.make_node("Mul", ["input_ids", "attention_mask"], ["y"])
+    graph = helper.make_graph([node], "g", [ids, mask], [y])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8),
+        folder / "model_fp16.onnx",
+    )
+    got = visit(server, alone=True).run("""
+        const lib = await import("/transformers.js");
+        const model = await lib.AutoModel.from_pretrained("/files/one", { dtype: "fp16" });
+        const input_ids = new lib.Tensor("int64", [3n, 4n], [1, 2]);
+        const attention_mask = new lib.Tensor("int32", [1, 0], [1, 2]);
+        const all = [await model({ input_ids, other: 1 })];
+        all.push(await model({ input_ids, attention_mask }));
+        await model.dispose();
+        const missing = lib.AutoModel.from_pretrained("/files/one", { dtype: "q4" });
+        return [
+          ...all.map(({ y }) => y.to("int32").tolist()),
+          model.config.model_type,
+          await missing.catch((e) => e.message),
+        ];
+    """)
+    assert got[:3] == [[[3, 4]], [[3, 0]], "sums"], got
+    assert "dtype" in got[3]
+
+
 @pytest.fixture(scope="module")
 def local(files, peers):
     """The demo's model with its 4-bit table as floats: ONNX Runtime Web has no such operator."""
