@@ -71,6 +71,23 @@ def reference_of(path):
         return None
 
 
+def _as_far(run, feeds, output, found, wanted):
+    """Whether onnxruntime is as far from itself, if the inputs are rounded to 11 bits otherwise:
+    some models of halves amplify it.
+    """
+    if wanted.dtype != np.float16:
+        return False
+    noise = np.random.default_rng(1)
+    other = {
+        n: (x * (1 + noise.choice([-1, 1], x.shape) * 2**-11)).astype(x.dtype)
+        if x.dtype.kind == "f"
+        else x
+        for n, x in feeds.items()
+    }
+    apart = np.abs(run(other)[output].astype("f8") - wanted).max()
+    return np.abs(found.astype("f8") - wanted).max() <= 3 * apart
+
+
 @pytest.mark.parametrize("host, number", slow_unless(is_quick, CASES))
 def test_shapes_in_turn(host, number):
     model = ALL[number]
@@ -95,9 +112,10 @@ def test_shapes_in_turn(host, number):
         for n, x, y, w in zip(names, session.run(names, feeds), new.run(names, feeds), wanted):
             exact = y.astype(np.float32) if y.dtype.kind == "f" else y
             of_one = difference(x.astype(exact.dtype), exact, min(model.tolerance, 2e-3))
-            for what, d in (("turn", of_one), ("new", difference(y, w, tolerance))):
-                if d:
-                    wrong.append((what, shapes[-1], n, d))
+            if of_one:
+                wrong.append(("in turn", shapes[-1], n, of_one))
+            if (d := difference(y, w, tolerance)) and not _as_far(run, feeds, names.index(n), y, w):
+                wrong.append(("new", shapes[-1], n, d))
         new.free()
     session.free()
     assert not wrong, model

@@ -31,9 +31,10 @@ def cases_in_turn(infos, stored, run):
         for n in sizes
         if n not in batch and not re.search("dim|head|hidden", n) and not _parts(n, sizes)
     ]
-    for which in (
-        [lengths, *([n] for n in lengths)] if len(lengths) > 1 else [lengths] * bool(lengths)
-    ):
+    if any(_tells_length(name, x) for name, x in stored.items()):
+        lengths = []  # others would contradict it
+    choices = [lengths, *([n] for n in lengths)] if len(lengths) > 1 else [lengths]
+    for which in choices if lengths else ():
         for step in STEPS:
             made = [
                 _feeds(free, stored, sizes, _sizes_at(turn, which, step, batch, sizes), number)
@@ -52,6 +53,12 @@ def cases_in_turn(infos, stored, run):
         feeds = _feeds(free, stored, sizes, sized, number)
         if feeds and (found := run(feeds)):
             yield feeds, found
+
+
+def _tells_length(name, x):
+    """Whether an input is a number of positions that no name says which."""
+    known = "seqlens_k", "total_sequence_length", "num_logits_to_keep"
+    return x.dtype.kind == "i" and x.ndim <= 1 and x.size == 1 and not any(k in name for k in known)
 
 
 def _sizes_at(turn, which, step, batch, sizes):
