@@ -1,7 +1,7 @@
 // The end of a port that runs the model.
 
 import { api, type Port, type Sender } from "./api.ts";
-import type { Answer, Call, ErrorFields } from "./messages.ts";
+import type { Answer, ErrorFields } from "./messages.ts";
 
 /** What a handler knows of its call besides the argument. */
 export interface CallContext {
@@ -34,6 +34,10 @@ export function serve(handlers: Handlers, name = "edgewise"): void {
   });
 }
 
+/** Calls of a port at a time. */
+const MOST_CALLS = 100;
+const TOO_MANY = `a port has at most ${MOST_CALLS} calls at a time, each with a number of its own`;
+
 function answer(port: Port, table: Map<string, Handlers[string]>): void {
   const running = new Map<number, AbortController>();
   let open = true;
@@ -63,10 +67,22 @@ function answer(port: Port, table: Map<string, Handlers[string]>): void {
     }
   };
   port.onMessage.addListener((message) => {
-    const call = message as Call;
-    if ("method" in call) void run(call.id, call.method, call.argument);
-    else if ("abort" in call) running.get(call.id)?.abort();
+    const call = callOf(message);
+    if (!call) return;
+    if (call.method === undefined) running.get(call.id)?.abort();
+    else if (running.has(call.id) || running.size >= MOST_CALLS)
+      post({ id: call.id, error: fieldsOf(new Error(TOO_MANY)) });
+    else void run(call.id, call.method, call.argument);
   });
+}
+
+/** A call, or the end of one; undefined for what is none: messages of a web page's tab are data. */
+function callOf(message: unknown): { id: number; method?: string; argument?: unknown } | undefined {
+  if (typeof message !== "object" || message === null) return undefined;
+  const { id, method, argument, abort } = message as Record<string, unknown>;
+  if (typeof id !== "number") return undefined;
+  if (typeof method === "string") return { id, method, argument };
+  return abort === true ? { id } : undefined;
 }
 
 function fieldsOf(e: unknown): ErrorFields {
