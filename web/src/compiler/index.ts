@@ -108,7 +108,9 @@ export function serveCompiler(): void {
 async function serve({ data }: MessageEvent<ToCompiler>): Promise<void> {
   if ("python" in data) {
     setStallTimeout(data.stallTimeout);
-    holdLife(data.life, () => postMessage({ life: data.life } satisfies FromCompiler));
+    holdLife(data.life, (watched) => {
+      if (watched) postMessage({ life: data.life } satisfies FromCompiler);
+    });
     alive();
     started = startPython(data.python);
     const ready = await started;

@@ -18,7 +18,7 @@ export function serveThread(): void {
       try {
         const holding = new Promise<boolean>((resolve) => {
           if (!data.life) return resolve(false);
-          holdLife(data.life, () => resolve(true));
+          holdLife(data.life, resolve);
           setTimeout(() => resolve(false), LOCK_MS);
         });
         const instance = await WebAssembly.instantiate(data.module, {

@@ -403,7 +403,7 @@ export function serveWorker(): void {
       parts.urls = data.start.parts;
       life.name = data.start.life;
       life.report = (name, held) => post({ life: name, held });
-      holdLife(life.name, () => life.report(life.name, true));
+      holdLife(life.name, (watched) => watched && life.report(life.name, true));
       post({ started: true });
     } else if ("child" in data) receiveFromPage(data);
     else if ("end" in data) void end();
