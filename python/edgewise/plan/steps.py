@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..ops.elementwise.contracts import BINARY
 from ..targets import Target
 from .buffers import Buffers
 from .view import Dim, View, merge_dims
+
+_NAME = re.compile(r"\w+")
 
 
 class Step:
@@ -88,6 +91,8 @@ class StepWriter(Buffers):
         Raises:
             UnsupportedOp: an operand has an element type that the kernel does not take, or the
                 target does not have the kernel or cannot bind so many operands.
+            NotStatic: a tensor is laid out for the maximum length, and the kernel has no strides
+                for it.
         """
         k = self.target.kernel(kernel, self.where)
         if any(_has_zero(params[name]) for name in k.empty):
@@ -102,6 +107,8 @@ class StepWriter(Buffers):
                     "Check the element types that were fed; if they are right, export the model"
                     " with float32.",
                 )
+            if v is not None and _is_closed_up(o, v, params):
+                raise NotStatic(f"{kernel}, whose {o.name} has no gaps between its rows")
         if k.c.scratch:
             nbytes = self.target.scratch_bytes(k, _largest(params), bool(scratch))
             views[-1] = self.scratch(nbytes) if nbytes else None
@@ -316,6 +323,18 @@ class StepWriter(Buffers):
             if r is None:
                 raise NotStatic(f"reshape of {v.shape} to {shape}")
         return r
+
+
+def _is_closed_up(operand: Operand, view: View, params: Mapping[str, Any]) -> bool:
+    """Whether a kernel takes a tensor for contiguous at the current length that is laid out for the
+    maximum one, with rows that are farther apart.
+    """
+    if not view.has_gaps:
+        return False
+    _, strided, dense = operand.layout.rpartition(":")
+    extents = dense.split(",")[2:] if strided else [dense]  # behind a stride and its first extent
+    values = [params[name] for e in extents for name in _NAME.findall(e) if name in params]
+    return any(isinstance(d, Sym) for x in values for d in (x if isinstance(x, list) else [x]))
 
 
 def _has_zero(value: Any) -> bool:

@@ -114,6 +114,16 @@ class View:
                 expected = expected * extent(d)  # type: ignore[operator]
         return True
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows are farther apart than they are long, below the maximum of a register."""
+        outer = False
+        for d in self.shape:
+            if outer and isinstance(d, Sym) and not d.packed:
+                return True
+            outer = outer or d != 1
+        return False
+
     def byte_offset(self) -> Any:
         """The offset in bytes: an int or a Sym."""
         if isinstance(self.offset, int) and self.offset == 0:

@@ -3,6 +3,7 @@ results of onnxruntime at every length, and is compiled only a few times.
 """
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from edgewise import InferenceSession
@@ -388,4 +389,32 @@ def test_an_output_that_grows_with_a_power_of_the_length(host):
         flat = x.reshape(-1)
         wanted = np.multiply.outer(np.multiply.outer(flat, flat).reshape(-1), flat)
         same(session.run(None, {"x": x}), [wanted])
+    session.free()
+
+
+@pytest.mark.parametrize("op", ["product", "sums"])
+def test_kernels_without_strides_where_tensors_are_laid_out_for_the_maximum(op):
+    """A square of two lengths, to which a table of other rows is added: the products of float64 and
+    the sums along an axis read and write rows that are as long as now.
+    """
+    random, kind = np.random.default_rng(10), onnx.TensorProto.DOUBLE
+    table = constant("table", random.standard_normal((48, 48)))
+    nodes = [
+        node("Shape", "a", "shape"),
+        node("Gather", "shape zero", "length"),
+        node("Concat", "length length", "ends", axis=0),
+        node("Slice", "table zeros ends", "part"),
+        node("Transpose", "a", "turned", perm=[1, 0]),
+        node("MatMul", "a turned", "scores"),
+        node("Add", "scores part", "square"),
+        node("MatMul", "square a", "y") if op == "product" else node("CumSum", "square first", "y"),
+    ]
+    constants = [table, constant("zero", np.array([0])), constant("zeros", np.array([0, 0]))]
+    constants.append(constant("first", np.array(0)))
+    data = model(nodes, [value("a", kind, ["n", 8])], [value("y", kind, None)], constants)
+    session = InferenceSession(data)
+    reference = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for length in (4, 5, 6, 7, 5):
+        feeds = {"a": random.standard_normal((length, 8))}
+        same(session.run(None, feeds), reference.run(None, feeds), 1e-9)
     session.free()
