@@ -287,3 +287,65 @@ def test_few_plans_for_all_lengths(form, room):
             np.testing.assert_allclose(g[:, :, :end], w[:, :, :end], rtol=1e-5, atol=1e-5)
         _, keys, values = got
     assert len(ours.plans) <= 4
+
+
+def two_caches():
+    """Two nodes with caches of their own lengths, and the same total_sequence_length."""
+    nodes, infos = [], []
+    for one in "ab":
+        names = [n + one for n in NAMES[:5]]
+        nodes.append(
+            h.make_node(
+                "GroupQueryAttention",
+                [*names, "seqlens", "total"],
+                [n + one for n in ("y", "present_key", "present_value")],
+                domain="com.microsoft",
+                num_heads=HEADS,
+                kv_num_heads=KV,
+            )
+        )
+        for name, heads in zip(names, (HEADS, KV, KV)):
+            infos.append(h.make_tensor_value_info(name, T.FLOAT, [1, "tokens", heads * DIM]))
+        for name in names[3:]:
+            infos.append(h.make_tensor_value_info(name, T.FLOAT, [1, KV, "rows" + one, DIM]))
+    infos.append(h.make_tensor_value_info("seqlens", T.INT32, [1]))
+    infos.append(h.make_tensor_value_info("total", T.INT32, []))
+    outs = [h.make_tensor_value_info(o, T.FLOAT, None) for n in nodes for o in n.output]
+    opsets = [h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)]
+    graph = h.make_graph(nodes, "g", infos, outs)
+    return h.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def run_two_caches(ours, theirs, a, b, total):
+    feeds = lengths([total])
+    for one, rows in (("a", a), ("b", b)):
+        feeds |= {name + one: x for name, x in new_tokens(1, 1).items()}
+        feeds |= {n + one: floats(1, KV, rows, DIM) for n in ("past_key", "past_value")}
+    got, want = ours.run(None, feeds), theirs.run(None, feeds)
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        assert g.shape == w.shape
+        rows = slice(None) if i % 3 == 0 else np.s_[:, :, :total]
+        np.testing.assert_allclose(g[rows], w[rows], rtol=1e-5, atol=1e-5)
+
+
+# (rows of the caches, total_sequence_length). First a plan is for the growth beyond both caches, 1.
+# With caches of two lengths the number itself counts: then that plan is not the one for total = 1.
+TURNS = [(4, 4, 5), (4, 4, 5), (4, 6, 5), (4, 4, 1), (4, 4, 5), (4, 4, 2)]
+
+
+def test_a_growth_is_no_number():
+    data = two_caches()
+    theirs = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    ours = edgewise.InferenceSession(data)
+    for turn in TURNS:
+        run_two_caches(ours, theirs, *turn)
+
+
+def test_a_growth_is_no_number_in_a_page():
+    """On the next visit as well, when the plan for the growth is among the kept ones."""
+    data = two_caches()
+    theirs = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for turns in (TURNS[:3], TURNS[3:], TURNS):
+        page = PageSession(data, cache=True)
+        for turn in turns:
+            run_two_caches(page, theirs, *turn)

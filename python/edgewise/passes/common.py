@@ -40,10 +40,8 @@ class _Keys:
 
 
 def _freeze(a: Any) -> Hashable:
-    """An attribute as a key."""
-    return (
-        tuple(a) if isinstance(a, list) else a if isinstance(a, (int, float, str, bytes)) else id(a)
-    )
+    """An attribute as a key. Its text, since 0.0 equals -0.0, and 1 equals 1.0."""
+    return repr(a) if isinstance(a, (list, int, float, str, bytes)) else id(a)
 
 
 def common_subexpressions(bound: BoundGraph) -> None:

@@ -70,7 +70,7 @@ class TextPipeline(Pipeline):
     """
 
     PACKAGED = True
-    _padding = (0, False)  # of which session `can_pad` was found out
+    _padding: tuple[Any, bool] = (None, False)  # of which graph `can_pad` was found out
 
     TOKENIZER = True
     ENCODING: ClassVar[Mapping[str, Any]] = {
@@ -142,9 +142,9 @@ class TextPipeline(Pipeline):
         session = self.session("model")
         if isinstance(session, ProgramSession):
             return False
-        if id(session) != self._padding[0]:
+        if session.graph is not self._padding[0]:
             quantizes = any(n.op in QUANTIZING for n in session.graph.every_node())
-            self._padding = (id(session), "attention_mask" in session.inputs and not quantizes)
+            self._padding = (session.graph, "attention_mask" in session.inputs and not quantizes)
         return self._padding[1]
 
     def forward(self, *encodings: Encoding, outputs: Sequence[str]) -> list[Numbers]:

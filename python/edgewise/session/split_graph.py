@@ -208,6 +208,18 @@ class HostNode:
         driver.host(self.program, self.node, scope)
 
 
+class Bits(float):
+    """A float in a plan's key: 0.0 differs from -0.0, since quotients do, and NaN equals NaN."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bits) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
 class Part:
     """Nodes that are compiled together, once for each combination of input shapes and of numbers
     that shapes depend on.
@@ -310,7 +322,7 @@ class Part:
                 return found
         return None
 
-    def numbers(self, i: int, values: Sequence[Any]) -> tuple[int | float, ...]:
+    def numbers(self, i: int, values: Sequence[Any]) -> tuple[int | Bits, ...]:
         """What shapes depend on of input i: its elements, or its growth beyond a dimension. Raises
         UnsupportedOp if there are too many for a plan's key.
         """
@@ -324,7 +336,7 @@ class Part:
         if i in self.beyond:
             j, axis = self.beyond[i]
             return (max(v.numbers[0] - values[j].shape[axis], 0),)
-        return tuple(v.numbers)
+        return tuple([Bits(x) if isinstance(x, float) else x for x in v.numbers])
 
     def known(self, numbers: Numbers, shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """What is known of inputs, as `compile_part` takes it.
@@ -335,7 +347,7 @@ class Part:
         """
         found: dict[str, Any] = {}
         for i, each in zip(self.needs, numbers):
-            found[self.inputs[i]] = list(each)
+            found[self.inputs[i]] = [float(x) if isinstance(x, Bits) else x for x in each]
             if i in self.beyond:
                 j, axis = self.beyond[i]
                 found[self.inputs[i]] = Growth(shapes[j][axis], int(each[0]))
@@ -504,6 +516,8 @@ class Part:
         name, at = e.value.name, {n: i for i, n in enumerate(self.inputs)}
         if name in known and at[name] in self.beyond:
             del self.beyond[at[name]]
+            self.free()  # the keys of its plans hold the growth
+            self.seen.clear()
             return True
         if e.beyond is None or name in known or name not in at or e.beyond[0] not in at:
             return False

@@ -255,7 +255,8 @@ class Grouping:
         rule = stages_of(self.steps[begin], self.largest)[0].declared.get("after")
         if joined is None or rule is None or not self._holds(begin, rule):
             return False
-        if self.steps[begin].params != self.steps[begin + 1].params or not _plain(self.steps[tail]):
+        params = [repr(self.steps[i].params) for i in (begin, begin + 1)]  # 0.0 equals -0.0
+        if params[0] != params[1] or not _plain(self.steps[tail]):
             return False
         name = rule.partition(" if ")[0]
         a, b, y = joined.split()

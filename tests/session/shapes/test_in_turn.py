@@ -193,3 +193,17 @@ def test_inner_constants_in_two_files(tmp_path):
     for flag, n in ((True, 2), (False, 2), (True, 3), (False, 5), (True, 2)):
         (y,) = session.run(None, {"c": np.array(flag), "x": np.ones((n, 64), np.float32)})
         assert (y == (64 if flag else 128)).all()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_plan_for_zero_is_not_for_negative_zero(host):
+    """A plan contains the numbers that shapes depend on: 1 / 0.0 is inf, and 1 / -0.0 is -inf."""
+    nodes = [node("Range", "start limit delta", "r"), node("Div", "number start", "y")]
+    inputs = [value(name, F, []) for name in ("start", "limit", "delta")]
+    data = model(nodes, inputs, [value("r"), value("y")], [constant("number", np.float32(1))])
+    session = HOSTS[host](data)
+    for sign in (1, -1, 1, -1, -1, -1, 1, 1, 1):
+        start = np.float32(0) * np.float32(sign)
+        _, got = session.run(None, {"start": start, "limit": np.float32(2), "delta": np.float32(1)})
+        with np.errstate(divide="ignore"):
+            np.testing.assert_equal(got, np.float32(1) / start)

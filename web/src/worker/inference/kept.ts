@@ -298,10 +298,11 @@ function limitPrograms(programs: Map<string, Record<string, Json>>): void {
 }
 
 /** Plans with equal keys serve the same runs. */
-function shapesKey({ part, inputs, known }: InferencePlan): string {
+function shapesKey({ part, inputs, known, beyond }: InferencePlan): string {
   return JSON.stringify([
     part,
     [...inputs].sort(([a], [b]) => (a < b ? -1 : 1)),
     Array.from(known, ([name, bytes]) => [name, toHex(bytes)]).sort(),
+    beyond,
   ]);
 }

@@ -40,8 +40,10 @@ export class PlanLibrary implements Library {
   private readonly programs = new Map<string, GraphProgram>();
   /** Sources of weights. */
   readonly described = new Map<string, Weight>();
-  /** Constants of programs that are stored as weights. */
+  /** Constants of programs that are stored as weights, by `tensorKey`. */
   private readonly constants = new Map<string, NumberTensor>();
+  /** Names of these weights. */
+  private readonly constantWeights = new Set<string>();
   /** Plans compiled during this run. */
   private made: Made[] = [];
   /** Whether this run added or repartitioned programs. */
@@ -125,8 +127,8 @@ export class PlanLibrary implements Library {
     return program;
   }
 
-  weight({ weight }: Extract<Constant, { weight: string }>): NumberTensor {
-    return this.constants.get(weight)!;
+  weight(constant: Extract<Constant, { weight: string }>): NumberTensor {
+    return this.constants.get(tensorKey(constant))!;
   }
 
   pythonNode(
@@ -206,7 +208,7 @@ export class PlanLibrary implements Library {
     );
     return parsePlan(
       new Checker(this.where),
-      { ...reply.plan, part: unit.part, known: knows },
+      { ...reply.plan, part: unit.part, known: knows, beyond: unit.beyond.map((b) => [...b]) },
       "the plan",
       reply.files,
       this.described,
@@ -252,7 +254,7 @@ export class PlanLibrary implements Library {
   /** Adds a program and loads the weights that it uses as constants, permanently. */
   async learn(program: GraphProgram): Promise<void> {
     for (const constant of program.constants.values()) {
-      if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
+      if (!("weight" in constant) || this.constants.has(tensorKey(constant))) continue;
       const { weight: name, dtype, shape } = constant;
       const described = this.described.get(name);
       if (!described || described.bytes < byteSize(dtype, shape))
@@ -262,8 +264,9 @@ export class PlanLibrary implements Library {
           "Clear the site's data.",
         );
       if (!this.weights.has(name)) await this.fill(new Map([[name, described]]));
+      this.constantWeights.add(name);
       this.constants.set(
-        name,
+        tensorKey(constant),
         new NumberTensor(
           dtype,
           shape,
@@ -336,7 +339,7 @@ export class PlanLibrary implements Library {
       weights.compute(
         [{ plan, slots: info.slots, where }, ...this.plansInUse()],
         release,
-        (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS,
+        (name) => this.constantWeights.has(name) || this.described.get(name)?.file === CONSTANTS,
       );
     } catch (e) {
       this.release(loaded);
@@ -414,6 +417,11 @@ export class PlanLibrary implements Library {
   private release({ plan }: LoadedPlan): void {
     if (plan !== undefined) this.device.freePlan(plan);
   }
+}
+
+/** The key of a constant: the same bytes of a file may have several shapes. */
+function tensorKey({ weight, dtype, shape }: Extract<Constant, { weight: string }>): string {
+  return `${weight}:${dtype}[${shape.join()}]`;
 }
 
 /** The key by which the driver requests a program. */

@@ -16,7 +16,13 @@ import {
   parseSlots,
   type Weight,
 } from "../package/checker.ts";
-import { type GraphProgram, parseConstant, parseProgram } from "./program.ts";
+import {
+  type Beyond,
+  type GraphProgram,
+  parseBeyond,
+  parseConstant,
+  parseProgram,
+} from "./program.ts";
 import {
   type Dim,
   dimsAt,
@@ -63,6 +69,8 @@ export interface InferencePlan {
   seed: string | undefined;
   /** Contents of inputs that it is valid for, where shapes depend on them. */
   known: Map<string, Uint8Array<ArrayBuffer>>;
+  /** Those of them that hold a growth, by the indices of the part's inputs. */
+  beyond: readonly Beyond[];
   /** Outputs that are determined by the shapes alone. */
   numbers: Map<string, NumberTensor>;
 }
@@ -88,6 +96,7 @@ export function planJson({
   slots,
   seed,
   known,
+  beyond,
   numbers,
 }: InferencePlan): Record<string, unknown> {
   const fields = <V>(map: Map<string, V>, of: (v: V) => unknown) =>
@@ -101,6 +110,7 @@ export function planJson({
     ...(seed === undefined ? {} : { seed }),
     ...(passed.size ? { passed: Object.fromEntries(passed) } : {}),
     ...(known.size ? { known: fields(known, toHex) } : {}),
+    ...(beyond.length ? { beyond } : {}),
     ...(numbers.size ? { numbers: fields(numbers, (v) => [v.type, v.dims, toHex(v.data!)]) } : {}),
     inputs: fields(inputs, ({ dtype, shape }) => [dtype, shape]),
     outputs: fields(outputs, ({ slot, dtype, shape, bytes }) => [slot, dtype, shape, bytes]),
@@ -225,7 +235,7 @@ function refuseOwn(c: Checker, root: Map<string, Json>, at: string): void {
   if (Array.isArray(plans))
     plans.forEach((plan, i) => {
       if (typeof plan !== "object" || plan === null) return;
-      for (const field of ["part", "known", "numbers"])
+      for (const field of ["part", "known", "beyond", "numbers"])
         if (there((plan as Record<string, Json>)[field]))
           c.fail(`${at}.plans[${i}].${field}`, "is only valid in a page's own storage");
     });
@@ -293,7 +303,8 @@ export function parsePlan(
     (name) => outputs.has(name) || passed.has(name),
   );
   if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
-  const rest = { inputs, outputs, passed, slots, seed, known, numbers };
+  const beyond = parseBeyond(c, root.get("beyond") ?? [], `${at}.beyond`, inputs.size);
+  const rest = { inputs, outputs, passed, slots, seed, known, beyond, numbers };
   return { file, part, register, registers, ...rest };
 }
 

@@ -7,7 +7,7 @@ import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
 import type { InferencePlan } from "./manifest.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
-import type { PartUnit } from "./program.ts";
+import type { Beyond, PartUnit } from "./program.ts";
 import { type Dim, dimAt, dimsAt, isLength, ruleAt } from "./registers.ts";
 import { NumberTensor, type RunValue, release } from "./values.ts";
 
@@ -80,14 +80,10 @@ export class Part {
   }
 
   /** The plan for these values, if there is one. */
-  find(
-    { needs }: PartUnit,
-    values: readonly RunValue[],
-    known: KnownBytes,
-  ): LoadedPlan | undefined {
+  find(unit: PartUnit, values: readonly RunValue[], known: KnownBytes): LoadedPlan | undefined {
     for (let i = 0; i < this.variants.length; i++) {
       const v = this.variants[i]!;
-      if (!fits(v, needs, values, known)) continue;
+      if (!fits(v, unit, values, known)) continue;
       if (i) this.variants.unshift(...this.variants.splice(i, 1));
       return v.loaded;
     }
@@ -140,11 +136,11 @@ export function asKnown(
 
 function fits(
   { types, dims, known, loaded }: Variant,
-  needs: readonly number[],
+  { needs, beyond }: PartUnit,
   values: readonly RunValue[],
   given: KnownBytes,
 ): boolean {
-  if (known.length !== needs.length) return false;
+  if (known.length !== needs.length || !sameBeyond(beyond, loaded.info.beyond)) return false;
   const registers = registersOf(loaded, values);
   if (!registers) return false;
   for (let i = 0; i < types.length; i++) {
@@ -158,6 +154,11 @@ function fits(
     for (let i = 0; i < bytes.length; i++) if (here[i] !== bytes[i]) return false;
   }
   return true;
+}
+
+/** Whether the numbers that plans know mean the same. */
+function sameBeyond(a: readonly Beyond[], b: readonly Beyond[]): boolean {
+  return a.length === b.length && a.every((one, i) => one.every((x, k) => x === b[i]![k]));
 }
 
 /** Whether a shape equals that of a plan at values of its registers. */
@@ -175,6 +176,7 @@ function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): 
     v.loaded.info.register[0] >= info.register![0] &&
     v.loaded.info.register[1] <= info.register![1] &&
     JSON.stringify(v.loaded.info.registers) === JSON.stringify(info.registers) &&
+    sameBeyond(v.loaded.info.beyond, info.beyond) &&
     text(v.dims) === text(inputs.map((n) => info.inputs.get(n)!.shape)) &&
     inputs.every((n, i) => v.types[i] === info.inputs.get(n)!.dtype) &&
     v.known.length === info.known.size &&
