@@ -150,13 +150,30 @@ def changed(array, rng):
     return (array * factor).astype(array.dtype)
 
 
+def types_of(model):
+    """{value: ONNX number of its type}. Operators of onnxruntime, which ONNX's inference does not
+    know, are taken to give the type of their first input.
+    """
+    known = onnx.ModelProto()
+    known.CopyFrom(model)
+    while True:
+        graph = onnx.shape_inference.infer_shapes(known).graph
+        types = {t.name: t.data_type for t in graph.initializer}
+        for v in (*graph.input, *graph.value_info):
+            if v.type.HasField("tensor_type"):
+                types[v.name] = v.type.tensor_type.elem_type
+        for node in graph.node:
+            if node.domain and node.input[0] in types and node.output[0] not in types:
+                made = helper.make_tensor_value_info(node.output[0], types[node.input[0]], None)
+                known.graph.value_info.append(made)
+                break
+        else:
+            return types
+
+
 def inexact(model, rng):
     """The model with changed weights, and a changed result of each node of floats."""
-    types = {
-        v.name: v.type.tensor_type.elem_type
-        for v in onnx.shape_inference.infer_shapes(model).graph.value_info
-        if v.type.HasField("tensor_type")
-    }
+    types = types_of(model)
     out = onnx.ModelProto()
     out.CopyFrom(model)
     del out.graph.node[:]
