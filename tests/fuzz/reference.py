@@ -1,8 +1,4 @@
-"""What a graph gives: onnxruntime without its optimizations, and with exact products of bytes.
-
-onnxruntime adds products of bytes in 16 bits on processors with AVX2 and without VNNI, where they
-saturate. Therefore `exact` writes these products with int32 and float64 for it.
-"""
+"""What a graph gives: onnxruntime without its optimizations, and with exact products of bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ import onnx
 import onnxruntime
 from edgewise.passes.integer_bias import BIAS_ERROR
 from onnx import TensorProto, helper, numpy_helper
+from references import reference_of
 
-DOUBLE, INT32 = TensorProto.DOUBLE, TensorProto.INT32
-FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+FLOAT, HALF, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
 # Relative size of the changes of inputs and weights that show how exact a result can be.
 NOISE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-6, np.dtype(np.float16): 1e-3}
 TRIES = 16
@@ -30,27 +26,12 @@ class Reference:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self.session = onnxruntime.InferenceSession(
-            exact(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+            reference_of(model.SerializeToString()), options, providers=["CPUExecutionProvider"]
         )
 
     def run(self, run):
         """The outputs of a Run."""
         return self.session.run(run.names, run.feeds)
-
-
-def exact(model):
-    """The model with products of bytes in int32 and float64."""
-    if not any(node.op_type in EXACT for node in model.graph.node):
-        return model
-    out = onnx.ModelProto()
-    out.CopyFrom(model)
-    del out.graph.node[:]
-    for node in model.graph.node:
-        if node.op_type in EXACT:
-            out.graph.node.extend(EXACT[node.op_type](node, Names(node.output[0])))
-        else:
-            out.graph.node.append(node)
-    return out
 
 
 class Names:
@@ -63,82 +44,6 @@ class Names:
         out = out or f"{self.stem}/{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [out], **attrs))
         return out
-
-    def number(self, value, dtype):
-        value = numpy_helper.from_array(np.array(value, dtype))
-        return self("Constant", value=value)
-
-    def centered(self, x, zero, columns=None):
-        """x - zero as float64. columns: the shape of a zero for each channel."""
-        x = self("Cast", x, to=DOUBLE)
-        if not zero:
-            return x
-        zero = self("Cast", zero, to=DOUBLE)
-        if columns:
-            zero = self("Reshape", zero, self.number(columns, np.int64))
-        return self("Sub", x, zero)
-
-
-def attributes(node):
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-def given(node, i):
-    return node.input[i] if i < len(node.input) else ""
-
-
-def _mat_mul_integer(node, make):
-    a, b = (make.centered(node.input[i], given(node, i + 2)) for i in (0, 1))
-    make("Cast", make("MatMul", a, b), out=node.output[0], to=INT32)
-    return make.nodes
-
-
-def _convolved(node, make, x, w):
-    """A convolution of integers below 2^24, which float32 adds without an error."""
-    x, w = (make("Cast", v, to=FLOAT) for v in (x, w))
-    return make("Cast", make("Conv", x, w, **attributes(node)), to=DOUBLE)
-
-
-def _conv_integer(node, make):
-    x, w = (make.centered(node.input[i], given(node, i + 2)) for i in (0, 1))
-    make("Cast", _convolved(node, make, x, w), out=node.output[0], to=INT32)
-    return make.nodes
-
-
-def _requantized(make, y, scales, zero, out):
-    """y * a * b / c rounded to the type of `zero`. scales: (a, b, c, shape of b or None)."""
-    a, b, c, shape = scales
-    b = make("Reshape", b, make.number(shape, np.int64)) if shape else b
-    factor = make("Div", make("Mul", a, b), c)  # float32, as it is in onnxruntime
-    y = make("Round", make("Mul", make("Cast", y, to=FLOAT), factor))
-    one = make.number(1, np.float32)
-    make("QuantizeLinear", y, one, zero, out=out)
-    return make.nodes
-
-
-def _q_linear_mat_mul(node, make):
-    a, sa, za, b, sb, zb, sy, zy = node.input
-    y = make("MatMul", make.centered(a, za), make.centered(b, zb))
-    return _requantized(make, y, (sa, sb, sy, None), zy, node.output[0])
-
-
-def _q_linear_conv(node, make):
-    x, sx, zx, w, sw, zw, sy, zy = node.input[:8]
-    rank = len(attributes(node)["kernel_shape"])
-    y = _convolved(node, make, make.centered(x, zx), make.centered(w, zw, [-1, *[1] * (rank + 1)]))
-    shape = [1, -1, *[1] * rank]
-    if given(node, 8):
-        bias = make("Cast", node.input[8], to=DOUBLE)
-        y = make("Add", y, make("Reshape", bias, make.number(shape, np.int64)))
-    return _requantized(make, y, (sx, sw, sy, shape), zy, node.output[0])
-
-
-EXACT = {
-    "MatMulInteger": _mat_mul_integer,
-    "ConvInteger": _conv_integer,
-    "QLinearMatMul": _q_linear_mat_mul,
-    "QLinearConv": _q_linear_conv,
-}
 
 
 def changed(array, rng):
