@@ -34,6 +34,8 @@ _CHOICES = frozenset(
     Squeeze Unsqueeze Flatten
     """.split()
 )
+# Their results do not show whether a number is rounded.
+_BLIND = _ARITHMETIC | {"Shape", "Size"}
 
 
 def rounded_casts(graph: Graph, fed: Mapping[str, Value]) -> dict[str, int]:
@@ -41,12 +43,14 @@ def rounded_casts(graph: Graph, fed: Mapping[str, Value]) -> dict[str, int]:
     without its subgraphs. fed: the inputs of the graph.
     """
     made_by = {o: n for n in graph.nodes for o in n.outputs if o}
-    casts = {n.outputs[0]: to for n in graph.nodes if (to := _half_type(n, graph, fed, made_by))}
+    liked = any(n.op == "CastLike" for n in graph.nodes)
+    types = _declared_types(graph, fed) if liked else {}
+    casts = {n.outputs[0]: to for n in graph.nodes if (to := _half_type(n, types, made_by))}
     if not casts:
         return {}
     stack = [o.name for o in graph.outputs if o.dtype not in HALF]
     for n in graph.nodes:
-        if not _passes_on(n, casts) and n.op not in (*_ARITHMETIC, "Shape", "Size"):
+        if not _passes_on(n, casts) and n.op not in _BLIND:
             stack += n.inputs
         for g in n.subgraphs():
             stack += [name for inner in g.every_node() for name in inner.inputs]
@@ -70,25 +74,28 @@ def _passes_on(n: Node, casts: dict[str, int]) -> bool:
     return not n.domain and (moves or n.op in _CHOICES) or bool(n.outputs and n.outputs[0] in casts)
 
 
-def _half_type(n: Node, graph: Graph, fed: Mapping[str, Value], made_by: dict[str, Node]) -> int:
-    """The half type that a node casts to; 0: none."""
+def _half_type(n: Node, types: Mapping[str, int], made_by: Mapping[str, Node]) -> int:
+    """The half type that a node casts to; 0: none. types: of `_declared_types`."""
     if n.domain or n.op not in ("Cast", "CastLike") or not n.outputs:
         return 0
-    to = n.attrs.get("to") if n.op == "Cast" else _declared_type(n.inputs[1:], graph, fed, made_by)
+    to = n.attrs.get("to") if n.op == "Cast" else _type_of(n.inputs[1:], types, made_by)
     return to if isinstance(to, int) and to in HALF else 0
 
 
-def _declared_type(
-    names: list[str], graph: Graph, fed: Mapping[str, Value], made_by: dict[str, Node]
-) -> int:
-    """The element type of a tensor that the file states; of arithmetic that of its operand."""
+def _declared_types(graph: Graph, fed: Mapping[str, Value]) -> dict[str, int]:
+    """The element types of tensors that the file states or that are known before binding."""
     known = {i.name: i.dtype for i in (*graph.outputs, *graph.inputs, *graph.value_info.values())}
     for constants in (graph.constants, graph.values or {}, fed):
         known.update({name: t.dtype for name, t in constants.items()})
-    for _ in range(len(graph.nodes) + 1):
+    return known
+
+
+def _type_of(names: list[str], types: Mapping[str, int], made_by: Mapping[str, Node]) -> int:
+    """The element type of a tensor; of arithmetic that of its operand; 0: unknown."""
+    for _ in range(len(made_by) + 1):
         name = names[0] if names else ""
-        if known.get(name):
-            return known[name]
+        if types.get(name):
+            return types[name]
         n = made_by.get(name)
         if n is None:
             return 0

@@ -434,7 +434,7 @@ def _read_denotation(m: Message) -> str:
 
 
 def _innermost_module(scopes: str) -> str:
-    """Name of the module that a node belongs to; "" if the text is nott a list of scopes."""
+    """Name of the module that a node belongs to; "" if the text is not a list of scopes."""
     found = re.findall(r"'([^']*)'", scopes)
     return found[-2] if len(found) > 1 else ""
 

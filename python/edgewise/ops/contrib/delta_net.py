@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
-from ...declare.op import MS, Op, fail, product, takes, unsupported
+from ...declare.op import MS, Op, fail, same_shape, takes, unsupported
 from .slicing import cut
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _decay(node: BoundNode, graph: Binder) -> Value:
     decay, a_log, bias = node.inputs[4], node.input(7), node.input(8)
     if node.attr("gate_activation", "none") != "qwen":
         return decay
-    if a_log is None or bias is None or product(a_log.shape) != decay.shape[-1]:
-        fail(node, f"its gate needs a_log and dt_bias of {decay.shape[-1]} heads")
+    heads = decay.shape[-1]
+    if any(v is None or not same_shape(v.shape, [heads]) for v in (a_log, bias)):
+        fail(node, f"its gate needs a_log and dt_bias of {heads} heads, not {a_log} and {bias}")
     gate = graph.op("Softplus", graph.op("Add", decay, bias))
     return graph.op("Mul", graph.op("Neg", graph.op("Exp", a_log)), gate)
