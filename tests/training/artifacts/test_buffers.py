@@ -129,6 +129,33 @@ def test_frozen_parameters_between_a_gradient_and_its_step(folder):
     optimizer.step()
 
 
+def test_plans_are_compiled_once_for_all_frozen_parameters(folder, monkeypatch):
+    """And a module whose plans cannot be compiled keeps what it has learnt."""
+    state, module, optimizer = load(folder)
+    train(module, optimizer, 2)
+    learnt = {n: np.asarray(state.parameters[n].data) for n in TRAINED}
+    made, make = [], Module._make
+
+    def count(self, *args):
+        made.append(args)
+        if len(made) == 1:
+            raise MemoryError
+        return make(self, *args)
+
+    monkeypatch.setattr(Module, "_make", count)
+    buffer = np.asarray(module.get_contiguous_parameters(trainable_only=False).numpy())
+    module.copy_buffer_to_parameters(buffer * 2, trainable_only=False)
+    module.copy_buffer_to_parameters(np.concatenate([learnt[n].ravel() for n in TRAINED]))
+    with pytest.raises(MemoryError):
+        module(X, Y)
+    assert all(np.array_equal(state.parameters[n].data, learnt[n]) for n in TRAINED)
+    current = {n: np.asarray(state.parameters[n].data) for n in SHAPES}
+    assert all(np.array_equal(current[n], VALUES[n] * 2) for n in FROZEN)
+    assert float(module(X, Y)) == pytest.approx(expected(current)[0], rel=1e-5)
+    module(X, Y)
+    assert len(made) == 2
+
+
 def test_nominal_checkpoint(folder):
     """A client that gets its parameters from a server as a buffer."""
     state, module, optimizer = load(folder, "nominal_checkpoint")

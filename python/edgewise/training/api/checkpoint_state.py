@@ -38,8 +38,8 @@ class Parameter:
 
         It can be set to an array of the same type and shape; a nominal checkpoint without a Module
         takes any shape.
-        A frozen parameter is a constant of the compiled plans: they are compiled again if it
-        changes after the first call of the Module.
+        A frozen parameter is a constant of the compiled plans: the next call of the Module compiles
+        them again if it has changed.
 
         Raises:
             InputError: on setting: the type or shape differs; on reading: it has no value.
@@ -217,7 +217,7 @@ class CheckpointState:
             else self._checkpoint.frozen
         )[name] = new
         if changed and self._module is not None and self._module._session is not None:
-            self._module._renew()
+            self._module._stale = True
 
     def _give_shapes(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Gives parameters without a value, of a nominal checkpoint, the shapes of the model."""

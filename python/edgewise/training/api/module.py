@@ -94,6 +94,7 @@ class Module(Owner):
         self._session: Any = None  # the first TrainingSession, which owns the states
         self._reset, self._seed = True, _seed
         self._trained = False  # whether there are gradients
+        self._stale = False  # whether frozen parameters changed since the plans were compiled
         state._module = self
 
     # ---- sessions: one for each set of shapes, all with the states of the first ----
@@ -151,19 +152,24 @@ class Module(Owner):
 
     def _renew(self) -> None:
         """Compiles again with the current frozen parameters, which are constants of the plans; the
-        states keep their values.
+        states keep their values. If that fails, nothing changes.
         """
-        old, keys = self._session, list(self._sessions)
+        old, sessions = self._session, self._sessions
         kept = {n: old.read(n) for n in old.program.states} if old.initialized else {}
         self._session, self._sessions = None, {}
-        _, feeds = next(key for key in keys if key[0])
-        new = self._session_of({n: (dtype, list(s), b"") for n, s, dtype in feeds}, True)
-        for kind in old.program.plans:
-            new.program.plan(kind)  # which declares its states
-        for name in kept.keys() & new.program.states.keys():
-            new.write(name, kept[name])
-        new.runs = old.runs
-        old.free()
+        try:
+            _, feeds = next(key for key in sessions if key[0])
+            new = self._session_of({n: (dtype, list(s), b"") for n, s, dtype in feeds}, True)
+            for kind in old.program.plans:
+                new.program.plan(kind)  # which declares its states
+            for name in kept.keys() & new.program.states.keys():
+                new.write(name, kept[name])
+        except BaseException:
+            self._session, self._sessions = old, sessions
+            raise
+        new.runs, self._stale = old.runs, False
+        for session in (*(s for s in sessions.values() if s is not old), old):
+            session.free()
 
     @locked
     @memory_in_words
@@ -195,6 +201,8 @@ class Module(Owner):
             n: as_input(plain(x), n, infos[n].dtype or None)
             for n, x in zip(model.inputs, user_inputs)
         }
+        if self._stale:
+            self._renew()
         session = self._session_of(feeds, self.training)
         arrays = {n: as_output(d, list(s), bytes(b)) for n, (d, s, b) in feeds.items()}
         if self.training:
