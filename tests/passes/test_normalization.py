@@ -5,7 +5,7 @@ import pytest
 from edgewise.passes import common_subexpressions, fuse_normalization, fuse_residual_norm
 from onnx import TensorProto
 
-from .graphs import Graph, fused, untouched
+from .graphs import Graph, check, fused, untouched
 
 NORM = [common_subexpressions, fuse_normalization]
 PARTS = ("Sqrt", "ReduceMean", "Sub", "Reciprocal", "Div")
@@ -214,6 +214,16 @@ def test_residual():
     s = g.Add(x, z)
     g.output(g.Add(s, layer_norm(g, s)))
     fused(g, NORM + [fuse_residual_norm], **{"ms.SkipLayerNormalization": 1, "Add": 1})
+
+
+def test_residual_of_known_numbers():
+    """Rows of a table, twice, at positions that are known: no node is left to fuse with."""
+    g = Graph(17)
+    x = g.Gather(g.weight(9, 16), g.Range(np.array(0), np.array(3), np.array(1)), axis=0)
+    scale = g.Cast(g.constant(np.ones(16, np.float16)), to=TensorProto.FLOAT)
+    y = g.LayerNormalization(g.Add(x, x), scale, axis=-1)
+    g.output(g.Add(g.input(3, 16), y))
+    check(g, [fuse_residual_norm])
 
 
 def test_residual_of_rms_norm():

@@ -114,6 +114,7 @@ def fuse_residual_norm(bound: BoundGraph) -> None:
         if (
             add is None
             or add.op != "Add"
+            or not r.has(add)
             or list(add.inputs[0].shape) != list(add.inputs[1].shape)
             or norm.attr("axis", -1) not in (-1, norm.inputs[0].rank - 1)
             or len(norm.inputs) < 2

@@ -149,6 +149,10 @@ class Rewriter:
         numbers = [Value("slice", INT64, [1], numbers=[x]) for x in (start, start + length, axis)]
         return self.insert(before, "Slice", "", [value, *numbers], value.dtype, shape)
 
+    def has(self, node: BoundNode) -> bool:
+        """Whether a plan runs a node: values that are known when it is compiled need none."""
+        return id(node) in self._position
+
     def before(self, value: Value, node: BoundNode) -> bool:
         """Whether a value is computed before `node` runs."""
         return (
