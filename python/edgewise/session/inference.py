@@ -30,7 +30,7 @@ from .face.environment import (
 )
 from .face.node_arg import NodeArg, node_arg
 from .face.options import SessionOptions, check_options
-from .face.ort_value import IOBinding, OrtValue, plain
+from .face.ort_value import IOBinding, OrtValue, arrays_of, plain
 from .face.recorder import Recorder
 from .feeds import from_caller, to_caller
 from .memory import Pool
@@ -400,7 +400,8 @@ class InferenceSession(Owner):
         run_options: Any = None,
     ) -> list[OrtValue]:
         """As `run`, with OrtValues. Mirrors onnxruntime.InferenceSession.run_with_ort_values."""
-        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
+        feeds = arrays_of(input_dict_ort_values)
+        return [OrtValue(v) for v in self.run(output_names, feeds, run_options)]
 
     def run_async(
         self,

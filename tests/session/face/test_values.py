@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from edgewise.errors import InputError
 
-from .scripts import X, both, product
+from .scripts import W, X, both, product
 
 
 def test_ort_value():
@@ -97,6 +97,22 @@ def test_io_binding():
     both(computed)
     with pytest.raises(InputError, match="no output 'nothing'"):
         edgewise.InferenceSession(product()).io_binding().bind_output("nothing")
+
+
+def test_runs_with_values_are_recorded():
+    """As those of arrays: a value is no reason for the long way."""
+    session, direct = edgewise.InferenceSession(product()), []
+    x = edgewise.OrtValue.ortvalue_from_numpy(X)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_output("y")
+    run = session.direct.run
+    session.direct.run = lambda *args: direct.append(run(*args)) or direct[-1]
+    for _ in range(4):
+        session.run_with_iobinding(binding)
+        (y,) = session.run_with_ort_values(["y"], {"x": x})
+    assert direct[0] is None and all(direct[-2:])
+    assert np.array_equal(binding.copy_outputs_to_cpu()[0], X * W) and np.array_equal(y, X * W)
 
 
 def test_run_async():

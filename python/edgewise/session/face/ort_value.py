@@ -11,7 +11,7 @@ from ...errors import InputError
 from .node_arg import ORT_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..inference import InferenceSession
 
@@ -148,6 +148,13 @@ def plain(value: Any) -> Any:
     return value._value if isinstance(value, OrtValue) else value
 
 
+def arrays_of(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Feeds without OrtValues: recorded runs take arrays alone. What is no dict stays for `run`,
+    which refuses it.
+    """
+    return {k: plain(v) for k, v in feeds.items()} if hasattr(feeds, "items") else feeds
+
+
 class IOBinding:
     """Inputs and outputs of runs of a session, as onnxruntime.IOBinding: values are named once and
     used by each `run_with_iobinding`.
@@ -244,7 +251,8 @@ class IOBinding:
         """Runs the session. Raises as InferenceSession.run, and InputError where an output does not
         fit into the memory bound for it.
         """
-        values = self._session.run(list(self._outputs), self._inputs, run_options)
+        feeds = arrays_of(self._inputs)
+        values = self._session.run(list(self._outputs), feeds, run_options)
         results = []
         for (name, bound), value in zip(self._outputs.items(), values):
             if bound is not None:
