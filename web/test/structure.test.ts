@@ -31,7 +31,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   release: ["shared"],
   hybrid: ["protocol", "shared"],
   split: ["hybrid", "shared"],
-  transformers: ["page", "worker"], // page/index.ts, and the text library
+  transformers: ["page", "shared", "worker"], // page/index.ts, and the text library
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file that is not generated

@@ -259,3 +259,108 @@ def test_tokenizers(compared, local):
 
 def test_language_models(compared, local):
     compared("models", THEIRS, [LOCAL + MODEL + snippet for snippet in GENERATE], OURS)
+
+
+def test_numbers_of_bits(visit, server):
+    """bfloat16 has no array of JavaScript's: its bits become numbers, and nothing computes with
+    them as if they were numbers. The same of float16 in browsers without Float16Array.
+    """
+    got = visit(server, alone=True).run("""
+        const lib = await import("/transformers.js");
+        const brain = new lib.Tensor("bfloat16", Uint16Array.of(0x3fc0, 0xc000), [2]);
+        const all = { brain };
+        delete globalThis.Float16Array;
+        all.half = new lib.Tensor("float16", Uint16Array.of(0x3e00, 0xc000), [2]);
+        const results = [];
+        for (const t of Object.values(all)) {
+          results.push([t.tolist(), t.to("float32").tolist(), t.to("int32").tolist(), [...t]]);
+          for (const compute of ["mul", "sum", "mean", "sigmoid", "normalize", "max", "neg"])
+            try {
+              results.push(t[compute](2));
+            } catch (e) {
+              if (!(e instanceof lib.InputError)) throw e;
+            }
+          results.push(lib.cat([t.slice([1, 2]), t]).to("float32").tolist());
+        }
+        const packed = new lib.Tensor("int4", Uint8Array.of(0x21), [2]);
+        for (const call of ["tolist", "to"])
+          try {
+            results.push(packed[call]("float32"));
+          } catch (e) {
+            if (!(e instanceof lib.InputError)) throw e;
+          }
+        return results;
+    """)
+    values = [1.5, -2.0]
+    assert got == 2 * [[values, values, [1, -2], values], [-2.0, *values]]
+
+
+@pytest.fixture
+def language_model(visit, server):
+    """Runs a snippet with `lib`, the demo's `model` and its `tokenizer`."""
+
+    def run(snippet):
+        return visit(server, alone=True).run(f"""
+            const lib = await import("/transformers.js");
+            const folder = "/files/hub/someone/tiny/resolve/main/";
+            const tokenizer = await lib.AutoTokenizer.from_pretrained(folder);
+            const model = await lib.AutoModelForCausalLM.from_pretrained(folder);
+            const greedy = {{ max_new_tokens: 5, do_sample: false }};
+            {snippet}
+        """)
+
+    return run
+
+
+def test_prompts_of_other_lengths(language_model):
+    """New tokens begin behind input_ids, where scripts cut; they are those of the prompt alone."""
+    got = language_model("""
+        const texts = ["Once upon a time", "The cat"];
+        const inputs = tokenizer(texts, { padding: true });
+        const length = inputs.input_ids.dims.at(-1);
+        const tokens = await model.generate({ ...inputs, ...greedy });
+        const fresh = tokens.slice(null, [length, null]);
+        const alone = [];
+        for (const text of texts) {
+          const one = tokenizer(text);
+          const made = await model.generate({ ...one, ...greedy });
+          alone.push(made.slice(null, [one.input_ids.dims.at(-1), null]).to("int32").tolist()[0]);
+        }
+        const numbers = (t) => t.to("int32").tolist();
+        return [
+          numbers(tokens.slice(null, [0, length])), numbers(inputs.input_ids),
+          numbers(fresh), alone, numbers(inputs.attention_mask),
+        ];
+    """)
+    prompts, given, fresh, alone, mask = got
+    assert mask[1][0] == 0, "no padding"
+    assert prompts == given
+    assert fresh == alone
+
+
+def test_interrupted_before(language_model):
+    """Criteria that have been interrupted already end a generation, and do not fail it."""
+    got = language_model("""
+        const stopping_criteria = new lib.InterruptableStoppingCriteria();
+        stopping_criteria.interrupt();
+        const inputs = tokenizer("Once upon a time");
+        const call = { ...inputs, ...greedy, stopping_criteria };
+        const tokens = await model.generate(call);
+        stopping_criteria.reset();
+        const all = await model.generate(call);
+        return [tokens, all, inputs.input_ids].map((t) => t.dims[1]);
+    """)
+    ended, whole, prompt = got
+    assert prompt <= ended < whole == prompt + 5
+
+
+def test_padding_side(language_model):
+    """Scripts set it."""
+    got = language_model("""
+        return ["left", "right"].map((side) => {
+          tokenizer.padding_side = side;
+          const { attention_mask } = tokenizer(["Once upon a time", "The cat"], { padding: true });
+          return attention_mask.to("int32").tolist()[1];
+        });
+    """)
+    assert got == [[0, 0, 1, 1, 1], [1, 1, 1, 0, 0]]

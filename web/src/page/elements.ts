@@ -2,7 +2,7 @@
 // constructor of onnxruntime-common's Tensor.
 
 import { ARRAYS, arrayOf, type Elements } from "../shared/element-arrays.ts";
-import { InputRangeError, InputTypeError } from "../shared/errors.ts";
+import { InputError, InputRangeError, InputTypeError } from "../shared/errors.ts";
 
 /** Types without a JavaScript array type, or with packed elements: represented by their bytes. */
 const BYTES = [
@@ -41,6 +41,20 @@ export interface Halves extends ArrayBufferView {
 /** Whether a type is represented by bytes that hold other numbers, or several. */
 export function isPacked(type: TensorType): boolean {
   return (BYTES as readonly string[]).includes(type);
+}
+
+/**
+ * The elements as numbers, or as bigint or strings; not those of bits or bytes, which hold others.
+ * @throws InputError
+ */
+export function numbersOf(type: TensorType, data: TensorData, where: string): TensorData {
+  if (isPacked(type) || (data instanceof Uint16Array && type !== "uint16"))
+    throw new InputError(
+      `the data of ${type} is its ${isPacked(type) ? "bytes" : "bits"} here, not its numbers`,
+      where,
+      isPacked(type) ? "Take them from its data." : 'Use tensor.to("float32").',
+    );
+  return data;
 }
 
 /** @throws InputTypeError, InputRangeError */
@@ -123,8 +137,13 @@ export function dataOf(type: TensorType, data: unknown): TensorData {
   throw new InputTypeError(
     `${type} is stored as ${array.name}, and its data is ${given || "no typed array"}`,
     "Tensor",
-    `Give a ${array.name}, or a list.`,
+    takesList(type, array) ? `Give a ${array.name}, or a list.` : `Give a ${array.name}.`,
   );
+}
+
+/** Whether a list of numbers becomes a type; they would be taken for bits of others. */
+function takesList(type: TensorType, array: NonNullable<ReturnType<typeof arrayOf>>): boolean {
+  return type !== "bfloat16" && !(type === "float16" && array === Uint16Array) && !isPacked(type);
 }
 
 /** The elements of a list. */
@@ -133,8 +152,7 @@ function listed(
   array: NonNullable<ReturnType<typeof arrayOf>>,
   data: readonly unknown[],
 ): TensorData {
-  // the numbers would be taken for bits
-  if (type === "bfloat16" || (type === "float16" && array === Uint16Array) || isPacked(type))
+  if (!takesList(type, array))
     throw new InputTypeError(
       `a list of numbers cannot become ${type} here`,
       "Tensor",

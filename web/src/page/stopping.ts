@@ -64,9 +64,10 @@ export async function interruptible<T>(
   const ends = criteria.map((one) => one.listen(interrupt));
   signal?.addEventListener("abort", follow, { once: true });
   try {
-    if (criteria.some((one) => one.interrupted)) interrupt();
-    else if (signal?.aborted) follow();
-    return await run(either.signal);
+    if (signal?.aborted) follow();
+    const answer = run(either.signal);
+    if (criteria.some((one) => one.interrupted)) interrupt(); // the worker answers this, too
+    return await answer;
   } finally {
     for (const end of ends) end();
     signal?.removeEventListener("abort", follow);

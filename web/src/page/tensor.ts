@@ -10,6 +10,7 @@ import {
   dataOf,
   type Halves,
   isPacked,
+  numbersOf,
   type TensorData,
   type TensorType,
   typeOf,
@@ -200,12 +201,12 @@ export class Tensor {
    * @throws InputError if its shape is that of no picture
    */
   toImageData(options?: ToImageOptions): ImageData {
-    return imageOfTensor(this.data, this.dims, options);
+    return imageOfTensor(Tensor.numbers(this, "Tensor.toImageData"), this.dims, options);
   }
 
   /** As {@link toImageData}, as the address of a PNG. */
   toDataURL(options?: ToImageOptions): string {
-    return urlOfTensor(this.data, this.dims, options);
+    return urlOfTensor(Tensor.numbers(this, "Tensor.toDataURL"), this.dims, options);
   }
 
   /**
@@ -262,6 +263,15 @@ export class Tensor {
    */
   static read(t: Tensor): TensorData {
     return t.elements ?? t.data;
+  }
+
+  /**
+   * The elements to compute with.
+   * @throws InputError where they are represented by their bits or bytes
+   * @internal
+   */
+  static numbers({ type, data }: Tensor, where: string): TensorData {
+    return numbersOf(type, data, where);
   }
 
   /**

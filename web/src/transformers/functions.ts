@@ -1,7 +1,7 @@
 // Functions of numbers and of tensors, with the names of transformers.js.
 
 import { Tensor as Base, InputError, type TensorType } from "../page/index.ts";
-import { arrayLike, best, indexIn, valuesOf } from "./shapes.ts";
+import { arrayLike, best, indexIn, numbersOf, valuesOf } from "./shapes.ts";
 import { permuted, type Tensor } from "./tensor-methods.ts";
 
 type Numbers = readonly number[] | Float32Array | Float64Array;
@@ -126,7 +126,7 @@ export function mean_pooling(last_hidden_state: Base, attention_mask: Base): Ten
       "mean_pooling",
       "Give [texts, tokens, size] and [texts, tokens].",
     );
-  const states = last_hidden_state.data as Float32Array;
+  const states = numbersOf(last_hidden_state, "mean_pooling") as Float32Array;
   const mask = Array.from(attention_mask.data as ArrayLike<unknown>, Number);
   const out = new Float32Array(texts * size);
   for (let i = 0; i < texts; i++)
@@ -155,7 +155,7 @@ export function layer_norm(
       "layer_norm",
       "Give [rows, size] and [size].",
     );
-  const x = input.data as Float32Array;
+  const x = numbersOf(input, "layer_norm") as Float32Array;
   const out = new Float32Array(x.length);
   for (let row = 0; row < x.length; row += size) {
     const part = x.subarray(row, row + size);

@@ -81,7 +81,7 @@ export const AutoModel = {
 
 /** Options of `generate`: the inputs, and the fields of GenerationConfig. */
 export interface GenerateInputs {
-  /** Prompts: int64 [texts, tokens]; padding on the left is left out. */
+  /** Prompts: int64 [texts, tokens], with padding on the left. */
   input_ids: Base;
   attention_mask?: Base;
   streamer?: TextStreamer | TokenStreamer | null;
@@ -152,6 +152,7 @@ export const AutoModelForCausalLM = {
       } = given;
       if (!(input_ids instanceof Base))
         throw new InputError("there are no input_ids", "generate", "Pass {...tokenizer(text)}.");
+      const whole = promptsOf(input_ids, undefined);
       const prompts = promptsOf(input_ids, attention_mask).map((input_ids) => ({ input_ids }));
       const results = await pipe(prompts as never, {
         ...fields,
@@ -159,7 +160,15 @@ export const AutoModelForCausalLM = {
         stopping_criteria: stopping_criteria ?? undefined,
         return_tensors: true,
       });
-      const lists = results.flat().map((one) => one.generated_token_ids!);
+      // prompts as they were given, so that what is new begins at one place
+      const lists = results.flatMap((of, i) =>
+        [of]
+          .flat()
+          .map(({ generated_token_ids: ids }) => [
+            ...whole[i]!,
+            ...ids!.slice(prompts[i]!.input_ids.length),
+          ]),
+      );
       const sequences = sequencesOf(lists, pad as number);
       return (dict ? { sequences, past_key_values: null } : sequences) as never;
     };

@@ -1,11 +1,23 @@
 // Axes, strides and reductions of tensors.
 
 import { InputError, InputRangeError, Tensor } from "../page/index.ts";
+import { asFloat32 } from "../shared/checkpoints/safetensors.ts";
 
-/** Elements of a tensor, read as numbers; those of 64-bit integers are bigint. */
+/** Elements of a tensor in their array; those of 64-bit integers are bigint. */
 export type Values = Float32Array | string[];
 
 export const valuesOf = (t: Tensor): Values => t.data as Values;
+
+/** Elements to compute with. @throws InputError where they are represented by bits or bytes */
+export const numbersOf = (t: Tensor, where: string): Values => Tensor.numbers(t, where) as Values;
+
+/** Elements as numbers, read from bits of 16. @throws InputError where they are bytes */
+export function decoded(t: Tensor, where: string): Values {
+  const { type, data } = t;
+  if (!(data instanceof Uint16Array) || type === "uint16") return numbersOf(t, where);
+  const { buffer, byteOffset, byteLength } = data as Uint16Array<ArrayBuffer>;
+  return asFloat32(new Uint8Array(buffer, byteOffset, byteLength), type, where);
+}
 
 /** @throws InputError that shows a tensor's shape */
 export function fail(what: string, where: string, t: Tensor): never {
@@ -50,7 +62,7 @@ export function reduced(
   keepdim: boolean,
   f: (list: number[]) => number,
 ): Tensor {
-  const data = t.data as Float32Array;
+  const data = numbersOf(t, "Tensor") as Float32Array;
   const tensor = (values: number[], dims: number[]): Tensor => new Tensor(t.type, values, dims);
   if (dim === null) return tensor([f(Array.from(data))], []);
   const axis = indexIn(dim, t.dims.length, "Tensor");

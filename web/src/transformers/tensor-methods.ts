@@ -5,8 +5,10 @@ import { Tensor as Base, InputError, type TensorType } from "../page/index.ts";
 import {
   arrayLike,
   best,
+  decoded,
   fail,
   indexIn,
+  numbersOf,
   reduced,
   strides,
   type Values,
@@ -89,7 +91,7 @@ const made = (type: TensorType, data: Values, dims: readonly number[]): Tensor =
 
 /** Each element changed by `f`; of 64-bit integers with bigint operands. */
 function each(t: Base, f: (x: never, i: number) => unknown): Tensor {
-  const data = valuesOf(t);
+  const data = numbersOf(t, "Tensor");
   const out = arrayLike(data, data.length);
   for (let i = 0; i < data.length; i++) out[i] = f(data[i] as never, i) as never;
   return made(t.type, out, t.dims);
@@ -174,16 +176,20 @@ function converted(t: Base, type: TensorType): Tensor {
     if (!wide) return type === "bool" ? Number(!!x) : Number(x);
     return typeof x === "bigint" ? x : BigInt(Math.trunc(x as number));
   };
-  return made(type, Array.from(valuesOf(t) as ArrayLike<unknown>, cast) as never, t.dims);
+  return made(
+    type,
+    Array.from(decoded(t, "Tensor.to") as ArrayLike<unknown>, cast) as never,
+    t.dims,
+  );
 }
 
 /** What follows needs no more than the methods above. */
 const methods: TensorMethods & ThisType<Tensor> = {
   tolist() {
-    return nested(valuesOf(this), this.dims, 0);
+    return nested(decoded(this, "Tensor.tolist"), this.dims, 0);
   },
   item() {
-    const data = valuesOf(this);
+    const data = decoded(this, "Tensor.item");
     if (data.length !== 1) fail(`it has ${data.length} elements`, "Tensor.item", this);
     return data[0]!;
   },

@@ -84,8 +84,8 @@ class TokenizerMembers {
   readonly config: Readonly<Record<string, unknown>>;
   /** Most tokens of a text; undefined: not known. */
   readonly model_max_length: number | undefined;
-  /** Side on which texts are padded. */
-  readonly padding_side: string;
+  /** Side on which texts are padded: "left" or "right". Can be set. */
+  padding_side: string;
   private readonly typed: boolean;
 
   /** @internal */
@@ -291,5 +291,6 @@ function proxied(members: TokenizerMembers): object {
       const value: unknown = Reflect.get(target, name);
       return typeof value === "function" ? value.bind(target) : value;
     },
+    set: (target, name, value) => Reflect.set(target, name, value),
   });
 }

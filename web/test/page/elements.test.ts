@@ -20,6 +20,15 @@ class Halves extends Uint16Array {
 Object.defineProperty(Halves, "name", { value: "Float16Array" });
 const scope = globalThis as { Float16Array?: unknown };
 
+test("bits and bytes are not taken for numbers", () => {
+  for (const [type, data] of [
+    ["bfloat16", Uint16Array.of(0x3f80, 0x3f80, 0x3f80)],
+    ["float8_e4m3fn", Uint8Array.of(0x38, 0x38, 0x38)],
+  ] as const)
+    assert.throws(() => new Tensor(type, data, [1, 3, 1, 1]).toImageData(), /its numbers/);
+  assert.throws(() => new Tensor("bfloat16", Float32Array.of(1) as never), /a Uint16Array\.$/);
+});
+
 test("float16 takes its bits, and numbers only where there is a Float16Array", () => {
   const own = scope.Float16Array;
   try {

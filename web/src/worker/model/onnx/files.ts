@@ -4,7 +4,7 @@ import type { LoadRequest, ModelFiles } from "../../../protocol/loading.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { NotFound } from "../../../shared/files/connection.ts";
 import { Job, type Progress } from "../job.ts";
-import { TASK_FILES, TEXT_FILES } from "../packages.ts";
+import { TEXT_FILES } from "../packages.ts";
 import { locate } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
@@ -21,13 +21,12 @@ export async function modelFiles(
       String(model).slice(0, 200),
       "Give one; a package's tokenizer is that of its pipeline.",
     );
-  const names = [...TEXT_FILES, ...TASK_FILES];
   const job = new Job(request, signal, progress);
   try {
     const { folder, graphFolder, graphs } = locate(model, base, request);
     const url = (name: string): string => new URL(name, folder).href;
-    await job.begin(folder, (listing) => names.map(url).filter((file) => listing.find(file)));
-    const texts = Object.fromEntries(await fetchTexts(job, folder, names));
+    await job.begin(folder, (listing) => TEXT_FILES.map(url).filter((file) => listing.find(file)));
+    const texts = Object.fromEntries(await fetchTexts(job, folder, TEXT_FILES));
     const candidates = graphs.flatMap(([graph]) => graph?.candidates ?? []);
     const places = candidates.map(({ path }) => new URL(path, graphFolder).href);
     return { texts, onnx: await firstOf(job, places) };

@@ -17,7 +17,7 @@ import { folderTexts } from "./hub.ts";
 export async function fetchTexts(
   job: Job,
   folder: string,
-  names = folderTexts(job.request.task),
+  names: readonly string[] = folderTexts(job.request.task),
 ): Promise<Texts> {
   const texts: Texts = new Map();
   const get = async (name: string) => {
