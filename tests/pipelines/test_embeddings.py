@@ -245,6 +245,24 @@ def test_search(sentence_model, precision):
         index.search("a", top_k=0)
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_any_number_of_results_from_one_copy_of_the_vectors(precision):
+    vectors = np.random.default_rng(2).normal(size=(400, 128)).astype(np.float32)
+    index = VectorIndex(vectors, precision)
+    for top_k in (1, 7, 400, 2, 7):
+        (found,) = index.search(vectors[:1], top_k)
+        assert len(found) == top_k and found[0]["corpus_id"] == 0
+        want = np.sort(vectors @ vectors[0])[::-1][:top_k]
+        # A byte is off by half of a 127th of the greatest number, in both vectors.
+        np.testing.assert_allclose(
+            [f["score"] for f in found], want, atol=1e-4 if precision == "float32" else 2
+        )
+    plans = [compiled.plan for compiled in index.session.plans.values()]
+    assert len(plans) >= 4 and all(len(plan.data) < index.count * index.size for plan in plans)
+    weights = [buffer.nbytes for buffer, *_ in index.session.store.weights.values()]
+    assert sum(weights) <= len(index.data) + len(index.scales)
+
+
 @pytest.mark.skipif(not REAL.exists(), reason="EDGEWISE_REAL has no all-MiniLM-L6-v2")
 @pytest.mark.parametrize("dtype, least", [("fp32", 0.99999), ("q8", 0.9999)])
 def test_minilm(dtype, least):

@@ -9,6 +9,7 @@ from ..arrays import as_input
 from ..declare.dtypes import FLOAT, INT64, UINT8, pack, unpack
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
+from ..onnx import BytesSource
 from ..session import InferenceSession
 from .post.classification import check_top_k
 
@@ -44,7 +45,7 @@ class VectorIndex:
         self.count = 0
         self.data = bytearray()  # rows
         self.scales = bytearray()  # of blocks, for int8
-        self.sessions: dict[int, InferenceSession] = {}  # by top_k
+        self.session: InferenceSession | None = None  # for any top_k
         self.add(vectors)
 
     def __len__(self) -> int:
@@ -94,12 +95,13 @@ class VectorIndex:
         if size != self.size:
             raise InputError(f"they have {size} numbers, those in the index {self.size}", "queries")
         top_k = min(top_k, self.count)
-        if top_k not in self.sessions:
-            self.sessions[top_k] = InferenceSession(self._graph(top_k), engine=self.engine)
+        if self.session is None:
+            self.session = InferenceSession(self._graph(), engine=self.engine)
+        k = memoryview(pack(INT64, [top_k])).cast("q")
         results = []
         for i in range(count):
             query = memoryview(rows)[i * size * 4 : (i + 1) * size * 4].cast("f", [1, size])
-            scores, ids = self.sessions[top_k].run(["scores", "ids"], {"query": query})
+            scores, ids = self.session.run(["scores", "ids"], {"query": query, "k": k})
             results.append(
                 [
                     {"corpus_id": int(n), "score": float(s)}
@@ -110,23 +112,22 @@ class VectorIndex:
 
     def close(self) -> None:
         """Frees the engine's copy of the vectors; a later search makes it again."""
-        for session in self.sessions.values():
-            session.free()
-        self.sessions.clear()
+        if self.session is not None:
+            self.session.free()
+        self.session = None
 
-    def _graph(self, top_k: int) -> Graph:
-        """The scores of a query [1, size] and the indices of the best, each [1, top_k]."""
-        constants = {"k": Tensor.of("k", INT64, [1], [top_k])}
+    def _graph(self) -> Graph:
+        """The scores of a query [1, size] and the indices of the k best, each [1, k]."""
+        constants = {}
         if self.precision == "float32":
             shape: tuple[int, ...] = (self.count, self.size)
-            constants["vectors"] = Tensor("vectors", FLOAT, shape, data=bytes(self.data))
+            constants["vectors"] = _weight("vectors", FLOAT, shape, self.data)
             nodes = [Node("Gemm", ["query", "vectors"], ["all"], {"transB": 1})]
         else:
             blocks = -(-self.size // BLOCK)
             shape = (self.count, blocks, BLOCK)
-            constants["vectors"] = Tensor("vectors", UINT8, shape, data=bytes(self.data))
-            scales = Tensor("scales", FLOAT, (self.count * blocks,), data=bytes(self.scales))
-            constants["scales"] = scales
+            constants["vectors"] = _weight("vectors", UINT8, shape, self.data)
+            constants["scales"] = _weight("scales", FLOAT, (self.count * blocks,), self.scales)
             attrs = {"K": self.size, "N": self.count, "bits": 8, "block_size": BLOCK}
             attrs["accuracy_level"] = 4  # a query becomes bytes, too
             inputs = ["query", "vectors", "scales"]
@@ -135,11 +136,16 @@ class VectorIndex:
         return Graph(
             "vectors",
             nodes,
-            [Info("query", FLOAT, [1, self.size])],
-            [Info("scores", FLOAT, [1, top_k]), Info("ids", INT64, [1, top_k])],
+            [Info("query", FLOAT, [1, self.size]), Info("k", INT64, [1])],
+            [Info("scores", FLOAT, [1, "k"]), Info("ids", INT64, [1, "k"])],
             constants,
             opsets={"": 17, "com.microsoft": 1},
         )
+
+
+def _weight(name: str, dtype: int, shape: tuple[int, ...], data: bytearray) -> Tensor:
+    """A constant that the plans of all k share, as a weight in a file."""
+    return Tensor(name, dtype, shape, BytesSource(bytes(data), name), 0, len(data))
 
 
 def _matrix(values: Any) -> tuple[int, int, bytes]:
