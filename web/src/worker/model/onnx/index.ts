@@ -112,10 +112,7 @@ export async function fromPlace(
     tagged && cache
       ? await keyOf(job, device, {
           ...(versions.length === 1 ? versions[0] : { versions }),
-          config: texts.get("config.json") ?? "",
-          ...(task === "text-generation"
-            ? {}
-            : { texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort() }),
+          texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort(),
         })
       : undefined;
   const stored = key && (await matchStored(key, sources, beside));
