@@ -239,6 +239,7 @@ class Compiled:
         """Frees the plan in the engine. Results of runs stay valid."""
         self.direct.clear()
         self.loaded.free()
+        self.session.store.disconnect(self.loaded)
 
 
 class Known:

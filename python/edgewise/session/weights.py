@@ -1,7 +1,8 @@
 """Persistent tensors in engine memory: weights, and what init steps compute from them.
 
 Plans share the weights that they use. A copy of a weight that only init steps read is freed after
-they have run; it is read from its source again if another plan needs it.
+they have run; it is read from its source again if another plan needs it. What was computed for a
+plan is freed with the last plan that reads it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class WeightStore:
         # valid, since an id is unique only while its object exists.
         self.weights: dict[tuple[Any, ...], tuple[Buffer, Tensor, bool]] = {}
         self.computed: dict[str, Buffer] = {}  # by name of the slot
+        self.readers: dict[str, set[LoadedPlan]] = {}  # of what is computed
         self.kept: set[tuple[Any, ...]] = set()  # keys of weights that runs read
 
     def weight(self, tensor: Tensor, keep: bool = True) -> Buffer:
@@ -80,11 +82,21 @@ class WeightStore:
                         self.computed[slot.name] = self.device.allocate(slot.nbytes)
                         fresh.append(slot.name)
                     loaded.bind(i, self.computed[slot.name])
+                    self.readers.setdefault(slot.name, set()).add(loaded)
             self._bind(loaded, bool(fresh))
         except BaseException:
             self.forget(fresh)
             raise
         return fresh
+
+    def disconnect(self, loaded: LoadedPlan) -> None:
+        """Frees what was computed for a plan, which has been freed, and is read by no other."""
+        for slot in loaded.plan.slots:
+            readers = self.readers.get(slot.name, set()) if slot.kind == "computed" else set()
+            if loaded in readers:
+                readers.remove(loaded)
+                if not readers:
+                    self.forget([slot.name])
 
     def _bind(self, loaded: LoadedPlan, init: bool) -> None:
         """Binds weights. Those that only init steps read are bound if `init` steps will run."""
@@ -137,6 +149,7 @@ class WeightStore:
     def forget(self, names: Iterable[str]) -> None:
         """Frees computed slots after an error, so that the next plan computes them again."""
         for name in names:
+            self.readers.pop(name, None)
             self.device.release(self.computed.pop(name))
 
     def free(self) -> None:
@@ -146,7 +159,7 @@ class WeightStore:
         owned = [buffer for buffer, _, owned in self.weights.values() if owned]
         for buffer in [*owned, *self.computed.values()]:
             self.device.release(buffer)
-        self.weights, self.computed, self.kept = {}, {}, set()
+        self.weights, self.computed, self.readers, self.kept = {}, {}, {}, set()
 
 
 def weight_of(package: Package, entry: Mapping[str, Any]) -> Tensor:

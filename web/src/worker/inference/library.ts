@@ -414,8 +414,12 @@ export class PlanLibrary implements Library {
     this.pool.free();
   }
 
-  private release({ plan }: LoadedPlan): void {
-    if (plan !== undefined) this.device.freePlan(plan);
+  /** Frees a plan, and what was computed for it alone. */
+  private release({ plan, info }: LoadedPlan): void {
+    if (plan === undefined) return;
+    this.device.freePlan(plan);
+    const others = this.plansInUse().filter((one) => one.plan !== plan);
+    this.weights.dropComputed(info.slots, others);
   }
 }
 

@@ -161,6 +161,16 @@ export class Weights {
     this.bytes -= buffer.bytes;
   }
 
+  /** Frees the constants of a plan, which has been freed, that no other plan reads. */
+  dropComputed(slots: readonly PlanSlot[], others: readonly Pick<PlanOf, "slots">[]): void {
+    const used = new Set(others.flatMap((one) => one.slots.map(({ name }) => name)));
+    for (const { name, kind } of slots) {
+      if (kind !== "computed" || used.has(name)) continue;
+      this.device.release(this.made.get(name));
+      this.made.delete(name);
+    }
+  }
+
   /**
    * The buffer of a constant, and whether it must still be computed. The name of a constant
    * identifies what it is computed from, so plans share it.
