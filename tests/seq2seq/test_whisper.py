@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgewise.errors import InputError
+from edgewise.errors import InputError, OutOfMemory
 from edgewise.pipelines import pipeline
 from edgewise.schema.speech import SPEECH_FIELDS
 from edgewise.session.seq2seq import Seq2SeqModel
+from edgewise.session.weights import WeightStore, checks_of
 from edgewise.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 
 HERE = Path(__file__).parent / "models"
@@ -67,6 +68,33 @@ def test_tokens_and_times_are_those_of_transformers(model, name):
     for got, expected in zip(found, wanted):
         if expected["times"]:
             assert got.token_times == pytest.approx(expected["times"], abs=0.02)
+
+
+def test_times_of_words_after_memory_ran_out(monkeypatch):
+    """Their plan is loaded with the first of them. What it did not compute is not read later."""
+    case = next(c for c in CASES.values() if c["options"].get("return_token_timestamps"))
+    opened = Seq2SeqModel(str(HERE / "whisper"))
+    want = [s.token_times for s in transcribe(opened, case)]
+    for plan in opened.aligners.values():
+        plan.loaded.free()
+    opened.aligners.clear()
+    first, buffer = opened.store, Seq2SeqModel.buffer
+    opened.store = WeightStore(opened.device, None, checks_of(opened.package))
+
+    def full(self, name, nbytes):
+        if name.startswith("align/"):
+            raise OutOfMemory("there is no room", name, "Free something.")
+        return buffer(self, name, nbytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Seq2SeqModel, "buffer", full)
+        with pytest.raises(OutOfMemory):
+            transcribe(opened, case)
+    assert not opened.store.computed
+    assert [s.token_times for s in transcribe(opened, case)] == want
+    assert opened.store.computed
+    opened.free()
+    first.free()
 
 
 def test_progress_and_streamer(model):

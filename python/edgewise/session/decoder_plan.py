@@ -56,8 +56,23 @@ class DecoderPlan:
             lm.ends,
             described["file"],
         )
-        fresh = lm.store.connect(self.loaded)
-        for i, s in enumerate(slots):
+        fresh: list[str] = []
+        try:
+            fresh = lm.store.connect(self.loaded)
+            self._bind_shared(prefix)
+            if fresh:
+                self.bind_caches(None)
+            lm.store.init(self.loaded, fresh)
+        except BaseException:  # a later plan computes them again
+            lm.store.forget(fresh)
+            self.loaded.free()
+            lm.store.disconnect(self.loaded)
+            raise
+
+    def _bind_shared(self, prefix: str) -> None:
+        """Binds inputs, outputs and states, whose memory plans share."""
+        lm = self.lm
+        for i, s in enumerate(self.slots):
             if s.kind in ("input", "output"):
                 nbytes = s.nbytes
                 if s.name == "input_ids" and not prefix:  # shared by plans for any number of ids
@@ -67,9 +82,6 @@ class DecoderPlan:
                 (self.inputs if s.kind == "input" else self.outputs)[s.name] = buffer
             elif s.kind == "state":
                 self.loaded.bind(i, lm.state_buffer(s.name, s.nbytes))
-        if fresh:
-            self.bind_caches(None)
-        lm.store.init(self.loaded, fresh)
 
     def bind_caches(self, sequence: int | None) -> None:
         """Binds the caches of a sequence; None: memory that all sequences share."""
