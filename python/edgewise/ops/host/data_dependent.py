@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, HostContext, Inferred
 
 MOST = 1 << 28  # elements of such a buffer
+MOST_COSTS = 1 << 24  # of a path's matrix, which Python walks through
 BOTH, UP, LEFT = 0, 1, 2  # steps of a path through a matrix
 
 kernels = {
@@ -214,10 +215,13 @@ def warping_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[A
     rows, columns = x.shape[-2:] if x.rank in (2, 3) else (0, 0)
     if not rows or not columns or x.rank == 3 and x.shape[0] != 1:
         fail(node, f"its costs are {x}; [rows, columns] is expected")
+    if x.count > MOST_COSTS:
+        unsupported(node, f"a path through {x}")
     numbers, width = x.numbers, columns + 1
     cost, came = array("f", [inf]) * ((rows + 1) * width), bytearray((rows + 1) * width)
     cost[0] = 0.0
     for r in range(1, rows + 1):
+        run.trip()
         came[r * width] = UP
         for c in range(1, width):
             at = r * width + c
