@@ -2,12 +2,11 @@
 // cancellation, and rejection of all open calls when the worker dies.
 
 import { makeError } from "../protocol/errors.ts";
-import { INTERRUPTED } from "../protocol/generation.ts";
 import type { ProgressEvent } from "../protocol/loading.ts";
 import type { FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
 import type { StepEvent } from "../protocol/training.ts";
-import { aborted } from "../shared/abort.ts";
+import { aborted, timerMs } from "../shared/abort.ts";
 import {
   Aborted,
   type EdgewiseError,
@@ -26,6 +25,8 @@ import { createWorker } from "./realm.ts";
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
 export interface CallOptions {
   signal?: AbortSignal | undefined;
+  /** Ends the call as `signal` does, but the worker answers with what there is. */
+  interrupt?: AbortSignal | undefined;
   onProgress?: ((event: ProgressEvent) => void) | undefined;
   onStep?: ((event: StepEvent) => void) | undefined;
   onText?: ((text: string, end: boolean) => void) | undefined;
@@ -181,7 +182,7 @@ export class Client {
     request: Parameters<Methods[M]>[0],
     options: CallOptions = {},
   ): Promise<ReturnType<Methods[M]>> {
-    const { signal } = options;
+    const { signal, interrupt } = options;
     if (this.dead) return Promise.reject(this.dead);
     // of another realm, too, or of a library
     if (signal && typeof signal.addEventListener !== "function")
@@ -192,18 +193,18 @@ export class Client {
     const id = this.next++;
     return new Promise<unknown>((resolve, reject) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
-      const stop = () => {
-        const error = aborted(signal);
+      const end = (error: Aborted, grace: number) => {
         this.send({ id, abort: true, reason: error.what });
-        if (error.what === INTERRUPTED) return; // the worker answers with what there is
-        timer = setTimeout(() => {
-          this.late.set(id, options.onLate ?? (() => undefined));
-          this.settle(id)?.reject(error);
-        }, ABORT_GRACE_MS);
+        clearTimeout(timer);
+        timer = setTimeout(() => this.abandon(id, error), timerMs(grace));
       };
+      const stop = () => end(aborted(signal), ABORT_GRACE_MS);
+      // waits for the end of a long step, whose result is wanted
+      const finish = () => !signal?.aborted && end(aborted(interrupt), stallTimeout());
       const done = () => {
         clearTimeout(timer);
         signal?.removeEventListener("abort", stop);
+        interrupt?.removeEventListener("abort", finish);
       };
       this.open.set(id, {
         ...options,
@@ -217,6 +218,7 @@ export class Client {
         },
       });
       signal?.addEventListener("abort", stop, { once: true });
+      interrupt?.addEventListener("abort", finish, { once: true });
       try {
         this.worker.postMessage({ id, method, request } as ToWorker, options.transfer ?? []);
       } catch (e) {
@@ -287,6 +289,14 @@ export class Client {
     return open;
   }
 
+  /** Rejects an aborted call that the worker has not answered. */
+  private abandon(id: number, error: Aborted): void {
+    const open = this.settle(id);
+    if (!open) return;
+    this.late.set(id, open.onLate ?? (() => undefined));
+    open.reject(error);
+  }
+
   private receive(data: FromWorker): void {
     if ("started" in data) {
       this.start.stop();
@@ -318,8 +328,7 @@ export class Client {
       return;
     }
     const open = this.open.get(data.id);
-    const { signal } = open ?? {};
-    if (!open || (signal?.aborted && aborted(signal).what !== INTERRUPTED)) return;
+    if (!open || open.signal?.aborted) return;
     // An exception in one of the page's callbacks ends the call that the callback belongs to.
     try {
       if ("progress" in data) open.onProgress?.(data.progress as ProgressEvent);

@@ -92,7 +92,11 @@ export {
   Profile,
   type ProfileRow,
 } from "./profile.ts";
-export { InterruptableStoppingCriteria, type StoppingCriteria } from "./stopping.ts";
+export {
+  InterruptableStoppingCriteria,
+  type StoppingCriteria,
+  StoppingCriteriaList,
+} from "./stopping.ts";
 export {
   type Halves,
   type OnnxValue,

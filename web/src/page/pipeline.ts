@@ -133,16 +133,8 @@ export async function pipeline(
       "pipeline",
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
-  const known = OPTIONS.filter((name) => !notOf(other ?? task).includes(name));
   options ??= {}; // null stands for no options
-  for (const name of Object.keys(options))
-    if (!known.includes(name))
-      throw new InputError(
-        `there is no option '${name}'`,
-        "pipeline",
-        meant(name.slice(0, 100), known, `Options are: ${known.join(", ")}.`),
-      );
-  checkFunction("progress_callback", options.progress_callback);
+  checkOptions(options, notOf(other ?? task), "pipeline");
   const request = await loadRequest(other ?? task, model, options);
   if (other) {
     const made = await taskPipeline(request, options);
@@ -165,26 +157,52 @@ export async function pipeline(
   }
 }
 
+/** @throws InputError if an option does not exist, or is one that is not taken here */
+function checkOptions(options: PipelineOptions, lacks: readonly string[], where: string): void {
+  const known = OPTIONS.filter((name) => !lacks.includes(name));
+  for (const name of Object.keys(options))
+    if (!known.includes(name))
+      throw new InputError(
+        `there is no option '${name}'`,
+        where,
+        meant(name.slice(0, 100), known, `Options are: ${known.join(", ")}.`),
+      );
+  checkFunction("progress_callback", options.progress_callback);
+}
+
 /**
  * Settings and tokenizer files of a model in a folder or on a hub, and the address of its .onnx
  * file. They are kept as those of pipelines are.
  * @param model id, or address of the folder
  * @param options see {@link PipelineOptions}
+ * @param reader what is made of them: options that it does not have are refused
  * @throws InputError, ModelError, Aborted
  */
 export async function modelFiles(
   model: string | URL,
-  options: PipelineOptions = {},
+  options?: PipelineOptions | null,
+  reader: keyof typeof READERS = "tokenizer",
 ): Promise<ModelFiles> {
+  options ??= {};
+  checkOptions(options, READERS[reader], "from_pretrained");
   const request = await loadRequest("text-generation", model, options);
   const client = await startClient();
   try {
-    const { signal, progress_callback: onProgress } = options;
+    const { signal, progress_callback } = options;
+    const onProgress = reader === "pipeline" ? undefined : progress_callback; // it reports them
     return await client.call("find", request, { signal, onProgress });
   } finally {
     client.end();
   }
 }
+
+const COMPILING = ["capacity", "cache_dtype", "training", "max_length", "personalize"];
+/** Options that readers of a model's files do not have. */
+const READERS = {
+  tokenizer: COMPILING,
+  session: [...COMPILING, "integrity", "fetch_options"],
+  pipeline: notOf("text-generation"),
+};
 
 /** Options that a task does not have. */
 function notOf(task: string): readonly string[] {
@@ -276,7 +294,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal: given, stopping_criteria, ...rest } = options ?? {};
+    const { streamer, signal, stopping_criteria, ...rest } = options ?? {};
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (!follower) checkFunction("streamer", streamer);
     const text = textStreamer(streamer);
@@ -287,9 +305,10 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       stream: text && streamOptions(text),
       tokens: follower !== undefined,
     };
-    const result = await interruptible(stopping_criteria, given, (signal) =>
+    const result = await interruptible(stopping_criteria, (interrupt) =>
       client.call("generate", request, {
         signal,
+        interrupt,
         onText: (piece, end) => {
           if (piece || end) text?.on_finalized_text(piece, end);
           if (end) follower?.end();

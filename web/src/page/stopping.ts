@@ -33,21 +33,44 @@ export class InterruptableStoppingCriteria {
   }
 }
 
+/** Several criteria; any of them ends a generation. */
+export class StoppingCriteriaList {
+  /** The criteria. */
+  readonly criteria: InterruptableStoppingCriteria[] = [];
+
+  /** Adds a criterion. */
+  push(item: InterruptableStoppingCriteria): void {
+    this.criteria.push(item);
+  }
+
+  /** Adds criteria. */
+  extend(items: StoppingCriteria): void {
+    this.criteria.push(...(listed(items) as InterruptableStoppingCriteria[]));
+  }
+
+  [Symbol.iterator](): ArrayIterator<InterruptableStoppingCriteria> {
+    return this.criteria.values();
+  }
+}
+
 /** What `stopping_criteria` takes. */
 export type StoppingCriteria =
   | InterruptableStoppingCriteria
+  | StoppingCriteriaList
   | readonly InterruptableStoppingCriteria[];
 
+const listed = (given: unknown): unknown[] =>
+  given instanceof StoppingCriteriaList ? given.criteria : [given].flat();
+
 /**
- * Runs a generation with a signal that fires with the caller's, or when a criterion interrupts.
+ * Runs a generation with a signal that fires when a criterion interrupts.
  * @throws InputError if a criterion is another one
  */
 export async function interruptible<T>(
   given: unknown,
-  signal: AbortSignal | undefined,
-  run: (signal: AbortSignal | undefined) => Promise<T>,
+  run: (interrupt: AbortSignal | undefined) => Promise<T>,
 ): Promise<T> {
-  const list = (given ?? undefined) === undefined ? [] : [given].flat();
+  const list = (given ?? undefined) === undefined ? [] : listed(given);
   for (const one of list)
     if (!(one instanceof InterruptableStoppingCriteria))
       throw new InputError(
@@ -56,20 +79,16 @@ export async function interruptible<T>(
         "Others cannot be sent to the worker: use the fields of GenerationConfig.",
       );
   const criteria = list as InterruptableStoppingCriteria[];
-  if (!criteria.length) return run(signal);
-  const either = new AbortController();
-  const follow = (): void => either.abort(signal?.reason);
+  if (!criteria.length) return run(undefined);
+  const ending = new AbortController();
   const interrupt = (): void =>
-    either.abort(new Aborted(INTERRUPTED, "generate", "Call its reset()."));
+    ending.abort(new Aborted(INTERRUPTED, "generate", "Call its reset()."));
   const ends = criteria.map((one) => one.listen(interrupt));
-  signal?.addEventListener("abort", follow, { once: true });
   try {
-    if (signal?.aborted) follow();
-    const answer = run(either.signal);
+    const answer = run(ending.signal);
     if (criteria.some((one) => one.interrupted)) interrupt(); // the worker answers this, too
     return await answer;
   } finally {
     for (const end of ends) end();
-    signal?.removeEventListener("abort", follow);
   }
 }

@@ -5,11 +5,11 @@ import {
   Tensor as Base,
   InferenceSession,
   InputError,
-  type InterruptableStoppingCriteria,
   type ModelFiles,
   modelFiles,
   type PipelineOptions,
   pipeline,
+  type StoppingCriteria,
   type TextGenerationPipeline,
   type TextStreamer,
   type TokenStreamer,
@@ -60,16 +60,20 @@ export const AutoModel = {
   /**
    * Loads a model.
    * @param model id on a hub, or address of a folder
-   * @param options as of `pipeline`: `dtype`, `device`, `revision`, `subfolder`, `signal`, ...
+   * @param options as of `pipeline`: `dtype`, `device`, `revision`, `subfolder`, `signal`, ...;
+   *   not those of compiling, `integrity` and `fetch_options`
    * @throws ModelError, InputError, Aborted
    */
-  async from_pretrained(model: string, options: PipelineOptions = {}): Promise<PreTrainedModel> {
-    const { device, executionProviders, flavour, threads, cache, cache_files, signal } = options;
-    const files = await modelFiles(model, options);
+  async from_pretrained(model: string, options?: PipelineOptions | null): Promise<PreTrainedModel> {
+    const files = await modelFiles(model, options, "session");
+    const { device, executionProviders, flavour, threads, cache, cache_files } = options ?? {};
+    const { signal, progress_callback } = options ?? {};
     if (!files.onnx)
       throw new InputError("it has no .onnx file of this dtype", model, "Give another dtype.");
     const session = await InferenceSession.create(files.onnx, {
       ...{ device, executionProviders, flavour, threads, cache, cache_files, signal },
+      progress_callback:
+        progress_callback && ((event) => progress_callback({ ...event, name: model })),
     });
     const config = configOf(files);
     const call = async (inputs: Record<string, unknown>): Promise<Tensors> =>
@@ -85,7 +89,7 @@ export interface GenerateInputs {
   input_ids: Base;
   attention_mask?: Base;
   streamer?: TextStreamer | TokenStreamer | null;
-  stopping_criteria?: InterruptableStoppingCriteria | InterruptableStoppingCriteria[] | null;
+  stopping_criteria?: StoppingCriteria | null;
   /** Return `{ sequences, past_key_values }`. */
   return_dict_in_generate?: boolean;
   /** Taken and ignored: prompts are whole, and what is computed of them stays in the worker. */
@@ -137,9 +141,9 @@ export const AutoModelForCausalLM = {
    * @param model id on a hub, or address of a folder
    * @param options see PipelineOptions
    */
-  async from_pretrained(model: string, options: PipelineOptions = {}): Promise<CausalLM> {
-    const config = configOf(await modelFiles(model, { ...options, progress_callback: undefined }));
-    const pipe = await pipeline("text-generation", model, options);
+  async from_pretrained(model: string, options?: PipelineOptions | null): Promise<CausalLM> {
+    const config = configOf(await modelFiles(model, options, "pipeline"));
+    const pipe = await pipeline("text-generation", model, options ?? {});
     const pad = [config.pad_token_id, config.eos_token_id].flat().find(Number.isInteger) ?? 0;
     const generate = async (inputs: GenerateInputs): Promise<never> => {
       const { input_ids, attention_mask, return_dict_in_generate: dict, ...given } = inputs;
@@ -186,9 +190,9 @@ export const AutoProcessor = {
    */
   async from_pretrained(
     model: string,
-    options: PipelineOptions = {},
+    options?: PipelineOptions | null,
   ): Promise<((picture: never) => Promise<Tensors>) & { dispose(): Promise<void> }> {
-    const pipe = await pipeline("image-feature-extraction", model, options);
+    const pipe = await pipeline("image-feature-extraction", model, options ?? {});
     const call = async (picture: never): Promise<Tensors> =>
       (await pipe.processor(picture)) as Tensors;
     return Object.assign(call, { dispose: () => pipe.dispose() });

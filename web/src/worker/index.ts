@@ -17,6 +17,7 @@ import { holdLife, life } from "../shared/lives.ts";
 import { receiveFromPage, spawnByPage } from "../shared/spawn.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
 import { compilersEnded } from "./compiler-client.ts";
+import { sessionWarnings } from "./files/reports.ts";
 import type { Answer, InferenceService } from "./inference/service.ts";
 import { loadModel } from "./model/load.ts";
 import type { Model } from "./model/model.ts";
@@ -79,8 +80,7 @@ const recorders = new Map<number | undefined, Recorder>();
 
 /** A callback that sends a warning as an event of a call. */
 function warning(id: number): (text: string) => void {
-  return (message) =>
-    post({ id, progress: { status: "warning", name: "InferenceSession", message } });
+  return sessionWarnings((progress) => post({ id, progress }));
 }
 
 function session(): InferenceService | ArtifactSession {
@@ -302,7 +302,7 @@ const methods: {
     const { InferenceService } = await import("./inference/service.ts");
     throwIfAborted(signal);
     inference = new InferenceService();
-    return inference.open(request, warning(id), signal);
+    return inference.open(request, (progress) => post({ id, progress }), signal);
   },
   inference_run: (request, id, signal) => moving(opened().run(request, signal, warning(id))),
   inference_read: ({ id }) => moving(opened().read(id)),

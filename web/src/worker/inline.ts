@@ -10,6 +10,7 @@ import { traceOf } from "../protocol/trace.ts";
 import { aborted, throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
+import { type Progress, sessionWarnings } from "./files/reports.ts";
 import { InferenceService } from "./inference/service.ts";
 import { Recorder } from "./profile/recorder.ts";
 
@@ -33,9 +34,7 @@ export class InlineSession implements InlineCalls {
     try {
       throwIfAborted(signal);
       return {
-        value: await this.answer(method, request, signal, (message) =>
-          onProgress?.({ status: "warning", name: "InferenceSession", message }),
-        ),
+        value: await this.answer(method, request, signal, (event) => onProgress?.(event)),
       };
     } catch (e) {
       return { error: plainError(e) };
@@ -46,14 +45,15 @@ export class InlineSession implements InlineCalls {
     method: keyof Methods,
     request: never,
     signal: AbortSignal | undefined,
-    warn: (text: string) => void,
+    progress: Progress,
   ): Promise<unknown> {
     const { service } = this;
     switch (method) {
       case "inference_open":
-        return this.open(request, signal, warn);
+        return this.open(request, signal, progress);
       case "inference_run":
-        return (await service.run(request, signal ?? { aborted: false }, warn)).value;
+        return (await service.run(request, signal ?? { aborted: false }, sessionWarnings(progress)))
+          .value;
       case "inference_read":
         return (await service.read((request as { id: number }).id)).value;
       case "inference_drop":
@@ -88,10 +88,10 @@ export class InlineSession implements InlineCalls {
   private async open(
     request: OpenRequest,
     signal: AbortSignal | undefined,
-    warn: (text: string) => void,
+    progress: Progress,
   ): Promise<OpenInfo> {
     const { service } = this;
-    const opening = service.open(request, warn);
+    const opening = service.open(request, progress);
     if (!signal) return opening;
     let stop: (() => void) | undefined;
     const stopped = new Promise<never>((_, reject) => {

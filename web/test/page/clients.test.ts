@@ -1,39 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client } from "../../src/page/client.ts";
+import { env } from "../../src/page/env.ts";
 import { pipeline } from "../../src/page/pipeline.ts";
+import {
+  InterruptableStoppingCriteria,
+  interruptible,
+  StoppingCriteriaList,
+} from "../../src/page/stopping.ts";
 import { Aborted } from "../../src/shared/errors.ts";
 import { checkFunction } from "../../src/shared/inputs.ts";
+import { setStallTimeout } from "../../src/shared/watchdog.ts";
 import { InlineSession } from "../../src/worker/inline.ts";
+import { SilentWorker, withSilentWorkers } from "../common/silent-worker.ts";
 
-/** What a page sends to a worker. */
-interface Sent {
-  id?: number;
-  method?: string;
-  abort?: boolean;
-}
-
-/** A worker with answers given by the test. */
-class SilentWorker {
-  static made: SilentWorker[] = [];
-  readonly sent: Sent[] = [];
-  onmessage: ((e: { data: unknown }) => void) | undefined;
-  constructor() {
-    SilentWorker.made.push(this);
-  }
-  postMessage(message: Sent): void {
-    this.sent.push(message);
-  }
-  terminate(): void {}
-  answer(data: unknown): void {
-    this.onmessage!({ data });
-  }
-}
-
-test("the result of an aborted call is passed to its cleanup function", async () => {
-  const before = globalThis.Worker;
-  globalThis.Worker = SilentWorker as unknown as typeof Worker;
-  try {
+test("the result of an aborted call is passed to its cleanup function", () =>
+  withSilentWorkers(async () => {
     const client = new Client("worker.js");
     const worker = SilentWorker.made.at(-1)!;
     worker.answer({ started: true });
@@ -72,9 +54,71 @@ test("the result of an aborted call is passed to its cleanup function", async ()
     assert.ok(client.idle);
     client.end();
     worker.answer({ ended: true });
-  } finally {
-    globalThis.Worker = before;
-  }
+  }));
+
+/** A generation that a criterion can interrupt, in a worker that does not answer by itself. */
+function interruptibleCall(signal?: AbortSignal) {
+  const client = new Client("worker.js");
+  const worker = SilentWorker.made.at(-1)!;
+  worker.answer({ started: true });
+  const criterion = new InterruptableStoppingCriteria();
+  const list = new StoppingCriteriaList();
+  list.extend([criterion]);
+  const call = interruptible(list, (interrupt) =>
+    client.call("generate", {} as never, { signal, interrupt }),
+  );
+  const { id } = worker.sent.at(-1)!;
+  const end = (): void => {
+    client.end();
+    worker.answer({ ended: true });
+  };
+  return { criterion, call, end, answer: (value: unknown) => worker.answer({ id, value }) };
+}
+
+test("an interrupted call resolves with a late answer", () =>
+  withSilentWorkers(async () => {
+    const { criterion, call, end, answer } = interruptibleCall(new AbortController().signal);
+    criterion.interrupt();
+    setTimeout(() => answer("so far"), 400);
+    assert.equal(await call, "so far");
+    end();
+  }));
+
+test("a signal aborts a call that was interrupted and gets no answer", () =>
+  withSilentWorkers(async () => {
+    const abort = new AbortController();
+    const { criterion, call, end } = interruptibleCall(abort.signal);
+    criterion.interrupt();
+    abort.abort("enough");
+    await assert.rejects(call, (e) => e instanceof Aborted && e.what === "enough");
+    end();
+  }));
+
+test("an interrupted call that gets no answer ends after env.stallTimeout", () =>
+  withSilentWorkers(async () => {
+    const before = env.stallTimeout;
+    env.stallTimeout = 50;
+    try {
+      const { criterion, call, end } = interruptibleCall();
+      criterion.interrupt();
+      await assert.rejects(call, (e) => e instanceof Aborted && /interrupted/.test(e.what));
+      end();
+    } finally {
+      env.stallTimeout = before;
+      setStallTimeout(before);
+    }
+  }));
+
+test("only criteria that can be interrupted are taken, alone or in lists", async () => {
+  const list = new StoppingCriteriaList();
+  list.push((() => [true]) as never);
+  for (const wrong of [5, () => [true], [5], list])
+    await assert.rejects(
+      interruptible(wrong, async () => 1),
+      /options\.stopping_criteria: it is no Inter/,
+    );
+  for (const none of [undefined, null, [], new StoppingCriteriaList()])
+    assert.equal(await interruptible(none, async () => 1), 1);
 });
 
 test("aborting a session without a worker while it opens rejects immediately", async () => {

@@ -13,6 +13,7 @@ import type { ProgressEvent } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { Aborted, InputError, InputTypeError } from "../../shared/errors.ts";
 import { hand } from "../../shared/files/source.ts";
+import { checkFunction } from "../../shared/inputs.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
 import { startClient } from "../client.ts";
@@ -90,6 +91,8 @@ export interface SessionOptions extends DeviceChoice {
   max_run_seconds?: number;
   /** Cancels loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /** Receives the progress of files at addresses, as that of `pipeline`, and warnings. */
+  progress_callback?: (event: ProgressEvent) => void;
   /** Other options (`graphOptimizationLevel`, ...) are accepted and have no effect. */
   [other: string]: unknown;
 }
@@ -212,6 +215,7 @@ export class InferenceSession {
     );
     const seed = checkSeed(options.seed, "options.seed");
     const bounds = boundsOf(options);
+    checkFunction("progress_callback", options.progress_callback);
     const proxy = options.proxy ?? env.proxy;
     const device = deviceOf(options, proxy);
     const given = isPackage(file) ? hand(file, "model") : fileOf(file, "model");
@@ -236,7 +240,7 @@ export class InferenceSession {
         client,
         await client.call("inference_open", request, {
           signal: options.signal,
-          onProgress,
+          onProgress: options.progress_callback ?? onProgress,
           transfer,
         }),
         seed,
@@ -420,7 +424,7 @@ export class InferenceSession {
   }
 }
 
-/** Logs warnings of a session, which has no progress callback, to the console. */
+/** Logs warnings of a session without a progress callback to the console. */
 function onProgress(event: ProgressEvent): void {
   if (event.status === "warning") warn(event.message);
 }

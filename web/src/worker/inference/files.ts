@@ -6,7 +6,7 @@ import { NotFound } from "../../shared/files/connection.ts";
 import { modelAddress } from "../../shared/files/model-address.ts";
 import { BlobSource, toBlob } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
-import type { Remote } from "../files/downloads.ts";
+import { nameOf, type Remote } from "../files/downloads.ts";
 import { notThere } from "../model/not-there.ts";
 
 /** Files of one model, by the names used in the model. */
@@ -31,11 +31,7 @@ export class ModelFiles {
     private readonly fetching: (url: string) => Remote,
   ) {
     this.name =
-      typeof model === "string"
-        ? fetching(model).name
-        : model instanceof File
-          ? model.name
-          : "model";
+      typeof model === "string" ? nameOf(model) : model instanceof File ? model.name : "model";
     if (model instanceof Blob) this.whole.set(this.name, model);
     for (const [name, file] of Object.entries(external))
       if (file instanceof Blob) this.whole.set(name, file);

@@ -14,8 +14,9 @@ import { BlobSource, HandedSource } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { Compiler } from "../compiler-client.ts";
 import { hasCompiled } from "../files/compiled.ts";
-import { Downloads } from "../files/downloads.ts";
+import { Downloads, nameOf } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
+import { type Progress, Reports, sessionWarnings } from "../files/reports.ts";
 import { checkTable } from "../model/checks.ts";
 import { dtypeOf } from "../model/dtypes.ts";
 import { fillBeside } from "../model/fill.ts";
@@ -51,14 +52,14 @@ function made(
 /**
  * Opens a model.
  * @param signal aborts opening, and ends the session later
- * @param warn receives warnings
+ * @param progress receives the progress of files at addresses, and warnings
  * @param open opens the device, which is closed if the model cannot be opened
  * @throws ModelError, PackageError, InputError, EngineError, Aborted
  */
 export async function openModel(
   request: OpenRequest,
   signal: AbortSignal,
-  warn: Warn,
+  progress: Progress,
   startPython: StartPython = inWorker,
   open = openDevice,
 ): Promise<InferenceModel> {
@@ -70,10 +71,11 @@ export async function openModel(
     ...(threads === undefined ? {} : { threads }),
   };
   const opening = (full: boolean) => beginOpening(open, { ...options, full });
-  const downloads = downloadsOf(request, signal, warn);
+  const downloads = downloadsOf(request, signal, sessionWarnings(progress));
+  const reports = new Reports(String(model), progress);
   const begun = downloads?.begin((listing) => [...listing.from(model as string)]);
   begun?.catch(() => undefined); // reported where it is awaited
-  const fetching = (url: string) => downloads!.source(url);
+  const fetching = (url: string) => downloads!.source(url, reports.of(nameOf(url)));
   const opened = (await isOnnx(model))
     ? await openOnnx(
         async () => {

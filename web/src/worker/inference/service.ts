@@ -9,6 +9,7 @@ import { Aborted, EngineError, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { DeviceInfo } from "../../shared/platform.ts";
 import { message } from "../../shared/words.ts";
+import type { Progress } from "../files/reports.ts";
 import type { Weights } from "../model/weights.ts";
 import { graphs } from "../package/parse.ts";
 import { parseGraphs } from "../package/parse-graphs.ts";
@@ -94,12 +95,12 @@ export class InferenceService {
    * @param signal aborts opening, and ends the session
    * @throws as openModel
    */
-  async open(request: OpenRequest, warn: Warn, signal?: AbortSignal): Promise<OpenInfo> {
+  async open(request: OpenRequest, progress: Progress, signal?: AbortSignal): Promise<OpenInfo> {
     const stop = (): void => this.ended.abort(signal!.reason);
     if (signal?.aborted) stop();
     else signal?.addEventListener("abort", stop, { once: true });
     try {
-      this.model = await this.opening(request, this.ended.signal, warn);
+      this.model = await this.opening(request, this.ended.signal, progress);
       this.request = request;
       this.told = this.model.info.device;
       return this.model.info;
@@ -168,7 +169,8 @@ export class InferenceService {
     const { signal } = this.ended;
     let opened: InferenceModel;
     try {
-      opened = await this.opening(this.request!, signal, warn, undefined, open);
+      const progress: Progress = (event) => event.status === "warning" && warn(event.message);
+      opened = await this.opening(this.request!, signal, progress, undefined, open);
     } catch (e) {
       device?.close();
       throwIfAborted(signal);

@@ -1,14 +1,15 @@
 // The context of loading a model: request, abort, progress and downloads.
 
-import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
+import type { LoadRequest } from "../../protocol/loading.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { BlobSource, type Handed, HandedSource } from "../../shared/files/source.ts";
 import { Compiler } from "../compiler-client.ts";
 import { Downloads, nameOf, type Remote } from "../files/downloads.ts";
 import type { Listing } from "../files/listing.ts";
+import { type Progress, Reports } from "../files/reports.ts";
 import { Tokenizer } from "../text/tokenizer.ts";
 
-export type Progress = (event: ProgressEvent) => void;
+export type { Progress };
 export type Texts = Map<string, string>;
 
 /** The context of loading a model: request, abort, progress and downloads. */
@@ -18,8 +19,7 @@ export class Job {
   tokenizer: Tokenizer | undefined;
   private compiler: Compiler | undefined;
   private found: Downloads | undefined;
-  /** Bytes of the files of the model, for the total progress. */
-  private readonly files: Record<string, { loaded: number; total: number }> = {};
+  private readonly reports: Reports;
 
   constructor(
     readonly request: LoadRequest,
@@ -32,6 +32,7 @@ export class Job {
         : "port" in request.model
           ? request.model.name
           : (request.model[0]?.name ?? "files");
+    this.reports = new Reports(this.model, progress);
   }
 
   warn = (text: string): void =>
@@ -78,7 +79,7 @@ export class Job {
     await found.begin(wanted);
     for (const file of found.listed ? wanted(found.listed) : []) {
       const total = found.known(file)?.size;
-      if (total !== undefined) this.files[nameOf(file)] = { loaded: 0, total };
+      if (total !== undefined) this.reports.expect(nameOf(file), total);
     }
     return found;
   }
@@ -107,54 +108,14 @@ export class Job {
           ? integrity
           : undefined
         : integrity?.[file];
-    return this.found!.source(url, this.reporter(file), wanted);
+    return this.found!.source(url, this.reports.of(file), wanted);
   }
 
   blob(blob: Blob, name: string): BlobSource {
-    return new BlobSource(blob, name, { signal: this.signal, onBytes: this.reporter(name) });
+    return new BlobSource(blob, name, { signal: this.signal, onBytes: this.reports.of(name) });
   }
 
   handed(handed: Handed): HandedSource {
-    return new HandedSource(handed, { signal: this.signal, onBytes: this.reporter(handed.name) });
-  }
-
-  /** A callback that reports progress of a file, at most every 50 ms. */
-  private reporter(file: string): (loaded: number, total: number | undefined) => void {
-    let last = 0;
-    let begun = false;
-    this.progress({ status: "initiate", name: this.model, file });
-    return (loaded, total) => {
-      const now = performance.now();
-      if (!begun) this.progress({ status: "download", name: this.model, file });
-      begun = true;
-      const end = loaded === total;
-      if (!end && now - last < 50) return;
-      last = now;
-      // what was downloaded may be read once more
-      const most = Math.max(loaded, this.files[file]?.loaded ?? 0);
-      this.files[file] = { loaded: most, total: total ?? 0 };
-      this.progress(this.total());
-      this.progress({
-        status: "progress",
-        name: this.model,
-        file,
-        progress: total ? (100 * loaded) / total : 0,
-        loaded,
-        total: total ?? 0,
-      });
-      if (end) this.progress({ status: "done", name: this.model, file });
-    };
-  }
-
-  /** Progress of all files. */
-  private total(): ProgressEvent {
-    const { files } = this;
-    let [loaded, total] = [0, 0];
-    for (const file of Object.values(files)) {
-      loaded += file.loaded;
-      total += file.total;
-    }
-    const progress = total ? (100 * loaded) / total : 0;
-    return { status: "progress_total", name: this.model, progress, loaded, total, files };
+    return new HandedSource(handed, { signal: this.signal, onBytes: this.reports.of(handed.name) });
   }
 }
