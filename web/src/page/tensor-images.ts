@@ -2,6 +2,7 @@
 // Runtime Web.
 
 import { InputError, InputTypeError } from "../shared/errors.ts";
+import { checkCanvas } from "../shared/inputs.ts";
 
 /** Order of the channels. */
 export type ChannelOrder = "RGB" | "RGBA" | "BGR" | "RBG";
@@ -78,6 +79,7 @@ export async function tensorOfImage(
   image: PictureSource,
   options: FromImageOptions = {},
 ): Promise<{ data: Float32Array<ArrayBuffer>; dims: number[] }> {
+  checkCanvas("Tensor.fromImage");
   const source = await drawable(image);
   const { resizedWidth: width = source.width, resizedHeight: height = source.height } = options;
   const drawn = new OffscreenCanvas(width, height).getContext("2d")!;
@@ -119,6 +121,12 @@ export function imageOfTensor(
     );
   }
   const [mean, bias] = [perChannel(options.norm?.mean, 255), perChannel(options.norm?.bias, 0)];
+  if (!globalThis.ImageData)
+    throw new InputError(
+      "there is no ImageData here",
+      "Tensor.toImageData",
+      "Outside of browsers read the pixels from `data`.",
+    );
   const image = new ImageData(width, height);
   const area = width * height;
   placesOf(order).forEach((place, k) => {

@@ -17,6 +17,18 @@ export function checkFunction(name: string, value: unknown): void {
     throw new InputError("it is no function", `options.${name}`, "Give a function.");
 }
 
+/** @throws InputError where no pictures can be decoded or drawn, as in Node */
+export function checkCanvas(where: string): void {
+  const { createImageBitmap, OffscreenCanvas } = globalThis;
+  if (!createImageBitmap || !OffscreenCanvas)
+    throw new InputError(
+      "there is no canvas here to decode or draw the picture with",
+      where,
+      "Outside of browsers decode and resize it with a library such as sharp, and give pixels: " +
+        "new RawImage(data, width, height, channels).",
+    );
+}
+
 /**
  * Downloads a file.
  * @param url absolute address

@@ -70,6 +70,7 @@ const made = (data: Uint8Array | Data, width: number, height: number, channels: 
   new Base(data, width, height, channels as 1) as RawImage;
 
 function context(width: number, height: number): OffscreenCanvasRenderingContext2D {
+  Base.needCanvas("RawImage");
   return new OffscreenCanvas(width, height).getContext("2d")!;
 }
 
@@ -185,6 +186,12 @@ const methods: RawImageMethods & ThisType<RawImage> = {
     return channel_format === "HWC" ? t : permuted(t, [2, 0, 1]);
   },
   async save(path) {
+    if (!globalThis.document)
+      throw new InputError(
+        "files can be downloaded in a page only",
+        "RawImage.save",
+        "Use toBlob(), or write the pixels of `data` with a library such as sharp.",
+      );
     const type = /\.jpe?g$/i.test(path)
       ? "image/jpeg"
       : /\.webp$/i.test(path)
@@ -213,6 +220,7 @@ const makers: Pick<RawImageStatic, "read" | "fromURL" | "fromBlob" | "fromCanvas
       );
     },
     async fromURL(url) {
+      Base.needCanvas("RawImage.read");
       const answer = await fetch(url);
       if (!answer.ok)
         throw new InputError(
@@ -223,6 +231,7 @@ const makers: Pick<RawImageStatic, "read" | "fromURL" | "fromBlob" | "fromCanvas
       return RawImage.fromBlob(await answer.blob());
     },
     async fromBlob(blob) {
+      Base.needCanvas("RawImage.fromBlob");
       const bitmap = await createImageBitmap(blob).catch((e: unknown) =>
         Promise.reject(
           new InputError(`it cannot be decoded (${String(e)})`, "RawImage.fromBlob", "Check it."),

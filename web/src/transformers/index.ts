@@ -45,4 +45,4 @@ export const Tensor = Base as unknown as {
   new (...given: ConstructorParameters<typeof Base>): Extended;
   new (type: string, data: unknown, dims?: readonly number[]): Extended;
   readonly prototype: Extended;
-};
+} & Omit<typeof Base, "prototype">;

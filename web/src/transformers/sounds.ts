@@ -12,6 +12,12 @@ export async function load_audio(
   url: string | URL,
   sampling_rate: number,
 ): Promise<Float32Array<ArrayBuffer>> {
+  if (!globalThis.OfflineAudioContext)
+    throw new InputError(
+      "there is no WebAudio here to decode the sound with",
+      "read_audio",
+      "In Node give the address of a WAV file, its bytes or samples to the pipeline itself.",
+    );
   const answer = await fetch(url);
   if (!answer.ok)
     throw new InputError(

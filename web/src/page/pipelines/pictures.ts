@@ -2,6 +2,7 @@
 
 import type { TaskPicture } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
+import { checkCanvas } from "../../shared/inputs.ts";
 import { message } from "../../shared/words.ts";
 import { full } from "../env.ts";
 
@@ -31,9 +32,18 @@ export class RawImage implements Pixels {
     return [this.width, this.height];
   }
 
+  /**
+   * @throws InputError where there is none
+   * @internal
+   */
+  static needCanvas(where: string): void {
+    checkCanvas(where);
+  }
+
   /** A canvas with the picture. */
   toCanvas(): OffscreenCanvas {
     const { data, width, height, channels } = this;
+    checkCanvas("RawImage");
     const canvas = new OffscreenCanvas(width, height);
     const image = new ImageData(width, height);
     for (let i = 0; i < width * height; i++) {

@@ -2,7 +2,7 @@
 
 import type { TaskPicture } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { fetched, inputName } from "../../../shared/inputs.ts";
+import { checkCanvas, fetched, inputName } from "../../../shared/inputs.ts";
 import { message } from "../../../shared/words.ts";
 import { MAX_PIXELS } from "./images.ts";
 
@@ -38,6 +38,7 @@ export async function readImage(
 }
 
 async function decode(file: Blob, name: string): Promise<TaskImage> {
+  checkCanvas(name);
   const [width, height] = await declaredSize(file);
   if (width !== undefined) checkSize(width, height!, name);
   let bitmap: ImageBitmap;
