@@ -120,6 +120,7 @@ TOKENS = [
     "return tokenizer.batch_decode(x.input_ids)",
     "return tokenizer.batch_decode([[1, 2], [3n, 4n]])",
     "return [tokenizer.eos_token, tokenizer.eos_token_id ?? null]",
+    "return [tokenizer.all_special_ids, tokenizer.all_special_tokens]",
 ]
 MODEL = """
     const model = await lib.AutoModelForCausalLM.from_pretrained("model", { dtype: "q4" });
@@ -139,7 +140,8 @@ GENERATE = [
       skip_special_tokens: true,
       callback_function: (text) => void (streamed += text),
     });
-    const stopping_criteria = new lib.InterruptableStoppingCriteria();
+    const stopping_criteria = new lib.StoppingCriteriaList();
+    stopping_criteria.extend([new lib.InterruptableStoppingCriteria()]);
     const { sequences } = await model.generate({
       ...inputs,
       max_new_tokens: 12,

@@ -126,6 +126,15 @@ class TokenizerMembers {
     return this.own.id("mask_token");
   }
 
+  /** Tokens that `skip_special_tokens` leaves out. */
+  get all_special_tokens(): string[] {
+    return this.own.specialTokens.map((token) => token.content);
+  }
+  /** Their ids. */
+  get all_special_ids(): number[] {
+    return this.own.specialTokens.map((token) => token.id);
+  }
+
   /** Ids of the tokens of a text. */
   encode(
     text: string,
@@ -261,7 +270,7 @@ export const AutoTokenizer = {
    */
   async from_pretrained(
     model: string,
-    options: PipelineOptions = {},
+    options?: PipelineOptions | null,
   ): Promise<PreTrainedTokenizer> {
     const [{ texts }, library] = await Promise.all([
       modelFiles(model, options),

@@ -208,6 +208,11 @@ export class Tokenizer {
     return this.special.get(name);
   }
 
+  /** The added tokens that are special, in the order of the file. */
+  get specialTokens(): { id: number; content: string }[] {
+    return [...this.backend.get_added_tokens_decoder().values()].filter((token) => token.special);
+  }
+
   /** Id of a token; undefined if it is not in the vocabulary. */
   idOf(token: string): number | undefined {
     return this.backend.token_to_id(token);
