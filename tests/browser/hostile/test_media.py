@@ -15,7 +15,7 @@ from ..conftest import WEB
 
 SEED = 11
 EACH = 60
-BUILD = ("VERSION", "COMPILER", "PYODIDE", "WHEEL")  # as web/bundle.mjs
+BUILD = ("__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__")  # as web/bundle.mjs
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,7 @@ def modules(files):
                 WEB / "src" / source,
                 "--bundle",
                 "--format=esm",
-                *(
-                    f'--define:{name}="0"'
-                    for name in ("__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__")
-                ),
+                *(f'--define:{name}="0"' for name in BUILD),
                 f"--outfile={files / name}.js",
                 "--log-level=warning",
             ],
