@@ -169,7 +169,7 @@ def test_size_of_transformers() -> None:
     none of this.
     """
     for kind in ("", ".inline", ".node"):
-        assert compressed(DIST / f"transformers{kind}.js") <= 8_000
+        assert compressed(DIST / f"transformers{kind}.js") <= 8_500
         assert compressed(DIST / f"transformers-text{kind}.js") <= 36_000
 
 

@@ -48,9 +48,11 @@ def test_errors_are_listed() -> None:
     from edgewise import errors
 
     listed = re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "guide" / "errors.md").read_text(), re.M)
-    python = {name for name, value in vars(errors).items() if isinstance(value, type)} - {
-        "EdgewiseError"
-    }
+    python = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.EdgewiseError)
+    } - {"EdgewiseError"}
     typescript = set(
         re.findall(
             r"^export class (\w+)",

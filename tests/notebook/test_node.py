@@ -288,7 +288,7 @@ def test_errors(pyodide, mlp):
         x=x.tolist(),
     )
     kinds = [
-        "ModelError",
+        "NoSuchFile",
         "ModelError",
         "ModelError",
         "InputError",
@@ -482,4 +482,4 @@ def test_pipeline_errors(pyodide, mlp):
         """),
         path=pyodide.put("mlp.onnx", model),
     )
-    assert [w.split(" ")[0] for w in words] == ["InputError", "UnsupportedOp", "InputError"], words
+    assert [w.split(" ")[0] for w in words] == ["NoSuchFile", "UnsupportedOp", "InputError"], words

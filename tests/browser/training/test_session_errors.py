@@ -68,7 +68,7 @@ def test_invalid_arguments(visit, server, artifacts):
             "Tensor",
         ),
         "dims": ("new ew.Tensor('float32', [1, 2], [3])", "InputError", "dims"),
-        "type": ("new ew.Tensor('quaternion', [1, 2])", "InputError", "quaternion"),
+        "type": ("new ew.Tensor('quaternion', [1, 2])", "TypeError", "quaternion"),
         "buffer": (
             "const s = await shared(); await s.loadParametersBuffer(new Uint8Array(4))",
             "InputError",

@@ -316,6 +316,8 @@ def _widened(
     more = rows - mask.shape[-1]
     if mask.shape[-1] == 1 or more == 0:
         return mask
+    if more < 0:
+        fail(node, f"its attention_bias is {mask}; at most {rows} columns are expected")
     pads = graph.ints([0] * (2 * mask.rank - 1) + [more])
     return graph.op("Pad", mask, pads)
 

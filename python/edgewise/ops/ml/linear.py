@@ -60,8 +60,10 @@ def linear_classifier_decompose(node: BoundNode, graph: Binder) -> list[Value | 
     classes = max(len(labels), len(node.attrs.get("classlabels_strings") or []))
     x = float_matrix(node, graph)
     rows = len(numbers_attribute(node, "intercepts"))
-    if rows == 0 or rows == 1 and classes > 2:
-        rows = len(numbers_attribute(node, "coefficients")) // max(x.shape[1], 1)
+    if rows == 0 or rows == 1 and classes > 2:  # only coefficients tell how many there are
+        rows, rest = divmod(len(numbers_attribute(node, "coefficients")), max(x.shape[1], 1))
+        if rest:
+            fail(node, f"its coefficients are no rows of {x.shape[1]} features")
     scores = _linear(node, graph, x, rows)
     if rows == 1 and classes == 2:
         return second_of_two(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from ...errors import InputError, memory_in_words
@@ -89,9 +90,7 @@ def personalize(
     """
     for option in unknown:
         raise InputError(
-            f"there is no option {option!r}",
-            "personalize",
-            f"There are: {', '.join(personalize.__kwdefaults__ or {})}.",
+            f"there is no option {option!r}", "personalize", f"There are: {', '.join(_defaults())}."
         )
     check_teaching("default" if name is None else name, validation_split, seed)
     options = FitOptions(c, class_weight, steps, learning_rate)
@@ -104,7 +103,7 @@ def personalize(
              "class_weight": class_weight, "steps": steps, "learning_rate": learning_rate,
              "validation_split": validation_split, "seed": seed, "lora": lora}  # fmt: skip
     for option, value in given.items():
-        if value != (personalize.__kwdefaults__ or {})[option]:
+        if value != _defaults()[option]:
             raise InputError(
                 f"the option {option!r} has no effect with a file",
                 "personalize",
@@ -112,3 +111,9 @@ def personalize(
             )
     made.load(examples, name)
     return made
+
+
+def _defaults() -> dict[str, Any]:
+    """{option of personalize: its default}."""
+    options = signature(personalize).parameters.values()
+    return {p.name: p.default for p in options if p.kind is p.KEYWORD_ONLY}
