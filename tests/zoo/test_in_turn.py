@@ -22,8 +22,9 @@ HOSTS = {
     "native": lambda path: edgewise.InferenceSession(str(path)),
     "page": lambda path: PageSession(onnx.load(path).SerializeToString()),
 }
-# accuracy_level 4 permits activations of 8 bits, which onnxruntime uses: it is as far from itself
-INT8_ACTIVATIONS = 0.25
+# accuracy_level 4 permits activations of 8 bits, which the page uses for many rows and onnxruntime
+# for some: random weights amplify them, those of Qwen3.5's recurrence up to 0.36
+INT8_ACTIVATIONS = 0.5
 EVERY = 16  # of the models outside of the repository, `make test` runs one of so many
 
 
