@@ -102,8 +102,9 @@ def personalize(
     given = {"other": tuple(other), "method": method, "neighbors": neighbors, "c": c,
              "class_weight": class_weight, "steps": steps, "learning_rate": learning_rate,
              "validation_split": validation_split, "seed": seed, "lora": lora}  # fmt: skip
+    defaults = _defaults()
     for option, value in given.items():
-        if value != _defaults()[option]:
+        if value != defaults[option]:
             raise InputError(
                 f"the option {option!r} has no effect with a file",
                 "personalize",
