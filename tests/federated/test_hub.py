@@ -408,6 +408,7 @@ def test_what_training_keeps_is_that_of_the_last_update_that_counted(hub, tmp_pa
         hub.announce([node], lambda _: {"run": "run", "round": number, "counted": counts})
         wait_for(lambda: client.client.rounds)  # it has read the answer before
         client.end()
+        wait_for(lambda: not hub.nodes())  # the next task must not go to a connection that ends
     assert Keeping.seen == [b"", b"\1", b"\1", b"\1", b"\4"]
 
 
