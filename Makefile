@@ -107,7 +107,6 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 
 gen: ## write the generated files: core/gen, web/src/gen
 	$(PYTHON) core/generate
-	PYTHONPATH=python $(PYTHON) -m edgewise.text.emit
 
 operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators

@@ -17,77 +17,21 @@ const ENTRY = "src/entry/worker.ts";
 const WHOLE = "src/entry/everything.ts";
 
 /**
- * The scripts by the module that an import() names. A module is in the first script that imports
- * it; the scripts that also do load that one. What a task alone needs is in a folder of
- * src/worker/pipelines, which is a script; to add one, name it in src/shared/worker-parts.ts and
- * src/page/assets.ts as well.
+ * The scripts. `scripts`: names by the module that an import() names. A module is in the first
+ * script that imports it; the scripts that also do load that one. `shared`: modules that several
+ * scripts import, and the script that has them. `beside`: the parts that few pages of the one file
+ * use; there they are files of their own, with "part" in the place of "worker" in their names.
+ * `make gen` writes the lists of names and addresses in src/gen from this file.
  */
-const SCRIPTS = {
-  [ENTRY]: "worker",
-  "src/device/webgpu/device.ts": "worker-webgpu",
-  "src/device/webgpu/probe.ts": "worker-webgpu-probe",
-  "src/gen/shaders_choice.ts": "worker-webgpu-choice",
-  "src/device/webgpu/parts/bytes.ts": "worker-webgpu-bytes",
-  "src/gen/shaders_images.ts": "worker-webgpu-images",
-  "src/gen/shaders_serial.ts": "worker-webgpu-serial",
-  "src/gen/shaders_training.ts": "worker-webgpu-training",
-  "src/worker/inference/service.ts": "worker-inference",
-  "src/worker/pipelines/index.ts": "worker-pipelines",
-  "src/worker/pipelines/texts/index.ts": "worker-texts",
-  "src/worker/pipelines/images/index.ts": "worker-images",
-  "src/worker/pipelines/sounds/index.ts": "worker-sounds",
-  "src/worker/pipelines/candidates/index.ts": "worker-candidates",
-  "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
-  "src/worker/pipelines/seq2seq/speech/index.ts": "worker-speech",
-  "src/worker/pipelines/seq2seq/moonshine/index.ts": "worker-moonshine",
-  "src/worker/pipelines/synthesis/index.ts": "worker-voices",
-  "src/worker/pipelines/heads/index.ts": "worker-heads",
-  "src/worker/pipelines/adapters/index.ts": "worker-adapters",
-  "src/worker/pipelines/heads/export.ts": "worker-adapters",
-  "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
-  "src/worker/profile/index.ts": "worker-profile",
-  "src/worker/text/chat-template.ts": "worker-templates",
-  "src/worker/training/index.ts": "worker-training",
-  "src/worker/storage/index.ts": "worker-storage",
-  "src/shared/files/indexed.ts": "worker-indexed",
-  "src/worker/model/onnx/index.ts": "worker-onnx",
-  "src/worker/files/fetch-listing.ts": "worker-onnx",
-};
-
-/** Modules that several scripts import, and are in one that does not. */
-const SHARED = {
-  "src/worker/files/compiled.ts": "worker",
-  "src/worker/model/fill.ts": "worker",
-  "src/shared/seeds.ts": "worker",
-  "src/worker/pipelines/recovery.ts": "worker-inference",
-  "src/worker/pipelines/again.ts": "worker-inference",
-  "src/gen/resampling.ts": "worker-inference",
-  "src/worker/media/memory.ts": "worker-pipelines",
-  "src/worker/pipelines/classification.ts": "worker-pipelines",
-  "src/worker/pipelines/inputs.ts": "worker-pipelines",
-  "src/worker/pipelines/outputs.ts": "worker-pipelines",
-};
-
-/** Parts that few pages of the one file use, with the names of their files beside it. */
-const BESIDE = {
-  "worker-webgpu": "part-webgpu",
-  "worker-webgpu-probe": "part-webgpu-probe",
-  "worker-webgpu-choice": "part-webgpu-choice",
-  "worker-webgpu-bytes": "part-webgpu-bytes",
-  "worker-webgpu-images": "part-webgpu-images",
-  "worker-webgpu-serial": "part-webgpu-serial",
-  "worker-webgpu-training": "part-webgpu-training",
-  "worker-candidates": "part-candidates",
-  "worker-diffusion": "part-diffusion",
-  "worker-heads": "part-heads",
-  "worker-adapters": "part-adapters",
-  "worker-moonshine": "part-moonshine",
-  "worker-voices": "part-voices",
-};
+const PARTS = JSON.parse(readFileSync(join(here, "worker-parts.json"), "utf8"));
+const SCRIPTS = { [ENTRY]: "worker", ...PARTS.shared, ...PARTS.scripts };
+const BESIDE = Object.fromEntries(
+  PARTS.beside.map((name) => [name, name.replace("worker", "part")]),
+);
 
 /** The scripts of the one file by module: its worker, then what is beside it. */
 function wholeScripts() {
-  const parts = Object.entries({ ...SHARED, ...SCRIPTS });
+  const parts = Object.entries(SCRIPTS);
   const beside = ([, name]) => name in BESIDE;
   return Object.fromEntries([
     [WHOLE, "worker"],
@@ -195,7 +139,7 @@ function write(files) {
 
 /** Writes worker.js and its parts. */
 export async function buildWorker() {
-  write(await bundled(ENTRY, { [ENTRY]: "worker", ...SHARED, ...SCRIPTS }));
+  write(await bundled(ENTRY, SCRIPTS));
 }
 
 /**

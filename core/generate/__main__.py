@@ -8,36 +8,29 @@ Requires only Python.
 
 from __future__ import annotations
 
-import importlib
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python")]
 
+import kernels  # noqa: E402
+import limits  # noqa: E402
+import plan_format  # noqa: E402
+import plans  # noqa: E402
+import sampling  # noqa: E402
+import shaders  # noqa: E402
+import worker_parts  # noqa: E402
 from edgewise.ops.table import kernel_table  # noqa: E402  (the path is set above)
-from kernels import FILES  # noqa: E402
-from shaders import GENERATED as SHADERS  # noqa: E402
 
-MORE = (
-    "edgewise.session_limits",
-    "edgewise.profile.limits",
-    "edgewise.training.warm",
-    "edgewise.webgpu.packing",
-    "edgewise.webgpu.probe",
-    "edgewise.manifest_limits",
-    "edgewise.processors.resampling",
-    "edgewise.schema.plan_format",
-    "edgewise.schema.processor",
-)  # modules with a table GENERATED of files that they write
+# modules with FILES: {path: function that returns the file's text}
+PARTS = (kernels, limits, plan_format, plans, sampling, shaders, worker_parts)
 
 
 def main(arguments: list[str]) -> int:
     """Writes the files that are out of date, or with --check lists them."""
     table, stale = kernel_table(), []
-    files = {**FILES, **SHADERS}
-    for part in MORE:
-        files.update(importlib.import_module(part).GENERATED)
+    files = {path: write for part in PARTS for path, write in part.FILES.items()}
     for path, write in files.items():
         text, file = write(table), ROOT / path
         if file.exists() and file.read_text(encoding="utf-8") == text:

@@ -216,7 +216,7 @@ def alike(_table):
     return "\n".join([*out, "}", ""])
 
 
-GENERATED = {
+FILES = {
     "python/edgewise/targets/gen/alike.py": alike,
     "python/edgewise/webgpu/gen/shaders.py": shaders,
     "web/src/gen/shaders.ts": typescript,

@@ -375,11 +375,3 @@ def test_layout_is_what_the_compiler_makes(engine, tmp_path):
     source.write_text("\n".join(lines) + "\n")
     subprocess.run(["gcc", "-std=c11", "-fsyntax-only", "-I", ROOT / "core", source], check=True)
     assert ERRORS["BAD_FIELD"] == -1000
-
-
-def test_generated_files_are_current():
-    from edgewise.text.emit import write
-
-    from .conftest import ROOT
-
-    assert write(ROOT, check=True) == []

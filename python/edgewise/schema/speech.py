@@ -1,7 +1,7 @@
 """Fields of Whisper's generation_config.json that transcription reads itself: they are not fields
 of transformers' GenerationConfig, so `generate` on an encoded sound gets the file without them.
 
-`python -m edgewise.text.emit` (`make gen`) writes them to web/src/gen/speech_fields.ts.
+`make gen` writes them to web/src/gen/speech_fields.ts.
 """
 
 SPEECH_FIELDS = (

@@ -1,7 +1,7 @@
 """Defaults of a training run: the one table that the Python API, the command line, the compiler of
 packages and the page read.
 
-`python -m edgewise.text.emit` (`make gen`) writes it to web/src/gen/training_defaults.ts.
+`make gen` writes it to web/src/gen/training_defaults.ts.
 """
 
 from __future__ import annotations

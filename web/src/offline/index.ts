@@ -10,11 +10,11 @@
  * @module
  */
 
+import { WORKER_PARTS } from "../gen/worker_parts.ts";
 import { StorageError } from "../shared/errors.ts";
 import { chooseBuild, platform } from "../shared/platform.ts";
 import { trusted, trustedRemedy } from "../shared/trusted.ts";
 import { message } from "../shared/words.ts";
-import { WORKER_PARTS } from "../shared/worker-parts.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
 
 export type { KeptFiles } from "./messages.ts";
