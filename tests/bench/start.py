@@ -66,8 +66,8 @@ def size():
             )
             / 1e3,
         ]
-        values[path.name] = {ONE: kb[:1]}
-        table.append([path.name, *(f"{x:.1f} kB" for x in kb), "≤ 400 kB"])
+        values[path.name] = {ONE: kb[1:]}
+        table.append([path.name, *(f"{x:.1f} kB" for x in kb), "≤ 150 kB"])
     return {
         "size": {
             "title": "Size of the engines",

@@ -1,4 +1,4 @@
-"""Sizes of files, functions and folders.
+"""Sizes of files and functions: a file is about as long as one thing needs, functions are short.
 
 A file or function may be longer than the limit if a comment gives the reason:
 
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
 from pathlib import Path
 
-import pytest
 from repository import ROOT, facts, tracked
 
-FILE, PYTHON, C, FOLDER = 500, 60, 80, 22
+FILE, PYTHON, C = 900, 60, 80
 REASON = re.compile(r"\s*(#|//|/\*) long: \S")
 # Generated files, and data: cases of operators, sentences for the demo's model, recorded results.
 DATA = (
@@ -85,19 +83,9 @@ def too_long() -> set[str]:
 
 
 def test_files_and_functions_are_short() -> None:
-    """Python functions have at most 60 lines, C functions 80, files 500."""
+    """Python functions have at most 60 lines, C functions 80, files 900."""
     long = too_long()
     assert not long - PENDING, "\n".join(sorted(long - PENDING))
     stale = {name for name in PENDING - long if "." in name}
     if stale:
         warnings.warn(f"remove from PENDING: {sorted(stale)}", stacklevel=1)
-
-
-@pytest.mark.parametrize("top", ["core", "python", "tests", "web/src", "web/test"])
-def test_folders_are_small(top: str) -> None:
-    """A folder has at most 22 files."""
-    files = Counter(path.relative_to(ROOT).parent.as_posix() for path in sources(f"{top}/*"))
-    large = {
-        folder: count for folder, count in files.items() if count > FOLDER and folder not in PENDING
-    }
-    assert not large

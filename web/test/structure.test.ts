@@ -1,6 +1,6 @@
 // The structure of the web sources: permitted imports between the folders of src (types included),
-// no cyclic imports, and limits on files per folder. biome.json limits the lines of files (500) and
-// of functions (60); an exception needs a biome-ignore comment with a reason.
+// and no cyclic imports. biome.json limits the lines of files (900) and of functions (60); an
+// exception needs a biome-ignore comment with a reason.
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -25,7 +25,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   worker: ["device", "protocol", "shared", "gen"],
   entry: ["compiler", "worker", "thread"],
   node: [],
-  offline: ["shared"],
+  offline: ["shared", "gen"],
   extension: [],
   federated: ["shared"],
   release: ["shared"],
@@ -33,8 +33,6 @@ const ALLOWED: Record<string, readonly string[]> = {
   split: ["hybrid", "shared"],
   transformers: ["page", "shared", "worker"], // page/index.ts, and the text library
 };
-const MAX_FILES = 20; // per folder
-const MAX_LINES = 500; // per file that is not generated
 
 /** Paths of the TypeScript files below `folder`, relative to it. */
 const sourcesOf = (folder: string): string[] =>
@@ -78,22 +76,4 @@ test("imports have no cycles", () => {
     done.add(file);
   };
   for (const file of files.keys()) visit(file, []);
-});
-
-test("files and folders are within the limits", () => {
-  const folders = new Map<string, number>();
-  const long: string[] = [];
-  for (const top of ["src", "demo", "test"])
-    for (const file of sourcesOf(join(root, "..", top))) {
-      const folder = join(top, dirname(file));
-      folders.set(folder, (folders.get(folder) ?? 0) + 1);
-      const lines = readFileSync(join(root, "..", top, file), "utf8").split("\n").length - 1;
-      if (lines > MAX_LINES && !folder.endsWith("/gen"))
-        long.push(`${top}/${file}: ${lines} lines`);
-    }
-  assert.deepEqual(long, []);
-  assert.deepEqual(
-    [...folders].filter(([, n]) => n > MAX_FILES),
-    [],
-  );
 });

@@ -1,7 +1,6 @@
 """Runs split graphs: compiled parts, and in between the nodes that only the host can run, such as
 loops, branches, and operators on sequences and strings.
 """
-# long: HostContext is the interface of Driver to the rules of operators
 
 from __future__ import annotations
 

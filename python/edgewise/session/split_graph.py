@@ -5,7 +5,6 @@ that a shape depends on is computed by one part and known when the next one is c
 sequences and strings are handled between parts. Where to split is found when parts are compiled,
 and remembered for later runs.
 """
-# long: a graph and its parts are split together; both raise and handle Split
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Kernels that move memory or work along rows, for case `kernels`: plans of one step each."""
-# long: a table of cases
 
 from __future__ import annotations
 

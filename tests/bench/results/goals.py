@@ -179,7 +179,7 @@ GOALS = [
     ),
     *(Goal("WebGPU: a token", "webgpu", "", who, 1, gpu.OURS) for who in gpu.PEERS),
     Goal("WebGPU: training step", "webgpu train", "*", gpu.JAX, 1, gpu.OURS),
-    Goal("", "size", "*", None, at_most=400),
+    Goal("", "size", "*", None, at_most=150),
     Goal(
         "arena over what is alive at once, worst of the zoo's graphs",
         "bind",

@@ -1,7 +1,6 @@
 """ONNX Runtime Web's InferenceSession in a page: the same models as in Python, from bytes, URLs and
 packages.
 """
-# long: one page and one set of models serve all of these tests
 
 import base64
 import json

@@ -1,7 +1,6 @@
 """Pipelines of sound in a page: classes as transformers, voices as in Python, speech as silero-vad
 finds it, streams and the microphone.
 """
-# long: one page and one set of models serve all of these tests
 
 import io
 import json

@@ -1,5 +1,4 @@
 """Pipelines of texts in a page: packages and folders give what transformers' pipelines give."""
-# long: one page and one set of models serve all of these tests
 
 import json
 

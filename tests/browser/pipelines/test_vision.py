@@ -1,7 +1,6 @@
 """Objects, segments, depth and features of pictures in a page: from pixels on the same as
 transformers' pipelines, or as ours in Python where transformers has none.
 """
-# long: one page and one set of models serve all of these tests
 
 import numpy as np
 import pytest

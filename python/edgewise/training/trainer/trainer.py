@@ -1,7 +1,5 @@
 """The class `Trainer`."""
 
-# long: one class, whose documentation is half of the file
-
 from __future__ import annotations
 
 import os
