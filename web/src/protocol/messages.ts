@@ -38,9 +38,12 @@ export type FromWorker =
   | { device: DeviceInfo }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
-  | { id: number; progress: ProgressEvent | DrawEvent }
-  | { id: number; step: StepEvent }
-  | { id: number; text: string; end: boolean }
-  | { id: number; tokens: number[] }
+  | ({ id: number } & CallEvent);
+/** What the worker sends while a call runs. */
+export type CallEvent =
+  | { progress: ProgressEvent | DrawEvent }
+  | { step: StepEvent }
+  | { text: string; end: boolean }
+  | { tokens: number[] }
   /** For a callback of a pipeline's call. */
-  | { id: number; event: { name: string; value: unknown } };
+  | { event: { name: string; value: unknown } };

@@ -1,23 +1,26 @@
 // A session without a worker: edgewise.js imports this script for sessions with `proxy: false`. It
-// implements the methods of the worker that such a session calls.
+// has the worker's methods of such a session.
 
 import { plainError } from "../protocol/errors.ts";
-import type { OpenInfo, OpenRequest } from "../protocol/inference.ts";
 import type { InlineAnswer, InlineCalls } from "../protocol/inline.ts";
 import type { ProgressEvent } from "../protocol/loading.ts";
 import type { Methods } from "../protocol/methods.ts";
-import { traceOf } from "../protocol/trace.ts";
 import { aborted, throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
-import { type Progress, sessionWarnings } from "./files/reports.ts";
-import { InferenceService } from "./inference/service.ts";
-import { Recorder } from "./profile/recorder.ts";
+import { type Call, type Handlers, Scope } from "./calls.ts";
+import { inferenceMethods } from "./sessions/inference.ts";
+import { profileMethods } from "./sessions/profile.ts";
+
+const NEVER = new AbortController().signal;
 
 /** An inference session in the page's thread. */
 export class InlineSession implements InlineCalls {
-  private readonly service = new InferenceService();
-  private recorder: Recorder | undefined;
+  private readonly scope = new Scope(() => undefined);
+  private readonly methods: Partial<Handlers> = {
+    ...inferenceMethods(this.scope),
+    ...profileMethods(this.scope),
+  };
 
   /** @param patience `env.stallTimeout` */
   constructor(patience: number) {
@@ -33,78 +36,42 @@ export class InlineSession implements InlineCalls {
   ): Promise<InlineAnswer> {
     try {
       throwIfAborted(signal);
-      return {
-        value: await this.answer(method, request, signal, (event) => onProgress?.(event)),
-      };
-    } catch (e) {
-      return { error: plainError(e) };
-    }
-  }
-
-  private async answer(
-    method: keyof Methods,
-    request: never,
-    signal: AbortSignal | undefined,
-    progress: Progress,
-  ): Promise<unknown> {
-    const { service } = this;
-    switch (method) {
-      case "inference_open":
-        return this.open(request, signal, progress);
-      case "inference_run":
-        return (await service.run(request, signal ?? { aborted: false }, sessionWarnings(progress)))
-          .value;
-      case "inference_read":
-        return (await service.read((request as { id: number }).id)).value;
-      case "inference_drop":
-        return service.drop((request as { ids: number[] }).ids);
-      case "profile_start":
-        return void (this.recorder = new Recorder(service.device));
-      case "profile_stop": {
-        const { recorder } = this;
-        this.recorder = undefined;
-        if ((request as { wanted: boolean }).wanted) return recorder?.stop();
-        return recorder?.release();
-      }
-      case "profile_trace":
-        return new Blob(
-          [JSON.stringify(traceOf((request as Parameters<Methods["profile_trace"]>[0]).data))],
-          { type: "application/json" },
-        );
-      default:
+      const handle = this.methods[method] as
+        | ((request: unknown, call: Call) => Promise<unknown>)
+        | undefined;
+      if (!handle)
         throw new InputError(
           `there is no '${method}' without a worker`,
           "proxy",
           "Make a session with a worker.",
         );
+      const done = handle(request, {
+        signal: signal ?? NEVER,
+        send: (event) => "progress" in event && onProgress?.(event.progress as ProgressEvent),
+        move: () => undefined,
+      });
+      const opens = method === "inference_open" && signal;
+      return { value: await (opens ? this.orAborted(done, signal) : done) };
+    } catch (e) {
+      return { error: plainError(e) };
     }
   }
 
   /**
-   * Opens the model.
+   * What opening the session gives.
    * @throws Aborted immediately when the signal fires; the session is closed, also if opening
    *   completes later
    */
-  private async open(
-    request: OpenRequest,
-    signal: AbortSignal | undefined,
-    progress: Progress,
-  ): Promise<OpenInfo> {
-    const { service } = this;
-    const opening = service.open(request, progress);
-    if (!signal) return opening;
+  private async orAborted<T>(opening: Promise<T>, signal: AbortSignal): Promise<T> {
     let stop: (() => void) | undefined;
     const stopped = new Promise<never>((_, reject) => {
       stop = () => {
-        service.close();
-        opening.then(
-          () => service.close(),
-          () => undefined,
-        );
+        this.end();
         reject(aborted(signal));
       };
       signal.addEventListener("abort", stop, { once: true });
     });
+    opening.catch(() => undefined); // the abort is reported
     try {
       return await Promise.race([opening, stopped]);
     } finally {
@@ -114,6 +81,6 @@ export class InlineSession implements InlineCalls {
 
   /** Ends the session. */
   end(): void {
-    this.service.close();
+    this.scope.ended.abort();
   }
 }

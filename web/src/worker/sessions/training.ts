@@ -1,0 +1,112 @@
+// Fine-tuning of loaded language models, and their adapters.
+
+import type { AdapterInfo } from "../../protocol/training.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { HandlersOf, Scope } from "../calls.ts";
+import type { Model } from "../model/model.ts";
+import type { Adapters } from "../training/adapters.ts";
+import type { TrainingRun } from "../training/trainer.ts";
+
+/** The training run of each model that has one. */
+type Runs = WeakMap<Model, TrainingRun>;
+
+/** The methods of training runs and adapters. */
+export function trainingMethods(scope: Scope): HandlersOf<"train"> & HandlersOf<"adapter"> {
+  const runs: Runs = new WeakMap();
+  return { ...runMethods(scope, runs), ...adapterMethods(scope) };
+}
+
+/** Changes the adapters of a model in its turn, and returns the updated list. */
+function changed(
+  scope: Scope,
+  id: number,
+  change: (adapters: Adapters, model: Model) => unknown,
+): Promise<AdapterInfo[]> {
+  return scope.turn(id, async () => {
+    const model = scope.model(id);
+    const { adaptersOf } = await import("../training/index.ts");
+    const all = adaptersOf(model);
+    await change(all, model);
+    return all.list();
+  });
+}
+
+function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
+  function training(id: number): TrainingRun {
+    const found = runs.get(scope.model(id));
+    if (!found) throw new InputError("no training run is active", "", "Make a Trainer.");
+    return found;
+  }
+
+  return {
+    train: ({ model: id, texts, fields }, { signal }) =>
+      scope.turn(id, async () => {
+        const model = scope.model(id);
+        if (runs.has(model))
+          throw new InputError(
+            "another training run is active",
+            "",
+            "Wait for it, or close its Trainer.",
+          );
+        const { TrainingRun } = await import("../training/index.ts");
+        const run = await TrainingRun.open(model, texts, fields, signal);
+        runs.set(model, run);
+        return run.info;
+      }),
+    train_fit: ({ model }, { signal, send }) =>
+      training(model).fit(
+        (work) => scope.turn(model, work),
+        (step) => send({ step }),
+        signal,
+      ),
+    train_step: ({ model }) => scope.turn(model, () => training(model).advance()),
+    train_pause: ({ model, paused }) => training(model).pause(paused),
+    train_evaluate: ({ model }) => scope.turn(model, () => training(model).evaluate()),
+    train_optimizer: ({ model }) => scope.turn(model, () => training(model).optimizerState()),
+    train_save: ({ model }) => scope.turn(model, () => training(model).save()),
+    train_result: ({ model }) => training(model).result(),
+    train_close: ({ model: id }) =>
+      changed(scope, id, async (_, model) => {
+        const run = runs.get(model);
+        runs.delete(model);
+        await run?.close();
+      }),
+  };
+}
+
+function adapterMethods(scope: Scope): HandlersOf<"adapter"> {
+  return {
+    adapters: ({ model }) => scope.turn(model, () => scope.model(model).adapters?.list() ?? []),
+    adapter_load: ({ model, files, name }) =>
+      changed(scope, model, async (all, one) => {
+        const { readKept } = await import("../training/index.ts");
+        return all.load(files ?? (await readKept(one, name)), name);
+      }),
+    adapter_use: ({ model, name, scale }) => changed(scope, model, (all) => all.use(name, scale)),
+    adapter_save: ({ model, name }) =>
+      scope.turn(model, async () => {
+        const { adaptersOf } = await import("../training/index.ts");
+        return adaptersOf(scope.model(model)).save(name);
+      }),
+    adapter_rename: ({ model, name, to }) => changed(scope, model, (all) => all.rename(name, to)),
+    adapter_remove: ({ model, name }) => changed(scope, model, (all) => all.remove(name)),
+    adapter_keep: ({ model, name }) =>
+      scope.turn(model, async () => {
+        const { adaptersOf, keep } = await import("../training/index.ts");
+        const one = scope.model(model);
+        return keep({ key: one.key, adapters: adaptersOf(one) }, name);
+      }),
+    async adapter_kept({ model }) {
+      const { listKept } = await import("../training/index.ts");
+      return listKept(scope.model(model));
+    },
+    async adapter_forget({ model, name }) {
+      const { forget } = await import("../training/index.ts");
+      return forget(scope.model(model), name);
+    },
+    async adapter_merge({ model, name, files }, { signal }) {
+      const { mergedOnnx } = await import("../training/index.ts");
+      return mergedOnnx(scope.model(model), name, files, signal);
+    },
+  };
+}
