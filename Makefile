@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -49,6 +49,13 @@ hub: $(stamp)/venv-federated $(stamp)/native ## serve the rounds of the demo's r
 test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run the tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) $(only) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+# Folders of tests that need no browser, and the extra that they are of, if they are of one.
+QUICK ?= tests/core tests/ops tests/passes tests/session tests/generation tests/pipelines tests/processors tests/seq2seq tests/training tests/structure tests/tools
+EXTRA ?=
+quick: $(stamp)/venv-test $(stamp)/native $(stamp)/node $(if $(EXTRA),$(stamp)/venv-$(EXTRA),$(stamp)/sanitize $(stamp)/wasm) ## run the tests that need no browser, minutes (QUICK=tests/serve EXTRA=serve: those of an extra)
+	npm --prefix web run --silent test
+	$(python) -m pytest $(QUICK) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-all: export EDGEWISE_TESTS = all
 test-all: test ## run the tests, those marked slow included: before a release
