@@ -1,4 +1,4 @@
-/* Beam search, as _beam_search of transformers (generation/utils.py). The whole state lies in one
+/* Beam search, as _beam_search of transformers/generation/utils.py. The whole state lies in one
  * block of the caller's memory: ew_beams, followed by arrays at the offsets that it contains. */
 #include "sampling/internal.h"
 

@@ -1,11 +1,11 @@
 /* Text generation on logits: logits processors, sampling and beam search; one implementation for
  * Python and JavaScript.
  *
- * Semantics and order of operations are those of transformers 4.57 (generation/logits_process.py,
- * and _sample and _beam_search in generation/utils.py). Nothing here allocates, prints or keeps
- * state: all data lies in the caller's memory. Arithmetic is plain IEEE (own exp and log, no
- * contraction to fused multiply-add), so that equal logits and an equal seed give equal tokens
- * natively and in wasm.
+ * Semantics and order of operations are those of version 4.57
+ * (transformers/generation/logits_process.py, and _sample and _beam_search in
+ * transformers/generation/utils.py). Nothing here allocates, prints or keeps state: all data lies
+ * in the caller's memory. Arithmetic is plain IEEE (own exp and log, no contraction to fused
+ * multiply-add), so that equal logits and an equal seed give equal tokens natively and in wasm.
  *
  * Functions return a nonnegative result or an error below 0 (EW_S_* of sampling_fields.h). Token
  * ids are checked before they are used as indices. The functions are thread-safe as long as calls

@@ -28,7 +28,7 @@ RATES = [(44100, 16000), (48000, 16000), (8000, 16000), (44056, 16000), (16000, 
 
 
 def noise(count: int) -> bytes:
-    """Bytes of the generator; web/test/text/media.test.ts has the same one."""
+    """Bytes of the generator; web/test/media/media.test.ts has the same one."""
     state, out = 1, bytearray()
     for _ in range(count):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF

@@ -1,9 +1,9 @@
 """The interface of a device: its memory, and the plans that it runs. web/src/device has the same.
 
-Python compiles plans, C loads and checks them, and a device runs them. The only implementation is
-`EngineDevice`: an engine runs the plans that it has checked, in its own memory. Sessions access
-memory only through a device. Addresses are for C functions that always run on the processor
-(core/sampling/sampling.h); `hosted` returns them.
+Python compiles plans, C loads and checks them, and a device runs them. With `EngineDevice` an
+engine runs the plans that it has checked, in its own memory; webgpu/device.py runs them on a GPU.
+Sessions access memory only through a device. Addresses are for C functions that always run on the
+processor (core/sampling/sampling.h); `hosted` returns them.
 """
 
 from __future__ import annotations

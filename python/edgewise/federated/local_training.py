@@ -202,7 +202,8 @@ def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:
     The term is not added to the loss, where the optimizer would scale its gradient as any other,
     but follows the update as weight decay does in AdamW: this is its proximal step, the minimum of
     mu/2 ||w - first||^2 + 1/(2 rate) ||w - here||^2. With plain gradient descent both are the same
-    to the first order of rate * mu. All arithmetic is float32, as in web/src/federated/anchor.ts.
+    to the first order of rate * mu. All arithmetic is float32, as in
+    web/src/worker/training/anchor.ts.
     """
     return first + (here - first) * np.float32(1.0 / (1.0 + rate * mu))
 

@@ -16,8 +16,9 @@ SPACES = re.compile(r"\s{100,}")
 
 
 class ChatTemplate:
-    """A Jinja chat template, rendered in a sandbox with the functions of transformers'
-    utils/chat_template_utils.py and a budget of steps, characters and seconds (limits.py).
+    """A Jinja chat template, rendered in a sandbox with the functions of
+    transformers/utils/chat_template_utils.py and a budget of steps, characters and seconds
+    (limits.py).
 
     Args:
         source: the template's text.

@@ -1,4 +1,4 @@
-"""Heads in safetensors files, which pages read and write as well (worker/pipelines/heads.ts)."""
+"""Heads in safetensors files, which pages read and write too (worker/pipelines/heads/files.ts)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Training of adapters on the backbone of a personal pipeline. Mirrors
-web/src/worker/pipelines/heads/lora.ts.
+web/src/worker/pipelines/adapters/lora.ts.
 """
 
 from __future__ import annotations
