@@ -147,7 +147,6 @@ def test_nothing_is_needed_but_python():
         ("federated/admission.py", "websockets"),
         ("federated/client.py", "websockets"),
         ("federated/hub.py", "websockets"),
-        ("federated/secure/rounds.py", "websockets"),
         ("federated/secure/crypto.py", "cryptography"),
         ("federated/secure/identity.py", "cryptography"),
         ("federated/secure/privacy.py", "dp_accounting"),

@@ -5,7 +5,7 @@ aggregates them.
     codec, broadcast: the update format edgewise.delta.1, and the weights of a round as files
     verify: what is checked before an update counts
     audit: updates of public texts that the server makes, too
-    admission, sessions, hub, uploads, last: the WebSocket server of clients; no strategies here
+    admission, sessions, hub, last: the WebSocket server of clients; no strategies here
     client, client_state, local_training: a client with the native engine
     grid, rounds: Flower's rounds over the hub
     settings: the settings of a run, and its folder

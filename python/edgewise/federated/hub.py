@@ -18,7 +18,7 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
@@ -30,18 +30,20 @@ from .admission import Counted, HubOptions, Silent, admit
 from .codec import Schema
 from .last import Last
 from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
-from .secure.rounds import KINDS, SecureRounds
-from .sessions import Session, Task, Work
-from .uploads import Uploads
-from .verify import Verified
+from .secure.group import Group, Summed
+from .secure.plan import MASKED
+from .sessions import Session, Task, Upload, Work
+from .verify import Verified, check_announcement, verify
 
 TAKEN_OVER, SLOW, REFUSED = 4001, 4002, 4003  # codes with which connections are closed
 STRIKES = 8  # refused messages after which a connection is closed
 ENDING = 2.0  # seconds in which a client must take the hub's bye
+STRAY = 8  # chunks that may be on their way when a task ends
+GROUP_KINDS = ("keys", "shares", "consent", "unmask")  # messages that belong to a group
 SILENCE = 60  # seconds after which a client gives an unanswered `state`, and so us, up
 
 
-class Hub(Uploads, SecureRounds):
+class Hub:
     """The server of clients.
 
         with Hub(schema, "int4") as hub:
@@ -136,6 +138,17 @@ class Hub(Uploads, SecureRounds):
         }
         self._loop.call_soon_threadsafe(self._assign, dict(tasks), outcomes)
         return outcomes
+
+    def assign_group(self, nodes: Sequence[int], task: Task) -> concurrent.futures.Future[Summed]:
+        """Gives a task with a plan to clients that are summed together.
+
+        Returns:
+            Their sum. The future raises Refusal if there will be none.
+        """
+        assert task.secure is not None
+        outcome: concurrent.futures.Future[Summed] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(self._assign_group, list(nodes), task, outcome)
+        return outcome
 
     def announce(self, nodes: Iterable[int], fields: Callable[[int], Mapping[str, Any]]) -> None:
         """Sends the message `result` with fields(node) to clients."""
@@ -382,7 +395,7 @@ class Hub(Uploads, SecureRounds):
             session.have = message["base"]
         elif kind == "progress":
             self._work(session, message).step = message["step"]
-        elif kind in KINDS:
+        elif kind in GROUP_KINDS:
             self._secure(session, message)
         elif kind == "bye":
             self._drop(session, Refusal("gone", "the client has left"))
@@ -467,3 +480,187 @@ class Hub(Uploads, SecureRounds):
                 except TimeoutError:
                     await socket.close(SLOW, "too slow")
                     return
+
+    # updates: announced, then in chunks, then checked as a whole
+    async def _update(self, session: Session, message: dict[str, Any]) -> None:
+        """An announced update: says from which offset on its bytes are expected."""
+        receipt = session.receipts.get((message["run"], message["round"]))
+        if receipt is not None and receipt[0] == message["sha256"]:
+            await self._answer(session, "accepted", message, receipt=receipt[1])
+            self._repeat(session)
+            return
+        try:
+            work = self._work(session, message)
+            if work.group is None:
+                check_announcement(message, work.task.fields, self.changing)
+            else:
+                self._check_masked(work.group, message)
+        except Refusal as e:
+            session.strikes += 1
+            await self._reject(session, message, e)
+            return
+        if work.upload is None or work.upload.update["sha256"] != message["sha256"]:
+            work.upload = Upload(message)
+        work.upload.update, work.upload.moved = message, time.monotonic()
+        await self._answer(session, "ack", message, offset=len(work.upload.data))
+
+    async def _chunk(self, session: Session, chunk: bytes) -> None:
+        work = session.work
+        if work is None or work.upload is None:
+            session.stray += 1
+            if session.receipts and session.stray <= STRAY:  # on their way when the task ended
+                return
+            raise Refusal("order", "bytes arrived that were not announced", "update")
+        upload = work.upload
+        try:
+            complete = upload.add(chunk)
+        except Refusal as e:
+            await self._reject(session, upload.update, e)
+            return
+        if not complete:
+            await self._answer(session, "ack", upload.update, offset=len(upload.data))
+            return
+        work.upload = None
+        if work.group is not None:
+            await self._masked(session, work, work.group, upload)
+            return
+        task = work.task
+        try:
+            verified = await asyncio.to_thread(
+                verify, bytes(upload.data), upload.update, task.fields, self.changing, task.rules
+            )
+        except Refusal as e:
+            await self._reject(session, upload.update, e)
+            return
+        except Exception as e:  # whatever a hostile file may cause: the round goes on
+            broken = Refusal("file", f"it cannot be read ({type(e).__name__})", "update")
+            await self._reject(session, upload.update, broken)
+            return
+        if session.work is not work:
+            late = Refusal("deadline", "the update came too late", "update")
+            await self._reject(session, upload.update, late)
+            return
+        receipt = self.receipt(task.run, task.number, verified.sha256)
+        session.remember(task, verified.sha256, receipt)
+        session.work, session.have = None, task.base.sha256
+        session.strikes = session.stray = 0
+        work.accept(verified)
+        await self._answer(session, "accepted", upload.update, receipt=receipt)
+
+    async def _reject(self, session: Session, message: Mapping[str, Any], refusal: Refusal) -> None:
+        """Refuses an update. Unless it was of another round, this ends the client's task."""
+        work = session.work
+        if work is not None and (message["run"], message["round"]) == (
+            work.task.run,
+            work.task.number,
+        ):
+            session.work = None
+            work.refuse(refusal)
+        await self._answer(session, "rejected", message, code=refusal.code, reason=str(refusal))
+
+    async def _answer(
+        self, session: Session, kind: str, update: Mapping[str, Any], **fields: Any
+    ) -> None:
+        if session.socket is not None:
+            await session.socket.send(
+                encode(
+                    kind,
+                    run=update["run"],
+                    round=update["round"],
+                    sha256=update["sha256"],
+                    **fields,
+                )
+            )
+
+    # groups of clients that are summed together
+    def _assign_group(
+        self, nodes: list[int], task: Task, outcome: concurrent.futures.Future[Summed]
+    ) -> None:
+        assert task.secure is not None
+        group = Group(
+            task.secure,
+            task.secure.lattice(self.changing),
+            nodes,
+            task.seconds,
+            task.stage,
+            lambda node, kind, fields: self._say(node, task, kind, fields),
+            self.options.authority,
+            outcome,
+        )
+        outcome.add_done_callback(lambda _: self._end_group(group))
+        group.start()
+        for node in nodes:
+            session = self.sessions.get(node)
+            if session is None or session.work is not None:
+                group.leave(node, Refusal("gone", "the client is gone, or busy"))
+                continue
+            own: concurrent.futures.Future[Any] = concurrent.futures.Future()
+            own.add_done_callback(functools.partial(self._left, group, node))
+            deadline = time.monotonic() + task.seconds
+            session.work = Work(task, own, deadline, group=group)
+            session.end_download()
+            if session.socket is not None:
+                asyncio.ensure_future(self._try_task(session))
+
+    def _left(self, group: Group, node: int, outcome: concurrent.futures.Future[Any]) -> None:
+        error = None if outcome.cancelled() else outcome.exception()
+        if isinstance(error, Refusal):
+            group.leave(node, error)
+
+    def _end_group(self, group: Group) -> None:
+        failed = group.outcome.exception() is not None
+        for node in group.nodes:
+            session = self.sessions.get(node)
+            work = None if session is None else session.work
+            if session is None or work is None or work.group is not group:
+                continue
+            session.work = None
+            if not failed and node in group.replies[2]:
+                session.have = work.task.base.sha256
+                work.outcome.cancel()
+            else:
+                work.refuse(Refusal("few", "the group has ended without this client"))
+
+    def _say(self, node: int, task: Task, kind: str, fields: Mapping[str, Any]) -> None:
+        plan = task.secure
+        assert plan is not None
+        text = encode(kind, run=plan.run, round=plan.number, group=plan.group, **fields)
+        asyncio.ensure_future(self._tell(node, text))
+
+    def _secure(self, session: Session, message: Mapping[str, Any]) -> None:
+        """A message of a member. Raises Refusal."""
+        work = self._work(session, message)
+        if work.group is None or message["group"] != work.group.plan.group:
+            raise Refusal("stale", "it is of another group", message["kind"])
+        work.group.receive(session.node, message["kind"], message)
+
+    def _repeat(self, session: Session) -> None:
+        """A member has announced its update again: it has lost what came afterwards."""
+        work = session.work
+        if work is not None and work.group is not None:
+            work.group.repeat(session.node, 2)
+
+    def _check_masked(self, group: Group, update: Mapping[str, Any]) -> None:
+        """Checks the announcement of a masked update. Raises Refusal."""
+        if group.roster is None:
+            raise Refusal("order", "the group has no members yet", "update")
+        size = group.update_bytes()
+        if update["codec"] != MASKED or update["bytes"] != size:
+            raise Refusal("size", f"a masked update of {size} bytes is expected", "update")
+
+    async def _masked(self, session: Session, work: Work, group: Group, upload: Upload) -> None:
+        """A masked update has arrived: the group counts it, and its task goes on."""
+        update, data = upload.update, bytes(upload.data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            if sha256 != update["sha256"]:
+                raise Refusal("hash", "its bytes do not match the announced SHA-256", "update")
+            group.receive(session.node, "update", data)
+        except Refusal as e:
+            await self._reject(session, update, e)
+            return
+        receipt = self.receipt(work.task.run, work.task.number, sha256)
+        session.remember(work.task, sha256, receipt)
+        session.strikes = session.stray = 0
+        with contextlib.suppress(ConnectionClosed):  # it learns it when it comes back
+            await self._answer(session, "accepted", update, receipt=receipt)

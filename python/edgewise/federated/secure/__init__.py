@@ -10,7 +10,6 @@ implementation. docs/architecture/secure-aggregation.md describes it.
     messages: the fields of its messages
     member: a client's part
     group: the hub's part
-    rounds: groups of a hub
 
 web/src/federated/secure is the same for pages; tests/conformance/federated/secure.json has vectors
 of both.
