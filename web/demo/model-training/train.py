@@ -592,7 +592,7 @@ pipeline_tag: text-generation
 
 A tiny Llama that writes short, friendly stories. It is the demo model of Edgewise: small enough ({megabytes:.2f} MB with its tokenizer)
 to be part of a page, and made from nothing but this repository: the text comes from the grammar in
-`../model-training/stories.py` (words in `words.py`), the model from `../model-training/train.py`. No data and no weights were downloaded.
+`../model-training/stories.py` (sentences in `stories.json`, words in `words.py`), the model from `../model-training/train.py`. No data and no weights were downloaded.
 
 | | |
 |---|---|
