@@ -165,7 +165,7 @@ static bool is_used(const used_registers *u, uint32_t derived) {
   return u->derived[derived / 64] >> derived % 64 & 1;
 }
 
-/* Finds the registers of a step. Those that follow from others come behind them. */
+/* Finds the registers of a step. Derived registers come after the ones they depend on. */
 static int32_t find_used(ew_plan *p, const ew_step *s, used_registers *u) {
   const uint32_t total = s->n_patches + (uint32_t)s->kernel->n_operands;
   for (uint32_t i = 0; i < total; i++) {
@@ -252,8 +252,8 @@ static void *zeros(uint64_t count, uint64_t size) {
   return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size));
 }
 
-/* Checks the ranges of the registers, and that those that follow from others come last, each behind
- * those that it follows from. */
+/* Checks the ranges of the registers, and their order: derived registers must come last, in
+ * dependency order. */
 static int32_t check_registers(ew_plan *p) {
   for (uint32_t i = 0; i < p->n_registers; i++) {
     const ew_register_entry *r = &p->limits[i];

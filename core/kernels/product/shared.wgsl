@@ -57,6 +57,6 @@ fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); 
 fn b_of(at: vec4u) -> vec4f {
   return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
 }
-// Where four rows, or columns, begin. Those behind the last one may lie behind the matrix: what is
-// read there, which WebGPU keeps within the binding, is part of no element that is written.
+// Offsets of four rows, or columns. Those past the last one may be out of bounds: WebGPU clamps the
+// read, and its value is never stored.
 fn four(first: u32, stride: u32) -> vec4u { return (first + vec4u(0u, 1u, 2u, 3u)) * stride; }

@@ -103,8 +103,8 @@ class LocalTraining:
 
         Of the config it reads local-steps (updates, default 10), learning-rate, keep-optimizer (the
         moments and the number of updates are those of `kept`; audits begin with new ones, as the
-        server does), proximal-mu (FedProx, see `drawn`), and part: what is not in it is put back
-        after each update, so that the next gradients are those of the others alone.
+        server does), proximal-mu (FedProx, see `drawn`), and part: the trained parameters. All
+        others are restored after each update.
         """
         trainer = self.trainer
         audit = config.get("audit")

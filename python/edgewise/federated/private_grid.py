@@ -126,7 +126,7 @@ class PrivateGrid(TabGrid):
         return [m for m in messages if random.random() < rate]
 
     def _cohort(self, asked: int) -> int:
-        """The number of clients that clients are told: that of a draw is nobody's business."""
+        """The cohort size that clients are told: the expected one, as the drawn one is private."""
         private = self._central
         return asked if private is None else max(1, round(private.rate * self.population))
 

@@ -338,8 +338,8 @@ def _step(
 
 
 def _keep_from_zero(bound: BoundGraph) -> None:
-    """Adds 1e-12 to what a root is taken of: the statistics of voices have deviations of units that
-    are 0 at all times, where the gradient of the root is infinite and that of its argument 0.
+    """Adds 1e-12 under each Sqrt: units that are 0 in all frames have zero variance, where the
+    gradient of Sqrt is infinite and the gradient of its argument 0.
     """
     for node in [n for n in bound.nodes if n.op == "Sqrt" and n.inputs[0].dtype == FLOAT]:
         tail, least = len(bound.nodes), bound.binder.constant(FLOAT, [], [1e-12])

@@ -53,14 +53,14 @@ ALIASES = {
 
 @dataclass(frozen=True)
 class Task:
-    """What a package for a task has.
+    """The contents of a package for a task.
 
     Attributes:
-        kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound"; or
-            another form of models.
-        outputs: of texts and sounds: names of outputs that the pipeline reads, the first that
-            exists of each tuple.
-        further: names of outputs that are read where they exist.
+        kind: key of BUILDERS: the input type ("text", "image" or "sound"), or another form of
+            models.
+        outputs: names of the outputs that the pipeline reads, in order of preference in each tuple
+            (text and sound tasks).
+        further: names of optional outputs.
         any_name: whether a graph's only output may have any name.
     """
 

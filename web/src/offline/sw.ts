@@ -125,7 +125,7 @@ function keep(files: readonly string[]): Promise<KeptFiles> {
   return work;
 }
 
-/** When the page last named each file: those that are kept, and those that it names now. */
+/** Time at which the page last listed each file, for stored and newly listed files. */
 async function namedFiles(cache: Cache | undefined, files: readonly string[], now: number) {
   const named = new Map<string, number>();
   for (const request of (await cache?.keys()) ?? []) {

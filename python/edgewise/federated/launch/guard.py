@@ -1,8 +1,8 @@
 """Ends processes when the one that started them is gone, however it ended.
 
-A process that is killed (SIGKILL, out of memory) cannot end what it has started. A guard is a
-process of its own with a pipe whose other end its starter alone holds: the pipe ends when the
-starter does, and then the guard ends the processes that it was told of.
+A process that is killed (SIGKILL, out of memory) cannot end the processes it has started. A guard
+is a separate process that holds one end of a pipe. When its parent dies, the pipe closes, and the
+guard kills the processes it was given.
 """
 
 from __future__ import annotations

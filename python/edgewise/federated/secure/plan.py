@@ -49,8 +49,9 @@ def threshold(members: int) -> int:
 
 
 def settings_of(task: Mapping[str, Any]) -> str:
-    """What members train with, as lines of the context. A hub that gave each member settings of its
-    own would know what all but one send: nothing, after training with a learning rate of 0.
+    """The settings of training, as lines of the context. All members must train with the same ones.
+    Otherwise a hub could give all but one a learning rate of 0 and read that one's update from the
+    sum.
 
     Args:
         task: {config, seed, part}; an audit, whose texts the hub knows, is for no sum.

@@ -67,8 +67,9 @@ export async function checkCertificate(
 }
 
 /**
- * What members train with, as lines of the context. A server that gave each member settings of its
- * own would know what all but one send: nothing, after training with a learning rate of 0.
+ * The settings of training, as lines of the context. All members must train with the same ones.
+ * Otherwise a server could give all but one a learning rate of 0 and read that one's update from
+ * the sum.
  * @throws InputError if they cannot be those of a sum: an audit's texts are known to the server
  */
 function settingsOf({ config, seed, part, audit }: Message): string {

@@ -3,8 +3,8 @@
 import type { Buffer, Device } from "../../../device/device.ts";
 
 /**
- * A function that copies a buffer by name, from its beginning. On a device that waits for a read,
- * up to 100 ms, it copies with it those that follow by name.
+ * A function that copies a buffer by name, from its beginning. On a GPU, where each read may take
+ * 100 ms, it also reads the next buffers in the order of names.
  * @param most bytes that are read at once, unless one buffer has more
  */
 export function ahead(
