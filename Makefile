@@ -67,7 +67,7 @@ test-slow: test ## run the tests marked slow alone
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q
 
-check: $(stamp)/venv-check $(stamp)/node ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
+check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
@@ -112,7 +112,7 @@ fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp
 	$(python) tests/fuzz/fuzz_graphs.py --runs $(FUZZ_GRAPHS)
 	$(python) tests/fuzz/fuzz_graphs.py --runs $$(($(FUZZ_GRAPHS) / 4)) --engine wasm
 
-gen: ## write the generated files: core/gen, web/src/gen
+gen: $(stamp)/logic ## write the generated files: core/gen, web/src/gen
 	$(PYTHON) core/generate
 
 operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: tests/onnx_suite/OPERATORS.md
@@ -306,8 +306,13 @@ $(stamp)/frameworks: $(stamp)/node-frameworks $(stamp)/bundlers
 	  cp -r .build/bundlers/node_modules/edgewise .build/frameworks/$$name/node_modules/ || exit 1; done
 	@touch $@
 
+# Logic of both hosts: python/edgewise/logic as TypeScript. mypy finds the types that this needs.
+$(stamp)/logic: $(wildcard core/generate/logic/*.py) $(shell find python/edgewise/logic -name '*.py' 2>/dev/null) python/edgewise/errors.py | $(stamp)/venv-check
+	$(checker)python core/generate/logic
+	@touch $@
+
 # The bundle contains a hash of the compiler's sources, so that pages discard plans of other versions.
-$(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(stamp)/node-declarations
+$(stamp)/web: $(stamp)/logic $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(stamp)/node-declarations
 	npm --prefix web run --silent build
 	npm --prefix web/declarations run --silent build
 	@touch $@

@@ -5,7 +5,7 @@ decoder is compared with as well (web/test/text/generation.test.ts).
 import itertools
 
 import pytest
-from edgewise.session.chunks import choose_run, run_cost
+from edgewise.logic.generation.chunks import choose_run, run_cost
 
 from tests.conformance.vectors import vectors
 

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from edgewise.text.speech.alignment import dynamic_time_warping, token_times
-from edgewise.text.speech.join import Joiner, Window, merge_sequences
-from edgewise.text.speech.words import words_of
+from edgewise.logic.speech.alignment import dynamic_time_warping, token_times
+from edgewise.logic.speech.join import Joiner, Window, merge_sequences
+from edgewise.logic.speech.words import words_of
 
 VECTORS = json.loads(
     (Path(__file__).parents[1] / "conformance" / "speech.json").read_text(encoding="utf-8")

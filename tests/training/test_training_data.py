@@ -5,6 +5,7 @@
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import InputError
+from edgewise.logic.training.schedules import factor
 from edgewise.training.data import (
     TokenRows,
     permutation,
@@ -14,7 +15,6 @@ from edgewise.training.data import (
     total_updates,
     updates_per_epoch,
 )
-from edgewise.training.schedules import factor
 
 from . import data_vectors
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..logic.post.classification import best, check_top_k, function_for, scores_of
 from .audio import AudioPipeline
-from .post.classification import best, check_top_k, function_for, scores_of
 from .text import check_choice, labels_of
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ..arrays import as_input
 from ..declare.dtypes import FLOAT
 from ..errors import InputError
+from ..logic.speech.join import Joiner, Window
+from ..logic.speech.languages import LANGUAGES
 from ..processors.audio.recording import Recording, Samples, open_sound, part
 from ..processors.reader import audio_processor
 from ..session import InferenceSession
 from ..text.fields import GENERATION_FIELDS
 from ..text.speech.ctc import CTCTokenizer
-from ..text.speech.join import Joiner, Window
-from ..text.speech.languages import LANGUAGES
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from .base import Pipeline
 from .files import ModelFiles

@@ -10,10 +10,10 @@ from typing import Any
 from ..arrays import as_output
 from ..declare.dtypes import FLOAT, INT8, UINT8, pack
 from ..errors import InputError
+from ..logic.post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
 from ..text.encoding import Encoding
 from .base import check_batch_size
 from .pooling import Recipe, read_recipe
-from .post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
 from .text import TextPipeline, check_choice, check_flag, need_text
 from .vectors import VectorIndex
 

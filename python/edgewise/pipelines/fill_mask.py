@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
-from .post.classification import check_top_k, fill_mask
+from ..logic.post.classification import check_top_k, fill_mask
 from .text import TextPipeline, need_text
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import ModelError
 from ..json_text import parse_json
+from ..logic.post.embeddings import check_pooling
 from .files import ModelFiles
-from .post.embeddings import check_pooling
 
 _FLAGS = {
     "pooling_mode_cls_token": "cls",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError
-from .post.questions import NO_SCORE, answer_chars, merge_answers, spans_of
+from ..logic.post.questions import NO_SCORE, answer_chars, merge_answers, spans_of
 from .text import PADDINGS, TextPipeline, check_choice, check_flag
 
 _COUNTS = ("top_k", "topk", "max_answer_len", "max_seq_len", "max_question_len")

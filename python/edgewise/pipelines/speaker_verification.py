@@ -7,10 +7,10 @@ from typing import Any
 
 from ..arrays import Array
 from ..errors import InputError
+from ..logic.post.speakers import cosine, equal_error_rate, mean_voice, unit
 from ..processors.audio import Windows
 from ..processors.audio.decode import read_sound
 from .audio import AudioPipeline
-from .post.speakers import cosine, equal_error_rate, mean_voice, unit
 
 __all__ = ["SpeakerVerificationPipeline", "equal_error_rate"]
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
-from ..text.candidates import candidate_labels
-from .post.classification import (
+from ..logic.post.classification import (
     FUNCTIONS,
     best,
     check_top_k,
@@ -18,6 +17,7 @@ from .post.classification import (
     scores_of,
     zero_shot,
 )
+from ..text.candidates import candidate_labels
 from .text import TextPipeline, check_choice, check_flag, label_ids, labels_of, need_text
 
 _ABSENT = ""  # as transformers' default of top_k: None stands for all

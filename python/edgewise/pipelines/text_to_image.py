@@ -12,6 +12,8 @@ from typing import Any
 from ..arrays import as_output
 from ..declare.dtypes import FLOAT
 from ..errors import InputError
+from ..logic.diffusion.guidance import preview_pixels
+from ..logic.diffusion.schedulers import Request, schedule_of
 from ..processors.diffusion.facts import PARTS, Facts
 from ..processors.images import Picture
 from ..processors.images.pictures import to_pillow
@@ -20,12 +22,10 @@ from ..session import InferenceSession
 from ..text.tokenization.clip import clip_tokenizer
 from .base import Pipeline
 from .diffusion.denoising import Denoising
-from .diffusion.guidance import preview_pixels
 from .diffusion.noise import Noise
 from .diffusion.options import CALL, LCM, check_options, prompts_of
 from .diffusion.parts import Part, floats
 from .diffusion.pictures import Pictures
-from .diffusion.schedulers import Request, schedule_of
 from .files import Dtype
 
 __all__ = ["TextToImagePipeline", "TextToImageResult"]

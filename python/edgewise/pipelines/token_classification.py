@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
+from ..logic.post.classification import softmax
+from ..logic.post.tokens import STRATEGIES, Scored, entities_of, is_subword, without_overlaps
 from ..text.encoding import Encoding
-from .post.classification import softmax
-from .post.tokens import STRATEGIES, Scored, entities_of, is_subword, without_overlaps
 from .text import TextPipeline, check_choice, joiner, labels_of, need_text
 
 _FLAGS = (None, True, False)

@@ -9,9 +9,9 @@ from ..arrays import as_input
 from ..declare.dtypes import FLOAT, INT64, UINT8, pack, unpack
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
+from ..logic.post.classification import check_top_k
 from ..onnx import BytesSource
 from ..session import InferenceSession
-from .post.classification import check_top_k
 
 if TYPE_CHECKING:
     from ..engine import Engine

@@ -12,11 +12,11 @@ from typing import Any
 
 from ..arrays import Array
 from ..errors import InputError
+from ..logic.post.voice_activity import Segment, VoiceEvents, VoiceRules, segments_of
 from ..processors.audio.decode import stream_samples
 from ..processors.audio.recording import PIECE, Recording, Samples, open_sound, part
 from ..session import InferenceSession
 from .base import Pipeline
-from .post.voice_activity import Segment, VoiceEvents, VoiceRules, segments_of
 
 RATES = {16000: (512, 64), 8000: (256, 32)}  # samples of a window, and of those before it
 STATE = 2 * 128

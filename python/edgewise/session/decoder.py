@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
 from ..ir import Tensor
+from ..logic.generation.chunks import choose_run
 from ..manifest_limits import CACHE_DTYPES
 from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
 from ..profile import Profile, Watch
 from ..targets import Target, target_of
-from .chunks import choose_run
 from .decoder_plan import DecoderPlan
 from .open import check_cache_dtype, check_device
 from .open import open_package as open_package

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from .regex_limits import RegexError, check_regex
+from ..logic.text.regex_limits import RegexError, check_regex
 
 LIMITS = {
     "file_bytes": 1 << 28,  # tokenizer.json

@@ -5,9 +5,9 @@ import importlib.util
 import numpy as np
 import pytest
 from edgewise.errors import InputError
-from edgewise.pipelines.diffusion.guidance import guided, preview_pixels, scale_embedding
-from edgewise.pipelines.diffusion.schedulers import Request, schedule_of
-from edgewise.pipelines.diffusion.stepper import Stepper
+from edgewise.logic.diffusion.guidance import guided, preview_pixels, scale_embedding
+from edgewise.logic.diffusion.schedulers import Request, schedule_of
+from edgewise.logic.diffusion.stepper import Stepper
 
 from tests.conformance.vectors import vectors
 from tests.pipelines.diffusion.make_diffusion import all_cases, noise, outputs

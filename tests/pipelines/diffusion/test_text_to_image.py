@@ -259,7 +259,7 @@ def test_distilled_guidance_of_latent_consistency_models(folder, tmp_path, laten
         assert times == [999.0, 759.0, 499.0, 259.0]
         angles = (5.0 - 1) * 1000 * np.exp(-np.log(10000) / 7 * np.arange(8))
         embedding = np.concatenate([np.sin(angles), np.cos(angles)])
-        from edgewise.pipelines.diffusion.guidance import scale_embedding
+        from edgewise.logic.diffusion.guidance import scale_embedding
 
         np.testing.assert_allclose(scale_embedding(5.0, 16), embedding, rtol=1e-9)
         images = [

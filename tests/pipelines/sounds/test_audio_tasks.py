@@ -12,8 +12,8 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import InputError
-from edgewise.pipelines.post.speakers import equal_error_rate
-from edgewise.pipelines.post.voice_activity import VoiceEvents, VoiceRules, segments_of
+from edgewise.logic.post.speakers import equal_error_rate
+from edgewise.logic.post.voice_activity import VoiceEvents, VoiceRules, segments_of
 from edgewise.processors.reader import audio_processor
 
 from .. import tiny_audio

@@ -10,7 +10,7 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.errors import InputError
-from edgewise.text.speech.agreement import Agreement, Word
+from edgewise.logic.speech.agreement import Agreement, Word
 from generation.make_agreement import cases
 
 from .. import tiny_audio

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgewise.logic.training.schedules import factor
 from edgewise.training import api, artifacts
 from edgewise.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
-from edgewise.training.schedules import factor
 
 DATA = Path(__file__).parents[1] / "data" / "walkthrough"
 RECORDED = json.loads((DATA / "recorded.json").read_text())

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 from edgewise.errors import InputError
+from edgewise.logic.training.schedules import factor
 from edgewise.training import optimizers
-from edgewise.training.schedules import factor
 
 from .models import net, rows, tensors, trainer
 

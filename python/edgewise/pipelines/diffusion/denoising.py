@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import as_output
 from ...declare.dtypes import FLOAT
 from ...errors import InputError
-from .guidance import guided, scale_embedding
+from ...logic.diffusion.guidance import guided, scale_embedding
+from ...logic.diffusion.stepper import Schedule, Stepper, weighted
 from .noise import Noise
 from .parts import Part, floats
-from .stepper import Schedule, Stepper, weighted
 
 if TYPE_CHECKING:
     from ..text_to_image import TextToImagePipeline

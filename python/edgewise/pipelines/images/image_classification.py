@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
-from ..post.classification import FUNCTIONS, best, check_top_k, function_for, scores_of
+from ...logic.post.classification import FUNCTIONS, best, check_top_k, function_for, scores_of
 from .base import ImagePipeline, Plane, check_flag
 
 __all__ = ["ImageClassificationPipeline", "ImageFeatureExtractionPipeline"]

@@ -11,8 +11,8 @@ from typing import Any
 from ...arrays import Array, as_input
 from ...declare.dtypes import FLOAT, INT64, pack
 from ...errors import InputError
+from ...logic.post.classification import label_of
 from ...processors.images.pictures import Picture, to_pillow
-from ..post.classification import label_of
 from ..post.segmentation import choose_queries, segments
 from .base import ImagePipeline, Plane, check_part
 from .image_graphs import GROUP

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
+from ...logic.post.classification import label_of
+from ...logic.post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
 from ...processors.images import Picture
 from ...task_package.images import yolo_config, yolo_labels
-from ..post.classification import label_of
-from ..post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
 from .base import ImagePipeline, Plane, check_flag, check_part
 
 __all__ = ["ObjectDetectionPipeline"]

@@ -21,12 +21,12 @@ from ...heads.features import (
     with_features,
 )
 from ...ir import Graph, Info
+from ...logic.post.speakers import unit
 from ...session import InferenceSession
 from ..audio import AudioPipeline
 from ..base import Pipeline
 from ..feature_extraction import FeatureExtractionPipeline
 from ..images.base import ImagePipeline
-from ..post.speakers import unit
 from ..speaker_verification import SpeakerVerificationPipeline
 from ..text_classification import TextClassificationPipeline, _text_and_pair
 

@@ -25,12 +25,12 @@ from ...heads.lora import (
     fitting_length,
 )
 from ...heads.step import ABSENT
+from ...logic.personal.measures import cross_entropy
+from ...logic.post.speakers import unit
 from ...seeds import RunSeeds, seed_of_run
 from ...session.open import folder_files, name_in
 from ...session.packaged import ProgramSession
 from ...task_package import compile_task
-from ..post.speakers import unit
-from .measures import cross_entropy
 
 if TYPE_CHECKING:
     from .backbone import Backbone

@@ -9,12 +9,12 @@ from typing import Any
 from ...errors import InputError
 from ...heads.examples import Examples, check_labels
 from ...heads.fit import FitOptions, Head, fit
+from ...logic.personal.measures import measured
+from ...logic.post.classification import best, check_top_k, scores_of, softmax
 from ..base import Pipeline
-from ..post.classification import best, check_top_k, scores_of, softmax
 from .backbone import Backbone
 from .files import Saved, read_head, write_head
 from .lora import SHARE, Adapters, LoraOptions, LoraTraining, adapt, lora_options
-from .measures import measured
 from .scorers import Linear, Nearest
 
 METHODS = ("logistic", "knn")

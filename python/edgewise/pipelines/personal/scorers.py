@@ -10,8 +10,8 @@ from ...errors import InputError
 from ...heads.examples import Examples
 from ...heads.fit import Head
 from ...ir import Graph, Info, Node, Tensor
+from ...logic.post.embeddings import normalized
 from ...session import InferenceSession
-from ..post.embeddings import normalized
 from ..vectors import VectorIndex
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .classification import softmax
+from ...logic.post.classification import softmax
 
 __all__ = ["choose_queries", "segments"]
 

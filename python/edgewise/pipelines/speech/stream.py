@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrays import Array
 from ...errors import InputError
+from ...logic.speech.agreement import Agreement, Word
 from ...processors.audio.decode import stream_samples
 from ...processors.media import Resampler, sampling_rate
-from ...text.speech.agreement import Agreement, Word
 
 if TYPE_CHECKING:
     from ..automatic_speech_recognition import AutomaticSpeechRecognitionPipeline

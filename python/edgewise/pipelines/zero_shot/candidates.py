@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from ...arrays import Array
 from ...declare.dtypes import FLOAT, pack
 from ...errors import InputError
+from ...logic.post.classification import sigmoid, softmax
 from ...onnx import FileSource
 from ...session import InferenceSession
 from ...task_package.towers import (
@@ -32,7 +33,6 @@ from ...text.candidates import (
     padding,
 )
 from ..base import Pipeline
-from ..post.classification import sigmoid, softmax
 from ..post.plane import Plane
 
 __all__ = ["CandidatesPipeline"]

@@ -2,8 +2,8 @@
 padding, and a graph for the arithmetic on numbers.
 """
 
+from ...logic.images.geometry import MAX_PIXELS, Layout, layout
 from .description import Description
-from .geometry import MAX_PIXELS, Layout, layout
 from .pictures import Picture, read_picture
 from .reader import read_description
 

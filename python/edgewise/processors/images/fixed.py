@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedOp
+from ...logic.images.geometry import Size, layout
 from .description import Description
-from .geometry import Size, layout
 
 __all__ = ["with_sizes"]
 

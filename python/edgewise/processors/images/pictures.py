@@ -12,8 +12,8 @@ from typing import Any
 from ...arrays import Array, as_input
 from ...declare.dtypes import NAME, UINT8
 from ...errors import InputError, file_error, memory_in_words
+from ...logic.images.geometry import MAX_PIXELS, Layout
 from ..media import resize_image
-from .geometry import MAX_PIXELS, Layout
 
 __all__ = ["Picture", "apply", "read_picture", "to_pillow"]
 

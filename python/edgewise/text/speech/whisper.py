@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from ...logic.speech.alignment import TIME_PRECISION, token_times
 from ..generate import generate
-from .alignment import TIME_PRECISION, token_times
 from .rescore import average_log_probability
 from .whisper_prompt import first_tokens, no_timestamps_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from .languages import CODES, LANGUAGES
+from ...logic.speech.languages import CODES, LANGUAGES
 
 if TYPE_CHECKING:
     from ...session.seq2seq import EncodedSource, Seq2SeqModel

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...logic.text.regex_limits import may_not_end
 from ..limits import regex_width
-from ..regex_limits import may_not_end
 from .component import Component, NotSupported
 from .oniguruma import Translation
 

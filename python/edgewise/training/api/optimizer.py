@@ -7,10 +7,10 @@ import struct
 
 from ...errors import InputError
 from ...ir import Tensor
+from ...logic.training.schedules import factor
 from ..artifact_files.models import optimizer_of_model, saved_optimizer
 from ..artifact_files.odtc import OptimizerGroup
 from ..program import STEP
-from ..schedules import factor
 from .module import Module
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedField
 from ...ir import Graph, Value
+from ...logic.training.schedules import Schedule, factor
 from ...schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ..losses import Loss, loss_of
 from ..optimizers import Optimizer, language_model_optimizer, optimizer_of
 from ..parameters import choose, quantized_count
 from ..peft import LoraConfig
-from ..schedules import Schedule, factor
 from .model import TrainedModel
 
 

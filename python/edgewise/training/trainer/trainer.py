@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ...engine import Engine, Owner, default_engine, locked
 from ...errors import InputError, memory_in_words
 from ...ir import Graph, Value
+from ...logic.training.schedules import Schedule, factor
 from ...profile import Profile, Watch
 from ...schema.training import LANGUAGE_MODEL
 from ...session.decoder import DecoderModel
@@ -19,7 +20,6 @@ from ..losses import Loss
 from ..optimizers import Optimizer
 from ..peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ..program import LOSS, Program
-from ..schedules import Schedule, factor
 from ..session import TrainingSession
 from .batches import Data, rows_of, shapes_of, tokens_of, training_and_evaluation
 from .checkpoint import load_checkpoint, save_checkpoint

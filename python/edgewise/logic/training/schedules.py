@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..errors import InputError
+from ...errors import InputError
 
 SCHEDULES = ("constant", "linear", "cosine")
 

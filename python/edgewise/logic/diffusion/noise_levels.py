@@ -7,23 +7,17 @@ diffusers computes these tables in float32; `f32` rounds where it does.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError
+from ..native import f32
 
-__all__ = ["Levels", "SchedulerConfig", "evenly", "f32", "interpolated", "time_of"]
+__all__ = ["Levels", "SchedulerConfig", "evenly", "interpolated", "time_of"]
 
 WHERE = "scheduler_config.json"
 MOST_STEPS = 10000  # of training
-_FLOAT = struct.Struct("<f")
-
-
-def f32(value: float) -> float:
-    """The nearest float32."""
-    return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
 
 
 def evenly(first: float, last: float, count: int) -> list[float]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ...errors import InputError
+from ..native import next_up
 
 
 def unit(vector: Sequence[float]) -> list[float]:
@@ -42,7 +43,7 @@ def equal_error_rate(same: Sequence[float], other: Sequence[float]) -> tuple[flo
     if not same or not other:
         raise InputError("there are no scores", "equal_error_rate", "Give scores of both kinds.")
     best = (2.0, 0.0, 0.0)
-    for threshold in sorted({*same, *other, math.nextafter(max(*same, *other), math.inf)}):
+    for threshold in sorted({*same, *other, next_up(max(*same, *other))}):
         refused = sum(s < threshold for s in same) / len(same)
         accepted = sum(s >= threshold for s in other) / len(other)
         best = min(best, (abs(refused - accepted), (refused + accepted) / 2, threshold))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError
-from .noise_levels import WHERE, Levels, SchedulerConfig, evenly, f32, interpolated, time_of
+from ..native import f32
+from .noise_levels import WHERE, Levels, SchedulerConfig, evenly, interpolated, time_of
 from .stepper import Factors, Pair, Schedule, Step
 
 __all__ = ["SCHEDULERS", "Request", "schedule_of"]
@@ -171,7 +172,9 @@ def _spaced(
     return [float(round(train - i * ratio_)) - 1 for i in range(count)]
 
 
-def _times(config: SchedulerConfig, request: Request, **options: Any) -> list[float]:
+def _times(
+    config: SchedulerConfig, request: Request, extra: int = 0, exact: bool = False
+) -> list[float]:
     """The given times, or those that the configuration implies."""
     train = config.count("num_train_timesteps", 1, 10000)
     if request.timesteps is None:
@@ -181,7 +184,7 @@ def _times(config: SchedulerConfig, request: Request, **options: Any) -> list[fl
                 "num_inference_steps",
                 f"Give at most {train}.",
             )
-        times = _spaced(config, request, train - 1, **options)
+        times = _spaced(config, request, train - 1, extra, exact)
     else:
         times = [float(t) for t in request.timesteps]
     if not times or not all(0 <= t < train for t in times):

@@ -22,19 +22,20 @@ ALIASES = {
     "eos": "last_token",
 }
 PRECISIONS = ("float32", "binary", "ubinary")
-LEAST_SUM, LEAST_NORM = 1e-9, 1e-12
+MIN_SUM = 1e-9
+MIN_NORM = 1e-12
 
 
 def check_pooling(pooling: object) -> str:
     """The name in POOLINGS of a way of pooling, or "none". Raises InputError."""
-    name = ALIASES.get(pooling, pooling) if isinstance(pooling, str) else pooling
-    if name != "none" and name not in POOLINGS:
+    name = ALIASES.get(pooling, pooling) if isinstance(pooling, str) else None
+    if name is None or (name != "none" and name not in POOLINGS):
         raise InputError(
             f"{pooling!r} is not a way of pooling",
             "pooling",
             f"Use none, {', '.join(POOLINGS)} or one of {', '.join(ALIASES)}.",
         )
-    return str(name)
+    return name
 
 
 def pool(states: Sequence[float], size: int, mask: Sequence[int], pooling: str) -> list[float]:
@@ -58,7 +59,7 @@ def pool(states: Sequence[float], size: int, mask: Sequence[int], pooling: str) 
     if pooling == "max":
         return [max((x for x, m in zip(c, mask) if m), default=-1e9) for c in columns]
     weights = [float(m * (i + 1) if pooling == "weightedmean" else m) for i, m in enumerate(mask)]
-    total = max(sum(weights), LEAST_SUM)
+    total = max(sum(weights), MIN_SUM)
     divisor = math.sqrt(total) if pooling == "mean_sqrt_len" else total
     if all(w == 1.0 for w in weights):
         return [sum(c) / divisor for c in columns]
@@ -67,7 +68,7 @@ def pool(states: Sequence[float], size: int, mask: Sequence[int], pooling: str) 
 
 def normalized(vector: Sequence[float]) -> list[float]:
     """A vector of length 1; one of length 0 stays."""
-    norm = max(math.sqrt(sum(x * x for x in vector)), LEAST_NORM)
+    norm = max(math.sqrt(sum(x * x for x in vector)), MIN_NORM)
     return [x / norm for x in vector]
 
 

@@ -143,6 +143,10 @@ def _tag(label: str) -> tuple[bool, str]:
     return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label
 
 
+def _type_of(label: str) -> str:
+    return label.split("-", 1)[-1]
+
+
 def _grouped(entities: Sequence[Entity], join: Join) -> list[Entity]:
     """Neighbors of one type become one entity, unless the second begins another."""
     groups: list[list[Entity]] = []
@@ -154,7 +158,7 @@ def _grouped(entities: Sequence[Entity], join: Join) -> list[Entity]:
             groups.append([entity])
     return [
         {
-            "entity_group": group[0]["entity"].split("-", 1)[-1],
+            "entity_group": _type_of(group[0]["entity"]),
             "score": sum(e["score"] for e in group) / len(group),
             "word": join([e["word"] for e in group]),
             "start": group[0]["start"],

@@ -167,7 +167,7 @@ class Joiner:
         self._chunk["text"] = self.decode(tokens)
         if self.words:
             words, indices = words_of(tokens, self.decode, self.eos, self._language)
-            self._chunk["words"] = [
+            chunks: list[dict[str, Any]] = [
                 {
                     "text": word,
                     "timestamp": [spans[at[0]][0], spans[at[-1]][1]],
@@ -175,6 +175,7 @@ class Joiner:
                 }
                 for word, at in zip(words, indices)
             ]
+            self._chunk["words"] = chunks
         self.chunks.append(self._chunk)
         self._texts, self._spans = [], []
 

@@ -246,7 +246,8 @@ def _multiple(rule: Rule, height: int, width: int) -> Size:
     """As get_resize_output_image_size of DPT."""
     down, across = rule["height"] / height, rule["width"] / width
     if rule["keep"]:
-        down = across = across if abs(1 - across) < abs(1 - down) else down
+        down = across if abs(1 - across) < abs(1 - down) else down
+        across = down
     multiple = rule["multiple"]
 
     def near(size: float) -> int:
@@ -295,7 +296,8 @@ def _nearest(rule: Rule, height: int, width: int) -> Size:
         a, b = size[0] / high, size[1] / wide
         return max(a, 1 / a) * max(b, 1 / b)
 
-    best = min(rule["sizes"], key=difference)
+    sizes: list[Size] = rule["sizes"]
+    best = min(sizes, key=difference)
     return best[0], best[1]
 
 

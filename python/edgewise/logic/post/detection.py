@@ -6,7 +6,6 @@ A detection is (score, class, (xmin, ymin, xmax, ymax)), in pixels of the pictur
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 
@@ -81,7 +80,7 @@ def focal(
         detections, the highest score first
     """
     count = len(boxes) // 4 if most is None else min(most, len(logits))
-    top = heapq.nlargest(count, range(len(logits)), key=lambda i: (logits[i], -i))
+    top = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:count]
     found = []
     for i, score in zip(top, sigmoid([logits[i] for i in top])):
         if score > threshold:

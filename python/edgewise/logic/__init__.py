@@ -1,0 +1,1 @@
+"""Logic that CPython and pages share."""

@@ -1,0 +1,28 @@
+"""What the logic of both hosts takes from its host: functions that are written by hand in each
+language. web/src/shared/native.ts is the counterpart for pages.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+_FLOAT = struct.Struct("<f")
+
+
+def f32(value: float) -> float:
+    """The nearest float32; infinite where that is."""
+    try:
+        return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
+    except OverflowError:
+        return math_inf(value)
+
+
+def next_up(value: float) -> float:
+    """The least float64 above a finite one."""
+    return math.nextafter(value, math.inf)
+
+
+def math_inf(value: float) -> float:
+    """Infinity with a number's sign."""
+    return float("inf") if value > 0 else float("-inf")

@@ -1,0 +1,13 @@
+// What the logic of both hosts takes from its host: the counterpart of
+// python/edgewise/logic/native.py.
+
+/** The nearest float32. */
+export const f32 = Math.fround;
+
+/** The least float64 above a finite one. */
+export function next_up(value: number): number {
+  if (value === 0) return Number.MIN_VALUE;
+  const bits = new BigInt64Array(Float64Array.of(value).buffer);
+  bits[0] = (bits[0] as bigint) + (value > 0 ? 1n : -1n);
+  return new Float64Array(bits.buffer)[0] as number;
+}
