@@ -49,7 +49,7 @@ LEVEL = {part: i for i, parts in enumerate(ORDER) for part in parts}
 NEVER = {
     "logic": set(LEVEL) - {"logic", "errors"},
     "passes": {"onnx", "bind", "arrays"},
-    "text": set(LEVEL) - {"text", "errors", "json_text", "schema"},
+    "text": set(LEVEL) - {"text", "errors", "json_text", "schema", "logic"},
     "engine": {"declare", "ops", "ir", "arrays"},
 }
 

@@ -15,8 +15,8 @@ import os
 import pathlib
 import sys
 
+from printed import Unsupported
 from statements import Line, Module
-from subset import Unsupported
 from types_of import Types, Writer, check
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

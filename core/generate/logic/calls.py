@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from mypy import nodes
+import methods
 from mypy import types as t
-from subset import Unsupported
-from types_of import KEYED, LISTS, PRIMITIVE, element, kind, kinds, members
+from printed import CALL, EQUAL, SUM, UNARY, Code, Unsupported
+from types_of import KEYED, LISTS, PRIMITIVE, element, kind, kinds
 
 if TYPE_CHECKING:
-    from expressions import Code, Expressions
+    from expressions import Expressions
 
-CALL, ATOM, SUM, UNARY, EQUAL, PRODUCT, CONDITIONAL = 17, 18, 11, 14, 8, 12, 2
 
 MATH = {
     **{
@@ -80,10 +78,6 @@ BUILTINS |= dict.fromkeys(
     ("ArithmeticError", "OverflowError", "ZeroDivisionError"), "py.ArithmeticError"
 )
 ERRORS |= {"NotImplementedError", "AssertionError"}
-# Methods that are helpers with the object as first argument, by kind.
-TEXT = """split rsplit splitlines strip lstrip rstrip find rfind index count isspace isdigit isalpha
-    isalnum isupper islower isdecimal isnumeric isprintable partition rpartition removeprefix
-    removesuffix startswith endswith encode zfill title casefold translate ljust rjust""".split()
 
 
 def value_of(node: ast.Name) -> str:
@@ -126,8 +120,6 @@ def may_be_negative(node: ast.expr) -> bool:
 
 def combined(p: Expressions, node: ast.BinOp, sign: str, left: str, right: str) -> Code | None:
     """An operator of texts, lists, sets and dicts."""
-    from expressions import Code
-
     a, b = p.text(node.left), p.text(node.right)
     both = {left, right}
     if sign == "Add":
@@ -154,8 +146,6 @@ def combined(p: Expressions, node: ast.BinOp, sign: str, left: str, right: str) 
 
 
 def _repeated(p: Expressions, node: ast.BinOp, left: str, a: str, b: str) -> Code | None:
-    from expressions import Code
-
     value = node.left
     if left == "array" and isinstance(value, ast.Call) and len(value.args) == 2:
         items = value.args[1]
@@ -186,8 +176,6 @@ def _array(node: ast.Call) -> str:
 
 def contains(p: Expressions, a: ast.expr, b: ast.expr) -> Code:
     """a in b"""
-    from expressions import Code
-
     word, target = p.kind(b), p.text(b, CALL)
     if word == "iterable" and isinstance(b, ast.Call) and isinstance(b.func, ast.Attribute):
         b, word = b.func.value, p.kind(b.func.value)
@@ -222,8 +210,6 @@ def type_test(p: Expressions, a: ast.expr, op: ast.cmpop, b: ast.expr) -> Code |
         return None
     if not (isinstance(a, ast.Call) and isinstance(a.func, ast.Name) and a.func.id == "type"):
         return None
-    from expressions import Code
-
     if isinstance(b, ast.Call) and isinstance(b.func, ast.Name) and b.func.id == "type":
         return Code(f"py.sameType({p.text(a.args[0])}, {p.text(b.args[0])})", CALL)
     return instance_of(p, a.args[0], b)
@@ -231,8 +217,6 @@ def type_test(p: Expressions, a: ast.expr, op: ast.cmpop, b: ast.expr) -> Code |
 
 def instance_of(p: Expressions, value: ast.expr, wanted: ast.expr) -> Code:
     """isinstance(x, T)"""
-    from expressions import Code
-
     if isinstance(wanted, ast.Tuple):
         parts = [instance_of(p, value, x) for x in wanted.elts]
         if {ast.unparse(x) for x in wanted.elts} == {"int", "float"}:
@@ -268,8 +252,6 @@ def instance_of(p: Expressions, value: ast.expr, wanted: ast.expr) -> Code:
 
 def slice_of(p: Expressions, node: ast.Subscript) -> Code:
     """x[a:b:c]"""
-    from expressions import Code
-
     part, word = node.slice, p.kind(node.value)
     assert isinstance(part, ast.Slice)
     bounds = [p.text(x) if x is not None else None for x in (part.lower, part.upper)]
@@ -329,15 +311,13 @@ def call(p: Expressions, node: ast.Call) -> Code:
         if made is not None:
             return made
     if isinstance(func, ast.Attribute):
-        made = _method(p, node, func)
+        made = methods.call(p, node, func)
         if made is not None:
             return made
     return _own(p, node)
 
 
 def _builtin(p: Expressions, node: ast.Call, name: str) -> Code | None:
-    from expressions import Code
-
     args = node.args
     special = _SPECIAL.get(name)
     if special is not None:
@@ -348,12 +328,12 @@ def _builtin(p: Expressions, node: ast.Call, name: str) -> Code | None:
     if name in BUILTINS:
         texts = [p.text(a) for a in args]
         if node.keywords:
-            texts.append(_options(p, node.keywords))
+            texts.append(options_of(p, node.keywords))
         return Code(f"{BUILTINS[name]}({', '.join(texts)})", CALL)
     return None
 
 
-def _options(p: Expressions, keywords: list[ast.keyword]) -> str:
+def options_of(p: Expressions, keywords: list[ast.keyword]) -> str:
     parts = []
     for k in keywords:
         if k.arg is None:
@@ -365,8 +345,6 @@ def _options(p: Expressions, keywords: list[ast.keyword]) -> str:
 
 
 def _len(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     value = node.args[0]
     found = p.kinds(value) - {"none"}
     if found <= LISTS:
@@ -379,8 +357,6 @@ def _len(p: Expressions, node: ast.Call) -> Code:
 
 
 def _callable(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     return Code(f'typeof {p.text(node.args[0], UNARY)} === "function"', EQUAL)
 
 
@@ -389,15 +365,11 @@ def _isinstance(p: Expressions, node: ast.Call) -> Code:
 
 
 def _cast(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     found = p.type(node)
     return Code(f"({p.text(node.args[1], 10)} as {p.writer.text(found)})")
 
 
 def _list(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     if not node.args:
         return Code("[]")
     value = node.args[0]
@@ -411,21 +383,17 @@ def _list(p: Expressions, node: ast.Call) -> Code:
 
 
 def _set(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     found = p.writer.text(p.type(node))[len("Set") :] if not node.args else ""
     return Code(f"new Set{found}({p.iterable(node.args[0]) if node.args else ''})", CALL)
 
 
 def _dict(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     word = p.kind(node)
     if word in ("json", "mapping"):
         if not node.args:
-            return Code(_options(p, node.keywords) if node.keywords else "{}")
+            return Code(options_of(p, node.keywords) if node.keywords else "{}")
         if p.kind(node.args[0]) in ("json", "mapping", "typeddict"):
-            more = f", {_options(p, node.keywords)[2:-2]}" if node.keywords else ""
+            more = f", {options_of(p, node.keywords)[2:-2]}" if node.keywords else ""
             return Code(f"{{ ...{p.text(node.args[0])}{more} }}")
         return Code(f"py.record({p.text(node.args[0])})", CALL)
     if node.keywords:
@@ -436,8 +404,6 @@ def _dict(p: Expressions, node: ast.Call) -> Code:
 
 
 def _number(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     name, value = node.func.id, node.args[0]  # type: ignore[attr-defined]
     found = p.kinds(value)
     if found == {"bool"}:
@@ -455,8 +421,6 @@ def _number(p: Expressions, node: ast.Call) -> Code:
 
 
 def _str(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     value = node.args[0]
     if p.kinds(value) == {"str"}:
         return p.code(value)
@@ -466,21 +430,15 @@ def _str(p: Expressions, node: ast.Call) -> Code:
 
 
 def _repr(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     return Code(f"py.repr({p.with_float(node.args[0])})", CALL)
 
 
 def _bool(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     made = p._condition(node.args[0])
     return made if p.kinds(node.args[0]) == {"bool"} else Code(f"Boolean({made.text})", CALL)
 
 
 def _any(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     value, some = node.args[0], node.func.id == "any"  # type: ignore[attr-defined]
     if isinstance(value, ast.GeneratorExp) and len(value.generators) == 1:
         first = value.generators[0]
@@ -496,8 +454,6 @@ def _any(p: Expressions, node: ast.Call) -> Code:
 
 
 def _extreme(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     name = node.func.id  # type: ignore[attr-defined]
     if len(node.args) > 1 and not node.keywords:
         found = {k for a in node.args for k in p.kinds(a)}
@@ -511,13 +467,11 @@ def _extreme(p: Expressions, node: ast.Call) -> Code:
     if len(node.args) > 1:
         value = ast.copy_location(ast.List(node.args, ast.Load()), node)
     texts = [f"[{p.text(value)}]" if isinstance(value, ast.Starred) else p.iterable(value)]
-    texts += [_options(p, node.keywords)] if node.keywords else []
+    texts += [options_of(p, node.keywords)] if node.keywords else []
     return Code(f"py.{name}({', '.join(texts)})", CALL)
 
 
 def _map(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     if len(node.args) != 2:
         raise Unsupported("map of several iterables: write a comprehension", node)
     func, source = node.args[0], p.array(node.args[1])
@@ -529,8 +483,6 @@ def _map(p: Expressions, node: ast.Call) -> Code:
 
 
 def _zip(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     texts = [
         f"...{p.iterable(a.value)}" if isinstance(a, ast.Starred) else p.iterable(a)
         for a in node.args
@@ -539,8 +491,6 @@ def _zip(p: Expressions, node: ast.Call) -> Code:
 
 
 def _enumerate(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     first = node.args[1] if len(node.args) > 1 else None
     first = next((k.value for k in node.keywords if k.arg == "start"), first)
     texts = [p.iterable(node.args[0])] + ([p.text(first)] if first is not None else [])
@@ -549,18 +499,14 @@ def _enumerate(p: Expressions, node: ast.Call) -> Code:
 
 def _iterable(name: str) -> Any:
     def made(p: Expressions, node: ast.Call) -> Code:
-        from expressions import Code
-
         texts = [p.iterable(node.args[0]), *(p.text(a) for a in node.args[1:])]
-        texts += [_options(p, node.keywords)] if node.keywords else []
+        texts += [options_of(p, node.keywords)] if node.keywords else []
         return Code(f"py.{name}({', '.join(texts)})", CALL)
 
     return made
 
 
 def _bytes(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     if not node.args:
         return Code("new Uint8Array()", CALL)
     value = node.args[0]
@@ -569,25 +515,19 @@ def _bytes(p: Expressions, node: ast.Call) -> Code:
 
 
 def _new_array(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     value = node.args[1] if len(node.args) > 1 else None
     if value is None:
         raise Unsupported("an array that grows: use a list", node)
     return Code(f"new {_array(node)}({p.iterable(value)})", CALL)
 
 
-def _replace(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
+def replaced(p: Expressions, node: ast.Call) -> Code:
     if p.kind(node.args[0]) != "record":
         raise Unsupported("replace of a class with methods: call its constructor", node)
-    return Code(f"{{ ...{p.text(node.args[0])}, {_options(p, node.keywords)[2:-2]} }}")
+    return Code(f"{{ ...{p.text(node.args[0])}, {options_of(p, node.keywords)[2:-2]} }}")
 
 
 def _next(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     value = node.args[0]
     other = p.text(node.args[1]) if len(node.args) > 1 else None
     if isinstance(value, ast.GeneratorExp) and len(value.generators) == 1:
@@ -634,7 +574,7 @@ _SPECIAL: dict[str, Any] = {
     "bytearray": _bytes,
     "memoryview": _bytes,
     "array": _new_array,
-    "replace": _replace,
+    "replace": replaced,
     "sorted": _iterable("sorted"),
     "sum": _iterable("sum"),
     "next": _next,
@@ -644,7 +584,7 @@ _SPECIAL: dict[str, Any] = {
 }
 
 
-def _pattern(node: ast.Call) -> str:
+def pattern(node: ast.Call) -> str:
     """re.compile of a constant as a regular expression of JavaScript."""
     first = node.args[0]
     if (
@@ -678,191 +618,10 @@ def _pattern(node: ast.Call) -> str:
     return f"/{text}/u"
 
 
-# Methods of built-in types
-
-
-def _method(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
-    from expressions import Code
-
-    if isinstance(func.value, ast.Name) and func.value.id in ("math", "dataclasses", "int", "re"):
-        if func.value.id == "re":
-            return Code(_pattern(node))
-        if func.value.id == "dataclasses" and func.attr == "replace":
-            return _replace(p, node)
-        if func.value.id == "int" and func.attr == "from_bytes":
-            return Code(f"py.intFromBytes({', '.join(p.text(a) for a in node.args)})", CALL)
-        if func.value.id == "math" and func.attr == "fsum":
-            return Code(f"py.exactSum({p.iterable(node.args[0])})", CALL)
-        if func.value.id == "math" and func.attr == "log" and len(node.args) == 1:
-            return Code(f"Math.log({p.text(node.args[0])})", CALL)
-        return None
-    word = p.kind(func.value)
-    if word == "union":
-        words = p.kinds(func.value) - {"none"}
-        word = words.pop() if len(words) == 1 else word
-    table = _METHODS.get(word)
-    if table is None:
-        if word in ("any", "object", "union") and func.attr in _AMBIGUOUS:
-            raise Unsupported(
-                f"{func.attr} of a value whose type is not known: annotate a variable for it", node
-            )
-        return None
-    if word == "str" and func.attr in TEXT:
-        texts = [p.text(func.value), *(p.text(a) for a in node.args)]
-        return Code(f"py.{func.attr}({', '.join(texts)})", CALL)
-    write = table.get(func.attr)
-    if write is None:
-        raise Unsupported(f"the method {func.attr} of {word}: add it to _METHODS", node)
-    if callable(write):
-        return Code(*write(p, node, func))
-    args = [p.text(a) for a in node.args] + [p.text(k.value) for k in node.keywords]
-    text = write.replace("{x}", p.text(func.value, CALL)).replace("{bare}", p.text(func.value))
-    text = text.replace("{args}", ", ".join(args)).replace(", )", ")")
-    for i, a in enumerate(args):
-        text = text.replace(f"{{{i}}}", a)
-    if any(f"{{{i}}}" in text for i in range(4)):
-        raise Unsupported(f"{func.attr} with {len(args)} arguments", node)
-    return Code(text, CALL)
-
-
-def _get(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    word = p.kind(func.value)
-    other = p.text(node.args[1], 4) if len(node.args) > 1 else "null"
-    if word == "dict":
-        key = p.text(node.args[0])
-        found = p.type(func.value)
-        values = kinds(found.args[1]) if isinstance(found, t.Instance) else {"any"}
-        if not p.kinds(node.args[0]) <= kinds(element(found)):
-            key += " as any"
-        if "none" in values and other != "null":
-            return f"py.get({p.text(func.value)}, {key}, {other})", CALL
-        return f"({p.text(func.value, CALL)}.get({key}) ?? {other})", ATOM
-    if word == "typeddict" and isinstance(node.args[0], ast.Constant):
-        from expressions import member
-
-        return f"({member(p.text(func.value, CALL), node.args[0].value)} ?? {other})", ATOM
-    texts = ", ".join(p.text(a) for a in node.args)
-    return f"py.get({p.text(func.value)}, {texts})", CALL
-
-
-def _join(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    return f"{p.array(node.args[0])}.join({p.text(func.value)})", CALL
-
-
-def _pop(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    target = p.text(func.value, CALL)
-    if not node.args:
-        return f"{target}.pop()!", CALL
-    if isinstance(node.args[0], ast.Constant) and node.args[0].value == 0:
-        return f"{target}.shift()!", CALL
-    return f"{target}.splice({p.text(node.args[0])}, 1)[0]!", CALL
-
-
-def _sort(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    options = f", {_options(p, node.keywords)}" if node.keywords else ""
-    return f"py.sort({p.text(func.value)}{options})", CALL
-
-
-def _text_replace(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    if len(node.args) != 2:
-        raise Unsupported("replace with a count", node)
-    old, new = p.text(node.args[0]), p.text(node.args[1])
-    return f"{p.text(func.value, CALL)}.replaceAll({old}, () => {new})", CALL
-
-
-_SEQUENCE = {"index": "py.index({bare}, {args})", "count": "py.countOf({bare}, {args})"}
-_JSON = {
-    "get": _get,
-    "items": "Object.entries({bare})",
-    "keys": "Object.keys({bare})",
-    "values": "Object.values({bare})",
-    "copy": "{ ...{bare} }",
-    "update": "Object.assign({bare}, {0})",
-    "setdefault": "py.setDefault({bare}, {0}, {1})",
-    "pop": "py.pop({bare}, {args})",
-}
-_METHODS: dict[str, dict[str, Any]] = {
-    "str": {
-        "join": _join,
-        "lower": "{x}.toLowerCase()",
-        "upper": "{x}.toUpperCase()",
-        "replace": _text_replace,
-    },
-    "list": {
-        **_SEQUENCE,
-        "append": "{x}.push({0})",
-        "extend": "py.extend({bare}, {0})",
-        "insert": "{x}.splice({0}, 0, {1})",
-        "pop": _pop,
-        "reverse": "{x}.reverse()",
-        "clear": "{x}.splice(0)",
-        "copy": "{x}.slice()",
-        "sort": _sort,
-        "remove": "py.remove({bare}, {0})",
-        "popleft": "{x}.shift()!",
-    },
-    "tuple": _SEQUENCE,
-    "sequence": _SEQUENCE,
-    "array": {**_SEQUENCE, "tolist": "[...{x}]", "tobytes": "py.bytesOf({bare})"},
-    "bytes": {
-        "decode": "py.decode({bare}, {args})",
-        "hex": "py.hex({bare})",
-        "find": "py.findBytes({bare}, {args})",
-        "startswith": "py.startsWith({bare}, {args})",
-        "tolist": "[...{x}]",
-        "tobytes": "{x}.slice()",
-    },
-    "dict": {
-        "get": _get,
-        "items": "{x}.entries()",
-        "keys": "{x}.keys()",
-        "values": "{x}.values()",
-        "pop": "py.pop({bare}, {args})",
-        "setdefault": "py.setDefault({bare}, {0}, {1})",
-        "update": "py.update({bare}, {0})",
-        "copy": "new Map({bare})",
-        "clear": "{x}.clear()",
-    },
-    "json": _JSON,
-    "typeddict": _JSON,
-    "mapping": _JSON,
-    "set": {
-        "add": "{x}.add({0})",
-        "discard": "{x}.delete({0})",
-        "remove": "{x}.delete({0})",
-        "update": "py.update({bare}, {0})",
-        "copy": "new Set({bare})",
-        "clear": "{x}.clear()",
-        "union": "py.union({bare}, {0})",
-        "isdisjoint": "py.isDisjoint({bare}, {0})",
-        "intersection": "py.intersection({bare}, {0})",
-        "issubset": "py.isSubset({bare}, {0})",
-        "difference": "py.difference({bare}, {0})",
-    },
-    "pattern": {
-        "fullmatch": "py.fullMatch({bare}, {0})",
-        "search": "{x}.exec({0})",
-        "match": "py.match({bare}, {0})",
-        "findall": "py.findAll({bare}, {0})",
-        "split": "{1}.split({x})",
-        "sub": "py.substitute({bare}, {args})",
-        "finditer": "{0}.matchAll({x})",
-    },
-    "match": {
-        "group": "({x}[{0}] ?? null)",
-        "start": "{x}.index",
-        "end": "({x}.index + {x}[0].length)",
-    },
-}
-_AMBIGUOUS = {*TEXT, *(n for table in _METHODS.values() for n in table)} - {"add", "update"}
-
-
 # Calls of the project's own functions and classes
 
 
 def _own(p: Expressions, node: ast.Call) -> Code:
-    from expressions import Code
-
     found = p.type(node.func)
     if isinstance(node.func, ast.Call) and ast.unparse(node.func) == "super()":
         raise Unsupported("super() as a value", node)
@@ -881,12 +640,10 @@ def _own(p: Expressions, node: ast.Call) -> Code:
 
 
 def _construct(p: Expressions, node: ast.Call, found: t.CallableType) -> Code:
-    from expressions import Code
-
     made = t.get_proper_type(found.ret_type)
     if kind(made) in ("record", "namedtuple", "typeddict"):
         if kind(made) == "typeddict":
-            return Code(_options(p, node.keywords) if node.keywords else "{}")
+            return Code(options_of(p, node.keywords) if node.keywords else "{}")
         return Code(_record(p, node, found, made))
     return Code(f"new {p.text(node.func, CALL)}({', '.join(arguments(p, node, found))})", CALL)
 
@@ -935,7 +692,7 @@ def arguments(p: Expressions, node: ast.Call, found: Any) -> list[str]:
         options += [ast.keyword(None, v) for v in spread]
         while len(texts) < len(positional):
             texts.append("undefined")
-        texts.append(_options(p, options))
+        texts.append(options_of(p, options))
     return texts
 
 
@@ -956,6 +713,3 @@ def passed(p: Expressions, value: ast.expr, found: Any, i: int) -> str:
                 value,
             )
     return p.text(value)
-
-
-__all__ = ["BUILTINS", "call", "combined", "contains", "nodes", "json", "members", "PRODUCT"]

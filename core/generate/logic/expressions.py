@@ -5,50 +5,33 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import calls
 from mypy import types as t
-from subset import Unsupported
-from types_of import KEYED, LISTS, PLAIN_TRUTH, PRIMITIVE, Types, Writer, kind, kinds
-
-# Precedence of TypeScript's operators.
-ARROW, CONDITIONAL, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUAL, RELATION = 1, 2, 3, 4, 5, 6, 7, 8, 9
-SHIFT, SUM, PRODUCT, POWER, UNARY, CALL, ATOM = 10, 11, 12, 13, 14, 17, 18
-
-RESERVED = set(
-    """arguments await break case catch class const continue debugger default delete do else enum
-    eval export extends false finally for function if implements import in instanceof interface let
-    new null package private protected public return static super switch this throw true try typeof
-    undefined var void while with yield py""".split()
+from printed import (
+    AND,
+    ARROW,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    CALL,
+    CONDITIONAL,
+    EQUAL,
+    OR,
+    POWER,
+    PRODUCT,
+    RELATION,
+    SHIFT,
+    SUM,
+    UNARY,
+    Code,
+    Unsupported,
+    member,
+    quoted,
+    safe,
 )
-
-
-class Code(NamedTuple):
-    """A printed expression.
-
-    Attributes:
-        text: TypeScript.
-        level: precedence of its outermost operator.
-    """
-
-    text: str
-    level: int = ATOM
-
-
-def safe(name: str) -> str:
-    """A name that TypeScript allows."""
-    return f"{name}_" if name in RESERVED else name
-
-
-def quoted(text: str) -> str:
-    """A string literal."""
-    return json.dumps(text)
-
-
-def member(target: str, name: str) -> str:
-    """A property of an object."""
-    return f"{target}.{name}" if name.isidentifier() else f"{target}[{quoted(name)}]"
+from types_of import KEYED, LISTS, PLAIN_TRUTH, PRIMITIVE, Types, Writer, kind, kinds
 
 
 class Expressions:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import calls
-from expressions import CALL, Expressions, member, safe
+from expressions import Expressions
 from mypy import nodes
 from mypy import types as t
-from subset import Unsupported
-from types_of import KEYED, LISTS, PRIMITIVE, Types, Writer, element, is_record, kind, kinds
+from printed import CALL, Unsupported, safe
+from scope import Scope, comments, independent, loaded
+from types_of import PRIMITIVE, Types, Writer, element, is_record, kind, kinds
 
 SKIPPED_BASES = {"NamedTuple", "Protocol", "TypedDict", "Generic", "object"}
 
@@ -47,8 +47,8 @@ class Module(Expressions):
         self.lines: list[Line] = []
         self.indent = 0
         self.line = 0
-        self.comments = _comments(source)
-        self.functions: list[_Scope] = []
+        self.comments = comments(source)
+        self.functions: list[Scope] = []
 
     # Output
 
@@ -59,7 +59,7 @@ class Module(Expressions):
         for part in text.split("\n"):
             self.lines.append(Line("  " * self.indent + part if part else "", self.line))
 
-    def leading_comments(self, node: ast.stmt) -> None:
+    def leadingcomments(self, node: ast.stmt) -> None:
         """The comments on lines of their own that precede a statement."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         for line in sorted(n for n in self.comments if n < first and self.comments[n][0]):
@@ -81,7 +81,7 @@ class Module(Expressions):
             return
         if not isinstance(first.value.value, str):
             return
-        text = inspect_clean(first.value.value).replace("*/", "*\\/")
+        text = inspect.cleandoc(first.value.value).replace("*/", "*\\/")
         if "\n" not in text:
             self.put(f"/** {text} */")
             return
@@ -117,7 +117,7 @@ class Module(Expressions):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return None  # documentation of the constant before, printed with it
         self.put("")
-        self.leading_comments(node)
+        self.leadingcomments(node)
         at = len(self.lines)
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             self._constant_of_module(node)
@@ -202,7 +202,7 @@ class Module(Expressions):
         found = self._signature(node, info)
         static = any(ast.unparse(d) == "staticmethod" for d in node.decorator_list)
         skip = 1 if info is not None and not static else 0
-        scope = _Scope(node)
+        scope = Scope(node)
         self.functions.append(scope)
         args = node.args.posonlyargs + node.args.args
         mapped = {args[0].arg: "this"} if skip else {}
@@ -425,7 +425,7 @@ class Module(Expressions):
 
     def _method(self, node: ast.FunctionDef, info: nodes.TypeInfo) -> None:
         self.put("")
-        self.leading_comments(node)
+        self.leadingcomments(node)
         marks = [ast.unparse(d) for d in node.decorator_list]
         head = ""
         if "staticmethod" in marks:
@@ -493,7 +493,7 @@ class Module(Expressions):
         """A statement, with the declarations it needs and its comments."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return
-        self.leading_comments(node)
+        self.leadingcomments(node)
         at = len(self.lines)
         try:
             if self.functions:
@@ -711,7 +711,7 @@ class Module(Expressions):
 
     def _s_functiondef(self, node: ast.FunctionDef) -> None:
         found = self._signature(node, None)
-        scope = _Scope(node)
+        scope = Scope(node)
         if scope.yields:
             self.functions.append(scope)
             self.names.append({})
@@ -791,7 +791,7 @@ class Module(Expressions):
             used = {x.id for v in value.elts for x in ast.walk(v) if isinstance(x, ast.Name)}
             stored = {x.id for x in names}
             if not used & stored and not any(isinstance(v, ast.Starred) for v in value.elts):
-                if own or _independent(target.elts, value.elts):
+                if own or independent(target.elts, value.elts):
                     for one, part in zip(target.elts, value.elts):
                         self._assign(one, part, ast.copy_location(ast.Assign([one], part), node))
                     return
@@ -853,7 +853,7 @@ class Module(Expressions):
 
     def _s_augassign(self, node: ast.AugAssign) -> None:
         target, sign = node.target, type(node.op).__name__
-        read = ast.copy_location(_loaded(target), target)
+        read = ast.copy_location(loaded(target), target)
         word = (
             self.kind(read)
             if not isinstance(target, ast.Name)
@@ -879,34 +879,6 @@ class Module(Expressions):
             self._store(target, self.text(both), node)
 
 
-def _independent(targets: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
-    """Whether assigning one after the other gives the same as all at once."""
-    stored = {ast.unparse(x) for x in targets}
-    used = {
-        ast.unparse(x)
-        for v in values[1:]
-        for x in ast.walk(v)
-        if isinstance(x, (ast.Name, ast.Attribute, ast.Subscript))
-    }
-    calls = any(
-        isinstance(x, (ast.Call, ast.Yield, ast.YieldFrom)) for v in values for x in ast.walk(v)
-    )
-    plain = all(isinstance(x, (ast.Name, ast.Attribute)) for x in targets)
-    return (
-        plain
-        and not stored & used
-        and not (calls and any(isinstance(x, ast.Attribute) for x in targets))
-    )
-
-
-def _loaded(node: Any) -> Any:
-    made = ast.parse(ast.unparse(node), mode="eval").body
-    for new, old in zip(ast.walk(made), ast.walk(node)):
-        if isinstance(new, ast.expr):
-            ast.copy_location(new, old)
-    return made
-
-
 def _plain(found: t.Type | None) -> bool:
     """Whether TypeScript infers the same type from any value."""
     found = t.get_proper_type(found) if found is not None else None
@@ -915,199 +887,3 @@ def _plain(found: t.Type | None) -> bool:
         and len(kinds(found)) == 1
         and not isinstance(found, t.LiteralType)
     )
-
-
-def inspect_clean(text: str) -> str:
-    """A docstring without its indentation."""
-    import inspect
-
-    return inspect.cleandoc(text)
-
-
-def _comments(source: str) -> dict[int, tuple[bool, str]]:
-    """{line: (whether it stands alone, text)}"""
-    found = {}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            found[token.start[0]] = (not token.line[: token.start[1]].strip(), token.string)
-    return found
-
-
-class _Scope:
-    """Where the variables of a function are declared.
-
-    TypeScript's variables belong to blocks, Python's to functions. A variable is declared where it
-    is first set, if that is a statement of the innermost block that has all its uses; otherwise
-    before the statement of the function's own block that has the first of them.
-    """
-
-    def __init__(self, node: ast.FunctionDef) -> None:
-        self.node = node
-        self.yields = any(isinstance(x, (ast.Yield, ast.YieldFrom)) for x in own_nodes(node))
-        outside = {n for x in own_nodes(node) if isinstance(x, ast.Nonlocal) for n in x.names}
-        args = node.args
-        parameters = {a.arg for a in args.posonlyargs + args.args + args.kwonlyargs}
-        parameters |= {a.arg for a in (args.vararg, args.kwarg) if a}
-        self.stores: dict[str, list[ast.Name]] = {}
-        for x in own_nodes(node):
-            if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store):
-                if x.id not in outside | parameters:
-                    self.stores.setdefault(x.id, []).append(x)
-        self.places: dict[int, str] = {}  # id of a store: const or let
-        self.before: dict[int, list[tuple[str, ast.Name]]] = {}  # id of a statement
-        self.of_loops = self._loop_variables()
-        for name in self.stores:
-            self._place(name)
-
-    def _loop_variables(self) -> set[str]:
-        """Variables that are used in loops only that set them, with all others of these loops."""
-        loops = [x for x in own_nodes(self.node) if isinstance(x, ast.For)]
-        own = {n for n in self.stores if self._only_in(n, self.node.body)}
-        while True:
-            mixed = {
-                n
-                for loop in loops
-                if not (names := {x for x in _uses(loop.target) if x in self.stores}) <= own
-                for n in names & own
-            }
-            if not mixed:
-                return own
-            own -= mixed
-
-    def _only_in(self, name: str, body: Sequence[ast.stmt]) -> bool:
-        """Whether all uses of a variable in a block are in loops that set it."""
-        for node in body:
-            if name not in _uses(node):
-                continue
-            if isinstance(node, ast.For) and name in _stored(node.target):
-                if name in _uses(node.iter) or any(name in _uses(s) for s in node.orelse):
-                    return False
-                continue
-            if any(name in _uses(h) for h in _heads(node)):
-                return False
-            inner = _blocks(node)
-            if not inner or not all(self._only_in(name, b) for b in inner):
-                return False
-        return True
-
-    def _place(self, name: str) -> None:
-        stores = self.stores[name]
-        block = self._block(self.node.body, name)
-        first = next(s for s in block if name in _uses(s))
-        target = _direct(first, name)
-        nested = self._assigned_inside(name)
-        if name in self.of_loops:
-            return
-        if target is not None:
-            several = len(stores) > 1 or nested
-            self.places[id(target)] = "let" if several else "const"
-            return
-        outer = next(s for s in self.node.body if name in _uses(s))
-        self.before.setdefault(id(outer), []).append((name, stores[0]))
-
-    def _assigned_inside(self, name: str) -> bool:
-        return any(isinstance(x, ast.Nonlocal) and name in x.names for x in ast.walk(self.node))
-
-    def _block(self, body: Sequence[ast.stmt], name: str) -> Sequence[ast.stmt]:
-        """The innermost block with all uses of a variable."""
-        having = [s for s in body if name in _uses(s)]
-        if len(having) == 1:
-            one = having[0]
-            heads = _heads(one)
-            if not any(name in _uses_of(h) for h in heads):
-                inner = [b for b in _blocks(one) if any(name in _uses(s) for s in b)]
-                if len(inner) == 1:
-                    return self._block(inner[0], name)
-        return body
-
-    def hoisted(self, node: ast.stmt) -> list[tuple[str, ast.Name]]:
-        """The variables to declare before a statement, once."""
-        return self.before.pop(id(node), [])
-
-    def peek(self, node: ast.stmt) -> list[tuple[str, ast.Name]]:
-        """As `hoisted`, and leaves them."""
-        return self.before.get(id(node), [])
-
-    def declaration(self, target: ast.Name) -> str:
-        """The word that declares the variable where this store does so; else an empty text."""
-        return self.places.get(id(target), "")
-
-    def is_own(self, node: ast.For) -> bool:
-        """Whether the loop declares its variables."""
-        return _stored(node.target) <= self.of_loops
-
-
-def _stored(target: ast.expr) -> set[str]:
-    """The names that a target sets."""
-    return {
-        x.id for x in ast.walk(target) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
-    }
-
-
-def _heads(node: ast.stmt) -> list[ast.AST]:
-    if isinstance(node, (ast.If, ast.While)):
-        return [node.test]
-    if isinstance(node, ast.For):
-        return [node.target, node.iter]
-    if isinstance(node, ast.Try):
-        return [h.type for h in node.handlers if h.type]
-    return [node] if not isinstance(node, ast.Try) else []
-
-
-def _blocks(node: ast.stmt) -> list[list[ast.stmt]]:
-    found = [getattr(node, n, []) for n in ("body", "orelse", "finalbody")]
-    found += [h.body for h in getattr(node, "handlers", [])]
-    return [b for b in found if b] if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
-
-
-def _direct(node: ast.stmt, name: str) -> ast.Name | None:
-    """The store by which a statement sets a variable in any case, before it reads it."""
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        if node.value is None:
-            return None
-        return node.target if node.target.id == name and name not in _uses_of(node.value) else None
-    if not isinstance(node, ast.Assign) or name in _uses_of(node.value):
-        return None
-    first = node.targets[0]
-    if isinstance(first, ast.Name):
-        return first if first.id == name else _other(node, name)
-    if isinstance(first, (ast.Tuple, ast.List)):
-        names = [x for x in first.elts if isinstance(x, ast.Name)]
-        return next((x for x in names if x.id == name), None)
-    return _other(node, name)
-
-
-def _other(node: ast.Assign, name: str) -> ast.Name | None:
-    return next((x for x in node.targets if isinstance(x, ast.Name) and x.id == name), None)
-
-
-def _uses(node: ast.AST) -> set[str]:
-    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
-
-
-_uses_of = _uses
-
-
-def own_nodes(node: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function's body without those of functions and comprehensions inside, whose
-    variables are their own; walrus targets inside comprehensions belong to the function.
-    """
-    for stmt in node.body:
-        yield from own_nodes_of(stmt)
-
-
-def own_nodes_of(node: ast.AST) -> Iterator[ast.AST]:
-    """As `own_nodes`, of another node."""
-    yield node
-    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-        return
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        for x in ast.walk(node):
-            if isinstance(x, ast.NamedExpr):
-                yield x.target
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from own_nodes_of(child)
-
-
-__all__ = ["KEYED", "LISTS", "Line", "Module", "member"]

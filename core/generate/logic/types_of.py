@@ -10,7 +10,7 @@ from typing import Any
 from mypy import build, nodes, options
 from mypy import types as t
 from mypy.modulefinder import BuildSource
-from subset import Unsupported
+from printed import Unsupported
 
 ALWAYS_TRUE = {"class", "record", "namedtuple", "callable"}
 PLAIN_TRUTH = {"int", "bool", "str", "none", *ALWAYS_TRUE}
