@@ -269,7 +269,7 @@ def slice_of(p: Expressions, node: ast.Subscript) -> Code:
         return Code(f"py.slice({', '.join(args)})", CALL)
     target = p.text(node.value, CALL)
     bounds = [
-        f"{b} ?? undefined" if b is not None and "none" in p.kinds(x) else b  # type: ignore[arg-type]
+        f"{b} ?? undefined" if b and x is not None and "none" in p.kinds(x) else b
         for b, x in zip(bounds, (part.lower, part.upper))
     ]
     if bounds == [None, None]:

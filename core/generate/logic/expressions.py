@@ -232,7 +232,8 @@ class Expressions:
     def _formatted(self, node: ast.FormattedValue) -> str:
         text = self.text(node.value)
         if node.format_spec is not None:
-            spec = node.format_spec.values[0] if len(node.format_spec.values) == 1 else None  # type: ignore
+            parts = getattr(node.format_spec, "values", [])
+            spec = parts[0] if len(parts) == 1 else None
             if not isinstance(spec, ast.Constant):
                 raise Unsupported("a format that is computed: write two texts", node)
             return f"py.format({text}, {quoted(spec.value)})"

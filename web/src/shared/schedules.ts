@@ -1,6 +1,6 @@
 // Learning rate schedules: the factors of transformers' get_scheduler.
-// python/edgewise/training/schedules.py has the same; tests/conformance/training_data.json holds
-// both to transformers' values.
+// python/edgewise/logic/training/schedules.py has the same; tests/conformance/training_data.json
+// holds both to transformers' values.
 
 /** Names of schedules. */
 export const SCHEDULES = ["constant", "linear", "cosine"] as const;

@@ -1,5 +1,6 @@
 // How a prompt is divided into runs of a decoder's plans, each of which takes a fixed number of
-// tokens. Mirrors python/edgewise/session/chunks.py; tests/conformance/chunks.json compares them.
+// tokens. Mirrors python/edgewise/logic/generation/chunks.py;
+// tests/conformance/chunks.json compares them.
 
 /**
  * Relative cost of a run of `tokens` tokens. The unit is half the cost of each additional token in

@@ -1,4 +1,4 @@
-// Scores of labels from logits. Mirrors python/edgewise/pipelines/post/classification.py.
+// Scores of labels from logits. Mirrors python/edgewise/logic/post/classification.py.
 
 import type { TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";

@@ -1,5 +1,5 @@
 // Decides which regular expressions of a tokenizer.json are safe for a backtracking matcher. Equal
-// to python/edgewise/text/regex_limits.py, which has the reasons; shared test vectors:
+// to python/edgewise/logic/text/regex_limits.py, which has the reasons; shared test vectors:
 // tests/conformance/tokenizers.json.
 
 /** Count of a repetition without an upper bound. */

@@ -1,5 +1,5 @@
 // Guidance of diffusion models, and previews of their latents. Mirrors
-// python/edgewise/pipelines/diffusion/guidance.py.
+// python/edgewise/logic/diffusion/guidance.py.
 
 import type { Numbers } from "./stepper.ts";
 

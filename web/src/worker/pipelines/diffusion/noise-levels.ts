@@ -1,5 +1,5 @@
 // The noise of a diffusion model's training: what diffusers' schedulers compute from their
-// configurations. Mirrors python/edgewise/pipelines/diffusion/noise_levels.py.
+// configurations. Mirrors python/edgewise/logic/diffusion/noise_levels.py.
 //
 // diffusers computes these tables in float32; `fround` rounds where it does.
 

@@ -1,5 +1,5 @@
 // Schedulers of diffusion models: PNDM, DDIM, Euler, Euler ancestral, DPM-Solver++ and LCM of
-// diffusers. Mirrors python/edgewise/pipelines/diffusion/schedulers.py.
+// diffusers. Mirrors python/edgewise/logic/diffusion/schedulers.py.
 
 import { InputError } from "../../../shared/errors.ts";
 import { evenly, interpolated, Levels, round, SchedulerConfig, timeOf } from "./noise-levels.ts";

@@ -1,5 +1,5 @@
 // The steps of a scheduler, and how they are applied. Mirrors
-// python/edgewise/pipelines/diffusion/stepper.py, where the fields are explained.
+// python/edgewise/logic/diffusion/stepper.py, where the fields are explained.
 
 /** Factors of the latents and of the model's output. */
 export type Pair = readonly [number, number];

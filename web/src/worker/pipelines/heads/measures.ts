@@ -1,4 +1,4 @@
-// How good a head is. Mirrors python/edgewise/pipelines/personal/measures.py.
+// How good a head is. Mirrors python/edgewise/logic/personal/measures.py.
 
 import type { Measures } from "../../../protocol/heads.ts";
 

@@ -1,5 +1,5 @@
 // Boxes of objects from the outputs of detectors. Mirrors
-// python/edgewise/pipelines/post/detection.py; tests/conformance/detection.json compares both.
+// python/edgewise/logic/post/detection.py; tests/conformance/detection.json compares both.
 
 import { roundHalfEven } from "./images.ts";
 

@@ -1,5 +1,5 @@
 // Sizes and boxes of image processing: what is done to a picture of a given size. The same as
-// python/edgewise/processors/images/geometry.py; tests/conformance/image_layouts.json compares.
+// python/edgewise/logic/images/geometry.py; tests/conformance/image_layouts.json compares.
 
 import { InputError } from "../../../shared/errors.ts";
 

@@ -1,5 +1,5 @@
 // Segments of speech from probabilities: silero-vad's get_speech_timestamps, and its VADIterator
-// for streams. Mirrors python/edgewise/pipelines/post/voice_activity.py.
+// for streams. Mirrors python/edgewise/logic/post/voice_activity.py.
 
 /** How probabilities become segments. Durations are in milliseconds unless stated. */
 export interface VoiceRules {

@@ -1,4 +1,4 @@
-// Embeddings from the states of tokens. Mirrors python/edgewise/pipelines/post/embeddings.py.
+// Embeddings from the states of tokens. Mirrors python/edgewise/logic/post/embeddings.py.
 
 import { InputError } from "../../../shared/errors.ts";
 

@@ -1,4 +1,4 @@
-// Answers from the scores of their ends. Mirrors python/edgewise/pipelines/post/questions.py.
+// Answers from the scores of their ends. Mirrors python/edgewise/logic/post/questions.py.
 
 import { softmax } from "../classification.ts";
 

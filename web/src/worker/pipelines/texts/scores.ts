@@ -1,5 +1,5 @@
 // Scores of candidate labels and of masked tokens. Mirrors
-// python/edgewise/pipelines/post/classification.py.
+// python/edgewise/logic/post/classification.py.
 
 import { softmax } from "../classification.ts";
 

@@ -1,4 +1,4 @@
-// Entities from the scores of tokens. Mirrors python/edgewise/pipelines/post/tokens.py.
+// Entities from the scores of tokens. Mirrors python/edgewise/logic/post/tokens.py.
 
 import { labelOf } from "../classification.ts";
 

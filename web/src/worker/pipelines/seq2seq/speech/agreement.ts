@@ -1,5 +1,5 @@
 // Which words of a growing recording are certain: LocalAgreement-2 of Macháček, Dabre and Bojar
-// (2023). Mirrors python/edgewise/text/speech/agreement.py.
+// (2023). Mirrors python/edgewise/logic/speech/agreement.py.
 
 /** A word with its times, in seconds from the beginning of the stream. */
 export type Word = readonly [start: number, end: number, text: string];

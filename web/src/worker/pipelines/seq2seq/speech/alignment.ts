@@ -1,5 +1,5 @@
 // Times of tokens from weights of attention: dynamic time warping. Mirrors
-// python/edgewise/text/speech/alignment.py.
+// python/edgewise/logic/speech/alignment.py.
 
 const TIME_PRECISION = 0.02; // seconds of a position of Whisper's encoder
 

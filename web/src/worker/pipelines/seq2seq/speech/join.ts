@@ -1,5 +1,5 @@
 // The text of one or several windows of a recording, with its chunks. Mirrors
-// python/edgewise/text/speech/join.py.
+// python/edgewise/logic/speech/join.py.
 
 import { type Decode, wordsOf } from "./words.ts";
 

@@ -1,4 +1,4 @@
-// Words of tokens. Mirrors python/edgewise/text/speech/words.py.
+// Words of tokens. Mirrors python/edgewise/logic/speech/words.py.
 
 /** From ids to text. */
 export type Decode = (ids: number[]) => string;
