@@ -4,18 +4,12 @@
 #include "kernel.h"
 #include "vector_math.h"
 
-EW_INLINE vf vf_activate(vf x, int32_t activation) {
-  switch (activation) {
-  case EW_ACTIVATION_RELU: return vf_max(x, vf_splat(0));
-  case EW_ACTIVATION_RELU6: return vf_min(vf_max(x, vf_splat(0)), vf_splat(6));
-  case EW_ACTIVATION_GELU: return vf_gelu(x);
-  case EW_ACTIVATION_GELU_TANH: return vf_gelu_tanh(x);
-  case EW_ACTIVATION_SILU: return vf_silu(x);
-  case EW_ACTIVATION_TANH: return vf_tanh(x);
-  case EW_ACTIVATION_SIGMOID: return vf_sigmoid(x);
-  case EW_ACTIVATION_QUICK_GELU: return x * vf_sigmoid(1.702f * x);
-  default: return x;
-  }
+EW_INLINE vf vf_activate(vf v, int32_t activation) {
+#define CASE(NAME, expression) \
+case EW_ACTIVATION_##NAME: return expression;
+  switch (activation) { EW_ACTIVATIONS(CASE) }
+#undef CASE
+  return v;
 }
 
 /* Cheap activations (none, ReLU, ReLU6) as lower and upper bounds, which are applied in registers.

@@ -1,5 +1,6 @@
 /* Elementary functions on vectors of floats, accurate to a few units in the last place. NaN is
- * preserved; infinities give the limits. */
+ * preserved; infinities give the limits. Those that are formulas of others are generated:
+ * gen/formulas.h. */
 #ifndef EDGEWISE_VECTOR_MATH_H
 #define EDGEWISE_VECTOR_MATH_H
 #include "simd.h"
@@ -65,20 +66,25 @@ EW_INLINE vf vf_gelu(vf x) {
   const vf h = 0.5f * x, a = vf_abs(h), b = vf_min(a, vf_constant(EW_ERF_MOST));
   return h + a - b * vf_exp_low(vf_erf_log(b * 1.41421356f));
 }
-/* 0.5 x (1 + tanh(u)) = x sigmoid(2 u) */
-EW_INLINE vf vf_gelu_tanh(vf x) {
-  return x * vf_sigmoid(1.5957691216f * vf_fma(0.044715f * x * x, x, x));
-}
-EW_INLINE vf vf_silu(vf x) { return x * vf_sigmoid(x); }
-/* log(1 + e^x) */
-EW_INLINE vf vf_softplus(vf x) { return vf_max(x, vf_splat(0)) + vf_log1p(vf_exp_low(-vf_abs(x))); }
-/* x tanh(softplus(x)), with e = e^x: x (e^2 + 2 e) / (e^2 + 2 e + 2) */
-EW_INLINE vf vf_mish(vf x) {
-  vf e = vf_exp_low(vf_min(x, vf_splat(20))), w = e * (e + 2.0f);
-  return x * (w / (w + 2.0f));
-}
 /* min(max(x, low), high): if low > high, the result is high. NaN is preserved. */
 EW_INLINE vf vf_clamp(vf x, float low, float high) {
   return vf_min(vf_max(x, vf_splat(low)), vf_splat(high));
 }
+/* NaN where one of them is */
+EW_INLINE vf vf_minimum(vf a, vf b) { return vf_select(b == b, vf_min(a, b), b); }
+EW_INLINE vf vf_maximum(vf a, vf b) { return vf_select(b == b, vf_max(a, b), b); }
+
+/* On doubles, what libm has not or has with other rules for NaN: these are as those above. */
+EW_INLINE double f64_min(double a, double b) { return b < a ? b : a; }
+EW_INLINE double f64_max(double a, double b) { return a < b ? b : a; }
+EW_INLINE double f64_minimum(double a, double b) { return b != b ? b : f64_min(a, b); }
+EW_INLINE double f64_maximum(double a, double b) { return b != b ? b : f64_max(a, b); }
+EW_INLINE double f64_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+/* The remainder with the sign of the divisor, as Python's %. */
+EW_INLINE double f64_modulo(double a, double b) {
+  const double r = fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+#include "gen/formulas.h"
 #endif

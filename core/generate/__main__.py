@@ -14,6 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python")]
 
+import formulas  # noqa: E402
 import kernels  # noqa: E402
 import limits  # noqa: E402
 import plan_format  # noqa: E402
@@ -24,7 +25,7 @@ import worker_parts  # noqa: E402
 from edgewise.ops.table import kernel_table  # noqa: E402  (the path is set above)
 
 # modules with FILES: {path: function that returns the file's text}
-PARTS = (kernels, limits, plan_format, plans, sampling, shaders, worker_parts)
+PARTS = (formulas, kernels, limits, plan_format, plans, sampling, shaders, worker_parts)
 
 
 def main(arguments: list[str]) -> int:

@@ -28,7 +28,8 @@ five spaces continues:
                 products before it; from several products, each has a step that takes its output
     apart       it takes two elements, which are so far from each other
 
-Functions in a folder's shared.wgsl become part of its shaders that refer to them.
+Functions in a folder's shared.wgsl become part of its shaders that refer to them. Those of
+elementwise formulas are added by formulas.py.
 
 Those in core/sampling belong to no kernel and are whole programs.
 """
@@ -38,6 +39,7 @@ from __future__ import annotations
 import pathlib
 import re
 
+import formulas
 import shaders_typescript
 from edgewise.declare.kernel import KERNELS, parse
 
@@ -123,7 +125,8 @@ def referred(declared, text, shared):
 
 def collected():
     """(functions that shaders share, {kernel: [(name, {key: value}, text)]}), special ones first"""
-    _, common = read(KERNELS_FOLDER / "common.wgsl")
+    shared, of_kernels = formulas.shader_functions()
+    common = "\n".join([read(KERNELS_FOLDER / "common.wgsl")[1], *shared])
     of: dict[str, list] = {}
     for path in sorted(KERNELS_FOLDER.glob("*/*.wgsl")):
         name = path.name.removesuffix(".wgsl")
@@ -133,6 +136,7 @@ def collected():
         if kernel is None:
             raise ValueError(f"{path}: there is no kernel '{name}'")
         declared, text = read(path)
+        text = "\n".join([text, *of_kernels.get(name, ())])
         beside = path.with_name(f"{SHARED}.wgsl")
         if beside.exists():
             text = referred(declared, text, functions(read(beside)[1]))

@@ -35,7 +35,9 @@ fn bfloat_bits(v: f32) -> u32 {
   return select(r, (u >> 16u) | 0x40u, (u & 0x7fffffffu) > 0x7f800000u);
 }
 
-// Elementary functions whose built-in versions are inexact or overflow; core/vector_math.h
+// Elementary functions whose built-in versions are inexact or overflow; core/vector_math.h. Those
+// that are formulas of others are generated, and so is activate_<name>, which a kernel does to its
+// results while they are in registers: python/edgewise/ops/elementwise/formulas.py.
 fn expm1(v: f32) -> f32 {
   if (is_nan(v)) { return v; }
   if (abs(v) > 0.35f) { return exp(v) - 1f; }
@@ -70,27 +72,31 @@ fn erf(v: f32) -> f32 {
   p = fma(p, q, -1.1283792257f);
   return select(-1f, 1f, v < 0f) * expm1(p * q);
 }
-fn gelu(v: f32) -> f32 { return 0.5f * v * (1f + erf(v * 0.70710678f)); }
-fn gelu_tanh(v: f32) -> f32 {
-  return v * sigmoid(1.5957691216f * fma(0.044715f * v * v, v, v));
-}
-fn silu(v: f32) -> f32 { return v * sigmoid(v); }
-fn softplus(v: f32) -> f32 { return max(v, 0f) + log1p(exp(-abs(v))); }
 fn clamped(v: f32, low: f32, high: f32) -> f32 {
   if (is_nan(v)) { return v; }
   return min(max(v, low), high);
 }
-
-// What a kernel does to its results while they are in registers
-fn activate_none(v: f32) -> f32 { return v; }
-fn activate_relu(v: f32) -> f32 { return select(v, 0f, v < 0f); }
-fn activate_relu6(v: f32) -> f32 { return clamped(v, 0f, 6f); }
-fn activate_gelu(v: f32) -> f32 { return gelu(v); }
-fn activate_gelu_tanh(v: f32) -> f32 { return gelu_tanh(v); }
-fn activate_silu(v: f32) -> f32 { return silu(v); }
-fn activate_tanh(v: f32) -> f32 { return safe_tanh(v); }
-fn activate_sigmoid(v: f32) -> f32 { return sigmoid(v); }
-fn activate_quick_gelu(v: f32) -> f32 { return v * sigmoid(1.702f * v); }
+fn minimum(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return min(u, v);
+}
+fn maximum(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return max(u, v);
+}
+// The exponent decides: powers of negative numbers exist for integers only.
+fn power(u: f32, v: f32) -> f32 {
+  if (v == 2f) { return u * u; }
+  if (v == 3f) { return u * u * u; }
+  if (v == 0.5f) { return sqrt(u); }
+  if (v == 0f || u == 1f) { return 1f; }
+  let r = exp2(v * log2(abs(u)));
+  if (u >= 0f || is_nan(u)) { return r; }
+  if (v != round(v)) { return quiet_nan(bitcast<u32>(v) >> 31u); }
+  return select(r, -r, fract(v * 0.5f) != 0f);
+}
 
 // 64-bit integers as their low and high words
 fn long_of(v: i32) -> vec2u { return vec2u(bitcast<u32>(v), bitcast<u32>(v >> 31u)); }

@@ -1,8 +1,9 @@
 /* y = a op b, elementwise with broadcasting (strides of 0): arithmetic, comparisons, logic and bit
  * operations.
  *
- * Strided operands and threads: each.h. float32, int32 and the boolean operations have loops that
- * compilers vectorize; other types are computed one element at a time in float64 or int64. */
+ * What they compute of floats, is in gen/formulas.h, generated from the contract. Strided operands
+ * and threads: each.h. float32, int32 and the boolean operations have loops that compilers
+ * vectorize; other types are computed one element at a time in float64 or int64. */
 #include "vector_math.h"
 #include "kernels/elementwise/each.h"
 #include <string.h>
@@ -10,21 +11,6 @@
 typedef struct {
   int32_t op, type;
 } binary;
-
-/* The result has the sign of the divisor, as Python's %. */
-static double modulo(double a, double b) {
-  double r = fmod(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
-static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
-
-#define COMPARISONS(CASE_BOOL)  \
-  CASE_BOOL(EQUAL, u == v)      \
-  CASE_BOOL(LESS, u < v)        \
-  CASE_BOOL(LESS_EQUAL, u <= v) \
-  CASE_BOOL(GREATER, u > v)     \
-  CASE_BOOL(GREATER_EQUAL, u >= v)
 
 #define LOOP(before, T, M, R, NAME, expression) \
   case EW_BINARY_##NAME: {                      \
@@ -35,11 +21,6 @@ static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
       y[i] = (R)(expression);                   \
     }                                           \
   } break;
-
-#define RARE_CASES(CASE, T)                  \
-  CASE(MOD, (T)modulo((double)u, (double)v)) \
-  CASE(FMOD, (T)fmod((double)u, (double)v))  \
-  CASE(POW, (T)pow((double)u, (double)v))
 
 /* Fast paths for common exponents, used if the exponent is the same along the whole row. */
 static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
@@ -68,18 +49,7 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
       vf_store(y + i, expression);                     \
     }                                                  \
   } break;
-  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
-    CASE(ADD, u + v)
-    CASE(SUB, u - v)
-    CASE(MUL, u * v)
-    CASE(DIV, u / v)
-    CASE(MIN, vf_select(v == v, vf_min(u, v), v))
-    CASE(MAX, vf_select(v == v, vf_max(u, v), v))
-    CASE(PRELU, vf_select(u < vf_splat(0), u * v, u))
-    CASE(SILU_MUL, vf_silu(u) * v)
-    CASE(GELU_MUL, vf_gelu(u) * v)
-    CASE(GELU_TANH_MUL, vf_gelu_tanh(u) * v)
-  }
+  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) { EW_BINARY_VECTORS(CASE) }
 #undef CASE
 }
 
@@ -87,11 +57,11 @@ static void row_f32(const void *job, int32_t n, const void *const *in, void *out
   const int32_t op = ((const binary *)job)->op;
   if (EW_USES(BINARY_OP, EW_BINARY_POW) && op == EW_BINARY_POW && power_row(in[0], in[1], out, n))
     return;
-#define CASE(NAME, expression) LOOP(EW_PLAIN, float, m_f32, m_f32, NAME, expression)
+#define CASE(NAME, expression) LOOP(EW_PLAIN, double, m_f32, m_f32, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_EACH, float, m_f32, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, op)) {
-    RARE_CASES(CASE, float)
-    COMPARISONS(CASE_BOOL)
+    EW_BINARY_PLAIN(CASE)
+    EW_BINARY_TESTS(CASE_BOOL)
   default: ew_whole_vectors(vectors_f32, job, n, 2, in, out);
   }
 #undef CASE
@@ -102,18 +72,8 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
 #define CASE(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_f64, NAME, expression)
 #define CASE_BOOL(NAME, expression) LOOP(EW_PLAIN, double, m_f64, m_u8, NAME, expression)
   switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) {
-    CASE(ADD, u + v)
-    CASE(SUB, u - v)
-    CASE(MUL, u * v)
-    CASE(DIV, u / v)
-    CASE(MIN, u != u ? u : v != v ? v : u < v ? u : v) /* NaN on either side gives NaN */
-    CASE(MAX, u != u ? u : v != v ? v : u > v ? u : v)
-    CASE(PRELU, u < 0 ? u * v : u)
-    RARE_CASES(CASE, double)
-    COMPARISONS(CASE_BOOL)
-    CASE(SILU_MUL, u * sigmoid(u) * v)
-    CASE(GELU_MUL, 0.5 * u * (1 + erf(u * 0.70710678118654752)) * v)
-    CASE(GELU_TANH_MUL, u * sigmoid(1.5957691216057308 * (u + 0.044715 * u * u * u)) * v)
+    EW_BINARY_DOUBLES(CASE)
+    EW_BINARY_TESTS(CASE_BOOL)
   }
 #undef CASE
 #undef CASE_BOOL
@@ -209,7 +169,7 @@ static void row_i32(const void *job, int32_t n, const void *const *in, void *out
     CASE(MUL, u * v)
     CASE_SIGNED(MIN, u < v ? u : v)
     CASE_SIGNED(MAX, u > v ? u : v)
-    COMPARISONS(CASE_BOOL)
+    EW_BINARY_TESTS(CASE_BOOL)
     CASE(BIT_AND, u & v)
     CASE(BIT_OR, u | v)
     CASE(BIT_XOR, u ^ v)

@@ -3,47 +3,10 @@
 // alike: any
 // joins: a b y
 //
-// One function for each op and class of element types; see unary.wgsl. Integers of less than 32 bits
-// wrap when they are stored.
+// One function for each op and class of element types, of floats by the contract's formulas; see
+// unary.wgsl. Integers of less than 32 bits wrap when they are stored.
 
 fn element(i: u32) { y_set(y_at(i), apply(a(a_at(i)), b(b_at(i)))); }
-
-fn binary_add_f(u: f32, v: f32) -> f32 { return u + v; }
-fn binary_sub_f(u: f32, v: f32) -> f32 { return u - v; }
-fn binary_mul_f(u: f32, v: f32) -> f32 { return u * v; }
-fn binary_div_f(u: f32, v: f32) -> f32 { return u / v; }
-fn binary_fmod_f(u: f32, v: f32) -> f32 { return u - v * trunc(u / v); }
-fn binary_mod_f(u: f32, v: f32) -> f32 { return u - v * floor(u / v); }
-fn binary_min_f(u: f32, v: f32) -> f32 {
-  if (is_nan(u)) { return u; }
-  if (is_nan(v)) { return v; }
-  return min(u, v);
-}
-fn binary_max_f(u: f32, v: f32) -> f32 {
-  if (is_nan(u)) { return u; }
-  if (is_nan(v)) { return v; }
-  return max(u, v);
-}
-// The exponent decides: powers of negative numbers exist for integers only.
-fn binary_pow_f(u: f32, v: f32) -> f32 {
-  if (v == 2f) { return u * u; }
-  if (v == 3f) { return u * u * u; }
-  if (v == 0.5f) { return sqrt(u); }
-  if (v == 0f || u == 1f) { return 1f; }
-  let r = exp2(v * log2(abs(u)));
-  if (u >= 0f || is_nan(u)) { return r; }
-  if (v != round(v)) { return quiet_nan(bitcast<u32>(v) >> 31u); }
-  return select(r, -r, fract(v * 0.5f) != 0f);
-}
-fn binary_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u == v); }
-fn binary_less_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u < v); }
-fn binary_less_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u <= v); }
-fn binary_greater_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u > v); }
-fn binary_greater_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u >= v); }
-fn binary_prelu_f(u: f32, v: f32) -> f32 { return select(u, u * v, u < 0f); }
-fn binary_silu_mul_f(u: f32, v: f32) -> f32 { return silu(u) * v; }
-fn binary_gelu_mul_f(u: f32, v: f32) -> f32 { return gelu(u) * v; }
-fn binary_gelu_tanh_mul_f(u: f32, v: f32) -> f32 { return gelu_tanh(u) * v; }
 
 fn binary_add_i(u: i32, v: i32) -> i32 { return u + v; }
 fn binary_sub_i(u: i32, v: i32) -> i32 { return u - v; }

@@ -1,7 +1,8 @@
 /* y = op(x), elementwise: activations, rounding, elementary functions, Clip and the like.
  *
- * Strided operands and threads: each.h. float32 functions are computed on vectors of VF lanes;
- * float64 and rare functions with libm, one element at a time; integers in int64 blocks. */
+ * What they compute of floats, is in gen/formulas.h, generated from the contract. Strided operands
+ * and threads: each.h. float32 functions are computed on vectors of VF lanes; float64 and rare
+ * functions with libm, one element at a time; integers in int64 blocks. */
 #include "vector_math.h"
 #include "kernels/elementwise/each.h"
 #include <string.h>
@@ -11,26 +12,11 @@ typedef struct {
   float alpha, beta;
 } unary;
 
-/* Rare functions use libm's double version for float32, too: one copy of each in the engine. */
-#define RARE_CASES(T)              \
-  CASE(SIN, (T)sin((double)v))     \
-  CASE(COS, (T)cos((double)v))     \
-  CASE(TAN, (T)tan((double)v))     \
-  CASE(ASIN, (T)asin((double)v))   \
-  CASE(ACOS, (T)acos((double)v))   \
-  CASE(ATAN, (T)atan((double)v))   \
-  CASE(SINH, (T)sinh((double)v))   \
-  CASE(COSH, (T)cosh((double)v))   \
-  CASE(ASINH, (T)asinh((double)v)) \
-  CASE(ACOSH, (T)acosh((double)v)) \
-  CASE(ATANH, (T)atanh((double)v))
-
 static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
   const unary *u = job;
   const m_f32 *x = in[0];
   m_f32 *y = out;
-  const float a = u->alpha, b = u->beta;
-  const vf none = vf_splat(0);
+  const float alpha = u->alpha, beta = u->beta;
 #define CASE(NAME, expression)            \
   case EW_UNARY_##NAME:                   \
     for (int32_t i = 0; i < n; i += VF) { \
@@ -45,69 +31,32 @@ static void vectors_f32(const void *job, int32_t n, const void *const *in, void 
       y[i] = expression;                      \
     }                                         \
     break;
-  switch (EW_CHOICE(UNARY_OP, u->op)) {
-    CASE(NEG, -v)
-    CASE(ABS, vf_abs(v))
-    CASE(SIGN, vf_select(v > none, vf_splat(1), vf_select(v < none, vf_splat(-1), v)))
-    CASE_EACH(FLOOR, floorf(v))
-    CASE_EACH(CEIL, ceilf(v))
-    CASE_EACH(ROUND, rintf(v))
-    CASE(SQRT, vf_sqrt(v))
-    CASE(RECIPROCAL, 1.0f / v)
-    CASE(EXP, vf_exp(v))
-    CASE(LOG, vf_log(v))
-    CASE(TANH, vf_tanh(v))
-    CASE(ERF, vf_erf(v))
-    CASE(SIGMOID, vf_sigmoid(v))
-    CASE(RELU, vf_max(v, none))
-    CASE(LEAKY_RELU, vf_select(v < none, a * v, v))
-    CASE(ELU, vf_select(v < none, a * vf_expm1(v), v))
-    CASE(SELU, b * vf_select(v < none, a * vf_expm1(v), v))
-    CASE(CELU, vf_select(v < none, a * vf_expm1(v / a), v))
-    CASE(SOFTPLUS, vf_softplus(v))
-    CASE(SOFTSIGN, v / (1.0f + vf_abs(v)))
-    CASE(HARD_SIGMOID, vf_clamp(a * v + b, 0, 1))
-    CASE(HARD_SWISH, v * vf_clamp(v * (1.0f / 6) + 0.5f, 0, 1))
-    CASE(MISH, vf_mish(v))
-    CASE(GELU, vf_gelu(v))
-    CASE(GELU_TANH, vf_gelu_tanh(v))
-    CASE(QUICK_GELU, v * vf_sigmoid(a * v))
-    CASE(SILU, vf_silu(v))
-    CASE(THRESHOLDED_RELU, vf_select(v > vf_splat(a), v, none))
-    CASE(CLIP, vf_clamp(v, a, b))
-    CASE(RSQRT, 1.0f / vf_sqrt(v))
-    CASE(SQUARE, v * v)
-    CASE(LINEAR, a * v + b)
-#undef CASE
-#define CASE(NAME, expression)        \
+#define CASE_PLAIN(NAME, expression)  \
   case EW_UNARY_##NAME:               \
     for (int32_t i = 0; i < n; i++) { \
-      const float v = x[i];           \
-      y[i] = expression;              \
+      const double v = (double)x[i];  \
+      y[i] = (float)(expression);     \
     }                                 \
     break;
-    RARE_CASES(float)
+  switch (EW_CHOICE(UNARY_OP, u->op)) {
+    EW_UNARY_VECTORS(CASE)
+    EW_UNARY_EACH(CASE_EACH)
+    EW_UNARY_PLAIN(CASE_PLAIN)
+  }
 #undef CASE
 #undef CASE_EACH
-  }
+#undef CASE_PLAIN
 }
 
 static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
   ew_whole_vectors(vectors_f32, job, n, 1, in, out);
 }
 
-static double clamp(double v, double low, double high) {
-  v = v < low ? low : v;
-  return v > high ? high : v;
-}
-static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
-static double softplus(double v) { return v > 0 ? v + log1p(exp(-v)) : log1p(exp(v)); }
-
 static void row_f64(const void *job, int32_t n, const void *const *in, void *out) {
   const unary *u = job;
   const m_f64 *x = in[0];
   m_f64 *y = out;
-  const double a = (double)u->alpha, b = (double)u->beta;
+  const double alpha = (double)u->alpha, beta = (double)u->beta;
 #define CASE(NAME, expression)                 \
   case EW_UNARY_##NAME:                        \
     EW_PLAIN_FOR (int32_t i = 0; i < n; i++) { \
@@ -115,42 +64,8 @@ static void row_f64(const void *job, int32_t n, const void *const *in, void *out
       y[i] = expression;                       \
     }                                          \
     break;
-  switch (EW_CHOICE(UNARY_OP, u->op)) {
-    CASE(NEG, -v)
-    CASE(ABS, fabs(v))
-    CASE(SIGN, v > 0 ? 1.0 : v < 0 ? -1.0 : v)
-    CASE(FLOOR, floor(v))
-    CASE(CEIL, ceil(v))
-    CASE(ROUND, rint(v))
-    CASE(SQRT, sqrt(v))
-    CASE(RECIPROCAL, 1 / v)
-    CASE(EXP, exp(v))
-    CASE(LOG, log(v))
-    CASE(TANH, tanh(v))
-    CASE(ERF, erf(v))
-    CASE(SIGMOID, sigmoid(v))
-    CASE(RELU, v < 0 ? 0 : v)
-    CASE(LEAKY_RELU, v < 0 ? a * v : v)
-    CASE(ELU, v < 0 ? a * expm1(v) : v)
-    CASE(SELU, b * (v < 0 ? a * expm1(v) : v))
-    CASE(CELU, v < 0 ? a * expm1(v / a) : v)
-    CASE(SOFTPLUS, softplus(v))
-    CASE(SOFTSIGN, v / (1 + fabs(v)))
-    CASE(HARD_SIGMOID, clamp(a * v + b, 0, 1))
-    CASE(HARD_SWISH, v * clamp(v / 6 + 0.5, 0, 1))
-    CASE(MISH, v * tanh(softplus(v)))
-    CASE(GELU, 0.5 * v * (1 + erf(v * 0.70710678118654752)))
-    CASE(GELU_TANH, v * sigmoid(1.5957691216057308 * (v + 0.044715 * v * v * v)))
-    CASE(QUICK_GELU, v * sigmoid(a * v))
-    CASE(SILU, v * sigmoid(v))
-    CASE(THRESHOLDED_RELU, v > a ? v : 0)
-    CASE(CLIP, clamp(v, a, b))
-    CASE(RSQRT, 1 / sqrt(v))
-    CASE(SQUARE, v * v)
-    CASE(LINEAR, a * v + b)
-    RARE_CASES(double)
+  switch (EW_CHOICE(UNARY_OP, u->op)) { EW_UNARY_DOUBLES(CASE) }
 #undef CASE
-  }
 }
 
 /* Bounds of Clip, saturated to what the type can hold. A NaN bound has no effect. */
@@ -239,7 +154,10 @@ static void row_test(const void *job, int32_t n, const void *const *in, void *ou
       continue;
     }
     double v = u->type == EW_F32 ? (double)((const m_f32 *)in[0])[i] : ((const m_f64 *)in[0])[i];
-    y[i] = u->op == EW_UNARY_IS_NAN ? v != v : fabs(v) == (double)INFINITY;
+#define CASE(NAME, expression) \
+  case EW_UNARY_##NAME: y[i] = expression; break;
+    switch (u->op) { EW_UNARY_TESTS(CASE) }
+#undef CASE
   }
 }
 

@@ -145,25 +145,30 @@ fn erf(v: f32) -> f32 {
   p = fma(p, q, -1.1283792257f);
   return select(-1f, 1f, v < 0f) * expm1(p * q);
 }
-fn gelu(v: f32) -> f32 { return 0.5f * v * (1f + erf(v * 0.70710678f)); }
-fn gelu_tanh(v: f32) -> f32 {
-  return v * sigmoid(1.5957691216f * fma(0.044715f * v * v, v, v));
-}
-fn silu(v: f32) -> f32 { return v * sigmoid(v); }
-fn softplus(v: f32) -> f32 { return max(v, 0f) + log1p(exp(-abs(v))); }
 fn clamped(v: f32, low: f32, high: f32) -> f32 {
   if (is_nan(v)) { return v; }
   return min(max(v, low), high);
 }
-fn activate_none(v: f32) -> f32 { return v; }
-fn activate_relu(v: f32) -> f32 { return select(v, 0f, v < 0f); }
-fn activate_relu6(v: f32) -> f32 { return clamped(v, 0f, 6f); }
-fn activate_gelu(v: f32) -> f32 { return gelu(v); }
-fn activate_gelu_tanh(v: f32) -> f32 { return gelu_tanh(v); }
-fn activate_silu(v: f32) -> f32 { return silu(v); }
-fn activate_tanh(v: f32) -> f32 { return safe_tanh(v); }
-fn activate_sigmoid(v: f32) -> f32 { return sigmoid(v); }
-fn activate_quick_gelu(v: f32) -> f32 { return v * sigmoid(1.702f * v); }
+fn minimum(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return min(u, v);
+}
+fn maximum(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return max(u, v);
+}
+fn power(u: f32, v: f32) -> f32 {
+  if (v == 2f) { return u * u; }
+  if (v == 3f) { return u * u * u; }
+  if (v == 0.5f) { return sqrt(u); }
+  if (v == 0f || u == 1f) { return 1f; }
+  let r = exp2(v * log2(abs(u)));
+  if (u >= 0f || is_nan(u)) { return r; }
+  if (v != round(v)) { return quiet_nan(bitcast<u32>(v) >> 31u); }
+  return select(r, -r, fract(v * 0.5f) != 0f);
+}
 fn long_of(v: i32) -> vec2u { return vec2u(bitcast<u32>(v), bitcast<u32>(v >> 31u)); }
 fn long_add(p: vec2u, q: vec2u) -> vec2u {
   let low = p.x + q.x;
@@ -254,6 +259,31 @@ fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
 fn number_f(v: f32) -> f32 { return v; }
 fn number_u(v: u32) -> f32 { return f32(v); }
 fn number_i(v: i32) -> f32 { return f32(v); }
+fn softplus(v: f32) -> f32 { return select(v, 0f, v < 0f) + log1p(exp(-abs(v))); }
+fn mish(v: f32) -> f32 {
+  let e = exp(select(v, 20f, 20f < v));
+  let w = e * (e + 2f);
+  return v * (w / (w + 2f));
+}
+fn gelu(v: f32) -> f32 { return 0.5f * v * (1f + erf(v * 0.70710678f)); }
+fn gelu_tanh(v: f32) -> f32 { return v * sigmoid(1.59576912f * fma(0.044715f * v * v, v, v)); }
+fn silu(v: f32) -> f32 { return v * sigmoid(v); }
+fn mish_slope(v: f32) -> f32 {
+  let z = select(v, 20f, 20f < v);
+  let e = exp(z);
+  let w = e * (e + 2f);
+  let r = 1f / (w + 2f);
+  return w * r + select(z * 4f * e * (e + 1f) * r * r, 0f, e == 0f);
+}
+fn activate_none(v: f32) -> f32 { return v; }
+fn activate_relu(v: f32) -> f32 { return select(v, 0f, v < 0f); }
+fn activate_gelu(v: f32) -> f32 { return gelu(v); }
+fn activate_gelu_tanh(v: f32) -> f32 { return gelu_tanh(v); }
+fn activate_silu(v: f32) -> f32 { return silu(v); }
+fn activate_tanh(v: f32) -> f32 { return safe_tanh(v); }
+fn activate_sigmoid(v: f32) -> f32 { return sigmoid(v); }
+fn activate_quick_gelu(v: f32) -> f32 { return v * sigmoid(1.702f * v); }
+fn activate_relu6(v: f32) -> f32 { return clamped(v, 0f, 6f); }
 `;
 
 export const SUBGROUPS = `
@@ -474,41 +504,6 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
         counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(a(a_at(i)), b(b_at(i)))); }
-fn binary_add_f(u: f32, v: f32) -> f32 { return u + v; }
-fn binary_sub_f(u: f32, v: f32) -> f32 { return u - v; }
-fn binary_mul_f(u: f32, v: f32) -> f32 { return u * v; }
-fn binary_div_f(u: f32, v: f32) -> f32 { return u / v; }
-fn binary_fmod_f(u: f32, v: f32) -> f32 { return u - v * trunc(u / v); }
-fn binary_mod_f(u: f32, v: f32) -> f32 { return u - v * floor(u / v); }
-fn binary_min_f(u: f32, v: f32) -> f32 {
-  if (is_nan(u)) { return u; }
-  if (is_nan(v)) { return v; }
-  return min(u, v);
-}
-fn binary_max_f(u: f32, v: f32) -> f32 {
-  if (is_nan(u)) { return u; }
-  if (is_nan(v)) { return v; }
-  return max(u, v);
-}
-fn binary_pow_f(u: f32, v: f32) -> f32 {
-  if (v == 2f) { return u * u; }
-  if (v == 3f) { return u * u * u; }
-  if (v == 0.5f) { return sqrt(u); }
-  if (v == 0f || u == 1f) { return 1f; }
-  let r = exp2(v * log2(abs(u)));
-  if (u >= 0f || is_nan(u)) { return r; }
-  if (v != round(v)) { return quiet_nan(bitcast<u32>(v) >> 31u); }
-  return select(r, -r, fract(v * 0.5f) != 0f);
-}
-fn binary_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u == v); }
-fn binary_less_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u < v); }
-fn binary_less_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u <= v); }
-fn binary_greater_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u > v); }
-fn binary_greater_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u >= v); }
-fn binary_prelu_f(u: f32, v: f32) -> f32 { return select(u, u * v, u < 0f); }
-fn binary_silu_mul_f(u: f32, v: f32) -> f32 { return silu(u) * v; }
-fn binary_gelu_mul_f(u: f32, v: f32) -> f32 { return gelu(u) * v; }
-fn binary_gelu_tanh_mul_f(u: f32, v: f32) -> f32 { return gelu_tanh(u) * v; }
 fn binary_add_i(u: i32, v: i32) -> i32 { return u + v; }
 fn binary_sub_i(u: i32, v: i32) -> i32 { return u - v; }
 fn binary_mul_i(u: i32, v: i32) -> i32 { return u * v; }
@@ -582,6 +577,24 @@ fn binary_greater_equal_l(u: vec2u, v: vec2u) -> u32 { return select(1u, 0u, lon
 fn binary_bit_and_l(u: vec2u, v: vec2u) -> vec2u { return u & v; }
 fn binary_bit_or_l(u: vec2u, v: vec2u) -> vec2u { return u | v; }
 fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
+fn binary_add_f(u: f32, v: f32) -> f32 { return u + v; }
+fn binary_sub_f(u: f32, v: f32) -> f32 { return u - v; }
+fn binary_mul_f(u: f32, v: f32) -> f32 { return u * v; }
+fn binary_div_f(u: f32, v: f32) -> f32 { return u / v; }
+fn binary_mod_f(u: f32, v: f32) -> f32 { return (u - v * floor(u / v)); }
+fn binary_fmod_f(u: f32, v: f32) -> f32 { return (u - v * trunc(u / v)); }
+fn binary_pow_f(u: f32, v: f32) -> f32 { return power(u, v); }
+fn binary_min_f(u: f32, v: f32) -> f32 { return minimum(u, v); }
+fn binary_max_f(u: f32, v: f32) -> f32 { return maximum(u, v); }
+fn binary_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u == v); }
+fn binary_less_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u < v); }
+fn binary_less_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u <= v); }
+fn binary_greater_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u > v); }
+fn binary_greater_equal_f(u: f32, v: f32) -> u32 { return select(0u, 1u, u >= v); }
+fn binary_prelu_f(u: f32, v: f32) -> f32 { return select(u, u * v, u < 0f); }
+fn binary_silu_mul_f(u: f32, v: f32) -> f32 { return silu(u) * v; }
+fn binary_gelu_mul_f(u: f32, v: f32) -> f32 { return gelu(u) * v; }
+fn binary_gelu_tanh_mul_f(u: f32, v: f32) -> f32 { return gelu_tanh(u) * v; }
 `,
       },
     ],
@@ -1478,47 +1491,6 @@ fn run(row: u32, lane: u32) {
         counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(x(x_at(i)))); }
-fn unary_neg_f(v: f32) -> f32 { return -v; }
-fn unary_abs_f(v: f32) -> f32 { return abs(v); }
-fn unary_sign_f(v: f32) -> f32 { return select(select(v, -1f, v < 0f), 1f, v > 0f); }
-fn unary_floor_f(v: f32) -> f32 { return floor(v); }
-fn unary_ceil_f(v: f32) -> f32 { return ceil(v); }
-fn unary_round_f(v: f32) -> f32 { return round(v); }
-fn unary_sqrt_f(v: f32) -> f32 { return sqrt(v); }
-fn unary_reciprocal_f(v: f32) -> f32 { return 1f / v; }
-fn unary_exp_f(v: f32) -> f32 { return exp(v); }
-fn unary_log_f(v: f32) -> f32 { return log(v); }
-fn unary_sin_f(v: f32) -> f32 { return sin(v); }
-fn unary_cos_f(v: f32) -> f32 { return cos(v); }
-fn unary_tan_f(v: f32) -> f32 { return sin(v) / cos(v); }
-fn unary_tanh_f(v: f32) -> f32 { return safe_tanh(v); }
-fn unary_erf_f(v: f32) -> f32 { return erf(v); }
-fn unary_sigmoid_f(v: f32) -> f32 { return sigmoid(v); }
-fn unary_relu_f(v: f32) -> f32 { return select(v, 0f, v < 0f); }
-fn unary_leaky_relu_f(v: f32) -> f32 { return select(v, alpha * v, v < 0f); }
-fn unary_elu_f(v: f32) -> f32 { return select(v, alpha * expm1(v), v < 0f); }
-fn unary_selu_f(v: f32) -> f32 { return beta * select(v, alpha * expm1(v), v < 0f); }
-fn unary_celu_f(v: f32) -> f32 { return select(v, alpha * expm1(v / alpha), v < 0f); }
-fn unary_softplus_f(v: f32) -> f32 { return softplus(v); }
-fn unary_softsign_f(v: f32) -> f32 { return v / (1f + abs(v)); }
-fn unary_hard_sigmoid_f(v: f32) -> f32 { return clamped(alpha * v + beta, 0f, 1f); }
-fn unary_hard_swish_f(v: f32) -> f32 { return v * clamped(v * (1f / 6f) + 0.5f, 0f, 1f); }
-fn unary_mish_f(v: f32) -> f32 {
-  let e = exp(min(v, 20f));
-  let w = e * (e + 2f);
-  return v * (w / (w + 2f));
-}
-fn unary_gelu_f(v: f32) -> f32 { return gelu(v); }
-fn unary_gelu_tanh_f(v: f32) -> f32 { return gelu_tanh(v); }
-fn unary_quick_gelu_f(v: f32) -> f32 { return v * sigmoid(alpha * v); }
-fn unary_silu_f(v: f32) -> f32 { return silu(v); }
-fn unary_thresholded_relu_f(v: f32) -> f32 { return select(0f, v, v > alpha); }
-fn unary_clip_f(v: f32) -> f32 { return clamped(v, alpha, beta); }
-fn unary_rsqrt_f(v: f32) -> f32 { return 1f / sqrt(v); }
-fn unary_square_f(v: f32) -> f32 { return v * v; }
-fn unary_linear_f(v: f32) -> f32 { return alpha * v + beta; }
-fn unary_is_nan_f(v: f32) -> u32 { return u32(is_nan(v)); }
-fn unary_is_inf_f(v: f32) -> u32 { return u32(is_inf(v)); }
 fn unary_neg_i(v: i32) -> i32 { return -v; }
 fn unary_abs_i(v: i32) -> i32 { return abs(v); }
 fn unary_sign_i(v: i32) -> i32 { return sign(v); }
@@ -1541,6 +1513,43 @@ fn unary_sign_l(v: vec2u) -> vec2u {
 fn unary_relu_l(v: vec2u) -> vec2u { return select(v, vec2u(0u), (v.y >> 31u) == 1u); }
 fn unary_square_l(v: vec2u) -> vec2u { return long_mul(v, v); }
 fn unary_bit_not_l(v: vec2u) -> vec2u { return ~v; }
+fn unary_neg_f(v: f32) -> f32 { return -v; }
+fn unary_abs_f(v: f32) -> f32 { return abs(v); }
+fn unary_sign_f(v: f32) -> f32 { return select(select(v, -1f, v < 0f), 1f, v > 0f); }
+fn unary_floor_f(v: f32) -> f32 { return floor(v); }
+fn unary_ceil_f(v: f32) -> f32 { return ceil(v); }
+fn unary_round_f(v: f32) -> f32 { return round(v); }
+fn unary_sqrt_f(v: f32) -> f32 { return sqrt(v); }
+fn unary_reciprocal_f(v: f32) -> f32 { return 1f / v; }
+fn unary_exp_f(v: f32) -> f32 { return exp(v); }
+fn unary_log_f(v: f32) -> f32 { return log(v); }
+fn unary_sin_f(v: f32) -> f32 { return sin(v); }
+fn unary_cos_f(v: f32) -> f32 { return cos(v); }
+fn unary_tan_f(v: f32) -> f32 { return (sin(v) / cos(v)); }
+fn unary_tanh_f(v: f32) -> f32 { return safe_tanh(v); }
+fn unary_erf_f(v: f32) -> f32 { return erf(v); }
+fn unary_sigmoid_f(v: f32) -> f32 { return sigmoid(v); }
+fn unary_relu_f(v: f32) -> f32 { return select(v, 0f, v < 0f); }
+fn unary_leaky_relu_f(v: f32) -> f32 { return select(v, alpha * v, v < 0f); }
+fn unary_elu_f(v: f32) -> f32 { return select(v, alpha * expm1(v), v < 0f); }
+fn unary_selu_f(v: f32) -> f32 { return beta * select(v, alpha * expm1(v), v < 0f); }
+fn unary_celu_f(v: f32) -> f32 { return select(v, alpha * expm1(v / alpha), v < 0f); }
+fn unary_softplus_f(v: f32) -> f32 { return softplus(v); }
+fn unary_softsign_f(v: f32) -> f32 { return v / (1f + abs(v)); }
+fn unary_hard_sigmoid_f(v: f32) -> f32 { return clamped(alpha * v + beta, 0f, 1f); }
+fn unary_hard_swish_f(v: f32) -> f32 { return v * clamped(v * 0.16666667f + 0.5f, 0f, 1f); }
+fn unary_mish_f(v: f32) -> f32 { return mish(v); }
+fn unary_gelu_f(v: f32) -> f32 { return gelu(v); }
+fn unary_gelu_tanh_f(v: f32) -> f32 { return gelu_tanh(v); }
+fn unary_quick_gelu_f(v: f32) -> f32 { return v * sigmoid(alpha * v); }
+fn unary_silu_f(v: f32) -> f32 { return silu(v); }
+fn unary_thresholded_relu_f(v: f32) -> f32 { return select(0f, v, v > alpha); }
+fn unary_clip_f(v: f32) -> f32 { return clamped(v, alpha, beta); }
+fn unary_is_nan_f(v: f32) -> u32 { return select(0u, 1u, is_nan(v)); }
+fn unary_is_inf_f(v: f32) -> u32 { return select(0u, 1u, is_inf(v)); }
+fn unary_rsqrt_f(v: f32) -> f32 { return 1f / sqrt(v); }
+fn unary_square_f(v: f32) -> f32 { return v * v; }
+fn unary_linear_f(v: f32) -> f32 { return alpha * v + beta; }
 `,
       },
     ],

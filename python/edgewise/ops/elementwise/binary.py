@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
+from ...declare.formula import expression, is_condition, on_numbers
 from ...declare.op import OPS, Op, broadcast, fail, read_as, unsupported
-from ...declare.symbolic import Sym, decide_equal
+from ...declare.symbolic import Sym
 from .contracts import BINARY
-from .unary import INF, NAN, guard, plus, scaled, where_or_zero
+from .formulas import BINARY as BINARY_FORMULAS
+from .nodes import plus, scaled, where_or_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,62 +63,41 @@ def _int_div(a: Dim, c: Dim) -> Dim:
     return 0 if c == 0 else (abs(a) // abs(c)) * (1 if (a < 0) == (c < 0) else -1)
 
 
-def _float_div(a: float, c: float) -> float:
-    return (
-        a / c if c else (NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1, c))
-    )
+def _int_fmod(a: Any, c: Any) -> Any:
+    return a - _int_div(a, c) * c if c else 0
 
 
-_float_mod = guard(math.fmod, NAN)
+def _int_pow(a: Any, c: Any) -> Any:
+    if isinstance(a, Sym) or isinstance(c, Sym):
+        return a**c
+    if c < 0:  # as in the kernel: only the inverses of 1 and -1 are integers
+        return a ** -(c % 2) if a in (1, -1) else 0
+    return pow(a, c, 1 << 64) if c > 64 else a**c  # `wrap` reduces it to the type
 
 
-def _pow(a: Any, c: Any) -> Any:
-    if isinstance(a, int) and isinstance(c, int) and not isinstance(a, Sym):
-        if c < 0:  # as in the kernel: only the inverses of 1 and -1 are integers
-            return a ** -(c % 2) if a in (1, -1) else 0
-        return pow(a, c, 1 << 64) if c > 64 else a**c  # `wrap` reduces it to the type
-    try:
-        r = a**c
-        return NAN if isinstance(r, complex) else r
-    except OverflowError:
-        return INF
-    except ZeroDivisionError:
-        return INF
-
-
-# The operations that small constants are folded with.
-FOLDS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, c: a + c,
-    "sub": lambda a, c: a - c,
-    "mul": lambda a, c: a * c,
-    "pow": _pow,
-    "min": lambda a, c: c if c < a or c != c else a,
-    "max": lambda a, c: c if c > a or c != c else a,
-    "equal": decide_equal,
-    "less": lambda a, c: a < c,
-    "less_equal": lambda a, c: a <= c,
-    "greater": lambda a, c: a > c,
-    "greater_equal": lambda a, c: a >= c,
+# What small constants of integers and bools are folded with, where formulas have no rule for them.
+INTEGER_FOLDS: dict[str, Callable[..., Any]] = {
+    "div": _int_div,
+    "mod": lambda a, c: a % c if c else 0,
+    "fmod": _int_fmod,
+    "pow": _int_pow,
     "and": lambda a, c: a and c,
     "or": lambda a, c: a or c,
     "xor": lambda a, c: a != c,
-    "mod": lambda a, c: a % c if c else 0,
-    "fmod": lambda a, c: (
-        a - _int_div(a, c) * c
-        if c and isinstance(a, int)
-        else 0
-        if isinstance(a, int)
-        else _float_mod(a, c)
-    ),
 }
-COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+COMPARISONS = [
+    code
+    for code, row in BINARY_FORMULAS.items()
+    if row.formula and is_condition(expression(row.formula))
+]
 LOGICAL = ("and", "or", "xor")
 
 
 def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     """Computes a binary operation of small constants."""
     dt, shape = outs[0]
-    f = FOLDS[op] if op != "div" else (_float_div if node.inputs[0].dtype in FLOATS else _int_div)
+    integer = None if node.inputs[0].dtype in FLOATS else INTEGER_FOLDS.get(op)
+    f = integer or on_numbers(BINARY_FORMULAS[op].formula, ("u", "v"))
     pairs = zip(read_as(node.inputs[0], shape), read_as(node.inputs[1], shape))
     out = []
     for a, c in pairs:
@@ -170,7 +150,7 @@ def _declare_binary(name: str, op: str, domain: str = "") -> Op:
             node.inputs[0].dtype,
         )
 
-    if op in FOLDS or op == "div":
+    if op in INTEGER_FOLDS or BINARY_FORMULAS[op].formula:
 
         @o.fold
         def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
@@ -179,34 +159,10 @@ def _declare_binary(name: str, op: str, domain: str = "") -> Op:
     return o
 
 
-BINARY_OPS = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "Div": "div",
-    "Mod": "mod",
-    "Equal": "equal",
-    "Less": "less",
-    "LessOrEqual": "less_equal",
-    "Greater": "greater",
-    "GreaterOrEqual": "greater_equal",
-    "And": "and",
-    "Or": "or",
-    "Xor": "xor",
-    "PRelu": "prelu",
-}
-for _name, _op in BINARY_OPS.items():
-    _declare_binary(_name, _op)
-for _name, _op in {
-    "SiLUMul": "silu_mul",
-    "GeluMul": "gelu_mul",
-    "GeluTanhMul": "gelu_tanh_mul",
-}.items():  # made by passes/activations.py
-    _declare_binary(_name, _op, "edgewise")
-_declare_binary("MinOf2", "min", "edgewise")
-_declare_binary("MaxOf2", "max", "edgewise")
-_declare_binary("PowSame", "pow", "edgewise")
-
+for _row in BINARY_FORMULAS.values():
+    if _row.op:
+        _domain, _, _name = _row.op.rpartition(".")
+        _declare_binary(_name, _row.code, _domain)
 
 OPS["", "PRelu"].parameters = (1,)
 

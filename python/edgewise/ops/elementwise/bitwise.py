@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, FLOATS, INTEGERS, RANGE, wrap
 from ...declare.op import Op, broadcast, fail, like, unsupported
-from .binary import FOLDS, emit_binary, fold_binary
+from .binary import INTEGER_FOLDS, emit_binary, fold_binary
 from .unary import emit_unary
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Shape,
     )
 
-FOLDS.update(
+INTEGER_FOLDS.update(
     {"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c}
 )
 _TYPES = set(RANGE) & INTEGERS
@@ -76,7 +76,7 @@ def _shift(left: bool) -> Callable[[int, int], int]:
     return shift
 
 
-FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
+INTEGER_FOLDS.update({"shift_left": _shift(True), "shift_right": _shift(False)})
 
 
 def _direction(node: BoundNode) -> str:

@@ -17,9 +17,9 @@ from ...declare.dtypes import (
     encode,
     wrap,
 )
+from ...declare.formula import INF
 from ...declare.op import Op, fail
 from ...declare.symbolic import NotStatic, Sym
-from .unary import INF
 
 if TYPE_CHECKING:
     from typing import Any

@@ -15,13 +15,9 @@ from ...declare.kernel import (
     write,
 )
 from ...element_types import PACKED
+from . import formulas
 
-BINARY = Enum(
-    "binary",
-    "add sub mul div mod fmod pow min max equal less less_equal greater greater_equal and "
-    "or xor bit_and bit_or bit_xor shift_left shift_right prelu silu_mul gelu_mul "
-    "gelu_tanh_mul",
-)
+BINARY = Enum("binary", " ".join(formulas.BINARY))
 
 Kernel(
     "binary",
@@ -98,15 +94,8 @@ Kernel(
     ),
 )
 
-UNARY = Enum(
-    "unary",
-    "neg abs sign floor ceil round sqrt reciprocal exp log sin cos tan asin acos atan "
-    "sinh cosh tanh asinh acosh atanh erf sigmoid relu leaky_relu elu selu celu softplus "
-    "softsign hard_sigmoid hard_swish mish gelu gelu_tanh quick_gelu silu "
-    "thresholded_relu clip not bit_not is_nan is_inf rsqrt square linear",
-)
-
-SLOPE = Enum("slope", "step sigmoid tanh softsign hard_swish elu mish")
+UNARY = Enum("unary", " ".join(formulas.UNARY))
+SLOPE = Enum("slope", " ".join(formulas.SLOPES))
 
 Kernel(
     "unary",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT
 from ...declare.op import OPS, Op, product
 from ..product.contracts import ACTIVATION
-from .unary import slope
+from .nodes import slope
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...declare.dtypes import DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
 from ...declare.kernel import CImplementation, Cost, Enum, Kernel, params, read, typed, write
+from ..elementwise.formulas import ACTIVATIONS
 
-ACTIVATION = Enum("activation", "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6")
+ACTIVATION = Enum("activation", " ".join(ACTIVATIONS))
 
 Kernel(
     "gemm",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....declare.formula import INF, NAN
 from ... import OPS
-from ..binary import BINARY_OPS, LOGICAL, clip, pow_
-from ..unary import INF, NAN
+from ..binary import LOGICAL, clip, pow_
+from ..formulas import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def _binary_cases(op: str) -> Callable[[Toolbox], Cases]:
     return cases
 
 
-for _name, _op in BINARY_OPS.items():
+for _name, _op in ((row.op, code) for code, row in BINARY.items() if row.op and "." not in row.op):
     OPS["", _name].cases(_binary_cases(_op))
 
 

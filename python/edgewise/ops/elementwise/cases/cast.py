@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....declare.formula import INF, NAN
 from ..cast import cast, cast_like
-from ..unary import INF, NAN
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox

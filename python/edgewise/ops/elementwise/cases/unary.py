@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....declare.formula import INF, NAN
 from ....declare.op import MS, OPS
-from ..unary import (
-    FLOAT_OPS,
-    INF,
-    NAN,
-    NUMBER_OPS,
-    PARAMETRIC_OPS,
-    bias_gelu,
-    fast_gelu,
-    gelu,
-    not_,
-    shrink,
-    swiglu,
-)
+from ..formulas import UNARY
+from ..unary import bias_gelu, fast_gelu, gelu, not_, shrink, swiglu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,20 +73,15 @@ def _unary_cases(
     return cases
 
 
-for _name, _op in FLOAT_OPS.items():
-    OPS["", _name].cases(_unary_cases(_op))
-for _name, _op in NUMBER_OPS.items():
-    OPS["", _name].cases(_unary_cases(_op, integers=True))
-for (_domain, _name), (_op, _attributes) in PARAMETRIC_OPS.items():
-    _alpha, *_beta = (_attribute for _attribute, _default in _attributes)
-    OPS[_domain, _name].cases(
-        _unary_cases(
-            _op,
-            opset=24 if _name == "Swish" else 21,
-            attrs=[{_alpha: 0.3}, *({_alpha: 0.7, _b: 0.25} for _b in _beta)],
-        )
-    )
-OPS[MS, "Gelu"].cases(_unary_cases("gelu"))
+for _row in UNARY.values():
+    for _operator, _attributes in _row.operators().items():
+        _domain, _, _name = _operator.rpartition(".")
+        if _domain in ("", MS):  # onnxruntime knows it
+            _some: list[dict[str, float]] = [dict(zip(_attributes, (0.3,)))] if _attributes else []
+            _both = [dict(zip(_attributes, (0.7, 0.25)))] if len(_attributes) > 1 else []
+            _opset = 24 if _name == "Swish" else 21
+            _rule = _unary_cases(_row.code, _row.integers, _opset, _some + _both)
+            OPS[_domain, _name].cases(_rule)
 gelu.cases(_unary_cases("gelu", attrs=[{"approximate": "tanh"}, {"approximate": "none"}]))
 
 
