@@ -13,8 +13,14 @@ export interface Token {
 }
 
 /** The parts of the library's tokenizer that are used here, some of which it declares private. */
+interface Normalizer {
+  (text: string): string;
+  config?: Json;
+  normalizers?: Normalizer[];
+  pattern?: unknown;
+}
 interface Parts {
-  normalizer: ((text: string) => string) | null;
+  normalizer: Normalizer | null;
   pre_tokenizer: ((text: string, options: { section_index: number }) => string[]) | null;
   model: { unk_token?: string };
   added_tokens_map: Map<string, unknown>;
@@ -27,6 +33,8 @@ export interface Writing {
   bytes: boolean;
   /** The offsets of such tokens exclude white space. */
   trims: boolean;
+  /** White space between words is left out before tokens get a mark for it. */
+  drops: boolean;
   /** Prefix of tokens that continue a word, such as "##". */
   prefix: string;
   /** Suffix of tokens that end a word, such as "</w>". */
@@ -46,6 +54,7 @@ export function writingOf(json: Json): Writing {
   return {
     bytes: text("pre_tokenizer").includes('"type":"ByteLevel"'),
     trims: /"trim_offsets":true/.test(text("post_processor")),
+    drops: /"type":"Whitespace/.test(text("pre_tokenizer")),
     prefix: named(model.continuing_subword_prefix),
     suffix: named(model.end_of_word_suffix),
     wholeWords: kind === "WordPiece" || kind === "WordLevel",
@@ -61,39 +70,107 @@ interface Mapped {
   to: number[];
 }
 
-/** Aligns a normalized text with its source. */
-function normalized(text: string, base: number, normalize: (text: string) => string): Mapped {
-  const whole = normalize(text);
-  const from: number[] = [];
-  const to: number[] = [];
+/** A text whose characters are their own source, which begins at `base`. */
+function unchanged(text: string, base: number): Mapped {
+  const made: Mapped = { text, from: [], to: [] };
   let at = base;
-  const take = (until: number, start: number, end: number): void => {
-    while (from.length < until) {
-      from.push(start);
-      to.push(end);
+  for (const char of text) {
+    for (let i = 0; i < char.length; i++) {
+      made.from.push(at);
+      made.to.push(at + char.length);
     }
-  };
-  // A mark can combine with the letter before it.
-  for (const part of text.match(/\P{M}\p{M}*|\p{M}+/gsu) ?? []) {
-    const end = at + part.length;
-    const own = normalize(part);
-    // A normalizer may put META before each text: here only before the whole.
-    const short = own.replace(META, "");
-    const p = from.length;
-    const forms = [...(p ? [short, own] : [own, short]), own.trim()].filter(Boolean);
-    // What was inserted before it, such as spaces around ideographs, has no source.
-    const found = [0, 1, 2].flatMap((skip) =>
-      forms.flatMap((form) => (whole.startsWith(form, p + skip) ? [{ form, skip }] : [])),
-    )[0];
-    if (found) {
-      take(p + found.skip, at, at);
-      take(p + found.skip + found.form.length, at, end);
-    } else if (forms.length && part.trim())
-      take(Math.min(whole.length, p + forms[0]!.length), at, end);
-    at = end;
+    at += char.length;
   }
-  take(whole.length, at, at);
-  return { text: whole, from: from.slice(0, whole.length), to: to.slice(0, whole.length) };
+  return made;
+}
+
+/** The normalizers of a tokenizer, in order. */
+function stepsOf(normalizer: Normalizer | null): Normalizer[] {
+  if (!normalizer) return [];
+  return normalizer.normalizers ? normalizer.normalizers.flatMap(stepsOf) : [normalizer];
+}
+
+/** Joins texts, each with the units [start, end) of the source that it was made of. */
+function made(source: Mapped, parts: Iterable<[text: string, start: number, end: number]>): Mapped {
+  const found: Mapped = { text: "", from: [], to: [] };
+  const { from, to } = source;
+  for (const [text, start, end] of parts) {
+    found.text += text;
+    const begin = from[start] ?? to.at(-1) ?? 0;
+    for (let i = 0; i < text.length; i++) {
+      found.from.push(begin);
+      found.to.push(end > start ? to[end - 1]! : begin);
+    }
+  }
+  return found;
+}
+
+/** A part of a text that became another one: its characters are, in order, those of the part. */
+function* inOrder(part: string, start: number, text: string): Generator<[string, number, number]> {
+  const chars = [...part];
+  let at = start;
+  let i = 0;
+  for (const char of text) {
+    yield [char, at, at + chars[i]!.length];
+    if (i < chars.length - 1) at += chars[i++]!.length;
+  }
+}
+
+/** A text after a replacement, which has the source of all that it replaces. */
+function* replaced(text: string, pattern: RegExp, by: string): Generator<[string, number, number]> {
+  let before = 0;
+  for (const match of text.matchAll(pattern)) {
+    yield* inOrder(text.slice(before, match.index), before, text.slice(before, match.index));
+    before = match.index + match[0].length;
+    yield [by, match.index, before];
+  }
+  yield* inOrder(text.slice(before), before, text.slice(before));
+}
+
+/** What a normalizer makes of a text, aligned with the text's source. */
+function step(source: Mapped, normalize: Normalizer): Mapped {
+  const { text, from, to } = source;
+  const whole = normalize(text);
+  if (whole === text) return source;
+  const { pattern, config } = normalize;
+  if (config?.type === "Replace" && pattern instanceof RegExp) {
+    const found = made(source, replaced(text, pattern, String(config.content ?? "")));
+    if (found.text === whole) return found;
+  }
+  if (config?.type === "Prepend") {
+    const first = String.fromCodePoint(text.codePointAt(0) ?? 32).length;
+    return made(source, [[String(config.prepend), 0, first], ...inOrder(text, 0, text)]);
+  }
+  // A mark can combine with the letter before it.
+  const parts = text.match(/\P{M}\p{M}*|\p{M}+/gsu) ?? [];
+  const own = parts.map((part) => normalize(part));
+  if (own.join("") === whole) {
+    let at = 0;
+    const all = parts.flatMap((part, i) => {
+      const start = at;
+      at += part.length;
+      return [...inOrder(part, start, own[i]!)];
+    });
+    return made(source, all);
+  }
+  const kept = text.indexOf(whole);
+  if (kept >= 0) {
+    const end = kept + whole.length;
+    return { text: whole, from: from.slice(kept, end), to: to.slice(kept, end) };
+  }
+  // What is equal at both ends; what is between has the source of what it replaces.
+  let first = 0;
+  while (first < Math.min(text.length, whole.length) && text[first] === whole[first]) first++;
+  let last = 0;
+  const most = Math.min(text.length, whole.length) - first;
+  while (last < most && text.at(-1 - last) === whole.at(-1 - last)) last++;
+  const between = text.slice(first, text.length - last);
+  const inserted = whole.slice(first, whole.length - last);
+  return made(source, [
+    ...inOrder(text.slice(0, first), 0, text.slice(0, first)),
+    ...(between ? inOrder(between, first, inserted) : [[inserted, first, first] as const]),
+    ...inOrder(text.slice(text.length - last), text.length - last, text.slice(text.length - last)),
+  ] as [string, number, number][]);
 }
 
 /** GPT-2's characters for bytes: printable ones stand for themselves, others follow 255. */
@@ -121,15 +198,17 @@ function inBytes({ text, from, to }: Mapped): Mapped {
 }
 
 /** A text in words, as the model's pre-tokenizer divides it. */
-function inWords(source: Mapped, words: readonly string[]): [Mapped, number[]] {
+function inWords(source: Mapped, words: readonly string[], dropped: boolean): [Mapped, number[]] {
   const made: Mapped = { text: words.join(""), from: [], to: [] };
   const word: number[] = [];
   let p = 0;
   words.forEach((one, index) => {
     for (const c of one.split("")) {
-      const same = (q: number) => source.text[q] === c || (c === META && source.text[q] === " ");
+      const same = (q: number) =>
+        source.text[q] === c || (c === META && !dropped && source.text[q] === " ");
       // A space that was inserted has the source of what follows.
       const inserted = (c === META || c === SPACE) && !same(p);
+      if (inserted && dropped) while (/\s/.test(source.text[p] ?? "")) p++;
       if (!inserted) {
         let q = p;
         while (q < source.text.length && !same(q)) q++;
@@ -145,11 +224,6 @@ function inWords(source: Mapped, words: readonly string[]): [Mapped, number[]] {
   return [made, word];
 }
 
-/** Divides words before each META, as SentencePiece does. */
-function divided(words: readonly string[]): string[] {
-  return words.flatMap((w) => (w.includes(META) ? w.split(/(?=\u2581)/) : [w]));
-}
-
 /**
  * The tokens of a text, without special tokens around it.
  * @param backend the library's tokenizer
@@ -159,6 +233,7 @@ export function tokensOf(backend: Backend, writing: Writing, text: string): Toke
   const parts = backend as unknown as Parts;
   const { ids, tokens } = backend.encode(text, { add_special_tokens: false });
   const sections = parts.splitter_unnormalized.split(text);
+  const steps = stepsOf(parts.normalizer);
   const found: Token[] = [];
   let base = 0;
   let word = 0;
@@ -173,9 +248,13 @@ export function tokensOf(backend: Backend, writing: Writing, text: string): Toke
       const next = sections[index + 1];
       const end = next === undefined ? -1 : tokens.indexOf(next, at);
       const mine = tokens.slice(at, end < 0 ? undefined : end);
-      const source = normalized(section, base, (t) => parts.normalizer?.(t) ?? t);
+      const source = steps.reduce(step, unchanged(section, base));
       const words = parts.pre_tokenizer?.(source.text, { section_index: index }) ?? [source.text];
-      const [units, wordOf] = inWords(writing.bytes ? inBytes(source) : source, divided(words));
+      const [units, wordOf] = inWords(
+        writing.bytes ? inBytes(source) : source,
+        words,
+        writing.drops,
+      );
       locate(mine, units, wordOf, writing, parts.model.unk_token).forEach(([start, stop, w], i) => {
         add(at + i, start, stop, w === undefined ? undefined : word + w);
       });
@@ -212,6 +291,8 @@ function locate(
     const here = surface(token);
     let end = p;
     if (text.startsWith(here, p)) end = p + here.length;
+    else if (token === unknown && tokens[i + 1] === unknown && !wholeWords)
+      end = p + String.fromCodePoint(text.codePointAt(p) ?? 32).length;
     else if (token === unknown) {
       const next = tokens[i + 1] === undefined ? -1 : text.indexOf(surface(tokens[i + 1]!), p + 1);
       end = wholeWords || next < 0 || next > wordEnd() ? wordEnd() : next;
@@ -229,7 +310,7 @@ function locate(
       while (start < stop && text[start] === SPACE) start++;
       while (stop > start && text[stop - 1] === SPACE) stop--;
     }
-    const last = from.at(-1) ?? 0;
+    const last = to.at(-1) ?? 0;
     return [from[start] ?? last, stop > start ? to[stop - 1]! : (from[start] ?? last), w];
   });
 }

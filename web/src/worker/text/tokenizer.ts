@@ -1,12 +1,13 @@
 // Tokenizer and chat template of a model, based on Hugging Face's tokenizer and Jinja libraries,
 // with checks and errors of Edgewise.
 
-import { Tokenizer as Backend } from "@huggingface/tokenizers";
+import type { Tokenizer as Backend } from "@huggingface/tokenizers";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
 import type { Message } from "../../protocol/generation.ts";
 import { InputError, TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import type { ChatTemplate } from "./chat-template.ts";
+import { forLibrary, libraryOf } from "./library.ts";
 import { checkTokenizer, type Growth, LimitError, mayTakeForever } from "./tokenizer-limits.ts";
 import { reported } from "./working.ts";
 
@@ -68,9 +69,7 @@ function growthOf(json: Config, where: string): Growth {
 
 function makeBackend(json: Config, config: Config, where: string): Backend {
   try {
-    const backend = new Backend(json, config);
-    backend.encode("a");
-    return backend;
+    return libraryOf(json, config);
   } catch (e) {
     throw new TokenizerError(`it is not a valid tokenizer file (${message(e)})`, where, COPY);
   }
@@ -133,7 +132,7 @@ export class Tokenizer {
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
     this.json = json;
     this.growth = growthOf(json, place("tokenizer.json"));
-    this.slow = mayTakeForever(json);
+    this.slow = mayTakeForever(forLibrary(json));
     this.backend = makeBackend(json, config, place("tokenizer.json"));
     for (const name of SPECIAL) {
       const token: unknown = config[name] ?? special[name];
