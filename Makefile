@@ -142,7 +142,7 @@ wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, 
 	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
-	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
+	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure text-library demo-model)
 	rm -f python/edgewise/engine/*.so
 
 # Tools
@@ -326,9 +326,14 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@for room in see morse voice draw; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
+# The tokenizers and chat templates of pages, for the wheel.
+$(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/licenses.mjs web/src/entry/text-library.ts web/src/gen/text_limits.ts $(wildcard web/src/worker/text/*.ts web/src/shared/*.ts) | $(stamp)/node
+	@node web/text-library.mjs
+	@touch $@
+
 # A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm
 # and bytecode for Pyodide's Python.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs web/package-lock.json $(stamp)/wasm $(stamp)/venv | $(stamp)/web
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/

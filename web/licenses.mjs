@@ -20,17 +20,25 @@ The scripts: the following packages.
 `;
 
 /**
- * Writes LICENSE and THIRD-PARTY-LICENSES.txt beside package.json.
- * @param inputs paths of the sources of the bundles, relative to the working directory
+ * The licences of the packages that a bundle contains, by name.
+ * @param inputs paths of the sources of the bundle
  */
-export function writeLicenses(inputs) {
+export function licensesOf(inputs) {
   const names = inputs.map((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]);
-  const texts = [...new Set(names.filter(Boolean))].sort().map((name) => {
+  return [...new Set(names.filter(Boolean))].sort().map((name) => {
     const folder = join(here, "node_modules", name);
     const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
     return `${name} ${version} (${license})\n\n${readFileSync(join(folder, "LICENSE"), "utf8")}`;
   });
+}
+
+/**
+ * Writes LICENSE and THIRD-PARTY-LICENSES.txt beside package.json.
+ * @param inputs paths of the sources of the bundles, relative to the working directory
+ */
+export function writeLicenses(inputs) {
   const rule = `\n${"-".repeat(80)}\n\n`;
-  writeFileSync(join(here, "THIRD-PARTY-LICENSES.txt"), [PARTS, ...texts].join(rule));
+  const text = [PARTS, ...licensesOf(inputs)].join(rule);
+  writeFileSync(join(here, "THIRD-PARTY-LICENSES.txt"), text);
   copyFileSync(join(here, "../LICENSE"), join(here, "LICENSE"));
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -30,18 +29,17 @@ PYODIDE_FILES = (
     "python_stdlib.zip",
     "pyodide-lock.json",
 )
-# What jupyterlite-pyodide-kernel loads when it starts, and what chat templates need. Dependencies
-# and versions follow from Pyodide's lock file.
-PACKAGES = ("micropip", "ipython", "jedi", "packaging", "jinja2")
-BUILT = ("markupsafe",)  # its wheels are for other machines; its C part is optional
+# What jupyterlite-pyodide-kernel loads when it starts. Dependencies and versions follow from
+# Pyodide's lock file.
+PACKAGES = ("micropip", "ipython", "jedi", "packaging")
 COMM = "comm==0.2.3"  # the kernel installs it with %pip
 PYSCRIPT = "0.7.31"  # @pyscript/core of npm, for examples/pyscript
 
 
-def pip(*arguments: str, **environment: str) -> None:
-    """Runs pip, with variables added to the environment."""
+def pip(*arguments: str) -> None:
+    """Runs pip."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    subprocess.run(command, check=True, env={**os.environ, **environment})
+    subprocess.run(command, check=True)
 
 
 def needed(packages: dict[str, Any]) -> list[str]:
@@ -69,15 +67,10 @@ def add_pyodide(folder: Path, wheels: Path) -> None:
     for name in needed(lock["packages"]):
         package = lock["packages"][name]
         version = f"{name}=={package['version']}"
-        if name in BUILT:
-            package["file_name"] = f"{name}-{package['version']}-py3-none-any.whl"
         file = wheels / package["file_name"]
         if not file.name.endswith("none-any.whl"):
             raise SystemExit(f"{name} is no pure Python package: {file.name}")
-        if not file.exists() and name in BUILT:  # without a compiler
-            pip("wheel", "--no-deps", "--no-binary", name, "--wheel-dir", str(wheels), version,
-                CC="false")  # fmt: skip
-        elif not file.exists():
+        if not file.exists():
             pip("download", "--no-deps", "--only-binary=:all:", "--python-version", "3.14",
                 "--dest", str(wheels), version)  # fmt: skip
         package["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -175,8 +175,7 @@ def test_tokenizer_against_transformers(directory):
 
 
 @pytest.mark.parametrize("bos,eos", [(True, False), (False, True), (True, True), (False, False)])
-@pytest.mark.parametrize("library", [True, False])
-def test_add_bos(directory, tmp_path, monkeypatch, bos, eos, library):
+def test_add_bos(directory, tmp_path, bos, eos):
     (tmp_path / "tokenizer.json").write_text((directory / "tokenizer.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps(
@@ -190,8 +189,6 @@ def test_add_bos(directory, tmp_path, monkeypatch, bos, eos, library):
         )
     )
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    if not library:
-        monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert (
         Tokenizer.from_pretrained(tmp_path).encode("once upon") == theirs("once upon")["input_ids"]
     )
@@ -238,10 +235,14 @@ def test_chat_template_errors(directory):
     assert ChatTemplate("{{ strftime_now('%Y') }}")([])[:2] == "20"
 
 
-@pytest.mark.parametrize("library", [True, False])
-def test_broken_tokenizer_files(directory, tmp_path, monkeypatch, library):
-    if not library:
-        monkeypatch.setitem(sys.modules, "tokenizers", None)
+def test_without_the_library(directory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(TokenizerError, match="need the `tokenizers` library") as error:
+        Tokenizer.from_pretrained(directory)
+    assert "pip install edgewise[text]" in error.value.remedy
+
+
+def test_broken_tokenizer_files(directory, tmp_path):
     good = (directory / "tokenizer.json").read_bytes()
     file = tmp_path / "tokenizer.json"
     with pytest.raises(TokenizerError, match="no tokenizer"):

@@ -106,7 +106,8 @@ def test_imports_point_one_way():
 @pytest.mark.parametrize(
     "names, only",
     [
-        ({"js", "pyodide", "pyodide_js"}, "engine/browser.py"),
+        # the engine, and the tokenizers and templates of pages
+        ({"js", "pyodide", "pyodide_js"}, "engine/browser.py text/browser.py"),
         (
             {"numpy"},
             "arrays.py backend.py bench/peer.py"
@@ -131,8 +132,8 @@ def test_nothing_is_needed_but_python():
         ("arrays.py", "ml_dtypes"),
         ("hub.py", "huggingface_hub"),
         ("backend.py", "numpy"),
-        ("text/tokenizer.py", "tokenizers"),
-        ("text/chat_template.py", "jinja2"),
+        ("text/library.py", "tokenizers"),
+        ("text/templates/rendering.py", "jinja2"),
         ("text/templates/bounds.py", "jinja2"),
         ("text/templates/bounds.py", "markupsafe"),
         ("text/templates/budget.py", "jinja2"),

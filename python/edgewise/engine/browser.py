@@ -1,7 +1,7 @@
 """The engine in Pyodide: a WebAssembly instance with its own memory, in Pyodide's thread (the
 page's, a worker's, or that of Node).
 
-This is the only Python file that uses JavaScript. The comment at the top of wasm/Makefile describes
+Beside text/browser.py the only Python file that uses JavaScript. The top of wasm/Makefile describes
 how an instance is started. By default the WebAssembly module is read from the wheel. A host that
 stores it elsewhere passes it before the first session:
 

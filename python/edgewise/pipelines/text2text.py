@@ -173,13 +173,13 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
     def _languages(self) -> set[int | None]:
         """Ids of the tokens of languages."""
-        return {self.tokenizer.backend.token_to_id(name) for name in self._names()}
+        return {self.tokenizer.token_to_id(name) for name in self._names()}
 
     def _language(self, name: str) -> int:
         names = self._names()
         for form in (name, f"__{name}__", f"{name}_XX"):
             if form in names:
-                return int(self.tokenizer.backend.token_to_id(form))
+                return int(self.tokenizer.token_to_id(form))
         raise InputError(
             f"the model has no language {name!r}",
             "tgt_lang",

@@ -19,7 +19,7 @@ from ..processors.images import Picture
 from ..processors.images.pictures import to_pillow
 from ..seeds import random_seed
 from ..session import InferenceSession
-from ..text.tokenization.clip import clip_tokenizer
+from ..text.clip import clip_tokenizer
 from .base import Pipeline
 from .diffusion.denoising import Denoising
 from .diffusion.noise import Noise

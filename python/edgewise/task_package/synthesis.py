@@ -24,7 +24,7 @@ from ..json_text import number_field, object_field, parse_json_object
 from ..model_metadata import ModelMetadata
 from ..onnx.source import missing_file
 from ..processors.styles import WIDTH, Styles
-from ..text.tokenization.vits import VitsTokenizer
+from ..text.vits import VitsTokenizer
 from .length_split import LENGTH, Halves, divide, ranks
 from .selection import dependent_rows, without_selection
 

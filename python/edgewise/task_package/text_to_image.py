@@ -9,7 +9,7 @@ from ..errors import InputError, UnsupportedOp
 from ..ir import Graph
 from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, Facts, json_of
 from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_graph
-from ..text.tokenization.clip import clip_files
+from ..text.clip import clip_files
 
 if TYPE_CHECKING:
     from ..package import Package

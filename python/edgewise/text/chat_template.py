@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import OutOfMemory, TokenizerError
+from ..errors import TokenizerError
 from .limits import LIMITS
 
 COPY = "Copy the tokenizer's files again from the model they belong to."
-SAFE = (3, 1, 6)  # of jinja2: the first version whose sandbox has no known hole
 SPACES = re.compile(r"\s{100,}")
 
 
 class ChatTemplate:
-    """A Jinja chat template, rendered in a sandbox with the functions of
-    transformers/utils/chat_template_utils.py and a budget of steps, characters and seconds
-    (limits.py).
+    """A Jinja chat template with the functions of transformers/utils/chat_template_utils.py and a
+    budget of steps, characters and seconds (limits.py).
+
+    In CPython jinja2 renders it in a sandbox (templates/), in Pyodide the JavaScript library of
+    pages (browser.py).
 
     Args:
         source: the template's text.
@@ -50,7 +52,7 @@ class ChatTemplate:
                 where,
                 COPY,
             )
-        self.template = _compile(source, where)
+        self._rendered = _compiled(source, where)
 
     def __call__(
         self,
@@ -93,7 +95,7 @@ class ChatTemplate:
                     "Give the last message a content of text.",
                 )
             own[-1]["content"] = final + mark
-        text = self._render(
+        text = self._rendered(
             {
                 **variables,
                 "messages": own,
@@ -113,81 +115,12 @@ class ChatTemplate:
             text = text[:end] if text[end : end + len(mark)] == mark else text[:end].rstrip()
         return text
 
-    def _render(self, variables: dict[str, Any]) -> str:
-        import jinja2
-
-        from .templates.budget import TemplateLimit, budgeted
-
-        try:
-            with budgeted():
-                return self.template.render(variables)
-        except TemplateLimit as error:
-            raise TokenizerError(
-                f"the chat template exceeds a limit: {error}", self.where, COPY
-            ) from None
-        except jinja2.TemplateError as error:
-            raise TokenizerError(
-                f"the chat template refused the messages: {str(error.message or error)[:1000]}",
-                _place(self.where, error),
-                "Check the roles and their order; each model's template has its own rules.",
-            ) from None
-        except MemoryError:
-            raise OutOfMemory("out of memory in the chat template", self.where, COPY) from None
-        except Exception as error:  # templates can raise anything
-            raise TokenizerError(
-                f"the chat template failed: {type(error).__name__}: {_words(error)}",
-                self.where,
-                "Check that every message has the fields the template uses.",
-            ) from None
-
 
 @functools.lru_cache(maxsize=16)
-def _compile(source: str, where: str) -> Any:
-    try:
-        import jinja2
-    except ImportError:
-        raise TokenizerError(
-            "chat templates need `jinja2`, which is not installed",
-            where,
-            "Install edgewise[text]; in Pyodide: await micropip.install('jinja2').",
-        ) from None
-    version = getattr(jinja2, "__version__", "")  # later versions may have none
-    if version and tuple(map(int, re.findall(r"\d+", version)[:3])) < SAFE:
-        raise TokenizerError(
-            f"jinja2 {version} lets templates read what is in Python's memory",
-            where,
-            f"Update it: pip install 'jinja2>={'.'.join(map(str, SAFE))}'.",
-        )
-    try:
-        return _environment().from_string(source)
-    except jinja2.TemplateSyntaxError as error:
-        raise TokenizerError(
-            f"the chat template is invalid: {error.message}", _place(where, error), COPY
-        ) from None
-    except MemoryError:
-        raise OutOfMemory("out of memory in the chat template", where, COPY) from None
-    # errors of Python in the program that jinja2 generates, such as nesting that is too deep
-    except Exception as error:
-        raise TokenizerError(
-            f"the chat template is invalid: {type(error).__name__}: {_words(error)}", where, COPY
-        ) from None
-
-
-@functools.lru_cache(maxsize=1)
-def _environment() -> Any:
-    from .templates.sandbox import TemplateEnvironment
-
-    return TemplateEnvironment()
-
-
-def _words(error: BaseException) -> str:
-    """The message of an exception; those of the caller's objects may raise in __str__."""
-    try:
-        return str(error)[:300]
-    except Exception:
-        return "without words"
-
-
-def _place(where: str, error: BaseException) -> str:
-    line = getattr(error, "lineno", None)
-    return f"{where}, line {line}" if line else where
+def _compiled(source: str, where: str) -> Callable[[dict[str, Any]], str]:
+    """function({variable: value}) that renders a template. Both raise TokenizerError."""
+    if sys.platform == "emscripten":
+        from .browser import template
+    else:
+        from .templates.rendering import template
+    return template(source, where)

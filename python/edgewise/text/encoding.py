@@ -1,19 +1,30 @@
 """Encodings of texts and pairs of texts: truncation, overlapping parts, special tokens, offsets.
 
 Mirrors what transformers' fast tokenizers return for `return_offsets_mapping`,
-`return_overflowing_tokens`, `return_special_tokens_mask`, `word_ids` and `sequence_ids`. Both
-backends encode a text without special tokens; what follows is the same code for both.
+`return_overflowing_tokens`, `return_special_tokens_mask`, `word_ids` and `sequence_ids`. The
+libraries encode a text without special tokens; what follows is the same code for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
-from .tokenization.component import Component, NotSupported, build
-from .tokenization.token import Token
+from .component import Component, NotSupported, build
+
+
+class Token(NamedTuple):
+    """A token of a text: its id, the characters [start, end) of the text, and the index of its
+    word, None if the tokenizer has no words there.
+    """
+
+    id: int
+    start: int
+    end: int
+    word: int | None
+
 
 STRATEGIES = ("longest_first", "only_first", "only_second", "do_not_truncate")
 
@@ -49,15 +60,6 @@ class Encoding:
     offsets: list[tuple[int, int]] = field(default_factory=list)
     words: list[int | None] = field(default_factory=list)
     sequences: list[int | None] = field(default_factory=list)
-
-    def word_span(self, word: int, sequence: int) -> tuple[int, int] | None:
-        """(start, end) of a word in characters of a text; None if it has no token here."""
-        found = [
-            offset
-            for offset, w, s in zip(self.offsets, self.words, self.sequences)
-            if w == word and s == sequence
-        ]
-        return (found[0][0], found[-1][1]) if found else None
 
 
 Piece = tuple[str | tuple[int, ...], int]  # "A", "B" or ids of special tokens; type id
@@ -290,21 +292,4 @@ def _longest_first(one: int, two: int, room: int) -> tuple[int, int]:
     return (short, long) if one <= two else (long, short)
 
 
-def library_tokens(backend: Any, text: str | Sequence[str]) -> list[Token]:
-    """The tokens of a text by the `tokenizers` library. text: a list is of words."""
-    words = not isinstance(text, str)
-    found = backend.encode(
-        list(text) if words else text, is_pretokenized=words, add_special_tokens=False
-    )
-    return [
-        Token(i, start, end, word)
-        for i, (start, end), word in zip(found.ids, found.offsets, found.word_ids)
-    ]
-
-
-def joined_words(tokens_of: Any, words: Sequence[str]) -> list[Token]:
-    """The tokens of words, each encoded alone, with its index as word."""
-    return [token._replace(word=i) for i, w in enumerate(words) for token in tokens_of(w)]
-
-
-__all__ = ["Encoding", "Template", "Token", "read_template", "truncated"]
+__all__ = ["Encoding", "NotSupported", "Template", "Token", "read_template", "truncated"]

@@ -1,7 +1,7 @@
 """Tokenizers of Hugging Face models: tokenizer.json, tokenizer_config.json and a chat template.
 
-This wraps the `tokenizers` library where it is installed. Elsewhere, as in Pyodide, for which it
-has no wheel, the package `tokenization` does the same in Python.
+In CPython the `tokenizers` library reads tokenizer.json (library.py); in Pyodide, for which it has
+no wheel, the JavaScript library of pages does (browser.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,19 +20,20 @@ from .chat_template import COPY, ChatTemplate
 from .cleaning import clean_up
 from .encoding import (
     Encoding,
+    NotSupported,
     Template,
     Token,
     check_characters,
-    joined_words,
-    library_tokens,
     read_template,
     surrounding,
     truncated,
 )
 from .limits import LIMITS, LimitError, check_tokenizer
-from .tokenization import NotSupported, PythonTokenizer
 
 if TYPE_CHECKING:
+    from .browser import BrowserTokenizer
+    from .library import LibraryTokenizer
+
     Buffer = bytes | bytearray | memoryview
 
 __all__ = ["ChatTemplate", "Tokenizer"]
@@ -69,7 +71,7 @@ class Tokenizer:
         continuing_subword_prefix: what tokens within a word begin with, such as "##", or None.
 
     Raises:
-        TokenizerError: a file is broken, or needs the `tokenizers` library, which is not installed.
+        TokenizerError: a file is broken, or the `tokenizers` library is not installed.
     """
 
     bos_token: str | None
@@ -94,8 +96,8 @@ class Tokenizer:
             self._growth = check_tokenizer(value)
         except LimitError as error:
             raise TokenizerError(f"it exceeds a limit: {error}", where, COPY) from None
-        self.backend = self._guarded(
-            functools.partial(_backend, tokenizer_json, value), "not a valid tokenizer file"
+        self.backend: LibraryTokenizer | BrowserTokenizer = self._guarded(
+            functools.partial(_backend, tokenizer_json), "not a valid tokenizer file"
         )
         self._post_processor = value.get("post_processor")
         self._template: Template | None = None
@@ -224,42 +226,22 @@ class Tokenizer:
             return
         if "add_bos_token" not in self.config and "add_eos_token" not in self.config:
             return
-        bos = (
-            self.bos_token
-            if self.config.get("add_bos_token", True) and self.bos_token_id is not None
+        first, last = (
+            (token, number)
+            if self.config.get(field, default) and token and number is not None
             else None
-        )
-        eos = (
-            self.eos_token
-            if self.config.get("add_eos_token", False) and self.eos_token_id is not None
-            else None
-        )
-        first = [cast(int, self.bos_token_id)] if bos else []
-        last = [cast(int, self.eos_token_id)] if eos else []
-        self._template = surrounding(first, last)
-        if isinstance(self.backend, PythonTokenizer):
-            self.backend.surround(first, last)
-            return
-        from tokenizers.processors import TemplateProcessing
-
-        single = ([f"{bos}:0"] if bos else []) + ["$A:0"] + ([f"{eos}:0"] if eos else [])
-        special = [
-            (token, self._guarded(lambda: self.backend.token_to_id(token)))
-            for token in (bos, eos)
-            if token
-        ]
-
-        def follow() -> None:
-            self.backend.post_processor = TemplateProcessing(
-                single=single, pair=single + ["$B:1"], special_tokens=special
+            for field, default, token, number in (
+                ("add_bos_token", True, self.bos_token, self.bos_token_id),
+                ("add_eos_token", False, self.eos_token, self.eos_token_id),
             )
-
-        self._guarded(follow)
+        )
+        self._template = surrounding([first[1]] if first else [], [last[1]] if last else [])
+        self._guarded(lambda: self.backend.surround(first, last))
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens, including added ones."""
-        return self._guarded(lambda: self.backend.get_vocab_size(with_added_tokens=True))
+        return self._guarded(lambda: self.backend.size)
 
     def _guarded(self, call: Callable[[], Any], what: str = "it cannot be used") -> Any:
         """Calls the library and turns what it raises into a TokenizerError.
@@ -275,10 +257,16 @@ class Tokenizer:
             raise OutOfMemory("out of memory in the tokenizer", self.where, COPY) from None
         except NotSupported as error:
             raise TokenizerError(
-                f"it needs the `tokenizers` library, which is not installed: {error}",
+                f"it has what is not supported: {error}",
                 self.where,
-                "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as"
-                " tokenizer.",
+                "Pass any object with encode(text) and decode(ids) as tokenizer.",
+            ) from None
+        except ImportError:
+            raise TokenizerError(
+                "tokenizers need the `tokenizers` library, which is not installed",
+                self.where,
+                "pip install edgewise[text]; or pass any object with encode(text) and decode(ids)"
+                " as tokenizer.",
             ) from None
         except BaseException as error:
             raise TokenizerError(
@@ -314,7 +302,7 @@ class Tokenizer:
         self._bounded(len(text), "encode")
         check_characters(text)
         return self._guarded(
-            lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            lambda: self.backend.encode(text, add_special_tokens=add_special_tokens)
         )
 
     def encodings(
@@ -374,14 +362,7 @@ class Tokenizer:
         self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")
         check_characters(text if isinstance(text, str) else "".join(text))
 
-        def call() -> list[Token]:
-            if not isinstance(self.backend, PythonTokenizer):
-                return library_tokens(self.backend, text)
-            if isinstance(text, str):
-                return self.backend.tokens(text)
-            return joined_words(self.backend.tokens, text)
-
-        found: list[Token] = self._guarded(call)
+        found: list[Token] = self._guarded(lambda: self.backend.tokens(text))
         return found
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
@@ -390,14 +371,7 @@ class Tokenizer:
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """The text of tokens, as in transformers."""
-        if isinstance(self.backend, PythonTokenizer):
-            return cast(str, self._guarded(lambda: self.backend.join(tokens)))
-        decoder = self.backend.decoder
-        return (
-            " ".join(tokens)
-            if decoder is None
-            else self._guarded(lambda: decoder.decode(list(tokens)))
-        )
+        return cast(str, self._guarded(lambda: self.backend.join(tokens)))
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token, or None."""
@@ -488,13 +462,11 @@ class Tokenizer:
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
-def _backend(tokenizer_json: str, value: dict[str, Any]) -> Any:
-    """The `tokenizers` library's Tokenizer, or the one in Python. value: tokenizer_json, parsed."""
-    try:
-        import tokenizers
-    except ImportError:
-        return PythonTokenizer(value)
-    backend = tokenizers.Tokenizer.from_str(tokenizer_json)
-    backend.no_truncation()  # those in the file are for training
-    backend.no_padding()
-    return backend
+def _backend(tokenizer_json: str) -> LibraryTokenizer | BrowserTokenizer:
+    if sys.platform == "emscripten":
+        from .browser import BrowserTokenizer
+
+        return BrowserTokenizer(tokenizer_json)
+    from .library import LibraryTokenizer
+
+    return LibraryTokenizer(tokenizer_json)

@@ -17,9 +17,7 @@ from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
 from edgewise.task_package.graphs import folders_of
 from edgewise.text import Tokenizer
-from edgewise.text import tokenizer as tokenizers
-from edgewise.text.tokenization import PythonTokenizer
-from edgewise.text.tokenization.clip import clip_tokenizer
+from edgewise.text.clip import clip_tokenizer
 
 from tests.pipelines.diffusion import tiny_diffusion as tiny
 
@@ -420,8 +418,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("pad", ["<|endoftext|>", "!"])
-@pytest.mark.parametrize("library", [True, False])
-def test_tokenizer_of_clip(folder, tmp_path, monkeypatch, pad, library):
+def test_tokenizer_of_clip(folder, tmp_path, pad):
     from transformers import CLIPTokenizer
     from transformers.models.clip.tokenization_clip import bytes_to_unicode
 
@@ -431,8 +428,6 @@ def test_tokenizer_of_clip(folder, tmp_path, monkeypatch, pad, library):
     copy(folder / "tokenizer", tmp_path)
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     edit(tmp_path / "tokenizer_config.json", pad_token=pad)
-    if not library:
-        monkeypatch.setattr(tokenizers, "_backend", lambda text, value: PythonTokenizer(value))
     theirs = CLIPTokenizer.from_pretrained(tmp_path)
 
     def read(name):

@@ -15,7 +15,7 @@ from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
 from edgewise.pipelines.speech import synthesis
 from edgewise.pipelines.speech.sentences import sentences
-from edgewise.text.tokenization.vits import VitsTokenizer
+from edgewise.text.vits import VitsTokenizer
 
 from . import tiny_voices
 from .spoken import SPOKEN

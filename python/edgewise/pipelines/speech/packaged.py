@@ -15,7 +15,7 @@ from ...json_text import integer_field, object_field
 from ...processors.styles import Styles
 from ...seeds import RunSeeds, check_seed
 from ...session.packaged import ProgramSession
-from ...text.tokenization.vits import VitsTokenizer
+from ...text.vits import VitsTokenizer
 
 if TYPE_CHECKING:
     from ...engine import Engine

@@ -15,7 +15,7 @@ from ...processors.resampling import MOST_RATE
 from ...processors.styles import Styles
 from ...session.open import name_in
 from ...task_package.synthesis import piper_settings
-from ...text.tokenization.vits import VitsTokenizer
+from ...text.vits import VitsTokenizer
 from .packaged import PackagedVoice
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class TextToSpeechPipeline(Pipeline):
         return self.speaker.rate
 
     def _tokenizer(self, given: Any) -> Tokenizer | Any:
-        from ...text.tokenization.vits import VitsTokenizer
+        from ...text.vits import VitsTokenizer
         from ..files import ModelFiles
 
         if isinstance(given, (str, os.PathLike)):

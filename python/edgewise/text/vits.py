@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import InputError, TokenizerError
-from ...json_text import parse_json_object
+from ..errors import InputError, TokenizerError
+from ..json_text import parse_json_object
 
 __all__ = ["VitsTokenizer"]
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import TokenizerError
-from ...json_text import parse_json_object
-from ..limits import LIMITS
-from ..tokenizer import Tokenizer
+from ..errors import TokenizerError
+from ..json_text import parse_json_object
+from .limits import LIMITS
+from .tokenizer import Tokenizer
 
 __all__ = ["clip_files", "clip_tokenizer"]
 
