@@ -36,7 +36,7 @@ typedef struct {
 void ew_conv_pack_positions(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                             int32_t nc);
 /* Packs b with rows positions of all items and columns (channel, tap). kc is at most 256, the
- * longest block of gemm_blocked.c. */
+ * longest block of gemm.c. */
 void ew_conv_pack_taps(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
                        int32_t nc);
 /* Copies one tap of the n positions from `at` on of a plane x to `line`, zero outside of x; or,
