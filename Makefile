@@ -130,7 +130,7 @@ jupyterlite: $(stamp)/notebooks $(stamp)/venv-test $(stamp)/browser ## run the n
 	EDGEWISE_NOTEBOOKS=1 $(python) -m pytest tests/notebook/test_jupyterlite.py -q
 
 wasm: $(stamp)/wasm ## build the engine for the web: web/dist/engine/*.wasm
-native: $(stamp)/native ## build the engine for CPython: python/edgewise/engine/libedgewise*.so
+native: $(stamp)/native ## build the engine for CPython: python/edgewise/host/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## build the engine and the programs of tests/core with sanitizers: .build/sanitize/
 threads: $(stamp)/threads ## build the engine and tests/core/threads.c with the thread sanitizer: .build/threads/
 web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/lock $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
@@ -143,7 +143,7 @@ wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, 
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
 	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure text-library demo-model)
-	rm -f python/edgewise/engine/*.so
+	rm -f python/edgewise/host/engine/*.so
 
 # Tools
 
@@ -249,7 +249,7 @@ $(stamp)/node-declarations: web/declarations/package.json web/declarations/packa
 
 # Products
 
-$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildcard python/edgewise/shake/*.py) .build/bin/emcc
+$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildcard python/edgewise/compiler/shake/*.py) .build/bin/emcc
 	@$(MAKE) --silent --no-print-directory -C wasm PYTHON="$(PYTHON)"
 	@touch $@
 

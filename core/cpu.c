@@ -1,5 +1,5 @@
 /* ew_cpu_level: which of the libraries for x86-64 this machine can run. The library for the lowest
- * level is loaded first and asked (python/edgewise/engine/native.py). */
+ * level is loaded first and asked (python/edgewise/host/engine/native.py). */
 #include "vm.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 """Generates C and TypeScript from the declarations in python/edgewise.
 
-    python3 core/generate            write core/gen, web/src/gen, python/edgewise/webgpu/gen
+    python3 core/generate            write core/gen, web/src/gen, python/edgewise/compiler/gpu/gen
     python3 core/generate --check    exit with 1 if one of these files is out of date
 
 Requires only Python.
@@ -22,7 +22,7 @@ import plans  # noqa: E402
 import sampling  # noqa: E402
 import shaders  # noqa: E402
 import worker_parts  # noqa: E402
-from edgewise.ops.table import kernel_table  # noqa: E402  (the path is set above)
+from edgewise.compiler.ops.table import kernel_table  # noqa: E402  (the path is set above)
 
 # modules with FILES: {path: function that returns the file's text}
 PARTS = (formulas, kernels, limits, plan_format, plans, sampling, shaders, worker_parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from edgewise.declare.kernel import parse
+from edgewise.compiler.declare.kernel import parse
 
 C_KEYWORDS = {
     "auto",

@@ -41,7 +41,7 @@ import re
 
 import formulas
 import shaders_typescript
-from edgewise.declare.kernel import KERNELS, parse
+from edgewise.compiler.declare.kernel import KERNELS, parse
 
 SHARED = "shared"
 KERNELS_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "kernels"
@@ -159,7 +159,7 @@ def choices():
 
 
 def shaders(_table):
-    """The text of python/edgewise/webgpu/gen/shaders.py."""
+    """The text of python/edgewise/compiler/gpu/gen/shaders.py."""
     common, of = collected()
     out = [NOTE, "", "from __future__ import annotations", ""]
     out += [f'COMMON = """\\\n{common}\n"""', ""]
@@ -201,7 +201,7 @@ def quoted(texts):
 
 
 def alike(_table):
-    """The text of python/edgewise/targets/gen/alike.py."""
+    """The text of python/edgewise/compiler/targets/gen/alike.py."""
     out = [NOTE, "", "from __future__ import annotations", ""]
     out += ["# {kernel: (parameters that may vary, conditions)} of steps that one dispatch runs"]
     out += ["ALIKE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"]
@@ -221,8 +221,8 @@ def alike(_table):
 
 
 FILES = {
-    "python/edgewise/targets/gen/alike.py": alike,
-    "python/edgewise/webgpu/gen/shaders.py": shaders,
+    "python/edgewise/compiler/targets/gen/alike.py": alike,
+    "python/edgewise/compiler/gpu/gen/shaders.py": shaders,
     "web/src/gen/shaders.ts": typescript,
     "web/src/gen/shaders_bytes.ts": typescript_part("bytes"),
     "web/src/gen/shaders_choice.ts": typescript_choice,

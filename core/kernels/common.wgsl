@@ -37,7 +37,7 @@ fn bfloat_bits(v: f32) -> u32 {
 
 // Elementary functions whose built-in versions are inexact or overflow; core/vector_math.h. Those
 // that are formulas of others are generated, and so is activate_<name>, which a kernel does to its
-// results while they are in registers: python/edgewise/ops/elementwise/formulas.py.
+// results while they are in registers: python/edgewise/compiler/ops/elementwise/formulas.py.
 fn expm1(v: f32) -> f32 {
   if (is_nan(v)) { return v; }
   if (abs(v) > 0.35f) { return exp(v) - 1f; }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .arrays import Array
 from .errors import EdgewiseError
+from .host.arrays import Array
+from .host.session import InferenceSession, NodeArg, RunOptions, SessionOptions
+from .host.session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from .model_metadata import ModelMetadata
-from .session import InferenceSession, NodeArg, RunOptions, SessionOptions
-from .session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 
 __version__ = "0.1.0"
 

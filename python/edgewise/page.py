@@ -12,17 +12,17 @@ import traceback
 from importlib import import_module
 from typing import Any
 
+from .compiler.onnx.source import MissingFile, Source
 from .errors import EdgewiseError, ModelError
-from .onnx.source import MissingFile, Source
 
 # Questions by their kind, `options["of"]`: the module and the function that answer them. Each takes
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
 CALLS = {
     "package": ("edgewise.page", "compile_package"),
-    "task": ("edgewise.task_package", "page_task"),
-    "head": ("edgewise.task_package.heads", "call"),
-    "inference": ("edgewise.session.inference_calls", "call"),
-    "artifacts": ("edgewise.training.artifact_files.calls", "call"),
+    "task": ("edgewise.compiler.task_package", "page_task"),
+    "head": ("edgewise.host.heads.exports", "call"),
+    "inference": ("edgewise.host.session.inference_calls", "call"),
+    "artifacts": ("edgewise.extras.onnxruntime_training.artifact_files.calls", "call"),
 }
 
 
@@ -81,8 +81,8 @@ def compile_package(
         (manifest JSON, {file name: bytes}). Weights stay in the page's files; the manifest says
         where.
     """
-    from .compile import CHUNKS
-    from .targets import target_named
+    from .compiler.compile import CHUNKS
+    from .compiler.targets import target_named
 
     shared: dict[str, Any] = {
         "dtype": options.get("dtype"),
@@ -93,11 +93,11 @@ def compile_package(
         "target": target_named(options.get("target", "cpu")),
     }
     if options.get("programs"):
-        from .training.package import compile_training_package
+        from .compiler.training.package import compile_training_package
 
         package = compile_training_package(files, options["programs"], **shared)
     else:
-        from .compile import compile_package as compile_generation
+        from .compiler.compile import compile_package as compile_generation
 
         package = compile_generation(files, **shared)
     return json.dumps(package.manifest), package.blobs

@@ -9,12 +9,12 @@ import gc
 import time
 
 from edgewise.arrays import as_input
-from edgewise.bind import bind
+from edgewise.compiler.bind import bind
+from edgewise.compiler.ir import NeedsValue
+from edgewise.compiler.passes import optimize
+from edgewise.compiler.plan.builder import lower
 from edgewise.engine import default_engine
-from edgewise.ir import NeedsValue
 from edgewise.onnx import FileSource, read_model
-from edgewise.passes import optimize
-from edgewise.plan.builder import lower
 
 from ..zoo import zoo
 from .contenders import ONE

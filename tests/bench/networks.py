@@ -189,9 +189,9 @@ def write_run(model, inputs, target):
     TARGET.bin has the inputs, and for Edgewise the plan and its weights; TARGET.json has their
     offsets. Returns the plan.
     """
+    from edgewise.compiler.plan import compile_graph
+    from edgewise.compiler.plan.notes import add_notes
     from edgewise.onnx import FileSource, read_model
-    from edgewise.plan import compile_graph
-    from edgewise.plan.notes import add_notes
 
     parts, where, at = [], {"inputs": [], "slots": []}, 0
 

@@ -87,7 +87,7 @@ def size():
 def start(bench, rounds, seconds):
     folder = WORK / "start"
     folder.mkdir(parents=True, exist_ok=True)
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     with open(folder / "demo.edge", "wb") as f:
         open_package(str(ROOT / "web/demo/model")).write(f)
@@ -337,7 +337,7 @@ def long_package(model):
     """
     path = WORK / "llm" / f"{model}-long.edge"
     if not path.exists() or path.stat().st_mtime < (WORK / "llm" / f"{model}.edge").stat().st_mtime:
-        from edgewise.session.decoder import open_package
+        from edgewise.host.session.decoder import open_package
 
         with open(path, "wb") as f:
             open_package(str(WORK / "llm" / f"{model}.onnx"), None, LENGTH + 64).write(f)

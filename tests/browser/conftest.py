@@ -47,7 +47,7 @@ def built():
 @pytest.fixture(scope="session")
 def package():
     """The demo's model as an .edge file, compiled in CPython."""
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     out = io.BytesIO()
     open_package(MODEL).write(out)
@@ -288,7 +288,7 @@ def edit_package(package, change):
 
     change(manifest) modifies the manifest, or returns bytes to use instead of its JSON.
     """
-    from edgewise.package import _signed
+    from edgewise.compiler.package import _signed
 
     length = int.from_bytes(package[8:16], "little")
     manifest = json.loads(package[16 : 16 + length])

@@ -21,7 +21,7 @@ MODEL = (
 def expected(files):
     """Greedy text of the native engine; the model's package is written to the served files."""
     import edgewise
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     out = io.BytesIO()
     open_package(MODEL, capacity=64).write(out)

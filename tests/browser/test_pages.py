@@ -374,7 +374,7 @@ def test_float16_cache(visit, server, files):
     package's is refused.
     """
     import edgewise
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
     from edgewise.text import Tokenizer, generate
 
     with open(files / "halves.edge", "wb") as f:

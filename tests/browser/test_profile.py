@@ -120,7 +120,7 @@ def mlp(files):
             graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9
         ).SerializeToString()
     )
-    from edgewise.compile import compile_inference
+    from edgewise.compiler.compile import compile_inference
     from edgewise.onnx import FileSource
 
     with open(files / "profiled.edge", "wb") as f:
@@ -187,7 +187,7 @@ def test_profile_of_a_session(visit, server, mlp, ending):
 
 
 def test_profile_of_generation_and_training(visit, server, files):
-    from edgewise.training.package import compile_model_for_training
+    from edgewise.compiler.training.package import compile_model_for_training
 
     from .conftest import MODEL
 

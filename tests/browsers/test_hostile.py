@@ -16,7 +16,7 @@ from browser.conftest import MODEL, WEB
 from browser.inference.test_inference_session import F, save
 from browser.loading import error
 from browser.training.harness import TEXT
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.onnx import BytesSource
 from hostile.packages import joined, split, with_sums
 from hostile.page import mutations

@@ -112,7 +112,7 @@ def test_files(browser, serve, tmp_path) -> None:
     """A page from another origin requests what it needs and nothing else: a text model, then one
     that can be trained, then another kind of model.
     """
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     library = serve(DIST)
     # fmt: off

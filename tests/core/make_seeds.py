@@ -10,13 +10,13 @@ import struct
 import sys
 
 import numpy as np
-from edgewise.compile import compile_inference
-from edgewise.manifest import plans_of
+from edgewise.compiler.compile import compile_inference
+from edgewise.compiler.manifest import plans_of
+from edgewise.compiler.plan import compile_graph
+from edgewise.compiler.training.package import compile_training_package
+from edgewise.host.session.decoder import open_package
 from edgewise.onnx import BytesSource, FileSource, read_model
 from edgewise.package import Package
-from edgewise.plan import compile_graph
-from edgewise.session.decoder import open_package
-from edgewise.training.package import compile_training_package
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

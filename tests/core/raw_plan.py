@@ -10,8 +10,8 @@ import os
 import struct
 from dataclasses import dataclass, field
 
-from edgewise.declare.kernel import KERNELS
-from edgewise.ops.table import kernel_table
+from edgewise.compiler.declare.kernel import KERNELS
+from edgewise.compiler.ops.table import kernel_table
 
 ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
 OK, FORMAT, PARAM, BOUNDS, ALIAS, UNBOUND, INDEX, STOPPED = 0, 2, 5, 6, 7, 9, 11, 14

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 import raw_plan
-from edgewise.declare.kernel import KERNELS
-from edgewise.declare.registers import Registers, ceil_div, floor_div
-from edgewise.declare.symbolic import NotStatic, Sym
-from edgewise.ops.elementwise.binary import _int_div
-from edgewise.ops.table import word_of
+from edgewise.compiler.declare.kernel import KERNELS
+from edgewise.compiler.declare.registers import Registers, ceil_div, floor_div
+from edgewise.compiler.declare.symbolic import NotStatic, Sym
+from edgewise.compiler.ops.elementwise.binary import _int_div
+from edgewise.compiler.ops.table import word_of
 
 LENGTHS = [(2, 60), (3, 9)]
 

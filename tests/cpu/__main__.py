@@ -57,7 +57,7 @@ def environment(processor: str) -> dict[str, str]:
     assert found is not None and found.origin is not None
     copy_of(Path(found.origin).parent, FOLDER / "site/onnxruntime", version("onnxruntime"))
     name = f"libedgewise-v{LEVELS[processor]}.so"
-    engine = ROOT / "python/edgewise/engine" / name
+    engine = ROOT / "python/edgewise/host/engine" / name
     copy_of(engine, FOLDER / name, str(engine.stat().st_mtime_ns))
     handler, source = FOLDER / "cpuid.so", Path(__file__).with_name("cpuid.c")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", handler, source, "-ldl"], check=True)

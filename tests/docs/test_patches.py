@@ -74,7 +74,7 @@ def test_patch(name, tmp_path):
         environment["EDGEWISE_LIBRARY"] = str(compile_library(tmp_path))
     else:  # the kernels, and so what is generated, are the same
         run(sys.executable, "core/generate", "--check", cwd=tmp_path)
-        assert all(name.startswith("python/edgewise/ops/") for name in changed)
+        assert all(name.startswith("python/edgewise/compiler/ops/") for name in changed)
         assert len(changed) == len(patches), "an op is one file"
         from edgewise.engine.native import library_path
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from edgewise import errors
 from edgewise.arrays import as_input, as_output, as_strings, holds_strings
-from edgewise.declare.dtypes import CODE, NAME
+from edgewise.compiler.declare.dtypes import CODE, NAME
+from edgewise.extras.onnxruntime_training.artifact_files import calls as artifact_calls
+from edgewise.host.session import NodeArg, inference_calls
 from edgewise.onnx import BytesSource
-from edgewise.session import NodeArg, inference_calls
-from edgewise.training.artifact_files import calls as artifact_calls
 
 ROOT = Path(__file__).parents[2]
 DEFINES = ("VERSION", "COMPILER", "WHEEL", "PYODIDE")  # of web/bundle.mjs

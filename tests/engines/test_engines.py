@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from edgewise.errors import EngineError, OutOfMemory
-from edgewise.session.decoder import DecoderModel, open_package
+from edgewise.host.session.decoder import DecoderModel, open_package
 from onnx import TensorProto, helper
 
 from engines.node_engine import ROOT, NodeEngine

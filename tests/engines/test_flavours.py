@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import edgewise.engine.native as native
+import edgewise.host.engine.native as native
 import pytest
 
 from engines.node_engine import ROOT

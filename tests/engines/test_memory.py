@@ -4,12 +4,12 @@ the worst order that kernels may use, and compared with the same steps with sepa
 
 import numpy as np
 import pytest
-from edgewise.declare import kernel
-from edgewise.declare.dtypes import FLOAT, INT32, INT64
-from edgewise.declare.symbolic import strides_of
-from edgewise.plan.memory import plan_memory
-from edgewise.plan.view import Storage, View
-from edgewise.targets import CPU
+from edgewise.compiler.declare import kernel
+from edgewise.compiler.declare.dtypes import FLOAT, INT32, INT64
+from edgewise.compiler.declare.symbolic import strides_of
+from edgewise.compiler.plan.memory import plan_memory
+from edgewise.compiler.plan.view import Storage, View
+from edgewise.compiler.targets import CPU
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

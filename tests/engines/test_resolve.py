@@ -13,14 +13,14 @@ from pathlib import Path
 import edgewise
 import numpy as np
 import pytest
-from edgewise.declare.dtypes import FLOAT, INT64
-from edgewise.declare.kernel import KERNELS
+from edgewise.compiler.declare.dtypes import FLOAT, INT64
+from edgewise.compiler.declare.kernel import KERNELS
+from edgewise.compiler.plan.plan import Plan, Slot
+from edgewise.compiler.schema.plan_format import ARENA, CONST, HEADER, OPERAND, SLOT0, STEP
 from edgewise.engine import Buffer
-from edgewise.engine.resolved import ResolvedStep
 from edgewise.errors import EngineError
+from edgewise.host.engine.resolved import ResolvedStep
 from edgewise.onnx import BytesSource, read_model
-from edgewise.plan.plan import Plan, Slot
-from edgewise.schema.plan_format import ARENA, CONST, HEADER, OPERAND, SLOT0, STEP
 from edgewise.training.program import Program
 from onnx import TensorProto, helper, numpy_helper
 

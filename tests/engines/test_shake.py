@@ -1,5 +1,5 @@
-"""Smaller engines: kernels removed from a .wasm (edgewise.shake), `edgewise build --engine`, and
-the error of an engine that lacks a kernel.
+"""Smaller engines: kernels removed from a .wasm (edgewise.compiler.shake), `edgewise build
+--engine`, and the error of an engine that lacks a kernel.
 """
 
 import random
@@ -9,10 +9,10 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise import cli
+from edgewise.compiler.ops.table import kernel_table, variants
+from edgewise.compiler.shake import kernels_of, shake
 from edgewise.errors import EdgewiseError, EngineError
-from edgewise.ops.table import kernel_table, variants
-from edgewise.session.decoder import DecoderModel, open_package
-from edgewise.shake import kernels_of, shake
+from edgewise.host.session.decoder import DecoderModel, open_package
 from onnx import TensorProto, helper
 from tiers import slow_unless
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import edgewise
 import numpy as np
 import pytest
-from edgewise import targets
+from edgewise.compiler import targets
+from edgewise.compiler.plan import compile_graph
+from edgewise.compiler.schema.plan_format import HEADER
+from edgewise.compiler.targets import CPU, Limits, LoweringRules, MemoryRules
 from edgewise.engine import Buffer
-from edgewise.engine.device import EngineDevice
 from edgewise.errors import UnsupportedOp
+from edgewise.host.engine.device import EngineDevice
+from edgewise.host.session.weights import WeightStore
 from edgewise.onnx import BytesSource, read_model
-from edgewise.plan import compile_graph
-from edgewise.schema.plan_format import HEADER
-from edgewise.session.weights import WeightStore
-from edgewise.targets import CPU, Limits, LoweringRules, MemoryRules
 from onnx import TensorProto, helper, numpy_helper
 
 from engines import open_engine

@@ -5,7 +5,7 @@ from . import environment  # noqa: F401
 
 @pytest.fixture
 def hub():
-    from edgewise.federated.hub import Hub, HubOptions
+    from edgewise.extras.federated.hub import Hub, HubOptions
 
     from .toys import SCHEMA
 
@@ -19,7 +19,7 @@ def big(request):
     """A hub of a larger model. Its parameter: options; short times are for tests that wait for
     their end.
     """
-    from edgewise.federated.hub import Hub, HubOptions
+    from edgewise.extras.federated.hub import Hub, HubOptions
 
     from .toys import BIG, PATIENCE
 

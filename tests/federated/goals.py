@@ -36,9 +36,9 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 
 from tests.federated import environment  # noqa: E402, F401, I001
 import numpy as np  # noqa: E402
-from edgewise.federated.codec import Schema  # noqa: E402
-from edgewise.federated.run_folder import RunFolder  # noqa: E402
-from edgewise.federated.settings import Settings  # noqa: E402
+from edgewise.extras.federated.codec import Schema  # noqa: E402
+from edgewise.extras.federated.run_folder import RunFolder  # noqa: E402
+from edgewise.extras.federated.settings import Settings  # noqa: E402
 
 LORA = {f"layer{k}.lora_A.weight": (8, 970) for k in range(21)}
 LORA |= {f"layer{k}.lora_B.weight": (970, 8) for k in range(21)}
@@ -64,7 +64,7 @@ class Table:
 
 def client_of(url: str, k: int, folder: str | None, seconds: float, schema: Schema = ROUND):
     """A client that adds a fixed difference."""
-    from edgewise.federated.client import FederatedClient
+    from edgewise.extras.federated.client import FederatedClient
 
     from tests.federated.toys import Toy, random_values
 
@@ -215,7 +215,7 @@ def idle(table: Table, folder: Path, count: int = 1000) -> None:
 
 
 async def _idle_clients(url: str, count: int, hub: subprocess.Popen) -> list[float]:
-    from edgewise.federated.protocol import SUBPROTOCOL, encode
+    from edgewise.extras.federated.protocol import SUBPROTOCOL, encode
     from websockets.asyncio.client import connect
 
     hello = encode("hello", protocols=[1], schema=ROUND.sha256, codecs=["int4"])
@@ -249,9 +249,9 @@ async def _idle_clients(url: str, count: int, hub: subprocess.Popen) -> list[flo
 
 def run_hub(count: int) -> None:
     """A hub whose memory and time are measured: its own process."""
-    from edgewise.federated.broadcast import Broadcast
-    from edgewise.federated.hub import Hub, HubOptions
-    from edgewise.federated.sessions import Task
+    from edgewise.extras.federated.broadcast import Broadcast
+    from edgewise.extras.federated.hub import Hub, HubOptions
+    from edgewise.extras.federated.sessions import Task
 
     from tests.federated.toys import random_values, wait_for
 
@@ -280,7 +280,7 @@ def resident() -> float:
 
 def kills(table: Table, folder: Path) -> None:
     """The server, with Flower's strategy in its process, and clients, at random moments."""
-    from edgewise.federated.launch import free_port
+    from edgewise.extras.federated.launch import free_port
 
     from tests.federated.toys import random_values
 
@@ -369,8 +369,8 @@ RECIPES: dict[str | None, dict[str, Any]] = {
 
 def learning(table: Table, folder: Path, part: str | None = None, rounds: int = 30) -> None:
     from edgewise import LoraConfig, Trainer
-    from edgewise.federated.client import FederatedClient
-    from edgewise.federated.local_training import LocalTraining
+    from edgewise.extras.federated.client import FederatedClient
+    from edgewise.extras.federated.local_training import LocalTraining
 
     from tests.federated.serving import Server
 

@@ -4,8 +4,8 @@ import contextlib
 import hashlib
 import json
 
-from edgewise.federated.codec import pack
-from edgewise.federated.protocol import CHUNK, CODECS, SUBPROTOCOL, VERSION, encode
+from edgewise.extras.federated.codec import pack
+from edgewise.extras.federated.protocol import CHUNK, CODECS, SUBPROTOCOL, VERSION, encode
 from websockets.sync.client import connect
 
 from .toys import PATIENCE

@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2] / "python"), str(Path(__file__).parents[2])]
 
 from tests.federated import environment  # noqa: E402, F401, I001
-from edgewise.federated.rounds import run_rounds  # noqa: E402
+from edgewise.extras.federated.rounds import run_rounds  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = 1

@@ -4,11 +4,11 @@ import json
 import threading
 
 import pytest
-from edgewise.federated.codec import Schema
-from edgewise.federated.hub import Hub
-from edgewise.federated.rounds import hub_options, play
-from edgewise.federated.run_folder import RunFolder
-from edgewise.federated.settings import Settings
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.hub import Hub
+from edgewise.extras.federated.rounds import hub_options, play
+from edgewise.extras.federated.run_folder import RunFolder
+from edgewise.extras.federated.settings import Settings
 from flwr.supercore.task_identity import TaskIdentity
 
 from .toys import PATIENCE, random_values, wait_for

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
-from edgewise.federated.audit import Auditor
-from edgewise.federated.broadcast import Broadcast
-from edgewise.federated.client import TASK_FIELDS, Trained, check_task
-from edgewise.federated.client_secure import ClientTerms, key_of
-from edgewise.federated.hub import Hub, HubOptions
-from edgewise.federated.local_training import LocalTraining
-from edgewise.federated.protocol import Refusal
-from edgewise.federated.sessions import Task
-from edgewise.federated.settings import Settings
+from edgewise.extras.federated.audit import Auditor
+from edgewise.extras.federated.broadcast import Broadcast
+from edgewise.extras.federated.client import TASK_FIELDS, Trained, check_task
+from edgewise.extras.federated.client_secure import ClientTerms, key_of
+from edgewise.extras.federated.hub import Hub, HubOptions
+from edgewise.extras.federated.local_training import LocalTraining
+from edgewise.extras.federated.protocol import Refusal
+from edgewise.extras.federated.sessions import Task
+from edgewise.extras.federated.settings import Settings
 
 from .serving import Server, identity  # noqa: F401 (a fixture)
 from .toys import PATIENCE, SCHEMA, Running, Toy, random_values, wait_for

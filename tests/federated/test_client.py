@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from edgewise import LoraConfig, Trainer
 from edgewise.errors import Aborted, InputError, StorageError
-from edgewise.federated.client import FederatedClient
-from edgewise.federated.client_secure import clipped
-from edgewise.federated.client_state import ClientState, Finished
-from edgewise.federated.codec import norm_of
-from edgewise.federated.local_training import LocalTraining
-from edgewise.federated.protocol import encode
-from edgewise.federated.rounds import rate_of
-from edgewise.federated.run_folder import RunFolder
-from edgewise.federated.settings import Settings
+from edgewise.extras.federated.client import FederatedClient
+from edgewise.extras.federated.client_secure import clipped
+from edgewise.extras.federated.client_state import ClientState, Finished
+from edgewise.extras.federated.codec import norm_of
+from edgewise.extras.federated.local_training import LocalTraining
+from edgewise.extras.federated.protocol import encode
+from edgewise.extras.federated.rounds import rate_of
+from edgewise.extras.federated.run_folder import RunFolder
+from edgewise.extras.federated.settings import Settings
 from edgewise.locks import locked
 
 from .toys import SCHEMA, Toy, random_values

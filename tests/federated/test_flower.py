@@ -7,11 +7,11 @@ pytest.importorskip("flwr")
 
 import numpy as np
 from edgewise.errors import InputError, ModelError
-from edgewise.federated.codec import norm_of
-from edgewise.federated.grid import Changed
-from edgewise.federated.rounds import run_rounds
-from edgewise.federated.run_folder import RunFolder
-from edgewise.federated.settings import Settings
+from edgewise.extras.federated.codec import norm_of
+from edgewise.extras.federated.grid import Changed
+from edgewise.extras.federated.rounds import run_rounds
+from edgewise.extras.federated.run_folder import RunFolder
+from edgewise.extras.federated.settings import Settings
 from edgewise.training.safetensors import save_safetensors
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower

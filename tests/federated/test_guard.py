@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PATIENCE = 240  # seconds, less than what is started sleeps
-LAUNCH = Path(__file__).parents[2] / "python/edgewise/federated/launch"
+LAUNCH = Path(__file__).parents[2] / "python/edgewise/extras/federated/launch"
 STARTER = """
 import subprocess, sys, time
 from guard import Guard

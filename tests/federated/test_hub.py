@@ -8,14 +8,14 @@ import dataclasses
 import hashlib
 
 import numpy as np
-from edgewise.federated.broadcast import Broadcast
-from edgewise.federated.client import SETTINGS
-from edgewise.federated.client_state import ClientState, Finished
-from edgewise.federated.codec import FORMAT, base_of, norm_of
-from edgewise.federated.hub import Hub, HubOptions
-from edgewise.federated.protocol import CHUNK, Refusal
-from edgewise.federated.sessions import Task
-from edgewise.federated.verify import Rules, Verified, far_from_others
+from edgewise.extras.federated.broadcast import Broadcast
+from edgewise.extras.federated.client import SETTINGS
+from edgewise.extras.federated.client_state import ClientState, Finished
+from edgewise.extras.federated.codec import FORMAT, base_of, norm_of
+from edgewise.extras.federated.hub import Hub, HubOptions
+from edgewise.extras.federated.protocol import CHUNK, Refusal
+from edgewise.extras.federated.sessions import Task
+from edgewise.extras.federated.verify import Rules, Verified, far_from_others
 from edgewise.training.safetensors import save_safetensors
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 

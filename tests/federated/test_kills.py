@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from edgewise.federated.launch import free_port
-from edgewise.federated.run_folder import RunFolder
-from edgewise.federated.settings import Settings
+from edgewise.extras.federated.launch import free_port
+from edgewise.extras.federated.run_folder import RunFolder
+from edgewise.extras.federated.settings import Settings
 
 from .raw import Raw
 from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)

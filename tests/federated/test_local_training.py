@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
-from edgewise.federated.codec import Schema
-from edgewise.federated.local_training import LocalTraining, drawn
-from edgewise.training.trainer.batches import rows_of
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.local_training import LocalTraining, drawn
+from edgewise.host.training.trainer.batches import rows_of
 
 from tests.training.llama import Lora
 from tests.training.trainer.models import net, rows

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from edgewise.cli import federate, main, parse
+from edgewise.extras.commands import federate
+from edgewise.host.cli import main, parse
 
 from .environment import FOLDER
 
@@ -22,7 +23,7 @@ TEXT = "The old clock stopped at noon, and the whole town stopped with it. " * 6
     reason="make .build/stamp/venv-federated",
 )
 def test_simulated_rounds_learn(tmp_path):
-    from edgewise.federated.launch import free_port
+    from edgewise.extras.federated.launch import free_port
 
     (tmp_path / "text.txt").write_text(TEXT)
     command = ["simulate", ROOT / "web/demo/model", tmp_path / "text.txt"]
@@ -48,7 +49,7 @@ def test_simulated_rounds_learn(tmp_path):
 
 def test_the_command_takes_what_settings_take():
     pytest.importorskip("cryptography")
-    from edgewise.federated import settings
+    from edgewise.extras.federated import settings
 
     assert set(federate.STRATEGIES) == set(settings.STRATEGIES)
     assert (set(federate.SCHEDULES), set(federate.CODECS)) == (
@@ -84,7 +85,7 @@ def test_what_cannot_be_served_is_refused_before_it_begins(
 def test_the_error_of_a_log_is_shown(tmp_path):
     """Flower adds lines of its own to it."""
     pytest.importorskip("cryptography")
-    from edgewise.federated import launch
+    from edgewise.extras.federated import launch
 
     log = tmp_path / "run.log"
     text = "Traceback:\n  ...\nedgewise.errors.InputError: 127.0.0.1:80: in use. Choose another.\n"

@@ -9,9 +9,9 @@ import http.server
 import threading
 import time
 
-from edgewise.federated.hub import Hub, HubOptions
-from edgewise.federated.last import Last
-from edgewise.federated.protocol import SUBPROTOCOL
+from edgewise.extras.federated.hub import Hub, HubOptions
+from edgewise.extras.federated.last import Last
+from edgewise.extras.federated.protocol import SUBPROTOCOL
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import numpy as np
 from edgewise.errors import EngineError, InputError
-from edgewise.federated.app.edgewise_rounds.client_app import app
-from edgewise.federated.codec import Schema
-from edgewise.federated.hub import Hub, HubOptions
-from edgewise.federated.rounds import play_sites
-from edgewise.federated.run_folder import RunFolder
-from edgewise.federated.settings import Settings
-from edgewise.federated.site import Site, ask
+from edgewise.extras.federated.app.edgewise_rounds.client_app import app
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.hub import Hub, HubOptions
+from edgewise.extras.federated.rounds import play_sites
+from edgewise.extras.federated.run_folder import RunFolder
+from edgewise.extras.federated.settings import Settings
+from edgewise.extras.federated.site import Site, ask
 from flwr.app import Array, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 

@@ -5,8 +5,8 @@ import time
 
 import numpy as np
 from edgewise.errors import Aborted
-from edgewise.federated.client import FederatedClient, Trained
-from edgewise.federated.codec import Schema
+from edgewise.extras.federated.client import FederatedClient, Trained
+from edgewise.extras.federated.codec import Schema
 
 SHAPES = {"m.lora_A.weight": (4, 6), "m.lora_B.weight": (5, 4), "dense": (3, 50)}
 SCHEMA = Schema.of(SHAPES)

@@ -170,7 +170,7 @@ def kind_of(error):
 
 
 class Recorded:
-    """Counts the recorded runs of a session (edgewise/session/direct.py)."""
+    """Counts the recorded runs of a session (edgewise/host/session/direct.py)."""
 
     def __init__(self, session):
         self.count, self.run = 0, session.direct.run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnxruntime
-from edgewise.passes.integer_bias import BIAS_ERROR
+from edgewise.compiler.passes.integer_bias import BIAS_ERROR
 from onnx import TensorProto, helper, numpy_helper
 from references import reference_of
 

@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 from edgewise.engine.native import NativeEngine
-from edgewise.session.direct import DirectRun
+from edgewise.host.session.direct import DirectRun
 from gpu.adapters import gpu
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator

@@ -9,9 +9,9 @@ import struct
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import EdgewiseError
+from edgewise.host.text.config import ERRORS, error_for
 from edgewise.seeds import check_seed
 from edgewise.text import GenerationConfig
-from edgewise.text.config import ERRORS, error_for
 from edgewise.training.safetensors import load_safetensors
 
 VECTORS = vectors("errors")

@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 from edgewise.errors import EdgewiseError, InputError
+from edgewise.host.text.fields import GENERATION_FIELDS
 from edgewise.pipelines import TextGenerationPipeline
 from edgewise.text import GenerationConfig, Tokenizer, generate
-from edgewise.text.fields import GENERATION_FIELDS
 
 from .test_lengths import Decoder
 

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise.errors import EngineError, InputError
-from edgewise.text.config import GenerationConfig, error_for
-from edgewise.text.fields import ERRORS, STRUCTS, offsets, pack, size
+from edgewise.host.text.config import GenerationConfig, error_for
+from edgewise.host.text.fields import ERRORS, STRUCTS, offsets, pack, size
 
 VOCAB = 199
 

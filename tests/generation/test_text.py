@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from edgewise.errors import EdgewiseError, InputError, TokenizerError, UnsupportedField
+from edgewise.host.text.fields import GENERATION_FIELDS
 from edgewise.pipelines import TextGenerationPipeline, pipeline
 from edgewise.text import (
     ChatTemplate,
@@ -19,7 +20,6 @@ from edgewise.text import (
     Tokenizer,
     generate,
 )
-from edgewise.text.fields import GENERATION_FIELDS
 
 # --- configuration
 

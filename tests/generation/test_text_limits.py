@@ -7,8 +7,8 @@ import json
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import EdgewiseError, TokenizerError
+from edgewise.host.text.limits import LIMITS, LimitError, check_tokenizer, regex_width
 from edgewise.text import ChatTemplate, Tokenizer
-from edgewise.text.limits import LIMITS, LimitError, check_tokenizer, regex_width
 
 TOKENIZERS, TEMPLATES = vectors("tokenizers"), vectors("chat_templates")
 BASE = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from edgewise.errors import EngineError
-from edgewise.webgpu import WebGPUEngine
+from edgewise.host.webgpu import WebGPUEngine
 
 FOLDER = Path(__file__).parents[2] / ".build/gpu"
 LIBRARIES = {"wgpudawn": "Tint", "wgpu": "naga"}  # name: its compiler of WGSL

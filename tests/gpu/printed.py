@@ -4,9 +4,9 @@ from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
-from edgewise.webgpu.loaded import WebGPUPlan
-from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
-from edgewise.webgpu.wgsl import MACHINE
+from edgewise.compiler.gpu.steps import constants_of, register_ranges, steps_of
+from edgewise.compiler.gpu.wgsl import MACHINE
+from edgewise.host.webgpu.loaded import WebGPUPlan
 
 
 class Printed(WebGPUPlan):

@@ -98,8 +98,8 @@ def language_model(engine, path, prompt):
 def lora_step(engine, data, tokens):
     """A row of `speeds`."""
     import numpy as np
+    from edgewise.compiler.targets import target_of
     from edgewise.onnx import BytesSource, read_model
-    from edgewise.targets import target_of
     from edgewise.training.language_model import causal_lm_inputs
     from edgewise.training.peft import LoraConfig
     from edgewise.training.program import Program

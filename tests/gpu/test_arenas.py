@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bench import models
-from edgewise.compile import compile_causal_lm
-from edgewise.declare.kernel import KERNELS
-from edgewise.engine.device import EngineDevice
+from edgewise.compiler.compile import compile_causal_lm
+from edgewise.compiler.declare.kernel import KERNELS
+from edgewise.compiler.schema.plan_format import ARENA, SLOT0
+from edgewise.compiler.targets import CPU, Limits, target_of
+from edgewise.compiler.targets.webgpu import WEBGPU
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import UnsupportedOp
+from edgewise.host.engine.device import EngineDevice
 from edgewise.onnx import BytesSource, read_model
-from edgewise.schema.plan_format import ARENA, SLOT0
-from edgewise.targets import CPU, Limits, target_of
-from edgewise.targets.webgpu import WEBGPU
 from edgewise.training.session import TrainingSession
 from training.zoo import ZooCase, cases
 

@@ -5,18 +5,18 @@ import functools
 import numpy as np
 import pytest
 from bench import models
-from edgewise.compile import compile_causal_lm
+from edgewise.compiler.compile import compile_causal_lm
+from edgewise.compiler.gpu.variants import stages_of
+from edgewise.compiler.targets import CPU, target_of
+from edgewise.compiler.targets.webgpu import WEBGPU
 from edgewise.engine.native import NativeEngine
+from edgewise.host.webgpu import compare
+from edgewise.host.webgpu.loaded import WebGPUPlan
 from edgewise.onnx import BytesSource, read_model
-from edgewise.targets import CPU, target_of
-from edgewise.targets.webgpu import WEBGPU
 from edgewise.training.language_model import causal_lm_inputs
 from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
-from edgewise.webgpu import compare
-from edgewise.webgpu.loaded import WebGPUPlan
-from edgewise.webgpu.variants import stages_of
 
 from .adapters import gpu
 
@@ -139,7 +139,7 @@ def test_a_batch_that_needs_too_many_bindings(monkeypatch):
         session = TrainingSession(training(1, WEBGPU, small=True), gpu())
         with monkeypatch.context() as m:
             if apart:
-                m.setattr("edgewise.webgpu.launch.Launch.fits", fits_until_bound())
+                m.setattr("edgewise.compiler.gpu.launch.Launch.fits", fits_until_bound())
             names = {i.name for i in session.program.plan("train").slots if i.kind == "input"}
             feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": ids}
             feeds = {k: v for k, v in feeds.items() if k in names}

@@ -6,9 +6,9 @@ from bench import models
 from edgewise import CausalLM
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import EdgewiseError
+from edgewise.host.text.shortlist import Shortlist
+from edgewise.host.webgpu.device import WebGPUDevice
 from edgewise.text import generate
-from edgewise.text.shortlist import Shortlist
-from edgewise.webgpu.device import WebGPUDevice
 
 from .adapters import gpu
 

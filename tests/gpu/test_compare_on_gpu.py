@@ -21,7 +21,7 @@ def test_compare_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["compare", str(path), "--dims", "n=3"]) == 0
     assert "2 steps" in (out := capsys.readouterr().out) and "within" in out
     monkeypatch.setattr(
-        sys.modules["edgewise.webgpu.compare"], "SUMS", -1.0
+        sys.modules["edgewise.host.webgpu.compare"], "SUMS", -1.0
     )  # as if the product were wrong
     assert main(["compare", str(path), "--dims", "n=3", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from edgewise import InferenceSession
+from edgewise.compiler.gpu.variants import variants_of
+from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.errors import EngineError, InputError
-from edgewise.webgpu.memory import GpuMemory
-from edgewise.webgpu.pipelines import Pipelines
-from edgewise.webgpu.variants import variants_of
-from edgewise.webgpu.wgsl import program_of
+from edgewise.host.webgpu.memory import GpuMemory
+from edgewise.host.webgpu.pipelines import Pipelines
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import gpu

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from bench import models
 from edgewise import InferenceSession, open_engine
-from edgewise.compile import compile_package
+from edgewise.compiler.compile import compile_package
+from edgewise.compiler.targets import target_of
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import EngineError, InputError
+from edgewise.host.session.open import folder_files
+from edgewise.host.webgpu import WebGPUEngine, compare
 from edgewise.session.decoder import DecoderModel
-from edgewise.session.open import folder_files
-from edgewise.targets import target_of
 from edgewise.training.session import TrainingSession
-from edgewise.webgpu import WebGPUEngine, compare
 from onnx import TensorProto, helper, numpy_helper
 from training.zoo import ZooCase, cases
 from zoo.zoo import OWN

@@ -6,16 +6,16 @@ import math
 import numpy as np
 import pytest
 from edgewise import InferenceSession
-from edgewise.compile import compile_package
+from edgewise.compiler.compile import compile_package
+from edgewise.compiler.targets import target_named
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import OutOfMemory, PackageError
+from edgewise.host.session.open import folder_files
+from edgewise.host.session.packaged import ProgramSession
+from edgewise.host.webgpu import compare
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.session.decoder import DecoderModel
-from edgewise.session.open import folder_files
-from edgewise.session.packaged import ProgramSession
-from edgewise.targets import target_named
-from edgewise.webgpu import compare
 from onnx import TensorProto, helper, numpy_helper
 from zoo.zoo import OWN
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edgewise import InferenceSession
+from edgewise.compiler.gpu import variants
+from edgewise.compiler.gpu.arrange import Span, arrange
+from edgewise.compiler.gpu.packing import declarations, packing_of
+from edgewise.compiler.gpu.steps import Linear, steps_of
+from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.engine.native import NativeEngine
-from edgewise.webgpu import variants
-from edgewise.webgpu.arrange import Span, arrange
-from edgewise.webgpu.packing import declarations, packing_of
-from edgewise.webgpu.steps import Linear, steps_of
-from edgewise.webgpu.wgsl import program_of
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import LIBRARIES, gpu

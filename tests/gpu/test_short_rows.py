@@ -5,12 +5,12 @@ engine on the processor, step by step. On a GPU in software more rows are comput
 import numpy as np
 import pytest
 from edgewise import InferenceSession
+from edgewise.compiler.gpu.variants import stages_of
+from edgewise.compiler.targets import target_of
+from edgewise.host.webgpu import compare
 from edgewise.onnx import BytesSource, read_model
-from edgewise.targets import target_of
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
-from edgewise.webgpu import compare
-from edgewise.webgpu.variants import stages_of
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import gpu

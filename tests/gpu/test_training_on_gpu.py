@@ -1,9 +1,9 @@
 """Gradients and optimizers on a GPU that no language model needs: pools, 8-bit moments."""
 
 import numpy as np
+from edgewise.compiler.targets import target_of
 from edgewise.engine.native import NativeEngine
 from edgewise.onnx import BytesSource, read_model
-from edgewise.targets import target_of
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
 from onnx import TensorProto, helper, numpy_helper

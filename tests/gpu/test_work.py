@@ -5,8 +5,8 @@ that are not are submitted one by one.
 import numpy as np
 import pytest
 from edgewise import InferenceSession
-from edgewise.plan import Plan, Slot
-from edgewise.webgpu import work
+from edgewise.compiler.gpu import work
+from edgewise.compiler.plan import Plan, Slot
 from hostile.packages import plan, step
 from onnx import TensorProto, helper, numpy_helper
 

@@ -27,7 +27,7 @@ def whole(folder: Path) -> dict:
 
 def own_artifacts(folder: Path) -> dict:
     """Artifacts that Edgewise writes for a perceptron with a BatchNormalization."""
-    from edgewise.training import artifacts, onnxblock
+    from edgewise.extras.onnxruntime_training import artifacts, onnxblock
 
     r = np.random.default_rng(0)
     weights = {
@@ -90,7 +90,7 @@ def damage_artifacts(rng, files: dict) -> tuple[dict, str]:
 def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
     """A checkpoint with changed parameters, moments or numbers, written as a complete file."""
     from edgewise.errors import EdgewiseError
-    from edgewise.training.artifact_files.odtc import (
+    from edgewise.extras.onnxruntime_training.artifact_files.odtc import (
         OptimizerGroup,
         read_checkpoint,
         write_checkpoint,
@@ -286,9 +286,9 @@ def damage_model(rng, data: bytes, notes: list) -> bytes:
 
 def feeds_for(files: dict) -> dict:
     """Returns {input: array} for a batch of the undamaged training model."""
+    from edgewise.extras.onnxruntime_training.artifact_files.models import read_training_model
+    from edgewise.extras.onnxruntime_training.artifact_files.odtc import read_checkpoint
     from edgewise.onnx import as_source
-    from edgewise.training.artifact_files.models import read_training_model
-    from edgewise.training.artifact_files.odtc import read_checkpoint
 
     inputs = read_training_model(
         as_source(files["train"], "training_model.onnx"),

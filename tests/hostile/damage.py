@@ -6,9 +6,9 @@ import copy
 import hashlib
 import struct
 
+from edgewise.compiler.plan.plan import HEADER
+from edgewise.compiler.sums import source_sums
 from edgewise.onnx import BytesSource
-from edgewise.plan.plan import HEADER
-from edgewise.sums import source_sums
 
 from .packages import joined, split
 

@@ -213,7 +213,7 @@ class Damage:
 
     # long: one branch for each kind of damage
     def damage_string(self, kind, field, root):
-        from edgewise.ops import OPS
+        from edgewise.compiler.ops import OPS
         from wire import varint
 
         rng, data = self.rng, field[2]

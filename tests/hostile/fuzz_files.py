@@ -61,10 +61,10 @@ class Files:
 
     # long: one file of each kind
     def __init__(self):
-        from edgewise.compile import compile_inference
+        from edgewise.compiler.compile import compile_inference
+        from edgewise.compiler.training.package import compile_training_package
+        from edgewise.host.session.decoder import open_package
         from edgewise.onnx import BytesSource, FileSource
-        from edgewise.session.decoder import open_package
-        from edgewise.training.package import compile_training_package
 
         from hostile.packages import decoder, feeds, plan, slot, step, task
         from hostile.page.page_reader import CHECKPOINT, PageReader, framed
@@ -157,12 +157,12 @@ class Files:
 
     def checkpoint_files(self) -> tuple:
         import numpy as np
-        from edgewise.training.artifact_files.odtc import (
+        from edgewise.extras.onnxruntime_training.artifact_files.odtc import (
             Checkpoint,
             OptimizerGroup,
             write_checkpoint,
         )
-        from edgewise.training.trainer.checkpoint import save_checkpoint
+        from edgewise.host.training.trainer.checkpoint import save_checkpoint
 
         out = io.BytesIO()
         save_checkpoint(
@@ -296,7 +296,7 @@ class Files:
 
     def trainer(self, rng):
         """Checkpoints of Python."""
-        from edgewise.training.trainer.checkpoint import load_checkpoint
+        from edgewise.host.training.trainer.checkpoint import load_checkpoint
 
         file = self.rewritten(rng, self.run)
         return (
@@ -321,7 +321,10 @@ class Files:
 
     def onnxruntime(self, rng):
         """Checkpoints of ONNX Runtime's training."""
-        from edgewise.training.artifact_files.odtc import read_checkpoint, write_checkpoint
+        from edgewise.extras.onnxruntime_training.artifact_files.odtc import (
+            read_checkpoint,
+            write_checkpoint,
+        )
 
         from hostile.damage import damage_bytes
 
@@ -450,10 +453,10 @@ def play(data: bytes) -> None:
 
 def worker(a) -> None:
     """Runs cases a.first, a.first + a.step, ... and prints JSON lines."""
-    import edgewise.engine
-    from edgewise.engine import native
+    import edgewise.host.engine
+    from edgewise.host.engine import native
 
-    edgewise.engine._default = native.NativeEngine(threads=1)
+    edgewise.host.engine._default = native.NativeEngine(threads=1)
     files = Files()
     for case in range(a.first, a.runs, a.step):
         print(json.dumps({"start": case}), flush=True)

@@ -111,7 +111,7 @@ def run_case(case, seeds, seed, compare=False, save=None):
     """Returns (kind of outcome, text)."""
     import edgewise
     from damage_onnx import Damage
-    from edgewise.compile import compile_causal_lm
+    from edgewise.compiler.compile import compile_causal_lm
     from edgewise.errors import EdgewiseError, PlanError
     from edgewise.onnx import BytesSource
 
@@ -213,10 +213,10 @@ def worker(a):
     sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
     import edgewise
     import numpy as np
-    from edgewise.engine import native
+    from edgewise.host.engine import native
     from seeds import real, small, suite
 
-    edgewise.engine._default = native.NativeEngine(threads=1)
+    edgewise.host.engine._default = native.NativeEngine(threads=1)
     seeds = {**small(), **real(), **suite()}
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     steady = edgewise.InferenceSession(seeds["attention"][0])

@@ -277,7 +277,7 @@ class Failing:
 
     @property
     def device(self):
-        from edgewise.engine.device import EngineDevice
+        from edgewise.host.engine.device import EngineDevice
 
         return EngineDevice(self)
 
@@ -293,7 +293,7 @@ class Failing:
         return address, True
 
     def load(self, plan):
-        from edgewise.engine.base import LoadedPlan
+        from edgewise.host.engine.base import LoadedPlan
 
         return LoadedPlan(self, plan)
 

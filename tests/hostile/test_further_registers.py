@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.onnx import BytesSource
 
 from .packages import joined, split

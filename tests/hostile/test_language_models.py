@@ -1,7 +1,7 @@
 """Invalid configurations of language models."""
 
 import pytest
-from edgewise.compile import compile_causal_lm
+from edgewise.compiler.compile import compile_causal_lm
 from edgewise.errors import InputError
 from edgewise.onnx import BytesSource, read_model
 

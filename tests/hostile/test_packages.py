@@ -11,9 +11,9 @@ import struct
 
 import pytest
 from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
+from edgewise.host.session.decoder import DecoderModel, open_package
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.session.decoder import DecoderModel, open_package
 from tiers import ALL
 
 from .packages import joined, places, split

@@ -9,9 +9,9 @@ import edgewise
 import numpy as np
 import onnx
 import pytest
+from edgewise.compiler.ops import OPS
 from edgewise.errors import EdgewiseError
 from edgewise.onnx import BytesSource
-from edgewise.ops import OPS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto as A

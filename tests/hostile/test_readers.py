@@ -10,15 +10,15 @@ import subprocess
 import sys
 
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
+from edgewise.compiler.plan import Plan
+from edgewise.compiler.plan.plan import Slot
+from edgewise.compiler.training.package import compile_model_for_training
 from edgewise.engine import Buffer, open_engine
 from edgewise.errors import EdgewiseError, PackageError, PlanError
+from edgewise.host.session.decoder import DecoderModel, open_package
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.plan import Plan
-from edgewise.plan.plan import Slot
-from edgewise.session.decoder import DecoderModel, open_package
-from edgewise.training.package import compile_model_for_training
 from tiers import ALL
 
 from .packages import decoder, feeds, joined, places, plan, slot, split, step, tasks, with_sums

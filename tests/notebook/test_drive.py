@@ -36,7 +36,7 @@ def folder(pyodide):
     """A model folder and a package of it on the drive. JSON is written with indentation, which the
     drive removes.
     """
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     target = pyodide.folder / "model"
     target.mkdir(exist_ok=True)

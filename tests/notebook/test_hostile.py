@@ -216,7 +216,7 @@ def test_strides_whose_product_wraps(pyodide, mlp):
 
 
 def test_damaged_packages(pyodide, mlp):
-    from edgewise.session.decoder import open_package
+    from edgewise.host.session.decoder import open_package
 
     out = io.BytesIO()
     open_package(TESTS / "zoo/models/q4_llama/model.onnx", capacity=24).write(out)

@@ -38,7 +38,7 @@ def test_import_is_lean(fresh_pyodide):
         "edgewise.text",
         "edgewise.pipelines",
         "edgewise.session.decoder",
-        "edgewise.compile",
+        "edgewise.compiler.compile",
         "edgewise.package",
         "edgewise.cli",
         "edgewise.engine.native",
@@ -53,7 +53,7 @@ def test_bytecode_is_used(pyodide):
     """
     cached, source, ours = pyodide.run(
         """
-            import edgewise.bind as m, importlib.util, inspect, os
+            import edgewise.compiler.bind as m, importlib.util, inspect, os
 
             with open(m.__cached__, "rb") as f:
                 head = f.read(8)

@@ -20,8 +20,8 @@ def test_wheel(wheel):
     with zipfile.ZipFile(wheel) as z:
         names = z.namelist()
         assert (
-            "edgewise/engine/edgewise-simd128-full.wasm" in names
-            and z.read("edgewise/engine/edgewise-simd128-full.wasm")[:4] == b"\0asm"
+            "edgewise/host/engine/edgewise-simd128-full.wasm" in names
+            and z.read("edgewise/host/engine/edgewise-simd128-full.wasm")[:4] == b"\0asm"
         )
         assert not [n for n in names if n.endswith((".so", ".dylib", ".dll", ".c"))]
         # the library of texts in JavaScript instead of jinja2's sandbox
@@ -32,7 +32,7 @@ def test_wheel(wheel):
         assert "edgewise/text/text-library.js" in names
         assert not [n for n in names if n.startswith("edgewise/text/templates/")]
         sources = [n for n in names if n.endswith(".py")]
-        assert {"edgewise/__init__.py", "edgewise/engine/browser.py"} <= set(sources)
+        assert {"edgewise/__init__.py", "edgewise/host/engine/browser.py"} <= set(sources)
         for source in sources:
             folder, _, file = source.rpartition("/")
             compiled = z.read(f"{folder}/__pycache__/{file[:-3]}.cpython-314.pyc")

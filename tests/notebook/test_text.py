@@ -149,7 +149,7 @@ def test_tokenizer_of_clip(pyodide):
     merges = [m if isinstance(m, str) else " ".join(m) for m in file["merges"]]
     files = {"vocab.json": json.dumps(vocab), "merges.txt": "\n".join(["#", *merges])}
     code = (
-        "from edgewise.text.clip import clip_tokenizer\n"
+        "from edgewise.host.text.clip import clip_tokenizer\n"
         "read = lambda name: files[name].encode() if name in files else None\n"
         "tokenizer = clip_tokenizer(read, 'm')\n"
         "result = [tokenizer.encode(text) for text in texts]\n"

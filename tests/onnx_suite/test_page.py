@@ -2,7 +2,7 @@
 optionals, strings, loops, branches, data-dependent shapes.
 """
 
-import edgewise.backend
+import edgewise.extras.backend
 from engines.page_session import PageSession
 
 from .suite import contents, suite
@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc):
 
 def test_onnx(name, monkeypatch):
     monkeypatch.setattr(
-        edgewise.backend,
+        edgewise.extras.backend,
         "InferenceSession",
         lambda graph, engine=None: PageSession(suite()[name].model.SerializeToString()),
     )

@@ -1,8 +1,8 @@
 """The op table harness: a case is one node with its inputs; this makes the model, the references'
 answers, and the comparison.
 
-The cases of an op stand in the folder `cases` beside its module (edgewise/declare/op.py): a
-function that is given `t`, a Toolbox, and yields what `t(...)` makes.
+The cases of an op stand in the folder `cases` beside its module (edgewise/compiler/declare/op.py):
+a function that is given `t`, a Toolbox, and yields what `t(...)` makes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import zlib
 from functools import cache, cached_property
 from pathlib import Path
 
-import edgewise.ops
+import edgewise.compiler.ops
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
-from edgewise.ops import OPS
+from edgewise.compiler.ops import OPS
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -51,8 +51,8 @@ PACKED = (
 MINIFLOATS = tuple(np.dtype(DTYPES[name]) for name in SMALL[:8])
 
 
-for _cases in sorted(Path(edgewise.ops.__file__).parent.glob("*/cases/*.py")):
-    importlib.import_module(f"edgewise.ops.{_cases.parts[-3]}.cases.{_cases.stem}")
+for _cases in sorted(Path(edgewise.compiler.ops.__file__).parent.glob("*/cases/*.py")):
+    importlib.import_module(f"edgewise.compiler.ops.{_cases.parts[-3]}.cases.{_cases.stem}")
 
 
 class Constant:

@@ -5,7 +5,7 @@ right at each.
 
 import edgewise
 import pytest
-from edgewise.ops import OPS
+from edgewise.compiler.ops import OPS
 from engines import open_engine
 
 from .harness import Toolbox

@@ -4,8 +4,8 @@ inputs strided, against onnxruntime and ONNX's reference.
 
 import edgewise
 import pytest
+from edgewise.compiler.ops import OPS
 from edgewise.errors import ModelError, UnsupportedOp
-from edgewise.ops import OPS
 from engines import open_engine, quick_engines
 from tiers import ALL
 

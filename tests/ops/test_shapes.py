@@ -8,8 +8,8 @@ import math
 import edgewise
 import numpy as np
 import pytest
+from edgewise.compiler.ops import OPS
 from edgewise.errors import EdgewiseError
-from edgewise.ops import OPS
 from tiers import ALL
 
 from .harness import Toolbox

@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from edgewise.compiler.ops import OPS
 from edgewise.errors import ModelError, UnsupportedOp
-from edgewise.ops import OPS
 from engines import open_engine
 from onnx import helper
 from tiers import ALL

@@ -14,7 +14,7 @@ from unittest import mock
 import edgewise
 import numpy as np
 import onnxruntime
-from edgewise.passes import PASSES
+from edgewise.compiler.passes import PASSES
 from engines import open_engine
 from onnx import TensorProto, helper, numpy_helper
 
@@ -119,7 +119,7 @@ def run(g, passes):
 
     session = edgewise.InferenceSession(g.model(), engine=open_engine("native"))
     try:
-        with mock.patch("edgewise.plan.pipeline.optimize", only):
+        with mock.patch("edgewise.compiler.plan.pipeline.optimize", only):
             return left, session.run(None, g.feeds)
     finally:
         session.free()

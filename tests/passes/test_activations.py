@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from edgewise.passes import common_subexpressions, fuse_activations
+from edgewise.compiler.passes import common_subexpressions, fuse_activations
 
 from .graphs import Graph, fused, untouched
 

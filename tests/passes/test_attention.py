@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from edgewise.passes import common_subexpressions, fuse_attention
+from edgewise.compiler.passes import common_subexpressions, fuse_attention
 
 from .graphs import Graph, check, fused, untouched
 

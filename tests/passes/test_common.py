@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import onnxruntime
-from edgewise.passes import common, common_subexpressions
+from edgewise.compiler.passes import common, common_subexpressions
 from edgewise.session import InferenceSession
 
 from .graphs import Graph, fused

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from edgewise.passes import common_subexpressions, fuse_normalization, fuse_residual_norm
+from edgewise.compiler.passes import common_subexpressions, fuse_normalization, fuse_residual_norm
 from onnx import TensorProto
 
 from .graphs import Graph, check, fused, untouched

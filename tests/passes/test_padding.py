@@ -1,7 +1,7 @@
 """Pads of zeros before a convolution are its own; pads of nothing are nothing."""
 
 import pytest
-from edgewise.passes import fuse_padding
+from edgewise.compiler.passes import fuse_padding
 
 from .graphs import Graph, fused
 

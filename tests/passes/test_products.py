@@ -3,16 +3,16 @@
 import edgewise
 import numpy as np
 import pytest
-from edgewise.declare.symbolic import Sym
-from edgewise.engine import Buffer
-from edgewise.passes import (
+from edgewise.compiler.declare.symbolic import Sym
+from edgewise.compiler.passes import (
     common_subexpressions,
     fuse_activations,
     fuse_epilogues,
     fuse_residual_norm,
 )
-from edgewise.passes.last_position import keep_position
-from edgewise.plan.pipeline import compile_graph
+from edgewise.compiler.passes.last_position import keep_position
+from edgewise.compiler.plan.pipeline import compile_graph
+from edgewise.engine import Buffer
 from engines import open_engine
 
 from .graphs import MS, Graph, check, expected, fused
@@ -284,7 +284,7 @@ def positions(g, output, keep, at=2, axis=1):
     )
     engine = open_engine("native")
     loaded = engine.load(plan)
-    store = edgewise.session.weights.WeightStore(engine.device)
+    store = edgewise.host.session.weights.WeightStore(engine.device)
     fresh = store.connect(loaded)
     addresses = {}
     for i, slot in enumerate(plan.slots):

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edgewise.passes import PASSES
+from edgewise.compiler.passes import PASSES
 from onnx import numpy_helper
 from onnxruntime import quantization as q
 

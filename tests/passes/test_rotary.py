@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from edgewise.passes import common_subexpressions, fuse_rotary
+from edgewise.compiler.passes import common_subexpressions, fuse_rotary
 
 from .graphs import Graph, check, fused, untouched
 

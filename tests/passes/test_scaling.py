@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from edgewise.passes import fold_scaling
+from edgewise.compiler.passes import fold_scaling
 
 from .graphs import Graph, fused
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from edgewise.passes import read_weight_bytes, weight_bytes
+from edgewise.compiler.passes import read_weight_bytes, weight_bytes
 
 from .graphs import Graph, fused, untouched
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edgewise import personalize, pipeline
+from edgewise.compiler.heads.examples import Examples
+from edgewise.compiler.heads.lora import Layer, LoraLayout
 from edgewise.errors import InputError, ModelError
-from edgewise.heads.examples import Examples
-from edgewise.heads.fit import FitOptions, Head, fit
-from edgewise.heads.lora import Layer, LoraLayout
-from edgewise.pipelines.personal.files import Saved, read_head, write_head
-from edgewise.pipelines.personal.lora import Adapters
+from edgewise.host.heads.fit import FitOptions, Head, fit
+from edgewise.host.pipelines.personal.files import Saved, read_head, write_head
+from edgewise.host.pipelines.personal.lora import Adapters
 from edgewise.training.safetensors import load_safetensors, save_safetensors
 
 from . import tiny, tiny_audio

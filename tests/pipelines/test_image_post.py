@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise.arrays import Array, as_input  # noqa: E402
+from edgewise.host.pipelines.images.image_graphs import ImageGraphs  # noqa: E402
+from edgewise.host.pipelines.post.segmentation import choose_queries, segments  # noqa: E402
 from edgewise.logic.post import detection  # noqa: E402
-from edgewise.pipelines.images.image_graphs import ImageGraphs  # noqa: E402
-from edgewise.pipelines.post.segmentation import choose_queries, segments  # noqa: E402
 
 from tests.conformance.vectors import FOLDER, vectors  # noqa: E402
 

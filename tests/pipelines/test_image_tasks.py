@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise import pipeline  # noqa: E402
+from edgewise.compiler.task_package.towers import PICTURES, scale_and_bias  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
-from edgewise.session.open import folder_files  # noqa: E402
+from edgewise.host.session.open import folder_files  # noqa: E402
 from edgewise.task_package import compile_task  # noqa: E402
-from edgewise.task_package.towers import PICTURES, scale_and_bias  # noqa: E402
 
 from . import tiny_images  # noqa: E402
 

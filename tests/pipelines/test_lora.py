@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edgewise import personalize, pipeline
+from edgewise.compiler.heads.lora import CLASSES_OF_STEP, LoraLayout, fitting_length
 from edgewise.errors import InputError, ModelError
-from edgewise.heads.lora import CLASSES_OF_STEP, LoraLayout, fitting_length
-from edgewise.pipelines.personal.backbone import Backbone
-from edgewise.pipelines.personal.files import read_head, write_head
-from edgewise.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining, batch_of
+from edgewise.host.pipelines.personal.backbone import Backbone
+from edgewise.host.pipelines.personal.files import read_head, write_head
+from edgewise.host.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining, batch_of
 
 from tests.conformance.vectors import vectors
 

@@ -8,10 +8,10 @@ import shutil
 
 import edgewise
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.errors import InputError, ModelError
+from edgewise.host.pipelines import TASKS
 from edgewise.onnx import FileSource
-from edgewise.pipelines import TASKS
 from edgewise.pipelines.files import DTYPES, ModelFiles
 
 from .tiny import TEXTS

@@ -5,7 +5,7 @@ import pytest
 from edgewise import personalize, pipeline
 from edgewise.cli import main
 from edgewise.errors import InputError, UnsupportedOp
-from edgewise.session.open import folder_files
+from edgewise.host.session.open import folder_files
 from edgewise.task_package import compile_task
 
 from . import tiny, tiny_images

@@ -6,16 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from edgewise import Array, personalize, pipeline
+from edgewise.compiler.heads import graph as graph_with_head
+from edgewise.compiler.heads.examples import Examples
+from edgewise.compiler.heads.features import digest_of, find_features
+from edgewise.compiler.heads.step import ADAM
 from edgewise.errors import EdgewiseError, InputError
-from edgewise.heads import graph as graph_with_head
-from edgewise.heads.examples import Examples
-from edgewise.heads.features import digest_of, find_features
-from edgewise.heads.fit import FitOptions, fit, rate_of
-from edgewise.heads.step import ADAM
+from edgewise.host.heads import exports as exports
+from edgewise.host.heads.fit import FitOptions, fit, rate_of
+from edgewise.host.session.open import folder_files
 from edgewise.onnx import BytesSource, FileSource, read_model
 from edgewise.package import Package
-from edgewise.session.open import folder_files
-from edgewise.task_package import heads as exports
 
 from . import tiny, tiny_audio, tiny_images
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import ModelError
+from edgewise.host.pipelines.pooling import _poolings, read_recipe
 from edgewise.logic.post import classification, embeddings, questions, tokens
-from edgewise.pipelines.pooling import _poolings, read_recipe
 
 CASES = vectors("text_tasks")
 

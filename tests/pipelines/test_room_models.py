@@ -66,7 +66,7 @@ def test_the_denoiser_is_the_mean_of_all_pictures():
 
 def test_words_are_single_tokens():
     import draw
-    from edgewise.text.clip import clip_tokenizer
+    from edgewise.host.text.clip import clip_tokenizer
 
     encoder, files = draw.texts()
     texts = {name: source.read_all(1 << 20) for name, source in files.items()}

@@ -128,7 +128,7 @@ def make(folder: Path, kind: str, head: str, **config) -> Path:
 
 def with_embedding(folder: Path) -> Path:
     """Gives a graph the output `sentence_embedding`: twice the largest states."""
-    from edgewise.declare.dtypes import FLOAT
+    from edgewise.compiler.declare.dtypes import FLOAT
     from edgewise.ir import Info, Node
     from edgewise.onnx.editor import ModelEditor
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgewise.pipelines.audio_features import _fitted
+from edgewise.host.pipelines.audio_features import _fitted
 from edgewise.processors.reader import audio_processor
 
 CASES: list[tuple[dict[str, Any], int]] = [

@@ -10,7 +10,7 @@ import torch
 import transformers
 from conformance.vectors import vectors
 from edgewise.errors import InputError
-from edgewise.pipelines.audio_features import AudioFeatures
+from edgewise.host.pipelines.audio_features import AudioFeatures
 from edgewise.processors.audio import EXTRACTORS as EXTRACTORS_BY_NAME
 from edgewise.processors.reader import audio_processor
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function

@@ -10,12 +10,12 @@ np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")  # transformers' image processors need it
 transformers = pytest.importorskip("transformers")
 
+from edgewise.compiler.processors.images import Description, layout, read_description  # noqa: E402
+from edgewise.compiler.processors.images.fixed import with_sizes  # noqa: E402
+from edgewise.compiler.processors.images.types import TYPES  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
-from edgewise.pipelines.images.image_processor import ImageProcessor  # noqa: E402
-from edgewise.processors.images import Description, layout, read_description  # noqa: E402
-from edgewise.processors.images.fixed import with_sizes  # noqa: E402
-from edgewise.processors.images.pictures import read_picture  # noqa: E402
-from edgewise.processors.images.types import TYPES  # noqa: E402
+from edgewise.host.media.pictures import read_picture  # noqa: E402
+from edgewise.host.pipelines.images.image_processor import ImageProcessor  # noqa: E402
 
 from tests.conformance.vectors import FOLDER, vectors  # noqa: E402
 

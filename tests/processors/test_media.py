@@ -13,7 +13,13 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import Array
 from edgewise.errors import InputError, OutOfMemory
-from edgewise.processors.media import FILTERS, Resampler, resample_audio, resize_float, resize_image
+from edgewise.host.media.resampling import (
+    FILTERS,
+    Resampler,
+    resample_audio,
+    resize_float,
+    resize_image,
+)
 
 from processors.make_media import cases, digest, floats, noise
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from edgewise.arrays import Array
 from edgewise.errors import InputError
-from edgewise.pipelines.whisper_features import WhisperFeatures
-from edgewise.processors.audio import recording
+from edgewise.host.media import recording
+from edgewise.host.media.recording import Recording, open_sound, part
+from edgewise.host.pipelines.whisper_features import WhisperFeatures
 from edgewise.processors.audio.decode import read_sound, stream_samples
-from edgewise.processors.audio.recording import Recording, open_sound, part
 from edgewise.processors.reader import audio_processor
 
 SECONDS = 100

@@ -8,18 +8,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edgewise.compile import half_weights
-from edgewise.compile.half_weights import mark_half_weights, power_of
-from edgewise.compile.seq2seq import compile_seq2seq
+from edgewise.compiler.compile import half_weights
+from edgewise.compiler.compile.half_weights import mark_half_weights, power_of
+from edgewise.compiler.compile.seq2seq import compile_seq2seq
+from edgewise.compiler.onnx.half_source import HalfSource
+from edgewise.compiler.onnx.halves import exponents, halves
+from edgewise.compiler.plan import compile_graph
 from edgewise.errors import ModelError
+from edgewise.host.session.open import folder_files
+from edgewise.host.session.seq2seq import Seq2SeqModel
 from edgewise.ir import Tensor
 from edgewise.onnx import BytesSource, read_model
-from edgewise.onnx.half_source import HalfSource
-from edgewise.onnx.halves import exponents, halves
 from edgewise.package import Package
-from edgewise.plan import compile_graph
-from edgewise.session.open import folder_files
-from edgewise.session.seq2seq import Seq2SeqModel
 from engines import ENGINES, open_engine
 from onnx import TensorProto, helper, numpy_helper
 from ops.training.steps import run_plan

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgewise.errors import Aborted, InputError
+from edgewise.host.pipelines.speech.moonshine import joined
+from edgewise.host.session.seq2seq import Seq2SeqModel
 from edgewise.pipelines import pipeline
-from edgewise.pipelines.speech.moonshine import joined
-from edgewise.session.seq2seq import Seq2SeqModel
 
 from .sounds import SOUNDS, samples
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import onnx
-from edgewise.compile.seq2seq_files import read_graphs
+from edgewise.compiler.compile.seq2seq_files import read_graphs
 from edgewise.onnx import BytesSource
 from onnx import TensorProto, helper, numpy_helper
 

@@ -6,14 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from edgewise.compiler.task_package.graphs import choose_graphs
 from edgewise.errors import InputError
+from edgewise.host.session.open import folder_files
+from edgewise.host.session.seq2seq import Seq2SeqModel
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.pipelines import pipeline
-from edgewise.session.open import folder_files
-from edgewise.session.seq2seq import Seq2SeqModel
 from edgewise.task_package import compile_task
-from edgewise.task_package.graphs import choose_graphs
 from edgewise.text import generate
 
 from .sounds import SOUNDS, samples

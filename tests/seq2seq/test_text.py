@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from edgewise.errors import InputError
+from edgewise.host.session.seq2seq import Seq2SeqModel
 from edgewise.pipelines import pipeline
-from edgewise.session.seq2seq import Seq2SeqModel
 from edgewise.text import generate
 
 HERE = Path(__file__).parent / "models"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgewise.compiler.schema.speech import SPEECH_FIELDS
 from edgewise.errors import InputError, OutOfMemory
+from edgewise.host.session.seq2seq import Seq2SeqModel
+from edgewise.host.session.weights import WeightStore, checks_of
+from edgewise.host.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from edgewise.pipelines import pipeline
-from edgewise.schema.speech import SPEECH_FIELDS
-from edgewise.session.seq2seq import Seq2SeqModel
-from edgewise.session.weights import WeightStore, checks_of
-from edgewise.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 
 HERE = Path(__file__).parent / "models"
 CASES = json.loads((HERE / "whisper.json").read_text())

@@ -56,15 +56,15 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def catalog(folder, adapters, encoder):
-    from edgewise.serve.catalog import Catalog
+    from edgewise.extras.serve.catalog import Catalog
 
     return Catalog({"stories": str(folder), "tiny": str(encoder)}, adapters)
 
 
 @pytest.fixture(scope="session")
 def server(catalog):
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import Limits, ServeOptions
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import Limits, ServeOptions
 
     limits = Limits(body=20_000, tokens=200, waiting=3, seconds=0.5)
     options = ServeOptions(port=0, origins=("https://page.example",), limits=limits)

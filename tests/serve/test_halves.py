@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edgewise.compile.halves import split_file
+from edgewise.compiler.compile.halves import split_file
 from edgewise.errors import InputError
 from onnx import TensorProto, helper, numpy_helper
 

@@ -177,8 +177,8 @@ def test_a_body_that_does_not_come(server):
 
 def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
     """Half of a request, also behind a whole one, and an answer that nobody takes."""
-    from edgewise.serve import connections, launch
-    from edgewise.serve.options import ServeOptions
+    from edgewise.extras.serve import connections, launch
+    from edgewise.extras.serve.options import ServeOptions
 
     monkeypatch.setattr(connections, "PATIENCE", 1.0)
     get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
@@ -209,7 +209,7 @@ def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
 
 def test_connections_without_a_request_keep_nobody_out(server):
     """Neither those of the same address, nor those that come again when they are closed."""
-    from edgewise.serve.connections import CONNECTIONS
+    from edgewise.extras.serve.connections import CONNECTIONS
 
     get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
     with contextlib.ExitStack() as stack:
@@ -244,8 +244,8 @@ def test_long_headers_are_refused(server, pieces):
 
 
 def test_a_proxy_that_keeps_the_host(catalog):
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import ServeOptions
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import ServeOptions
 
     with Server(catalog, ServeOptions(port=0, hosts=("Models.example",))) as server:
         for name, expected in (
@@ -266,8 +266,8 @@ def test_a_proxy_that_keeps_the_host(catalog):
 
 def test_keys(catalog):
     from edgewise.errors import InputError
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import ServeOptions
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import ServeOptions
 
     with pytest.raises(InputError, match="everybody"):
         Server(catalog, ServeOptions(host="0.0.0.0"))
@@ -379,7 +379,7 @@ def test_a_full_queue_refuses(server):
 
 def test_a_client_that_reads_slowly_is_given_up(monkeypatch):
     """Also one that takes an event now and then: others wait for the engine meanwhile."""
-    from edgewise.serve import jobs
+    from edgewise.extras.serve import jobs
 
     monkeypatch.setattr(jobs, "WINDOW", 1)
     monkeypatch.setattr(jobs, "STALL", 0.1)
@@ -397,8 +397,8 @@ def test_a_client_that_reads_slowly_is_given_up(monkeypatch):
 
 
 def test_a_server_that_ends_says_so_in_its_streams(catalog):
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import ServeOptions
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import ServeOptions
 
     body = {**LONG, "n": 16, "stream": True}
     with Server(catalog, ServeOptions(port=0)) as server:
@@ -412,7 +412,7 @@ def test_a_server_that_ends_says_so_in_its_streams(catalog):
 
 
 def test_detokenizer_tells_whole_characters():
-    from edgewise.serve.detokenize import Detokenizer, StopText
+    from edgewise.extras.serve.detokenize import Detokenizer, StopText
 
     class Bytes:
         def decode(self, ids, skip_special_tokens):

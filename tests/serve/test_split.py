@@ -30,7 +30,7 @@ def run(path, feeds):
 @pytest.fixture(scope="module")
 def parts(encoder, tmp_path_factory):
     """A BERT that is split behind its first layer. The mask goes around it: the error names it."""
-    from edgewise.compile.halves import split_file
+    from edgewise.compiler.compile.halves import split_file
     from edgewise.errors import InputError
 
     folder, path = tmp_path_factory.mktemp("parts"), encoder / "onnx/model.onnx"
@@ -49,9 +49,9 @@ def parts(encoder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(parts):
-    from edgewise.serve.catalog import Catalog
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import Limits, ServeOptions
+    from edgewise.extras.serve.catalog import Catalog
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import Limits, ServeOptions
 
     catalog = Catalog({}, parts={"bert": str(parts / "second.onnx")})
     with Server(catalog, ServeOptions(port=0, limits=Limits(tensors=100_000))) as server:

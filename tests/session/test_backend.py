@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from edgewise import backend
 from edgewise.errors import InputError, ModelError, UnsupportedOp
+from edgewise.extras import backend
 from onnx import TensorProto, helper
 
 X = np.array([[-1, 2, -3]], np.float32)

@@ -8,8 +8,8 @@ import weakref
 import numpy as np
 import onnxruntime
 import pytest
+from edgewise.host.session.memory import Pool
 from edgewise.session.inference import InferenceSession
-from edgewise.session.memory import Pool
 
 from . import models
 from .models import F, node, value

@@ -6,7 +6,7 @@ import edgewise
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise.declare.values import Sequence
+from edgewise.compiler.declare.values import Sequence
 from edgewise.errors import EdgewiseError, InputError, ModelError, OutOfMemory
 from engines.page_session import PageSession
 from onnx import helper as h
@@ -237,7 +237,7 @@ def test_ends_in_a_page(name):
 
 def test_items_copied_in_sequences(monkeypatch):
     """A loop that inserts before all others copies them each time."""
-    from edgewise.declare import values
+    from edgewise.compiler.declare import values
 
     monkeypatch.setattr(values, "MAX_COPIED_ITEMS", 1000)
     for trips, ends in ((40, False), (60, True)):
@@ -279,7 +279,7 @@ def test_options_are_checked():
 
 def test_a_foreign_exception_names_the_node(monkeypatch):
     """Any exception in an operator of the host becomes an EdgewiseError."""
-    from edgewise.ops import OPS
+    from edgewise.compiler.ops import OPS
 
     data = models.model(
         [node("StringConcat", "a b", "y")], [value("a", S), value("b", S)], [value("y", S)]

@@ -5,7 +5,7 @@ nothing recognises what the model does with them: the numbers of the same graph 
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise.compile import compile_package
+from edgewise.compiler.compile import compile_package
 from edgewise.onnx import BytesSource
 from edgewise.session.decoder import DecoderModel
 from onnx import TensorProto, helper, numpy_helper

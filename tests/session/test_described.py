@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgewise.host.session.described import Programs
 from edgewise.onnx import BytesSource, read_model
-from edgewise.session.described import Programs
 from onnx import TensorProto, helper
 
 

@@ -13,9 +13,9 @@ import sys
 import numpy as np
 import pytest
 from edgewise import cli
+from edgewise.host.session.decoder import DecoderModel, open_package
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.session.decoder import DecoderModel, open_package
 from zoo.zoo import causal_lms
 
 LMS = causal_lms()

@@ -10,7 +10,7 @@ from pathlib import Path
 import edgewise
 import numpy as np
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.errors import InputError, PackageError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
@@ -142,7 +142,7 @@ def passing(dtype=1):
 
 
 def plan_of(model, **known):
-    from edgewise.compile import add_inference_plan, inference_package
+    from edgewise.compiler.compile import add_inference_plan, inference_package
     from edgewise.onnx import read_model
 
     graph = read_model(BytesSource(model.SerializeToString(), "m.onnx"))

@@ -236,7 +236,7 @@ def forever(call):
 
 
 def test_ctrl_c_within_generation(ctrl_c):
-    from edgewise.session.decoder import DecoderModel, open_package
+    from edgewise.host.session.decoder import DecoderModel, open_package
     from edgewise.text import generate
     from zoo.zoo import OWN
 

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from edgewise.compile.programs import Programs
+from edgewise.compiler.compile.programs import Programs
 from edgewise.errors import EdgewiseError
 from edgewise.onnx import BytesSource, read_model
 from edgewise.package import Package

@@ -341,7 +341,7 @@ def test_a_fork_while_other_threads_run():
 @needs_fork
 def test_a_fork_amid_a_long_run(monkeypatch):
     """What another thread holds is lost in the child, with an error; a new session works."""
-    from edgewise.engine import locks
+    from edgewise.host.engine import locks
     from edgewise.session import RunOptions
 
     monkeypatch.setattr(locks, "FORK_WAIT", 0.2)
@@ -406,7 +406,7 @@ def test_a_run_within_a_signal_handler():
 
 
 def test_the_default_engine_is_made_once():
-    import edgewise.engine as module
+    import edgewise.host.engine as module
 
     kept, module._default = module._default, None
     try:

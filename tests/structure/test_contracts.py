@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from edgewise.declare.kernel import dimensions, evaluate, parse
-from edgewise.ops.table import kernel_table
+from edgewise.compiler.declare.kernel import dimensions, evaluate, parse
+from edgewise.compiler.ops.table import kernel_table
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "edgewise"
@@ -192,18 +192,18 @@ def known_names_ts(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "path, text",
     [
-        ("passes/epilogue.py", "PRODUCTS = {'gemm': 1, 'matmul_nbits': 2}"),
-        ("passes/epilogue.py", "PRODUCTS = 'conv gemm'.split()"),
-        ("passes/epilogue.py", "def f(node):\n    return node.kernel in ('conv', 'pool')"),
-        ("passes/layers.py", "COST = dict(softmax=2)"),
-        ("plan/notes.py", "OPERATIONS = frozenset(['softmax'])"),
-        ("plan/notes.py", "TABLE.add('gemm')"),
-        ("profile/limits.py", "SLOW.update(softmax_grad=1)"),
-        ("session/driver.py", "if kernel == 'where': pass"),
+        ("compiler/passes/epilogue.py", "PRODUCTS = {'gemm': 1, 'matmul_nbits': 2}"),
+        ("compiler/passes/epilogue.py", "PRODUCTS = 'conv gemm'.split()"),
+        ("compiler/passes/epilogue.py", "def f(node):\n    return node.kernel in ('conv', 'pool')"),
+        ("compiler/passes/layers.py", "COST = dict(softmax=2)"),
+        ("compiler/plan/notes.py", "OPERATIONS = frozenset(['softmax'])"),
+        ("compiler/plan/notes.py", "TABLE.add('gemm')"),
+        ("host/profile/limits.py", "SLOW.update(softmax_grad=1)"),
+        ("host/session/driver.py", "if kernel == 'where': pass"),
         ("ops/kernel.py", "_EXACT = {'softmax', 'gemm'}"),
-        ("ops/reduce/reduction.py", "COSTS = {'softmax': 1}"),
-        ("ops/reduce/reduction.py", "COSTS = dict(softmax=1)"),
-        ("ops/reduce/reduction.py", "FAST = 'softmax reduce'.split()"),
+        ("compiler/ops/reduce/reduction.py", "COSTS = {'softmax': 1}"),
+        ("compiler/ops/reduce/reduction.py", "COSTS = dict(softmax=1)"),
+        ("compiler/ops/reduce/reduction.py", "FAST = 'softmax reduce'.split()"),
     ],
 )
 def test_a_table_that_knows_a_kernel_is_found(path, text):
@@ -214,40 +214,45 @@ KERNEL_NAMES = {k.name for k in TABLE}
 # Names that are also words of other vocabularies (options, losses, kinds of layers), and the files
 # in which they are.
 HOMONYMS = {
-    "batch_norm": ["training/program.py"],
-    "resample": ["processors/images/reader.py", "processors/images/types.py"],
-    "conv": ["passes/layers.py", "passes/lora.py", "training/export.py", "training/state_plans.py"],
-    "cross_entropy": ["training/losses.py"],
+    "batch_norm": ["compiler/training/program.py"],
+    "resample": ["compiler/processors/images/reader.py", "compiler/processors/images/types.py"],
+    "conv": [
+        "compiler/passes/layers.py",
+        "compiler/passes/lora.py",
+        "compiler/training/export.py",
+        "compiler/training/state_plans.py",
+    ],
+    "cross_entropy": ["compiler/training/losses.py"],
     "fill": [
-        "manifest/training.py",
-        "passes/lora.py",
-        "training/session.py",
-        "training/state_plans.py",
+        "compiler/manifest/training.py",
+        "compiler/passes/lora.py",
+        "host/training/session.py",
+        "compiler/training/state_plans.py",
     ],
-    "range": ["text/templates/sandbox.py"],  # functions of chat templates
-    "nms": ["ops/host/data_dependent.py"],
+    "range": ["host/text/templates/sandbox.py"],  # functions of chat templates
+    "nms": ["compiler/ops/host/data_dependent.py"],
     "optimizer": [
-        "manifest/training.py",
-        "manifest_limits.py",
-        "training/api/module.py",
-        "training/artifact_files/calls.py",
-        "training/optimizers.py",
-        "training/package.py",
-        "training/program.py",
-        "training/trainer/options.py",
-        "training/trainer/run_file.py",
+        "compiler/manifest/training.py",
+        "compiler/manifest_limits.py",
+        "extras/onnxruntime_training/api/module.py",
+        "extras/onnxruntime_training/artifact_files/calls.py",
+        "compiler/training/optimizers.py",
+        "compiler/training/package.py",
+        "compiler/training/program.py",
+        "host/training/trainer/options.py",
+        "host/training/trainer/run_file.py",
     ],
-    "pool": ["pipelines/images/image_classification.py", "session/memory.py"],
-    "product": ["declare/op.py"],
+    "pool": ["host/pipelines/images/image_classification.py", "host/session/memory.py"],
+    "product": ["compiler/declare/op.py"],
     "top_k": [
-        "cli/generate.py",
-        "serve/requests.py",
-        "text/config.py",
-        "text/fields.py",
-        "text/shortlist.py",
+        "host/cli/generate.py",
+        "extras/serve/requests.py",
+        "host/text/config.py",
+        "host/text/fields.py",
+        "host/text/shortlist.py",
     ],
-    "unique": ["ops/host/data_dependent.py", "text/templates/tables.py"],
-    "where": ["session/described.py"],
+    "unique": ["compiler/ops/host/data_dependent.py", "host/text/templates/tables.py"],
+    "where": ["host/session/described.py"],
 }
 # Options of pipelines, and their values.
 OPTIONS = {"binary", "quantize", "softmax", "top_k"}

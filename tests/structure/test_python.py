@@ -107,14 +107,14 @@ def test_imports_point_one_way():
     "names, only",
     [
         # the engine, and the tokenizers and templates of pages
-        ({"js", "pyodide", "pyodide_js"}, "engine/browser.py text/browser.py"),
+        ({"js", "pyodide", "pyodide_js"}, "host/engine/browser.py host/text/browser.py"),
         (
             {"numpy"},
-            "arrays.py backend.py bench/peer.py"
+            "host/arrays.py extras/backend.py extras/bench/peer.py"
             + "".join(f" federated/{file}" for file in FEDERATED)
             + "".join(f" release/{file}" for file in RELEASE["numpy"]),
         ),
-        ({"ctypes", "mmap"}, "engine/native.py"),
+        ({"ctypes", "mmap"}, "host/engine/native.py"),
         ({"wgpu", "wgpudawn"}, ""),  # by name: webgpu/gpu.py
     ],
 )
@@ -128,37 +128,37 @@ def test_nothing_is_needed_but_python():
     """
     known = set(sys.stdlib_module_names) | {"edgewise", "js", "pyodide", "pyodide_js"}
     assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {
-        ("arrays.py", "numpy"),
-        ("arrays.py", "ml_dtypes"),
-        ("hub.py", "huggingface_hub"),
-        ("backend.py", "numpy"),
-        ("text/library.py", "tokenizers"),
-        ("text/templates/rendering.py", "jinja2"),
-        ("text/templates/bounds.py", "jinja2"),
-        ("text/templates/bounds.py", "markupsafe"),
-        ("text/templates/budget.py", "jinja2"),
-        ("text/templates/sandbox.py", "jinja2"),
-        ("text/templates/tables.py", "markupsafe"),
-        ("training/onnxblock/_graph_utils.py", "onnx"),
-        ("backend.py", "onnx"),
-        ("processors/audio/decode.py", "soundfile"),
-        ("processors/audio/recording.py", "soundfile"),
-        ("processors/images/pictures.py", "PIL"),
-        ("bench/peer.py", "numpy"),
-        ("bench/peer.py", "onnxruntime"),
+        ("host/arrays.py", "numpy"),
+        ("host/arrays.py", "ml_dtypes"),
+        ("host/hub.py", "huggingface_hub"),
+        ("extras/backend.py", "numpy"),
+        ("host/text/library.py", "tokenizers"),
+        ("host/text/templates/rendering.py", "jinja2"),
+        ("host/text/templates/bounds.py", "jinja2"),
+        ("host/text/templates/bounds.py", "markupsafe"),
+        ("host/text/templates/budget.py", "jinja2"),
+        ("host/text/templates/sandbox.py", "jinja2"),
+        ("host/text/templates/tables.py", "markupsafe"),
+        ("extras/onnxruntime_training/onnxblock/_graph_utils.py", "onnx"),
+        ("extras/backend.py", "onnx"),
+        ("host/media/decode.py", "soundfile"),
+        ("host/media/recording.py", "soundfile"),
+        ("host/media/pictures.py", "PIL"),
+        ("extras/bench/peer.py", "numpy"),
+        ("extras/bench/peer.py", "onnxruntime"),
         *(("federated/" + file, "numpy") for file in FEDERATED),
-        ("federated/admission.py", "websockets"),
-        ("federated/client.py", "websockets"),
-        ("federated/hub.py", "websockets"),
-        ("federated/secure/crypto.py", "cryptography"),
-        ("federated/secure/identity.py", "cryptography"),
-        ("federated/secure/privacy.py", "dp_accounting"),
+        ("extras/federated/admission.py", "websockets"),
+        ("extras/federated/client.py", "websockets"),
+        ("extras/federated/hub.py", "websockets"),
+        ("extras/federated/secure/crypto.py", "cryptography"),
+        ("extras/federated/secure/identity.py", "cryptography"),
+        ("extras/federated/secure/privacy.py", "dp_accounting"),
         *(("federated/" + file, "flwr") for file in FLOWER),
         *((f"release/{file}", name) for name, files in RELEASE.items() for file in files),
-        ("serve/app.py", "starlette"),
-        ("serve/connections.py", "h11"),
-        ("serve/connections.py", "uvicorn"),
-        ("serve/launch.py", "uvicorn"),
+        ("extras/serve/app.py", "starlette"),
+        ("extras/serve/connections.py", "h11"),
+        ("extras/serve/connections.py", "uvicorn"),
+        ("extras/serve/launch.py", "uvicorn"),
     }
 
 

@@ -5,12 +5,12 @@ not tested.
 import json
 import math
 
-import edgewise.bench as tool
+import edgewise.extras.bench as tool
 import onnxruntime
 import pytest
 from edgewise import cli
-from edgewise.bench import contender, peer
 from edgewise.errors import InputError
+from edgewise.extras.bench import contender, peer
 from onnx import TensorProto, helper
 
 MODEL = "web/demo/model"

@@ -9,11 +9,12 @@ import edgewise
 import numpy as np
 import onnx
 import pytest
-from edgewise import cli, engine
+from edgewise import cli
+from edgewise.compiler.ops import OPS
 from edgewise.errors import EdgewiseError, InputError, ModelError
+from edgewise.host import engine
 from edgewise.inspect import inspect
 from edgewise.onnx import BytesSource
-from edgewise.ops import OPS
 from engines import open_engine
 from hostile.damage_onnx import Damage
 from hostile.seeds import F, c, model, node, real, small, value
@@ -259,7 +260,7 @@ def test_gradients(monkeypatch):
 
 
 def test_gradients_that_are_refused():
-    from edgewise.declare.op import unsupported
+    from edgewise.compiler.declare.op import unsupported
 
     tanh = OPS["", "Tanh"]
     before = tanh.grad_fn

@@ -9,11 +9,11 @@ import edgewise
 import numpy as np
 import onnx
 import pytest
+from edgewise.compiler.plan.notes import NOTES, StepNotes, add_notes, read_notes
 from edgewise.errors import InputError, StorageError
+from edgewise.host.session.decoder import open_package
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.plan.notes import NOTES, StepNotes, add_notes, read_notes
-from edgewise.session.decoder import open_package
 from edgewise.training.adapters import CausalLM
 from onnx import TensorProto, helper, numpy_helper
 from zoo.zoo import OWN, causal_lms

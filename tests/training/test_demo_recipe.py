@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.ir import Info, Node
 from edgewise.onnx import ModelEditor, as_source, read_model
 from edgewise.training import Program, TrainingSession

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 import pytest
+from edgewise.compiler.ops.host.regular import Expression
 from edgewise.errors import InputError, ModelError
-from edgewise.ops.host.regular import Expression
 from edgewise.training.peft import CONFIG, WEIGHTS, LoraConfig, load_adapter
 from edgewise.training.safetensors import save_safetensors
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from edgewise.declare.dtypes import NAME
+from edgewise.compiler.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.onnx import BytesSource
 from edgewise.training.safetensors import (

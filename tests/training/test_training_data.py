@@ -5,8 +5,7 @@
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import InputError
-from edgewise.logic.training.schedules import factor
-from edgewise.training.data import (
+from edgewise.host.training.data import (
     TokenRows,
     permutation,
     special_token,
@@ -15,6 +14,7 @@ from edgewise.training.data import (
     total_updates,
     updates_per_epoch,
 )
+from edgewise.logic.training.schedules import factor
 
 from . import data_vectors
 

@@ -7,8 +7,8 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
+from edgewise.compiler.training.warm import VOCAB, warm_plan
 from edgewise.engine import Buffer
-from edgewise.training.warm import VOCAB, warm_plan
 
 
 def test_runs_on_zeros(engine):

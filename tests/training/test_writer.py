@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from edgewise.compiler.onnx import BytesSource, ModelEditor, editor, read_model
 from edgewise.errors import InputError, ModelError
 from edgewise.ir import Info, Node, Tensor
-from edgewise.onnx import BytesSource, ModelEditor, editor, read_model
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

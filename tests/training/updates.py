@@ -112,7 +112,7 @@ def losses_of_torch(data):
 
 def write_artifacts(data, folder):
     """The network with its weights as artifacts with SGD."""
-    from edgewise.training import artifacts, onnxblock
+    from edgewise.extras.onnxruntime_training import artifacts, onnxblock
     from onnx import TensorProto, helper, numpy_helper
 
     nodes = [

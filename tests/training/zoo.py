@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from edgewise.declare.dtypes import NAME
+from edgewise.compiler.declare.dtypes import NAME
+from edgewise.compiler.training.parameters import separate
 from edgewise.onnx import FileSource, read_model
 from edgewise.training.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from edgewise.training.optimizers import SGD, AdamW
-from edgewise.training.parameters import separate
 from edgewise.training.program import Program
 from zoo.zoo import folder
 

@@ -83,8 +83,8 @@ def test_contents(wheel):
     needed = [r for r in described.get_all("Requires-Dist") if "extra ==" not in r]
     assert not needed
     others = {n for n in names if not n.endswith(".py") and not n.startswith(info)}
-    flower = {f"edgewise/federated/app/{name}" for name in ("LICENSE", "pyproject.toml")}
-    assert others == {f"edgewise/engine/{library}{suffix}" for library in libraries} | flower
+    flower = {f"edgewise/extras/federated/app/{name}" for name in ("LICENSE", "pyproject.toml")}
+    assert others == {f"edgewise/host/engine/{library}{suffix}" for library in libraries} | flower
     tracked = {
         p.relative_to(ROOT / "python").as_posix()
         for p in (ROOT / "python/edgewise").rglob("*.py")
@@ -101,7 +101,7 @@ def test_libraries(wheel):
     kind, machine, suffix, libraries, system = EXPECTED[platform_of(wheel)]
     with zipfile.ZipFile(wheel) as z:
         for library in libraries:
-            binary = lief.parse(list(z.read(f"edgewise/engine/{library}{suffix}")))
+            binary = lief.parse(list(z.read(f"edgewise/host/engine/{library}{suffix}")))
             assert binary.format.name == kind
             header = binary.header
             found = {"ELF": "machine_type", "MACHO": "cpu_type", "PE": "machine"}[kind]

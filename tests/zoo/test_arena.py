@@ -5,9 +5,9 @@ the maximum of live bytes. (test_zoo.py has the arenas of the zoo's models.)
 import numpy as np
 import onnx
 import pytest
+from edgewise.compiler.plan.memory import _best, least_bytes
+from edgewise.compiler.targets import CPU
 from edgewise.inspect import inspect
-from edgewise.plan.memory import _best, least_bytes
-from edgewise.targets import CPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper

@@ -5,11 +5,11 @@ import functools
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise.compile import compile_package
+from edgewise.compiler.compile import compile_package
 from edgewise.errors import InputError
+from edgewise.host.session.open import folder_files
 from edgewise.inspect import every_node
 from edgewise.session.decoder import DecoderModel
-from edgewise.session.open import folder_files
 from engines import open_engine, quick_engines
 
 from .reference import DTYPES, Reference

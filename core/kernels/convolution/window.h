@@ -13,7 +13,7 @@ typedef struct {
 #define EW_WINDOW_OF(p) {(p)->x_size, (p)->y_size, (p)->taps, (p)->stride, (p)->dilation, (p)->pad}
 
 /* Number of elements of a size. Fits int32 for all fields of a window but the pads:
- * WINDOW_RULES in python/edgewise/ops/convolution/window_rules.py. */
+ * WINDOW_RULES in python/edgewise/compiler/ops/convolution/window_rules.py. */
 EW_INLINE int64_t ew_volume(const int32_t size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 
 /* Coordinate in x of tap k of position 0, along dimension d. */

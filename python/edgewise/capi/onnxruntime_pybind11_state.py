@@ -15,11 +15,11 @@ from ..errors import ModelError as InvalidGraph
 from ..errors import ModelError as InvalidProtobuf
 from ..errors import ModelError as NoModel
 from ..errors import UnsupportedOp as NotImplemented
+from ..host.session import RunOptions, SessionOptions
+from ..host.session.face.node_arg import NodeArg
+from ..host.session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+from ..host.session.face.ort_value import OrtValue
 from ..model_metadata import ModelMetadata
-from ..session import RunOptions, SessionOptions
-from ..session.face.node_arg import NodeArg
-from ..session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
-from ..session.face.ort_value import OrtValue
 
 OrtValueVector = list  # of OrtValues, as `run_with_ort_values` returns
 

@@ -31,8 +31,8 @@ IDS = [(i * 7919 + 11) % SHAPE["vocab"] for i in range(PROMPT + STEPS)]
 
 def onnx_file() -> list[str]:
     """Writes the model and its packages; returns the names of its cache."""
-    from edgewise.session.open import open_package
-    from edgewise.targets import target_named
+    from edgewise.compiler.targets import target_named
+    from edgewise.host.session.open import open_package
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / "model.onnx"

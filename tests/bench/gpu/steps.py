@@ -21,7 +21,7 @@ STEPS = 3  # in each round
 
 def open_all(bench: Bench, name: str) -> dict[str, Contender]:
     """The contenders that could be opened for a network."""
-    from edgewise.targets import target_named
+    from edgewise.compiler.targets import target_named
 
     path = model_files(name)
     about = json.loads(path.with_suffix(".json").read_text())

@@ -36,9 +36,9 @@ class Case:
 
     def plan(self):
         """Returns (bytes of the plan, [size of each slot and how it is filled])."""
-        from edgewise.plan.builder import Builder
-        from edgewise.plan.plan import Plan
-        from edgewise.plan.view import View
+        from edgewise.compiler.plan.builder import Builder
+        from edgewise.compiler.plan.plan import Plan
+        from edgewise.compiler.plan.view import View
 
         b, slots = Builder({}), {}
         for key, (dtype, count, *_fill) in self.operands.items():
@@ -83,10 +83,10 @@ def dense(dims):
 
 # long: a table of cases
 def cases():
-    from edgewise.ops.elementwise.contracts import BINARY, UNARY
-    from edgewise.ops.product.contracts import ACTIVATION
-    from edgewise.ops.reduce.contracts import REDUCE
-    from edgewise.ops.training.contracts import RULE
+    from edgewise.compiler.ops.elementwise.contracts import BINARY, UNARY
+    from edgewise.compiler.ops.product.contracts import ACTIVATION
+    from edgewise.compiler.ops.reduce.contracts import REDUCE
+    from edgewise.compiler.ops.training.contracts import RULE
 
     found = []
 

@@ -65,8 +65,8 @@ class Case:
         """Returns (bytes of the plan, [size of each slot and how it is filled]); sets `writes` and
         `steps`, the names of its kernels.
         """
+        from edgewise.compiler.plan import compile_graph
         from edgewise.ir import Graph, Info, Node, Tensor
-        from edgewise.plan import compile_graph
 
         names = {key: f"x{i}" for i, key in enumerate(self.operands)}
         g, it = (

@@ -89,7 +89,7 @@ def model_files(name="model"):
     package = folder / f"{name}.edge"
     sources = list((ROOT / "python/edgewise").rglob("*.py"))
     if not package.exists() or package.stat().st_mtime < max(s.stat().st_mtime for s in sources):
-        from edgewise.session.decoder import open_package
+        from edgewise.host.session.decoder import open_package
 
         part = folder / "part"
         with open(part, "wb") as f:

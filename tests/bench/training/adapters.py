@@ -35,10 +35,10 @@ def adapter_files():
 
 
 def adapter_program(path):
+    from edgewise.compiler.training.package import default_lora
     from edgewise.onnx import FileSource, read_model
     from edgewise.training.language_model import causal_lm_inputs
     from edgewise.training.losses import CausalLMLoss
-    from edgewise.training.package import default_lora
     from edgewise.training.program import Program
 
     graph = read_model(FileSource(str(path)))

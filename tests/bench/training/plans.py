@@ -17,8 +17,8 @@ def program(path, target=None):
     """The training program of the model, compiled from the same file as for all contenders. target:
     of targets.target_named, by default the processor.
     """
+    from edgewise.compiler.targets import CPU
     from edgewise.onnx import FileSource, read_model
-    from edgewise.targets import CPU
     from edgewise.training.losses import CrossEntropyLoss
     from edgewise.training.program import Program
 

@@ -26,9 +26,9 @@ UPDATE = """
 def release(files):
     """release(weights' factor) publishes a version."""
     from edgewise.cli import main
+    from edgewise.extras.release.content import weight_types
     from edgewise.onnx.source import FileSource
     from edgewise.package import Package
-    from edgewise.release.content import weight_types
 
     repository, keys = files / "repository", files.parent / "release-keys"
 

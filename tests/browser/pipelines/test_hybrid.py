@@ -60,9 +60,9 @@ def test_a_text_goes_on_elsewhere(visit, server):
     breaks, the text is that of either side alone.
     """
     pytest.importorskip("uvicorn")
-    from edgewise.serve.catalog import Catalog
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import ServeOptions
+    from edgewise.extras.serve.catalog import Catalog
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import ServeOptions
 
     v = visit(server)
     catalog = Catalog({"stories": str(MODEL)})
@@ -111,12 +111,12 @@ def test_a_text_goes_on_elsewhere(visit, server):
 def test_a_model_in_two_parts(visit, server, files, tmp_path):
     """The first part in the page, the second one behind `edgewise serve`."""
     pytest.importorskip("uvicorn")
-    from edgewise.compile import compile_inference
-    from edgewise.compile.halves import split_file
+    from edgewise.compiler.compile import compile_inference
+    from edgewise.compiler.compile.halves import split_file
+    from edgewise.extras.serve.catalog import Catalog
+    from edgewise.extras.serve.launch import Server
+    from edgewise.extras.serve.options import ServeOptions
     from edgewise.onnx import FileSource
-    from edgewise.serve.catalog import Catalog
-    from edgewise.serve.launch import Server
-    from edgewise.serve.options import ServeOptions
 
     from tests.serve.test_halves import model, run
 

@@ -11,8 +11,8 @@ Image = pytest.importorskip("PIL.Image")
 from edgewise import personalize, pipeline  # noqa: E402
 from edgewise.cli import main  # noqa: E402
 from edgewise.errors import InputError  # noqa: E402
-from edgewise.heads.fit import fit  # noqa: E402
-from edgewise.pipelines.personal.files import read_head  # noqa: E402
+from edgewise.host.heads.fit import fit  # noqa: E402
+from edgewise.host.pipelines.personal.files import read_head  # noqa: E402
 
 from tests.pipelines import tiny, tiny_audio, tiny_images  # noqa: E402
 

@@ -11,9 +11,9 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from edgewise import pipeline  # noqa: E402
 from edgewise.cli import main  # noqa: E402
+from edgewise.compiler.processors.images import Description  # noqa: E402
 from edgewise.onnx import BytesSource  # noqa: E402
 from edgewise.package import Package  # noqa: E402
-from edgewise.processors.images import Description  # noqa: E402
 
 from tests.pipelines import tiny_images  # noqa: E402
 
@@ -240,7 +240,7 @@ def test_segments_of_queries(page, folder):
 def cut(pipe, path, options):
     """What Python finds in a picture that a package's frame has padded, without the padding."""
     picture, _ = pipe.processor.resized(path)
-    from edgewise.processors.images import layout
+    from edgewise.compiler.processors.images import layout
 
     image = Image.open(path)
     done = layout(pipe.processor.description.steps, image.height, image.width)

@@ -16,8 +16,8 @@ def trainable(files):
     """The demo's model with LoRA as /files/trainable.edge, with dropout, so that seeds have an
     effect.
     """
-    from edgewise.session.open import folder_files
-    from edgewise.training.package import compile_training_package
+    from edgewise.compiler.training.package import compile_training_package
+    from edgewise.host.session.open import folder_files
 
     package = compile_training_package(
         folder_files(MODEL)[0],
@@ -39,7 +39,7 @@ def trainable(files):
 
 @pytest.fixture(scope="module")
 def artifacts(files):
-    from edgewise.training import artifacts, onnxblock
+    from edgewise.extras.onnxruntime_training import artifacts, onnxblock
 
     r = np.random.default_rng(0)
     weights = {"w1": (6, 16), "b1": (16,), "w2": (16, 4), "b2": (4,)}

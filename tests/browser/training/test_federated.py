@@ -46,7 +46,7 @@ END = """
 
 def first_weights():
     """The first values of the adapters, by Python's trainer."""
-    from edgewise.federated.local_training import LocalTraining
+    from edgewise.extras.federated.local_training import LocalTraining
     from edgewise.training import LoraConfig, Trainer
 
     config = LoraConfig(target_modules="all-linear", **LORA)

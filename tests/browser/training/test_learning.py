@@ -182,7 +182,7 @@ def test_the_same_run_in_python_and_in_a_page(visit, server, trainable):
     kernels of the wasm engine.
     """
     import edgewise
-    from edgewise.training.package import default_lora
+    from edgewise.compiler.training.package import default_lora
     from engines.node_engine import NodeEngine
 
     texts = [TEXT[:700], TEXT[700:], ""]
@@ -241,8 +241,8 @@ def test_the_same_run_in_python_and_in_a_page(visit, server, trainable):
 @pytest.fixture(scope="session")
 def both(files, trainable):
     """The demo's model with LoRA, and with all parameters trained except quantized ones."""
-    from edgewise.session.open import folder_files
-    from edgewise.training.package import compile_training_package
+    from edgewise.compiler.training.package import compile_training_package
+    from edgewise.host.session.open import folder_files
 
     sizes = {"batch": BATCH, "sequence": SEQUENCE}
     with open(files / "both.edge", "wb") as f:

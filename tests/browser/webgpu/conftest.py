@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from edgewise.session.open import open_package
-from edgewise.targets import target_named
+from edgewise.compiler.targets import target_named
+from edgewise.host.session.open import open_package
 
 from ..chromium import CHROMIUM, FLAGS
 from ..conftest import MODEL, Visit

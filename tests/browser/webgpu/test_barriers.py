@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from bench import models
-from edgewise.compile import compile_package
-from edgewise.session.open import folder_files
-from edgewise.targets import target_named
+from edgewise.compiler.compile import compile_package
+from edgewise.compiler.targets import target_named
+from edgewise.host.session.open import folder_files
 
 from tests.gpu.printed import Printed
 from tests.gpu.test_arenas import ForeignEngine

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from edgewise.cli import main
-from edgewise.targets import target_named
+from edgewise.compiler.targets import target_named
 from edgewise.task_package import compile_task
 
 from ..conftest import ROOT

@@ -3,9 +3,9 @@
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
+from edgewise.compiler.targets import target_named
 from edgewise.onnx import BytesSource
-from edgewise.targets import target_named
 from onnx import TensorProto, helper, numpy_helper
 
 from ..loading import error

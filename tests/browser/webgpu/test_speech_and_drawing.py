@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from edgewise.cli import main
+from edgewise.compiler.plan.plan import Plan, Slot, step_kernels
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.plan.plan import Plan, Slot, step_kernels
 from playwright.sync_api import Error
 
 from tests.gpu.printed import Printed

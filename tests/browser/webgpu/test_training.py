@@ -4,10 +4,10 @@ import io
 
 import pytest
 from bench.models import language_model
+from edgewise.compiler.targets import target_named
+from edgewise.compiler.training.package import compile_training_package
+from edgewise.host.session.open import folder_files
 from edgewise.onnx import BytesSource
-from edgewise.session.open import folder_files
-from edgewise.targets import target_named
-from edgewise.training.package import compile_training_package
 
 from ..conftest import MODEL
 from ..training.conftest import artifacts  # noqa: F401

@@ -5,8 +5,8 @@ import os
 import struct
 
 import numpy as np
-from edgewise.declare.kernel import KERNELS
-from edgewise.ops.table import kernel_table
+from edgewise.compiler.declare.kernel import KERNELS
+from edgewise.compiler.ops.table import kernel_table
 
 TYPES = {
     1: np.float32,

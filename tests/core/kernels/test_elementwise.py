@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from edgewise.ops.elementwise.contracts import BINARY, UNARY
+from edgewise.compiler.ops.elementwise.contracts import BINARY, UNARY
 
 from .harness import OK, PARAM, TYPES, check, make, pad, run, strided, strides_of
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from edgewise.ops.reduce.contracts import REDUCE
+from edgewise.compiler.ops.reduce.contracts import REDUCE
 
 from .harness import OK, PARAM, TYPES, check, make, run
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edgewise.federated.client import Trained
-from edgewise.federated.codec import Schema
+from edgewise.extras.federated.client import Trained
+from edgewise.extras.federated.codec import Schema
 
 KINDS, SIDE, HIDDEN = 10, 8, 32
 INPUTS = SIDE * SIDE

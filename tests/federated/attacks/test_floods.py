@@ -7,9 +7,9 @@ pytest.importorskip("websockets")
 import contextlib
 import socket
 
-from edgewise.federated.admission import BURST, Messages
-from edgewise.federated.hub import Hub, HubOptions
-from edgewise.federated.protocol import Refusal
+from edgewise.extras.federated.admission import BURST, Messages
+from edgewise.extras.federated.hub import Hub, HubOptions
+from edgewise.extras.federated.protocol import Refusal
 from websockets.exceptions import ConnectionClosed
 
 from ..raw import Raw

@@ -4,12 +4,12 @@ import asyncio
 import secrets
 
 import numpy as np
-from edgewise.federated.protocol import Refusal
-from edgewise.federated.secure.group import ANSWERS, STAGES, Group
+from edgewise.extras.federated.protocol import Refusal
+from edgewise.extras.federated.secure.group import ANSWERS, STAGES, Group
+from edgewise.extras.federated.secure.member import Member
+from edgewise.extras.federated.secure.plan import Plan
+from edgewise.extras.federated.secure.quantize import Lattice
 from edgewise.federated.secure.identity import Authority, Identity
-from edgewise.federated.secure.member import Member
-from edgewise.federated.secure.plan import Plan
-from edgewise.federated.secure.quantize import Lattice
 
 AUTHORITY = Authority(bytes(range(32)))
 SIZE = 40

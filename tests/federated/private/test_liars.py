@@ -11,16 +11,16 @@ import secrets
 import numpy as np
 from coroutines import run
 from edgewise.errors import InputError
-from edgewise.federated.client_secure import ClientTerms, SecureRound, key_of, make_update
-from edgewise.federated.client_state import ClientState
-from edgewise.federated.codec import Schema
-from edgewise.federated.protocol import Refusal
-from edgewise.federated.secure.crypto import agree, digest, public_key, split
-from edgewise.federated.secure.group import Group, Lied
+from edgewise.extras.federated.client_secure import ClientTerms, SecureRound, key_of, make_update
+from edgewise.extras.federated.client_state import ClientState
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.protocol import Refusal
+from edgewise.extras.federated.secure.crypto import agree, digest, public_key, split
+from edgewise.extras.federated.secure.group import Group, Lied
+from edgewise.extras.federated.secure.member import Member
+from edgewise.extras.federated.secure.plan import Entry, Plan, Roster, threshold
+from edgewise.extras.federated.secure.suspects import Suspects
 from edgewise.federated.secure.identity import Identity
-from edgewise.federated.secure.member import Member
-from edgewise.federated.secure.plan import Entry, Plan, Roster, threshold
-from edgewise.federated.secure.suspects import Suspects
 
 from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of, wide
 
@@ -216,7 +216,7 @@ def test_who_seals_wrong_shares_is_named(size, attempts, gone, known, monkeypatc
     """If all members have opened theirs and all subsets were tried; else one of them may have
     opened wrong ones.
     """
-    monkeypatch.setattr("edgewise.federated.secure.group.ATTEMPTS", attempts)
+    monkeypatch.setattr("edgewise.extras.federated.secure.group.ATTEMPTS", attempts)
 
     async def work():
         plan = plan_of(size)

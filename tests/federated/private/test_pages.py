@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from edgewise.federated.client_secure import ClientTerms
-from edgewise.federated.secure.budget import epsilon_of
+from edgewise.extras.federated.client_secure import ClientTerms
+from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import Authority, Identity, encoded
 
 from ..environment import FOLDER

@@ -15,12 +15,12 @@ import dp_accounting
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
 from edgewise.cli import main, parse
-from edgewise.cli.federate_private import client_terms
-from edgewise.federated.codec import Schema
-from edgewise.federated.secure.budget import epsilon_of
+from edgewise.extras.commands.federate_private import client_terms
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.secure.budget import epsilon_of
+from edgewise.extras.federated.secure.noise import discrete_gaussian
+from edgewise.extras.federated.secure.privacy import Privacy
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
-from edgewise.federated.secure.noise import discrete_gaussian
-from edgewise.federated.secure.privacy import Privacy
 from scipy import stats
 
 DELTA = 1e-3
@@ -105,7 +105,7 @@ def scores(privacy, rounds, present):
     """An attacker's score of each trial: the logarithm of the likelihood ratio over the rounds'
     releases. A client is in a round by the server's own draw, and sends the clip in one direction.
     """
-    from edgewise.federated.private_grid import PrivateGrid
+    from edgewise.extras.federated.private_grid import PrivateGrid
 
     schema = Schema.of({"trials": (TRIALS, 2)})
     grid = SimpleNamespace(_central=privacy, population=TRIALS)

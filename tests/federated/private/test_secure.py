@@ -13,15 +13,15 @@ import time
 import numpy as np
 from coroutines import run
 from edgewise.errors import InputError
-from edgewise.federated.protocol import Refusal
-from edgewise.federated.secure.budget import epsilon_of
-from edgewise.federated.secure.crypto import join, split
-from edgewise.federated.secure.group import STAGES
+from edgewise.extras.federated.protocol import Refusal
+from edgewise.extras.federated.secure.budget import epsilon_of
+from edgewise.extras.federated.secure.crypto import join, split
+from edgewise.extras.federated.secure.group import STAGES
+from edgewise.extras.federated.secure.member import Member
+from edgewise.extras.federated.secure.noise import discrete_gaussian, gaussian
+from edgewise.extras.federated.secure.plan import threshold
+from edgewise.extras.federated.secure.quantize import Lattice
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
-from edgewise.federated.secure.member import Member
-from edgewise.federated.secure.noise import discrete_gaussian, gaussian
-from edgewise.federated.secure.plan import threshold
-from edgewise.federated.secure.quantize import Lattice
 
 from .secure_toys import AUTHORITY, Room, identity, members_of, plan_of, total_of
 

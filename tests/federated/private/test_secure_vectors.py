@@ -12,13 +12,13 @@ import json
 import os
 
 import numpy as np
-from edgewise.federated.codec import Schema
-from edgewise.federated.secure.budget import epsilon_of
-from edgewise.federated.secure.crypto import digest, stream
+from edgewise.extras.federated.codec import Schema
+from edgewise.extras.federated.secure.budget import epsilon_of
+from edgewise.extras.federated.secure.crypto import digest, stream
+from edgewise.extras.federated.secure.member import Member
+from edgewise.extras.federated.secure.plan import Plan
+from edgewise.extras.federated.secure.quantize import quantize
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, decoded
-from edgewise.federated.secure.member import Member
-from edgewise.federated.secure.plan import Plan
-from edgewise.federated.secure.quantize import quantize
 
 from tests.conformance.vectors import vectors
 

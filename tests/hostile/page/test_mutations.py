@@ -2,7 +2,7 @@
 
 import io
 
-from edgewise.session.decoder import open_package
+from edgewise.host.session.decoder import open_package
 
 from ..seeds import ROOT
 from .mutations import damaged

@@ -8,11 +8,11 @@ import json
 import random
 
 import pytest
+from edgewise.compiler.manifest.checker import Checker, read_json
+from edgewise.compiler.manifest.processor import check_processor
 from edgewise.errors import PackageError
-from edgewise.manifest.checker import Checker, read_json
-from edgewise.manifest.processor import check_processor
+from edgewise.host.session.open import folder_files
 from edgewise.onnx import BytesSource
-from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
 from pipelines.sounds.test_damaged_files import ctc
 from tiers import ALL

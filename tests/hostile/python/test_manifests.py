@@ -9,7 +9,7 @@ import json
 import random
 
 import pytest
-from edgewise.package import _signed
+from edgewise.compiler.package import _signed
 
 from ..damage import damage_json
 from ..packages import joined, places, split, tasks

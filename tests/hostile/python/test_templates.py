@@ -10,8 +10,8 @@ import jinja2.defaults
 import markupsafe
 import pytest
 from edgewise.errors import TokenizerError
+from edgewise.host.text.templates import tables
 from edgewise.text import ChatTemplate
-from edgewise.text.templates import tables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ATTACKS = {

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from . import environment  # noqa: F401  isort: skip
 import numpy as np
-from edgewise.release.codec import CODECS, approximate, decode, encode
-from edgewise.release.errors import ReleaseError
-from edgewise.release.keys import Keys
-from edgewise.release.manifest import Manifest, parse, selected
-from edgewise.release.metadata import DAYS
-from edgewise.release.repository import Repository
+from edgewise.extras.release.codec import CODECS, approximate, decode, encode
+from edgewise.extras.release.errors import ReleaseError
+from edgewise.extras.release.keys import Keys
+from edgewise.extras.release.manifest import Manifest, parse, selected
+from edgewise.extras.release.metadata import DAYS
+from edgewise.extras.release.repository import Repository
 
 PATH = Path(__file__).parents[2] / "conformance" / "releases" / "versions.json"
 LONG = dict.fromkeys(DAYS, 36_500.0)

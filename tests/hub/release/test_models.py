@@ -8,7 +8,7 @@ pytest.importorskip("tuf")
 
 import numpy as np  # noqa: E402
 from edgewise.cli import main  # noqa: E402
-from edgewise.release.client import Client  # noqa: E402
+from edgewise.extras.release.client import Client  # noqa: E402
 
 
 def run(*args):

@@ -18,18 +18,18 @@ from . import environment  # noqa: F401
 pytest.importorskip("tuf")
 
 from edgewise.cli import main
+from edgewise.compiler.sums import source_sums
 from edgewise.errors import EdgewiseError, StorageError
+from edgewise.extras.release import entropy
+from edgewise.extras.release.build import _bfloat16
+from edgewise.extras.release.client import Client
+from edgewise.extras.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
+from edgewise.extras.release.errors import ReleaseError
+from edgewise.extras.release.manifest import Manifest, parse, selected
+from edgewise.extras.release.store import open_address
 from edgewise.locks import locked
 from edgewise.onnx.source import FileSource
 from edgewise.package import Package
-from edgewise.release import entropy
-from edgewise.release.build import _bfloat16
-from edgewise.release.client import Client
-from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
-from edgewise.release.errors import ReleaseError
-from edgewise.release.manifest import Manifest, parse, selected
-from edgewise.release.store import open_address
-from edgewise.sums import source_sums
 
 from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal
 
@@ -248,7 +248,7 @@ def test_a_delta_that_does_not_lead_to_its_chunk(tmp_path, monkeypatch, wrong):
 
     server = Server().state(0)
     client(server, tmp_path).update()
-    monkeypatch.setattr("edgewise.release.client.decode", decoded)
+    monkeypatch.setattr("edgewise.extras.release.client.decode", decoded)
     installed = client(server.state(1), tmp_path).update()
     assert content(tmp_path, installed) == VECTORS["repository"]["contents"][1]
 
@@ -320,9 +320,9 @@ def versions_in(targets):
 
 def after_round(folder, number):
     """The folder of federated rounds after a round."""
-    from edgewise.federated.codec import Schema
-    from edgewise.federated.run_folder import RunFolder, State
-    from edgewise.federated.settings import Settings
+    from edgewise.extras.federated.codec import Schema
+    from edgewise.extras.federated.run_folder import RunFolder, State
+    from edgewise.extras.federated.settings import Settings
 
     lora = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 16}
     lora["target_modules"] = ["q"]

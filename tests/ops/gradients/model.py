@@ -4,12 +4,12 @@ graph appended.
 
 import edgewise
 import numpy as np
-from edgewise.bind.autodiff import add_gradients
-from edgewise.declare.dtypes import FLOAT
-from edgewise.declare.values import RunTensor
+from edgewise.compiler.bind.autodiff import add_gradients
+from edgewise.compiler.declare.dtypes import FLOAT
+from edgewise.compiler.declare.values import RunTensor
+from edgewise.compiler.plan import compile_graph
+from edgewise.host.session.compiled import Compiled
 from edgewise.ir import Value
-from edgewise.plan import compile_graph
-from edgewise.session.compiled import Compiled
 from onnx import helper, numpy_helper
 
 

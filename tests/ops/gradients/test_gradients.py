@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgewise.compiler.ops import OPS
 from edgewise.errors import MissingGradient, ModelError, UnsupportedOp
-from edgewise.ops import OPS
 from engines import open_engine, quick_engines
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator

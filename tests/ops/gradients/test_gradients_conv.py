@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.ops.convolution.cases.convolution import _CONVOLUTIONS
+from edgewise.compiler.ops.convolution.cases.convolution import _CONVOLUTIONS
 
 from .compare import check, close, f
 from .model import gradients, node_model

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.bind.autodiff import add_gradients
-from edgewise.declare.dtypes import FLOAT
-from edgewise.declare.values import RunTensor
+from edgewise.compiler.bind.autodiff import add_gradients
+from edgewise.compiler.declare.dtypes import FLOAT
+from edgewise.compiler.declare.values import RunTensor
+from edgewise.compiler.plan import compile_graph
 from edgewise.errors import MissingGradient
-from edgewise.plan import compile_graph
-from edgewise.session.compiled import Compiled
+from edgewise.host.session.compiled import Compiled
 from engines import open_engine
 from onnx import helper
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
-from edgewise.bind import bind
-from edgewise.bind.autodiff import Gradients
-from edgewise.declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
+from edgewise.compiler.bind import bind
+from edgewise.compiler.bind.autodiff import Gradients
+from edgewise.compiler.declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
+from edgewise.compiler.plan.builder import lower
 from edgewise.engine import Buffer
 from edgewise.ir import Graph, Value
-from edgewise.plan.builder import lower
 
 
 def close(got, want, tol=1e-4):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.bind.autodiff import add_gradients
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.bind.autodiff import add_gradients
+from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.errors import InputError
 
 from ..gradients.compare import check, f

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from edgewise.bind import bind
-from edgewise.bind.autodiff import add_gradients
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.bind import bind
+from edgewise.compiler.bind.autodiff import add_gradients
+from edgewise.compiler.declare.dtypes import FLOAT
+from edgewise.compiler.plan.builder import lower
 from edgewise.engine.native import NativeEngine
 from edgewise.ir import Value
 from edgewise.onnx import as_source, read_model
-from edgewise.plan.builder import lower
 from onnx import helper, numpy_helper
 
 from ..gradients.compare import f

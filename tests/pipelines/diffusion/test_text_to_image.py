@@ -10,14 +10,14 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.cli import main
+from edgewise.compiler.task_package.graphs import folders_of
 from edgewise.errors import InputError, ModelError, TokenizerError, UnsupportedOp
+from edgewise.host.session.open import folder_files
+from edgewise.host.text.clip import clip_tokenizer
 from edgewise.onnx import FileSource
 from edgewise.package import Package
-from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
-from edgewise.task_package.graphs import folders_of
 from edgewise.text import Tokenizer
-from edgewise.text.clip import clip_tokenizer
 
 from tests.pipelines.diffusion import tiny_diffusion as tiny
 

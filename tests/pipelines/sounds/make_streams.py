@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edgewise.pipelines.speech.stream import SpeechStream
+from edgewise.host.pipelines.speech.stream import SpeechStream
 
 FILE = Path(__file__).parents[2] / "conformance" / "audio" / "streams.json"
 RATE = 16000

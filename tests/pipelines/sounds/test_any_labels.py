@@ -12,9 +12,9 @@ import pytest
 from edgewise import pipeline
 from edgewise.cli import main
 from edgewise.errors import InputError, UnsupportedOp
-from edgewise.session.open import folder_files
+from edgewise.host.session.open import folder_files
+from edgewise.host.text.candidates import longest_candidate
 from edgewise.task_package import compile_task
-from edgewise.text.candidates import longest_candidate
 
 from .. import tiny_audio
 from .test_audio_tasks import sound

@@ -7,7 +7,7 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import Aborted, InputError, TokenizerError
-from edgewise.text.speech.ctc import CTCTokenizer
+from edgewise.host.text.speech.ctc import CTCTokenizer
 
 from .. import tiny_audio
 

@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 from edgewise import pipeline
-from edgewise.declare.dtypes import FLOAT, INT64
-from edgewise.declare.registers import Registers
+from edgewise.compiler.declare.dtypes import FLOAT, INT64
+from edgewise.compiler.declare.registers import Registers
+from edgewise.compiler.task_package.length_split import divide
 from edgewise.errors import InputError, ModelError
+from edgewise.host.session.open import folder_files
 from edgewise.ir import Graph, Info, Node, Tensor
 from edgewise.model_metadata import ModelMetadata
 from edgewise.onnx.source import MissingFile
-from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
-from edgewise.task_package.length_split import divide
 
 from .. import tiny_audio
 from . import tiny_voices

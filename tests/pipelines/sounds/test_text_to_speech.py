@@ -13,9 +13,9 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
-from edgewise.pipelines.speech import synthesis
-from edgewise.pipelines.speech.sentences import sentences
-from edgewise.text.vits import VitsTokenizer
+from edgewise.host.pipelines.speech import synthesis
+from edgewise.host.pipelines.speech.sentences import sentences
+from edgewise.host.text.vits import VitsTokenizer
 
 from . import tiny_voices
 from .spoken import SPOKEN

@@ -8,11 +8,11 @@ import json
 import numpy as np
 import onnx
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.errors import ModelError, PackageError
+from edgewise.host.session.inference_calls import call
 from edgewise.onnx import as_source, read_model
 from edgewise.package import Package
-from edgewise.session.inference_calls import call
 from engines.page_session import PageSession
 from onnx import TensorProto, helper
 

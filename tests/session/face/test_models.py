@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edgewise.compile import compile_inference
+from edgewise.compiler.compile import compile_inference
 from edgewise.errors import InputError
 from edgewise.onnx import as_source
 from engines.page_session import PageSession

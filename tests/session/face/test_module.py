@@ -47,7 +47,7 @@ def test_names_of_the_module():
     try:
         both(used)
     finally:
-        edgewise.session.face.environment._seed = None
+        edgewise.host.session.face.environment._seed = None
 
 
 def test_moving_between_providers():
@@ -83,7 +83,7 @@ def test_seed_of_the_process():
         with pytest.raises(InputError):
             edgewise.set_seed(-1)
     finally:
-        edgewise.session.face.environment._seed = None
+        edgewise.host.session.face.environment._seed = None
 
 
 def test_classes_of_errors(tmp_path):

@@ -7,11 +7,11 @@ import onnx
 import onnxruntime
 import pytest
 from edgewise import InferenceSession
+from edgewise.compiler.manifest_limits import LIMITS
+from edgewise.compiler.plan.plan import HEADER
 from edgewise.errors import UnsupportedOp
-from edgewise.manifest_limits import LIMITS
-from edgewise.plan.plan import HEADER
-from edgewise.session import inference_calls
-from edgewise.session.lengths import LEAST, ROOM, find_lengths
+from edgewise.host.session import inference_calls
+from edgewise.host.session.lengths import LEAST, ROOM, find_lengths
 from engines.page_session import PageSession
 
 from ..models import F, I, constant, model, node, value

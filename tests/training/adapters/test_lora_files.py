@@ -193,8 +193,8 @@ def test_adapters_by_name(tmp_path):
 
 def test_package_with_adapters(tmp_path):
     """A package built for training takes adapters by name, too."""
-    from edgewise.session.open import folder_files
-    from edgewise.training.package import compile_training_package
+    from edgewise.compiler.training.package import compile_training_package
+    from edgewise.host.session.open import folder_files
 
     path = tmp_path / "model.onnx"
     path.write_bytes(llama.base("q4"))

@@ -268,7 +268,11 @@ def test_without_numpy():
 import sys
 sys.modules["numpy"] = None
 from edgewise.onnx import ModelEditor
-from edgewise.training.artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import (
+    Checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from edgewise.training.peft import load_adapter, save_adapter
 adapter = load_adapter(sys.argv[1])
 files = save_adapter(adapter)

@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from edgewise.extras.onnxruntime_training import artifacts
+from edgewise.extras.onnxruntime_training.artifact_files.metadata import TrainingInfo
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import read_checkpoint
 from edgewise.onnx import FileSource, read_model
-from edgewise.training import artifacts
-from edgewise.training.artifact_files.metadata import TrainingInfo
-from edgewise.training.artifact_files.odtc import read_checkpoint
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgewise.extras.onnxruntime_training import api, artifacts
 from edgewise.logic.training.schedules import factor
-from edgewise.training import api, artifacts
 from edgewise.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
 
 DATA = Path(__file__).parents[1] / "data" / "walkthrough"

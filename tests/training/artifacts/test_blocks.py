@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from edgewise.errors import EdgewiseError, InputError
-from edgewise.training import onnxblock
+from edgewise.extras.onnxruntime_training import onnxblock
 from onnx import TensorProto as T
 from onnx import helper as h
 
@@ -199,7 +199,7 @@ def test_without_the_onnx_package():
 import sys
 sys.modules["onnx"] = None
 from edgewise.training import artifacts, onnxblock
-from edgewise.training.artifact_files.metadata import read_optimizer_model
+from edgewise.extras.onnxruntime_training.artifact_files.metadata import read_optimizer_model
 try:
     artifacts.generate_artifacts("model.onnx")
 except artifacts.InputError as e:

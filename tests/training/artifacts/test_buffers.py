@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from edgewise.errors import InputError
-from edgewise.training import artifacts
+from edgewise.extras.onnxruntime_training import artifacts
 from edgewise.training.api import CheckpointState, Module, Optimizer, OrtValue
 from onnx import TensorProto, helper, numpy_helper
 

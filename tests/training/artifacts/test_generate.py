@@ -9,16 +9,16 @@ import onnx
 import pytest
 import torch
 from edgewise.errors import InputError, ModelError, UnsupportedField, UnsupportedOp
-from edgewise.ir import Node
-from edgewise.onnx import BytesSource, ModelEditor, read_model
-from edgewise.training import artifacts, onnxblock
-from edgewise.training.artifact_files.metadata import (
+from edgewise.extras.onnxruntime_training import artifacts, onnxblock
+from edgewise.extras.onnxruntime_training.artifact_files.metadata import (
     KEY,
     OptimizerInfo,
     TrainingInfo,
     read_optimizer_model,
 )
-from edgewise.training.artifact_files.odtc import read_checkpoint
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import read_checkpoint
+from edgewise.ir import Node
+from edgewise.onnx import BytesSource, ModelEditor, read_model
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from edgewise.errors import InputError, ModelError
+from edgewise.extras.onnxruntime_training import artifacts, onnxblock
+from edgewise.extras.onnxruntime_training.artifact_files.metadata import KEY, TrainingInfo
 from edgewise.onnx import BytesSource, FileSource, ModelEditor, read_model
-from edgewise.training import artifacts, onnxblock
-from edgewise.training.artifact_files.metadata import KEY, TrainingInfo
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

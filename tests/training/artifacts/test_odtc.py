@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgewise.declare.dtypes import NAME
+from edgewise.compiler.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
-from edgewise.ir import Tensor
-from edgewise.onnx import BytesSource
-from edgewise.training.artifact_files.odtc import (
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import (
     Checkpoint,
     OptimizerGroup,
     checkpoint_parts,
     read_checkpoint,
     write_checkpoint,
 )
-from edgewise.training.artifact_files.odtc import read as odtc_read
-from edgewise.training.artifact_files.odtc import write as odtc_write
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import read as odtc_read
+from edgewise.extras.onnxruntime_training.artifact_files.odtc import write as odtc_write
+from edgewise.ir import Tensor
+from edgewise.onnx import BytesSource
 from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.Checkpoint import (
     Checkpoint as Theirs,
 )

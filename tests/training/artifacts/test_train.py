@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from edgewise.training import artifacts, onnxblock
+from edgewise.extras.onnxruntime_training import artifacts, onnxblock
 from edgewise.training.api import CheckpointState, Module, Optimizer
 
 from .graphs import CASES, LOSS

@@ -10,7 +10,7 @@ import pytest
 import torch
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import Aborted, InputError
-from edgewise.training.data import TokenRows, token_rows
+from edgewise.host.training.data import TokenRows, token_rows
 from edgewise.training.peft import LoraConfig
 
 from .. import llama
@@ -20,7 +20,7 @@ from .models import net, rows, tensors, trainer
 # ---- the loop ----
 def test_fit_as_by_hand():
     """`fit` is `step` on the batches of ArrayRows, in the order that the seed gives."""
-    from edgewise.training.data import ArrayRows
+    from edgewise.host.training.data import ArrayRows
 
     data = rows(36)
     a, b = trainer(seed=5), trainer(seed=5)

@@ -5,8 +5,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from edgewise.compiler.training import losses
 from edgewise.errors import InputError
-from edgewise.training import losses
 from onnx import helper as h
 
 from .models import net, rows, tensors

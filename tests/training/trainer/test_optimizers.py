@@ -4,9 +4,9 @@ import edgewise
 import numpy as np
 import pytest
 import torch
+from edgewise.compiler.training import optimizers
 from edgewise.errors import InputError
 from edgewise.logic.training.schedules import factor
-from edgewise.training import optimizers
 
 from .models import net, rows, tensors, trainer
 

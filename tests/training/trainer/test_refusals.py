@@ -4,8 +4,8 @@ import edgewise
 import numpy as np
 import onnx
 import pytest
+from edgewise.compiler.training import losses, optimizers
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError
-from edgewise.training import losses, optimizers
 from edgewise.training.peft import LoraConfig
 from onnx import helper as h
 

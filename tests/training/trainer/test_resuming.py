@@ -6,9 +6,9 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError
+from edgewise.host.training.trainer.checkpoint import save_checkpoint
 from edgewise.training.peft import LoraConfig
 from edgewise.training.safetensors import load_safetensors, save_safetensors
-from edgewise.training.trainer.checkpoint import save_checkpoint
 
 from .. import llama
 from .models import net, rows, trainer

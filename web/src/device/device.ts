@@ -29,7 +29,7 @@ export type PlanHandle = number & { readonly __plan: unique symbol };
 export interface PlanInfo {
   /** Name of the plan in profiles. */
   title: string;
-  /** Notes of the package about the plan (python/edgewise/plan/notes.py). */
+  /** Notes of the package about the plan (python/edgewise/compiler/plan/notes.py). */
   notes: Uint8Array | undefined;
   arenaBytes: number;
   /** Number of init steps. */

@@ -1,5 +1,5 @@
 // Checksums of weights: XXH64 of every PIECE bytes, as 16 hexadecimal digits, computed by the
-// engine in its own memory (core/sum.c). Packages contain them (python/edgewise/sums.py).
+// engine in its own memory (core/sum.c). Packages contain them (python/edgewise/compiler/sums.py).
 
 import { PIECE } from "../gen/manifest.ts";
 import { PackageError } from "../shared/errors.ts";

@@ -1,6 +1,6 @@
 // The text library of the wheel for Pyodide: tokenizers and chat templates as a page's worker has
-// them. python/edgewise/text/browser.py evaluates the script, checks the limits of the files and of
-// the texts, and makes exceptions of errors.
+// them. python/edgewise/host/text/browser.py evaluates the script, checks the limits of the files
+// and of the texts, and makes exceptions of errors.
 
 import type { Tokenizer as Backend } from "@huggingface/tokenizers";
 import { ChatTemplate } from "../worker/text/chat-template.ts";

@@ -1,4 +1,4 @@
-// A page's part in federated rounds: protocol 1 as python/edgewise/federated/client.py.
+// A page's part in federated rounds: protocol 1 as python/edgewise/extras/federated/client.py.
 
 import { timerMs } from "../shared/abort.ts";
 import { Aborted, InputError } from "../shared/errors.ts";

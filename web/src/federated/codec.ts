@@ -1,5 +1,6 @@
-// The update format edgewise.delta.1, as in python/edgewise/federated/codec.py: a safetensors file
-// whose values are float32, float16, or integers of 8 or 4 bits with float16 scales.
+// The update format edgewise.delta.1, as in python/edgewise/extras/federated/codec.py: a
+// safetensors file whose values are float32, float16, or integers of 8 or 4 bits with float16
+// scales.
 
 import { asFloat32, readSafetensors, safetensorsHead } from "../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../shared/errors.ts";

@@ -1,5 +1,5 @@
 // Profiles for the page: time by operator, node and plan, as text tables and as a trace for
-// Perfetto. Mirrors python/edgewise/profile.
+// Perfetto. Mirrors python/edgewise/host/profile.
 
 import { type Limits, opOf, type PlanProfile, type ProfileData } from "../protocol/profile.ts";
 import { sum, traceOf } from "../protocol/trace.ts";

@@ -2,7 +2,8 @@
 
 import type { DeviceInfo } from "../shared/platform.ts";
 
-/** Description of training artifacts, made by python/edgewise/training/artifact_files/calls.py. */
+/** Description of training artifacts, made by
+ * python/edgewise/extras/onnxruntime_training/artifact_files/calls.py. */
 export interface ArtifactsInfo {
   /** Inputs and outputs of the training model, the loss first. */
   train: { inputs: string[]; outputs: string[] };

@@ -70,7 +70,7 @@ export interface LoadRequest {
   /** Whether the model is to be taught labels of its user. */
   /** Or { lora: true, or { rank, alpha } }. */
   personalize: boolean | object;
-  /** Training programs to compile, as python/edgewise/training/package.py takes them. */
+  /** Training programs to compile, as python/edgewise/compiler/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;
   cache_files: boolean | "auto";

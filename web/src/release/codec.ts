@@ -1,5 +1,5 @@
-// Deltas between two versions of a chunk of numbers: python/edgewise/release/codec.py describes and
-// writes them. A part that is loaded with the first one.
+// Deltas between two versions of a chunk of numbers: python/edgewise/extras/release/codec.py
+// describes and writes them. A part that is loaded with the first one.
 
 import { ReleaseError } from "./errors.ts";
 import { decodeFloats, unzigzag } from "./floats.ts";

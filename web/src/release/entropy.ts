@@ -1,4 +1,5 @@
-// Entropy coding of bytes in segments: python/edgewise/release/entropy.py describes and writes it.
+// Entropy coding of bytes in segments: python/edgewise/extras/release/entropy.py describes and
+// writes it.
 
 import { ReleaseError } from "./errors.ts";
 import { inflate } from "./inflate.ts";

@@ -1,4 +1,5 @@
-// Deltas of floating-point numbers: python/edgewise/release/floats.py describes and writes them.
+// Deltas of floating-point numbers: python/edgewise/extras/release/floats.py describes and writes
+// them.
 
 import { decodeSegments } from "./entropy.ts";
 import { ReleaseError } from "./errors.ts";

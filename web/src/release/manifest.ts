@@ -1,4 +1,5 @@
-// The manifest of a release: python/edgewise/release/manifest.py describes it, and checks the same.
+// The manifest of a release: python/edgewise/extras/release/manifest.py describes it, and checks
+// the same.
 
 import { ReleaseError } from "./errors.ts";
 

@@ -410,7 +410,7 @@ function bytesOf(plans: readonly Plan[]): number {
   return [...sizes.values()].reduce((n, bytes) => n + bytes, 0);
 }
 
-/** As `selected` of python/edgewise/release/manifest.py. */
+/** As `selected` of python/edgewise/extras/release/manifest.py. */
 export async function selected(
   device: string,
   { name, version, fraction }: Pick<ReleaseManifest, "name" | "version" | "fraction">,

@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from edgewise.declare.dtypes import FLOAT, INT64
+from edgewise.compiler.declare.dtypes import FLOAT, INT64
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 from graphs import Model

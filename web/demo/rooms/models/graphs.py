@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from edgewise.declare.dtypes import FLOAT, INT64
+from edgewise.compiler.declare.dtypes import FLOAT, INT64
 from edgewise.ir import Info, Node
 from edgewise.onnx import BytesSource
 from edgewise.onnx.editor import ModelEditor

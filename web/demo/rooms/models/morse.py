@@ -14,7 +14,7 @@ import json
 import math
 import sys
 
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 from graphs import Model

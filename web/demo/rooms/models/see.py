@@ -15,7 +15,7 @@ import os
 import sys
 from array import array
 
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.ir import Info, Node
 from edgewise.onnx import BytesSource
 from edgewise.onnx.editor import ModelEditor

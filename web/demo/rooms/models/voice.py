@@ -18,7 +18,7 @@ import math
 import sys
 from pathlib import Path
 
-from edgewise.declare.dtypes import FLOAT
+from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 from graphs import Model

@@ -1,5 +1,5 @@
 // Steps of a plan that C has loaded and checked, in a form that another device can run. The twin of
-// python/edgewise/engine/resolved.py.
+// python/edgewise/host/engine/resolved.py.
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { BUFFERS, RESOLVED_LAYOUT, STEP_FLAGS } from "../../gen/plan_format.ts";

@@ -1,5 +1,5 @@
 // WGSL functions that read and write the elements of an operand, by element type. The twin of
-// python/edgewise/webgpu/accessors.py: both print the same text (tests/gpu/test_programs.py).
+// python/edgewise/compiler/gpu/accessors.py: both print the same text (tests/gpu/test_programs.py).
 
 /** How a shader sees an element type: floats, ints, unsigned, int64, moved words and pairs. */
 export type ElementClass = "f" | "i" | "u" | "l" | "w" | "d";

@@ -1,5 +1,5 @@
 // How the operands of steps are bound: which of them share a binding, and as what. The twin of
-// python/edgewise/webgpu/arrange.py.
+// python/edgewise/compiler/gpu/arrange.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { Stored } from "./accessors.ts";

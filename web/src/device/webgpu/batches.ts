@@ -1,6 +1,6 @@
 // Which neighbouring steps of a plan run in one dispatch. The twin of
-// python/edgewise/webgpu/batches.py: the compiler has put such steps side by side, and they are
-// recognised here, so that nothing depends on a package being right.
+// python/edgewise/compiler/gpu/batches.py: the compiler has put such steps side by side, and they
+// are recognised here, so that nothing depends on a package being right.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { End } from "../../gen/shaders.ts";

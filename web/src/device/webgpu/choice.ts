@@ -1,5 +1,5 @@
 // The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
-// tokens of several runs are read at once. The twin of python/edgewise/webgpu/choice.py.
+// tokens of several runs are read at once. The twin of python/edgewise/host/webgpu/choice.py.
 
 import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
@@ -277,7 +277,7 @@ function candidatesIn(pairs: Uint32Array): Candidates {
 // Sampling from the highest logits alone, where no other one can be chosen. The tokens are those of
 // all logits: core/sampling sees the same candidates in the same order, and where they might
 // differ, as with ties at the limit of top_k, all logits are read. The twin of
-// python/edgewise/text/shortlist.py.
+// python/edgewise/host/text/shortlist.py.
 
 /** Tokens and their logits, highest first. */
 interface Candidates {

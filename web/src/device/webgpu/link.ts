@@ -1,5 +1,5 @@
 // Collects what the body of a shader refers to: constants, accessors, functions. The twin of
-// python/edgewise/webgpu/link.py.
+// python/edgewise/compiler/gpu/link.py.
 
 import { COMMON } from "../../gen/shaders.ts";
 import { Access, classOf, type Machine, type Stored, TYPES } from "./accessors.ts";

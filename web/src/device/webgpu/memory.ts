@@ -1,7 +1,7 @@
 // Memory of a GPU. Weights share a few GPUBuffers: they are only read. So do states, which steps
 // update in place, many in one dispatch. Everything else has its own, since WebGPU refuses to read
 // and write one GPUBuffer in a step. All begins at a multiple of 256 bytes, as bindings must. The
-// twin of python/edgewise/webgpu/memory.py.
+// twin of python/edgewise/host/webgpu/memory.py.
 
 import { OutOfMemory } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";

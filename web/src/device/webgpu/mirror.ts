@@ -1,5 +1,5 @@
 // Steps of a GPU's plan that run in WebAssembly, on copies of what they read and write. The twin of
-// python/edgewise/webgpu/mirror.py.
+// python/edgewise/host/webgpu/mirror.py.
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { BUFFERS } from "../../gen/plan_format.ts";

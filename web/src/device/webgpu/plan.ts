@@ -1,5 +1,5 @@
 // A plan whose steps run on a GPU; steps without a shader run in WebAssembly, between copies of
-// what they read and write. The twin of python/edgewise/webgpu/loaded.py.
+// what they read and write. The twin of python/edgewise/host/webgpu/loaded.py.
 
 import { PlanError } from "../../shared/errors.ts";
 import type { PlanHandle } from "../device.ts";

@@ -1,5 +1,5 @@
 // The steps of a plan as a GPU runs them: parameters and offsets may be linear in registers. The
-// twin of python/edgewise/webgpu/steps.py. The engine has checked the plan.
+// twin of python/edgewise/compiler/gpu/steps.py. The engine has checked the plan.
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { BUFFERS, LAYOUT } from "../../gen/plan_format.ts";

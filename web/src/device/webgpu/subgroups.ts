@@ -1,5 +1,5 @@
 // Programs whose reductions use subgroups, where the GPU has them. The twin of
-// python/edgewise/webgpu/subgroups.py.
+// python/edgewise/compiler/gpu/subgroups.py.
 
 import { COMMON, SUBGROUPS } from "../../gen/shaders.ts";
 import { partsOf } from "./variants.ts";

@@ -1,5 +1,5 @@
 // Which shaders run a step, and how much a GPU is given at once. The twin of
-// python/edgewise/webgpu/variants.py and work.py.
+// python/edgewise/compiler/gpu/variants.py and work.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import {

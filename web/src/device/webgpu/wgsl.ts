@@ -1,5 +1,5 @@
 // Whole WGSL programs for the steps of plans, from the bodies beside the kernels in C. The twin of
-// python/edgewise/webgpu/wgsl.py, which says what a body may use: both print the same text
+// python/edgewise/compiler/gpu/wgsl.py, which says what a body may use: both print the same text
 // (tests/gpu/test_programs.py).
 
 import { classOf, type Machine, TYPES } from "./accessors.ts";

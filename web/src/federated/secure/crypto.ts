@@ -1,5 +1,5 @@
 // The building blocks of secure aggregation, with WebCrypto alone: as
-// python/edgewise/federated/secure/crypto.py, byte by byte.
+// python/edgewise/extras/federated/secure/crypto.py, byte by byte.
 
 import { InputError } from "../../shared/errors.ts";
 

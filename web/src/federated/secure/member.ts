@@ -1,4 +1,4 @@
-// A client's part of secure aggregation: as python/edgewise/federated/secure/member.py.
+// A client's part of secure aggregation: as python/edgewise/extras/federated/secure/member.py.
 
 import { InputError } from "../../shared/errors.ts";
 import type { Message } from "../connection.ts";

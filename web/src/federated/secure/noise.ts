@@ -1,5 +1,5 @@
 // Noise of a client's own, and what it spends of its privacy: as noise.py and budget.py in
-// python/edgewise/federated/secure.
+// python/edgewise/extras/federated/secure.
 
 import { type Bytes, stream } from "./crypto.ts";
 

@@ -1,5 +1,5 @@
 // What all members of a group must agree on, and who they are: as plan.py and identity.py in
-// python/edgewise/federated/secure.
+// python/edgewise/extras/federated/secure.
 
 import { InputError } from "../../shared/errors.ts";
 import type { Schema } from "../codec.ts";

@@ -1,5 +1,5 @@
 // Updates as integers whose sum is exact, and whose norm is bounded: as
-// python/edgewise/federated/secure/quantize.py, number by number.
+// python/edgewise/extras/federated/secure/quantize.py, number by number.
 
 import { InputError } from "../../shared/errors.ts";
 import { nearest, type Schema, type Values } from "../codec.ts";

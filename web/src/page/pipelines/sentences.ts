@@ -1,4 +1,4 @@
-// Sentences of texts, as python/edgewise/pipelines/speech/sentences.py.
+// Sentences of texts, as python/edgewise/host/pipelines/speech/sentences.py.
 
 // The end of a sentence: a full stop and what closes quotations, before a space; or a line break.
 // Behind the full stops of Chinese and Japanese there is no space.

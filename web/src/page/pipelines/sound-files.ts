@@ -19,7 +19,7 @@ export interface Wav {
 }
 
 /**
- * Reads the header of a WAV file. Mirrors read_wav of python/edgewise/processors/audio/wav.py.
+ * Reads the header of a WAV file. Mirrors read_wav of python/edgewise/host/media/wav.py.
  * @returns undefined if the file is none
  * @throws InputError if it is damaged
  */

@@ -1,6 +1,6 @@
 // The safetensors format: u64 little-endian length of a JSON header, the header, the tensors'
-// bytes. As python/edgewise/training/safetensors.py: files that violate the format are rejected,
-// and the output equals that of the reference implementation.
+// bytes. As python/edgewise/compiler/training/safetensors.py: files that violate the format are
+// rejected, and the output equals that of the reference implementation.
 
 import { InputError, ModelError } from "../errors.ts";
 

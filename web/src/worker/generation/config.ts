@@ -1,6 +1,6 @@
 // GenerationConfig with transformers' fields and defaults; no field is silently ignored. Mirrors
-// python/edgewise/text/config.py; the table of fields is generated from
-// python/edgewise/text/fields.py.
+// python/edgewise/host/text/config.py; the table of fields is generated from
+// python/edgewise/host/text/fields.py.
 
 import {
   FLOATS,

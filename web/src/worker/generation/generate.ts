@@ -1,5 +1,5 @@
 // The generation loop: a decoder computes logits and core/sampling chooses tokens. Equal step by
-// step to python/edgewise/text/generate.py, so that equal seeds give equal tokens.
+// step to python/edgewise/host/text/generate.py, so that equal seeds give equal tokens.
 
 import type { GenerationFields } from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";

@@ -1,5 +1,5 @@
 // Streaming of text while it is generated. Options as in transformers.js' TextStreamer; the timing
-// of the output equals python/edgewise/text/streamers.py. Incomplete characters are held back.
+// of the output equals python/edgewise/host/text/streamers.py. Incomplete characters are held back.
 
 import type { StopTokenizer, Streamer } from "./types.ts";
 

@@ -1,5 +1,5 @@
 // Executes programs: compiled parts, and between them what plans cannot do: loops, branches,
-// sequences, strings (operators/). Mirrors python/edgewise/session/driver.py, with the same
+// sequences, strings (operators/). Mirrors python/edgewise/host/session/driver.py, with the same
 // results. Needs no Python for anything that is already compiled.
 
 import type { Buffer, Device } from "../../device/device.ts";

@@ -1,4 +1,5 @@
-// Rules for the shapes of feeds. Mirrors python/edgewise/session/feeds.py; shared test vectors:
+// Rules for the shapes of feeds. Mirrors python/edgewise/host/session/feeds.py; shared test
+// vectors:
 // tests/conformance/feed_shapes.json.
 
 /** Number of elements of a tensor. */

@@ -36,8 +36,8 @@ import {
 import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
 /**
- * Name of the part that holds constants of the graph as weights (python/edgewise/compile/). Not a
- * possible file name of a model.
+ * Name of the part that holds constants of the graph as weights
+ * (python/edgewise/compiler/compile/). Not a possible file name of a model.
  */
 export const CONSTANTS = "//constants";
 

@@ -1,5 +1,5 @@
 // Device memory for values between plans: allocated by size, and reused when the last value in it
-// is released. Mirrors python/edgewise/session/memory.py.
+// is released. Mirrors python/edgewise/host/session/memory.py.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import { OutOfMemory } from "../../shared/errors.ts";

@@ -1,7 +1,7 @@
-// Programs, as described by Python (python/edgewise/session/described.py): a model, or the body of
-// a loop, branch or function, as a list of units in execution order: parts, which are compiled as a
-// whole, and single nodes. Descriptions come from Python, from storage or from a package, and are
-// validated here.
+// Programs, as described by Python (python/edgewise/host/session/described.py): a model, or the
+// body of a loop, branch or function, as a list of units in execution order: parts, which are
+// compiled as a whole, and single nodes. Descriptions come from Python, from storage or from a
+// package, and are validated here.
 
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { Checker, Json } from "../package/checker.ts";

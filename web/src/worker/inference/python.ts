@@ -1,5 +1,6 @@
 // Python as the compiler of one model: programs, plans of parts, and occasionally a single node.
-// The other side is python/edgewise/session/inference_calls.py. The first request starts Python.
+// The other side is python/edgewise/host/session/inference_calls.py. The first request starts
+// Python.
 
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/inference.ts";
@@ -189,7 +190,7 @@ export class Python {
     }
   }
 
-  /** Describes the program of an origin, see python/edgewise/session/described.py. */
+  /** Describes the program of an origin, see python/edgewise/host/session/described.py. */
   async program(
     origin: Record<string, unknown>,
   ): Promise<{ program: GraphProgram; weights: Weight[] }> {

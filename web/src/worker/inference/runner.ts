@@ -49,7 +49,7 @@ export interface Library {
     done: () => number[],
     run: number,
   ): Promise<LoadedPlan | Unit[]>;
-  /** The program of an origin (python/edgewise/session/described.py), identified by `key`. */
+  /** The program of an origin (python/edgewise/host/session/described.py), identified by `key`. */
   program(key: string, origin: () => Record<string, unknown>): Promise<GraphProgram>;
   /** A constant that is stored as a weight. */
   weight(constant: Extract<Constant, { weight: string }>): NumberTensor;

@@ -1,5 +1,5 @@
 // Values between plans: tensors in device memory or as bytes, string tensors, sequences, maps,
-// empty optionals. Mirrors python/edgewise/declare/values.py. All are immutable and
+// empty optionals. Mirrors python/edgewise/compiler/declare/values.py. All are immutable and
 // reference-counted by `retain` and `release`; device memory is freed with its last value.
 
 import type { Buffer, Device } from "../../device/device.ts";

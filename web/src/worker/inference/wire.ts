@@ -1,5 +1,5 @@
 // Conversion and validation of values in messages between page and worker. Mirrors the rules of
-// python/edgewise/session/feeds.py.
+// python/edgewise/host/session/feeds.py.
 
 import type { Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";

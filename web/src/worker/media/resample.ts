@@ -1,5 +1,5 @@
 // Resampling of sound in the engine (core/media/media.h). The source is passed in pieces of about
-// 1 MB. Mirrors python/edgewise/processors/media.py, with the same results.
+// 1 MB. Mirrors python/edgewise/host/media/resampling.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
 import { MOST_RATE, MOST_RATIO, PIECE } from "../../gen/resampling.ts";

@@ -1,5 +1,5 @@
 // Resampling of pictures in the engine (core/media/media.h). The source is passed in pieces of
-// about 1 MB. Mirrors python/edgewise/processors/media.py, with the same results.
+// about 1 MB. Mirrors python/edgewise/host/media/resampling.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
 import { FILTERS, MOST_CHANNELS, MOST_SIDE, PIECE } from "../../gen/resampling.ts";

@@ -40,7 +40,8 @@ export function planOf(
   return [files.get(file)!, `${where}, ${file}`, file, files.get(NOTES), kinds];
 }
 
-/** The language model of a package, on a device. Mirrors python/edgewise/session/decoder.py. */
+/** The language model of a package, on a device. Mirrors python/edgewise/host/session/decoder.py.
+ * */
 export class EngineDecoder implements Decoder<DecoderState> {
   readonly vocab_size: number;
   /** Maximum number of tokens of a sequence. */

@@ -1,6 +1,6 @@
 // Weights of float32 that plans read as float16 numbers of w * 2^power, which are exact.
-// python/edgewise/compile/half_weights.py chooses them, python/edgewise/onnx/halves.py is the same
-// in Python.
+// python/edgewise/compiler/compile/half_weights.py chooses them,
+// python/edgewise/compiler/onnx/halves.py is the same in Python.
 
 import { ModelError } from "../../shared/errors.ts";
 

@@ -32,7 +32,7 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
-/** Further files that pipelines read, by their paths (python/edgewise/task_package). */
+/** Further files that pipelines read, by their paths (python/edgewise/compiler/task_package). */
 export const TASK_FILES = [
   "preprocessor_config.json",
   "vocab.json", // of CTC models

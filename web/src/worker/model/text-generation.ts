@@ -1,5 +1,5 @@
 // Text generation: prompts and chats to token ids, and token ids to results. Mirrors
-// python/edgewise/pipelines/text_generation.py.
+// python/edgewise/host/pipelines/text_generation.py.
 
 import {
   type Generated,

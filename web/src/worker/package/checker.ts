@@ -25,7 +25,7 @@ export interface Weight {
   sums?: string[] | undefined;
   power?: number | undefined;
 }
-/** A slot of a plan; python/edgewise/plan/plan.py describes the kinds. */
+/** A slot of a plan; python/edgewise/compiler/plan/plan.py describes the kinds. */
 export interface ManifestSlot {
   name: string;
   kind: "weight" | "computed" | "cache" | "state" | "input" | "output" | "temp";

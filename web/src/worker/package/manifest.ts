@@ -29,7 +29,7 @@ export interface DecoderInfo {
   /** In ascending order of `tokens`. */
   plans: PlanEntry[];
 }
-/** Plans of a training program: see python/edgewise/training/program.py. */
+/** Plans of a training program: see python/edgewise/compiler/training/program.py. */
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
 /** Name of a plan of a training program. */
 export type TrainingPlan = (typeof TRAINING_PLANS)[number];

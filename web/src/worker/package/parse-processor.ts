@@ -1,4 +1,4 @@
-// Validation of what a package says of its processor: python/edgewise/schema/processor.py.
+// Validation of what a package says of its processor: python/edgewise/compiler/schema/processor.py.
 
 import { MOST, PROCESSOR, RULES, type Type } from "../../gen/processor.ts";
 import type { Checker, Json } from "./checker.ts";

@@ -1,5 +1,5 @@
 // Validation of an encoder-decoder model in a manifest, by the rules of
-// python/edgewise/manifest/seq2seq.py.
+// python/edgewise/compiler/manifest/seq2seq.py.
 
 import {
   MAX_CAPACITY,

@@ -25,8 +25,8 @@ import { parseTraining } from "./parse-training.ts";
 export const graphs: { parse: typeof parseGraphs | undefined } = { parse: undefined };
 
 /**
- * Parses and checks a manifest, by the rules of python/edgewise/manifest/. Memory limits are
- * checked elsewhere.
+ * Parses and checks a manifest, by the rules of python/edgewise/compiler/manifest/. Memory limits
+ * are checked elsewhere.
  * @param text the JSON
  * @param where name of the package, for errors
  * @param dataBytes size of the data section, if known

@@ -24,7 +24,7 @@ export class TaskHost {
   private constructor(
     readonly task: string,
     readonly tokenizer: Tokenizer | undefined,
-    /** What happens to inputs before they reach a graph (python/edgewise/task_package). */
+    /** What happens to inputs before they reach a graph (python/edgewise/compiler/task_package). */
     readonly processor: { readonly [field: string]: Json },
     readonly info: TaskInfo,
     private readonly graphs: ReadonlyMap<string, InferenceInfo>,

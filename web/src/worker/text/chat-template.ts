@@ -1,7 +1,7 @@
 // Chat templates: Hugging Face's Jinja interpreter with limits on steps, characters and seconds.
 //
-// A template is an untrusted program. python/edgewise/text/templates/sandbox.py has the same limits
-// for jinja2's sandbox.
+// A template is an untrusted program. python/edgewise/host/text/templates/sandbox.py has the same
+// limits for jinja2's sandbox.
 
 import { Interpreter, Template } from "@huggingface/jinja";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";

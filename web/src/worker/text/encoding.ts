@@ -1,5 +1,6 @@
 // Encodings of texts and pairs of texts: truncation, overlapping parts, special tokens, offsets.
-// Mirrors python/edgewise/text/encoding.py; offsets are in UTF-16 units, as JavaScript's strings.
+// Mirrors python/edgewise/host/text/encoding.py; offsets are in UTF-16 units, as JavaScript's
+// strings.
 
 import { InputError } from "../../shared/errors.ts";
 import { type Token, tokensOf, writingOf } from "./offsets.ts";

@@ -90,7 +90,7 @@ export interface TemplateOptions {
   [name: string]: unknown;
 }
 
-/** A model's tokenizer and chat template. Mirrors python/edgewise/text/tokenizer.py. */
+/** A model's tokenizer and chat template. Mirrors python/edgewise/host/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
   private readonly special = new Map<string, string>();

@@ -435,7 +435,8 @@ export class Adapters {
       parts.push(cut(entry.tensors.get(state.name)!, state.shape, info.shape));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
-    // As python/edgewise/training/peft/adapter.py: "all-linear" is replaced by the actual names.
+    // As python/edgewise/compiler/training/peft/adapter.py: "all-linear" is replaced by the actual
+    // names.
     const { target_modules: targets } = entry.lora;
     const modules = [
       ...new Set(

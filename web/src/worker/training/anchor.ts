@@ -7,7 +7,7 @@ import type { Session } from "./session.ts";
 
 /**
  * Draws values to those of the beginning by a factor, in float32: as `drawn` of
- * python/edgewise/federated/local_training.py.
+ * python/edgewise/extras/federated/local_training.py.
  */
 export function draw(x: Float32Array, first: Float32Array, factor: number): void {
   const f = Math.fround(factor);

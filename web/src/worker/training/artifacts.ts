@@ -1,5 +1,5 @@
 // Training on ONNX Runtime Training's artifacts. Python reads and compiles them for each set of
-// shapes (training/artifact_files/calls.py); steps run here without Python.
+// shapes (onnxruntime_training/artifact_files/calls.py); steps run here without Python.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice, targetOf } from "../../device/open.ts";

@@ -1,6 +1,6 @@
 // Training data: rows of tokens cut from texts, their order, and the batches made from them.
-// python/edgewise/training/data.py follows the same rules; tests/conformance/training_data.json
-// holds both to them.
+// python/edgewise/host/training/data.py follows the same rules;
+// tests/conformance/training_data.json holds both to them.
 
 import { InputError } from "../../shared/errors.ts";
 import { permutation } from "./permutation.ts";

@@ -1,5 +1,5 @@
 // A training program on a device: its plans, its states (tensors that persist between runs), its
-// runs. Mirrors python/edgewise/training/session.py.
+// runs. Mirrors python/edgewise/host/training/session.py.
 
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";

@@ -1,6 +1,6 @@
 // The part for models that compute with bytes: their shaders, and how the engine in C lays out
 // packed weights. That depends on the machine; its steps may read them, and plans share them. The
-// twin of python/edgewise/webgpu/packing.py.
+// twin of python/edgewise/compiler/gpu/packing.py.
 
 import { DOTS, PACKING } from "../../../gen/packing.ts";
 import type { Device } from "../../device.ts";

@@ -1,4 +1,4 @@
-// If, Loop, Scan. Mirrors python/edgewise/ops/host/control_flow.py.
+// If, Loop, Scan. Mirrors python/edgewise/compiler/ops/host/control_flow.py.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import type { Subgraph } from "../program.ts";

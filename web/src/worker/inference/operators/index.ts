@@ -1,5 +1,6 @@
-// Operators that a session executes between plans, by "domain.name" or name. python/edgewise/ops
-// has the same operators (`@op.host`); those that are not here are executed by Python.
+// Operators that a session executes between plans, by "domain.name" or name.
+// python/edgewise/compiler/ops has the same operators (`@op.host`); those that are not here are
+// executed by Python.
 
 import type { HostOperator } from "../node.ts";
 import { CONTROL } from "./control.ts";

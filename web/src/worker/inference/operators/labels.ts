@@ -1,4 +1,5 @@
-// LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer. Mirrors python/edgewise/ops/ml/labels.py.
+// LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer. Mirrors
+// python/edgewise/compiler/ops/ml/labels.py.
 
 import { MAX_NGRAMS } from "../../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";

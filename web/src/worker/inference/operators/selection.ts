@@ -1,6 +1,6 @@
-// Operators with data-dependent output sizes. Mirrors python/edgewise/ops/host/data_dependent.py.
-// A kernel writes to a buffer for the longest possible result and counts; the used part is
-// returned.
+// Operators with data-dependent output sizes. Mirrors
+// python/edgewise/compiler/ops/host/data_dependent.py. A kernel writes to a buffer for the longest
+// possible result and counts; the used part is returned.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import { elements, NumberTensor, type RunValue, StringTensor } from "../values.ts";

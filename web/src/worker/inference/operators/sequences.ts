@@ -1,4 +1,4 @@
-// Sequences and optionals. Mirrors python/edgewise/ops/host/sequence.py and optional.py.
+// Sequences and optionals. Mirrors python/edgewise/compiler/ops/host/sequence.py and optional.py.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import { Nothing, type NumberTensor, type RunValue, type Sequence } from "../values.ts";

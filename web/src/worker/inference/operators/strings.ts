@@ -1,6 +1,6 @@
-// String tensors. Mirrors python/edgewise/ops/host/strings.py. Operators that move elements run on
-// indices instead, by the numeric implementation. (Regular expressions need an engine with linear
-// time and are executed by Python.)
+// String tensors. Mirrors python/edgewise/compiler/ops/host/strings.py. Operators that move
+// elements run on indices instead, by the numeric implementation. (Regular expressions need an
+// engine with linear time and are executed by Python.)
 
 import { ELEMENT_BITS } from "../../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";

@@ -77,7 +77,7 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
   return { graphs, graphFolder: folder, folder };
 }
 
-/** Small files of text-to-image (python/edgewise/processors/diffusion/facts.py). */
+/** Small files of text-to-image (python/edgewise/compiler/processors/diffusion/facts.py). */
 const DIFFUSION_FILES = [
   "model_index.json",
   "scheduler/scheduler_config.json",

@@ -1,5 +1,5 @@
 // Adapters of a model as one vector: the A of all layers, then the B of all layers. Mirrors
-// LoraLayout in python/edgewise/heads/lora.py.
+// LoraLayout in python/edgewise/compiler/heads/lora.py.
 
 /** Where the adapters of layers are in the vector. */
 export interface Layout {

@@ -1,6 +1,6 @@
 // Training of adapters on the backbone of a personal pipeline. Mirrors
-// python/edgewise/pipelines/personal/lora.py; the programs are those of
-// python/edgewise/heads/lora.py, whose vector of numbers this file builds.
+// python/edgewise/host/pipelines/personal/lora.py; the programs are those of
+// python/edgewise/compiler/heads/lora.py, whose vector of numbers this file builds.
 
 import type { LoraReport } from "../../../protocol/heads.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";

@@ -1,5 +1,5 @@
 // Classification by any labels: of pictures with CLIP or SigLIP, of sounds with CLAP. Mirrors
-// python/edgewise/pipelines/zero_shot/candidates.py.
+// python/edgewise/host/pipelines/zero_shot/candidates.py.
 
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";

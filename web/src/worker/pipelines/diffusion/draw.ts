@@ -1,4 +1,4 @@
-// A call of text-to-image. Mirrors python/edgewise/pipelines/text_to_image.py.
+// A call of text-to-image. Mirrors python/edgewise/host/pipelines/text_to_image.py.
 
 import type {
   DrawCall,

@@ -17,7 +17,7 @@ import type { Tokenizer } from "../../text/tokenizer.ts";
 
 const TASK = "text-to-image";
 
-/** What a package says of the model; python/edgewise/task_package/text_to_image.py. */
+/** What a package says of the model; python/edgewise/compiler/task_package/text_to_image.py. */
 export interface Facts {
   kind: string;
   scheduler: Record<string, unknown>;

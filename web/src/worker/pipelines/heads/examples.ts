@@ -1,5 +1,5 @@
 // Labelled features, which a head is trained on again whenever they change. Mirrors
-// python/edgewise/heads/examples.py.
+// python/edgewise/compiler/heads/examples.py.
 
 import { InputError } from "../../../shared/errors.ts";
 import { seedOfRun } from "../../../shared/seeds.ts";

@@ -1,4 +1,4 @@
-// Models with a head in their graph. Python makes them (python/edgewise/task_package/heads.py), of
+// Models with a head in their graph. Python makes them (python/edgewise/host/heads/exports.py), of
 // the files that the pipeline's model was compiled from.
 
 import { InputError } from "../../../shared/errors.ts";

@@ -1,5 +1,5 @@
 // Heads in safetensors files, which Python reads and writes as well
-// (python/edgewise/pipelines/personal/files.py). The format is in the part for training.
+// (python/edgewise/host/pipelines/personal/files.py). The format is in the part for training.
 
 import type { HeadFields } from "../../../protocol/heads.ts";
 import { ModelError } from "../../../shared/errors.ts";

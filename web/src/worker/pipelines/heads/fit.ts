@@ -1,5 +1,6 @@
-// Training of a head on features that are computed already. Mirrors python/edgewise/heads/fit.py.
-// A step is a graph of the package (python/edgewise/heads/step.py), which the engine runs.
+// Training of a head on features that are computed already. Mirrors
+// python/edgewise/host/heads/fit.py. A step is a graph of the package
+// (python/edgewise/compiler/heads/step.py), which the engine runs.
 
 import type { HeadFields } from "../../../protocol/heads.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";

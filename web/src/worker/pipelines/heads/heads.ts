@@ -1,4 +1,4 @@
-// The heads of a personal pipeline. Mirrors python/edgewise/pipelines/personal/pipeline.py.
+// The heads of a personal pipeline. Mirrors python/edgewise/host/pipelines/personal/pipeline.py.
 
 import type {
   HeadAnswer,

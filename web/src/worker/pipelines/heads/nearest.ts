@@ -1,4 +1,5 @@
-// Classification by the nearest examples. Mirrors python/edgewise/pipelines/personal/scorers.py.
+// Classification by the nearest examples. Mirrors
+// python/edgewise/host/pipelines/personal/scorers.py.
 
 import type { Examples } from "./examples.ts";
 

@@ -1,5 +1,5 @@
 // Tasks whose results are places in a picture, or numbers for its parts. Names and options are
-// those of transformers.js, results and defaults those of python/edgewise/pipelines/images.
+// those of transformers.js, results and defaults those of python/edgewise/host/pipelines/images.
 
 import type { TaskImageResult } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";

@@ -20,7 +20,7 @@ export interface Rule {
   sizes?: Size[];
 }
 
-/** What an image processor does: see python/edgewise/processors/images/description.py. */
+/** What an image processor does: see python/edgewise/compiler/processors/images/description.py. */
 export interface ImageDescription {
   type: string;
   steps: Rule[];

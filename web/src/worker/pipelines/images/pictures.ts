@@ -1,5 +1,5 @@
 // From a decoded picture to the inputs of a model: the operations on its size, then the graph
-// "pre". Mirrors python/edgewise/processors/images/pictures.py.
+// "pre". Mirrors python/edgewise/host/media/pictures.py.
 
 import type { Device } from "../../../device/device.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";

@@ -1,5 +1,5 @@
 // Segments of a picture. Mirrors post/segmentation.py and the graphs of images/image_graphs.py in
-// python/edgewise/pipelines/; tests/conformance/segmentation.json compares with transformers.
+// python/edgewise/host/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
 import { likeliest } from "./detection.ts";
 import { Interpolation, type Taps, taps } from "./interpolation.ts";

@@ -1,5 +1,6 @@
 // An encoder-decoder model on a device: the encoder, the keys and values of cross attention, which
-// all sequences of an input share, and the decoder. Mirrors python/edgewise/session/seq2seq.py.
+// all sequences of an input share, and the decoder. Mirrors
+// python/edgewise/host/session/seq2seq.py.
 
 import type { Buffer, Device, Picker, PlanHandle } from "../../../device/device.ts";
 import { InputError } from "../../../shared/errors.ts";
@@ -431,7 +432,7 @@ const KEPT = 8;
 
 /**
  * Positions that weights are taken from, of which the first `length` count: reflected at both ends,
- * as python/edgewise/compile/cross_attention.py's.
+ * as python/edgewise/compiler/compile/cross_attention.py's.
  */
 function reflected(length: number, positions: number, width: number): number[] {
   const half = Math.floor(width / 2);

@@ -1,5 +1,5 @@
 // Text to text: translation, summarization and others. Mirrors
-// python/edgewise/pipelines/text2text.py.
+// python/edgewise/host/pipelines/text2text.py.
 
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import type { TaskInput } from "../../../protocol/tasks.ts";

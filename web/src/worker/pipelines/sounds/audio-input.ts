@@ -1,5 +1,5 @@
 // What happens to samples before a processor's graph, as its description in a package says.
-// Mirrors Length and Mask of python/edgewise/processors/audio/processor.py.
+// Mirrors Length and Mask of python/edgewise/compiler/processors/audio/processor.py.
 
 import { InputError } from "../../../shared/errors.ts";
 

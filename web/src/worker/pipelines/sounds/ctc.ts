@@ -1,5 +1,5 @@
 // automatic-speech-recognition with CTC models: from the token of each frame to text and times.
-// Mirrors python/edgewise/text/speech/ctc.py and pipelines/speech/ctc.py.
+// Mirrors python/edgewise/host/text/speech/ctc.py and pipelines/speech/ctc.py.
 
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";

@@ -1,5 +1,6 @@
 // From samples to the inputs of a model: the graph "pre" of a package, and the lengths that its
-// plans have. Mirrors python/edgewise/task_package/sounds.py, which writes the description.
+// plans have. Mirrors python/edgewise/compiler/task_package/sounds.py, which writes the
+// description.
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";

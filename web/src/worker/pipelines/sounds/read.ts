@@ -1,5 +1,5 @@
 // Samples at the rate that a model takes, a piece at a time: those of a WAV file need no more
-// memory than a piece. Mirrors python/edgewise/processors/audio/decode.py, with the same samples.
+// memory than a piece. Mirrors python/edgewise/host/media/decode.py, with the same samples.
 
 import type { Device } from "../../../device/device.ts";
 import type { TaskInput, TaskSound, WavSamples } from "../../../protocol/tasks.ts";

@@ -1,5 +1,5 @@
 // voice-activity-detection with Silero VAD: whole recordings, and streams. Mirrors
-// python/edgewise/pipelines/voice_activity.py.
+// python/edgewise/host/pipelines/voice_activity.py.
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";

@@ -1,4 +1,5 @@
-// What a package says about a model that speaks (python/edgewise/task_package/synthesis.py).
+// What a package says about a model that speaks
+// (python/edgewise/compiler/task_package/synthesis.py).
 
 import { MOST_RATE } from "../../../gen/resampling.ts";
 import { Checker, type Json } from "../../package/checker.ts";

@@ -1,5 +1,6 @@
-// Models that speak: what their graphs are fed for a sentence. As python/edgewise/pipelines/speech/
-// synthesis.py; what they read is in the package (python/edgewise/task_package/synthesis.py).
+// Models that speak: what their graphs are fed for a sentence. As
+// python/edgewise/host/pipelines/speech/ synthesis.py; what they read is in the package
+// (python/edgewise/compiler/task_package/synthesis.py).
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";

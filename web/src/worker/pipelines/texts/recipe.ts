@@ -1,5 +1,5 @@
 // How a model's vectors are made, from the files of sentence-transformers beside it. Mirrors
-// python/edgewise/pipelines/pooling.py, without prompts.
+// python/edgewise/host/pipelines/pooling.py, without prompts.
 
 import { ModelError } from "../../../shared/errors.ts";
 import { poolingsOf } from "./embeddings.ts";

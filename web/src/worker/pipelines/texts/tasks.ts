@@ -1,5 +1,5 @@
 // Tasks with a tokenizer and one graph. Names, options and results are those of transformers.js;
-// the post-processing is that of python/edgewise/pipelines/post.
+// the post-processing is that of python/edgewise/host/pipelines/post.
 
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";

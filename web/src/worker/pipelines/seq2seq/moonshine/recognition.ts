@@ -1,5 +1,5 @@
 // automatic-speech-recognition with Moonshine. Mirrors
-// python/edgewise/pipelines/speech/moonshine.py.
+// python/edgewise/host/pipelines/speech/moonshine.py.
 
 import { DecodingStreamer, type GenerateOutput, generate } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";

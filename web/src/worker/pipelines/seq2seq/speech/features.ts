@@ -1,6 +1,6 @@
 // Log-mel features of recordings of any length for Whisper: windows of one graph, normalized over
 // the whole recording, of which only what is needed is in memory. Mirrors
-// python/edgewise/pipelines/whisper_features.py.
+// python/edgewise/host/pipelines/whisper_features.py.
 
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
 import { ModelError } from "../../../../shared/errors.ts";

@@ -1,5 +1,5 @@
 // The first tokens of Whisper's decoder: language, task, with or without times. Mirrors
-// python/edgewise/text/speech/whisper_prompt.py.
+// python/edgewise/host/text/speech/whisper_prompt.py.
 
 import { InputError } from "../../../../shared/errors.ts";
 import { startIds } from "../fields.ts";

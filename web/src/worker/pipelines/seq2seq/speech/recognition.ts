@@ -1,5 +1,5 @@
 // automatic-speech-recognition with Whisper. Mirrors
-// python/edgewise/pipelines/automatic_speech_recognition.py.
+// python/edgewise/host/pipelines/automatic_speech_recognition.py.
 
 import type { TaskSound } from "../../../../protocol/tasks.ts";
 import { InputError } from "../../../../shared/errors.ts";

@@ -1,5 +1,5 @@
 // Probabilities of tokens that were chosen before: those of beams, whose steps are not kept.
-// Mirrors python/edgewise/text/speech/rescore.py.
+// Mirrors python/edgewise/host/text/speech/rescore.py.
 
 import type { GenerationFields } from "../../../../protocol/generation.ts";
 import { GenerationConfig, GenerationRun, resolve } from "../../../generation/index.ts";

@@ -1,5 +1,5 @@
 // Speech recognition of sound that arrives in pieces: text that is certain, and text that may still
-// change. Mirrors python/edgewise/pipelines/speech/stream.py.
+// change. Mirrors python/edgewise/host/pipelines/speech/stream.py.
 
 import type { Ending } from "../../host.ts";
 import type { Options } from "../../options.ts";

@@ -1,5 +1,5 @@
 // Tokens from log-mel features with Whisper: prompts, windows, fallback, segments. Mirrors
-// python/edgewise/text/speech/whisper.py.
+// python/edgewise/host/text/speech/whisper.py.
 
 import type { GenerationFields } from "../../../../protocol/generation.ts";
 import { InputError } from "../../../../shared/errors.ts";

@@ -1,0 +1,225 @@
+"""Packages of task "text-generation": decoder-only language models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError, ModelError, memory_in_words
+from ...json_text import parse_json
+from ..declare.dtypes import FLOAT, FLOAT16
+from ..declare.op import TooLong
+from ..ir import Graph, Info
+from ..manifest_limits import CACHE_DTYPES
+from ..onnx import read_model
+from ..onnx.source import Source
+from ..package import Package
+from ..plan import Plan
+from ..targets import CPU, Target
+from .caches import cache_axes, cached_as_halves, check_interface
+from .decoder_plan import DecoderCompiler
+from .model_file import pick_model_file, read_texts
+from .weights import add_plans, new_package
+
+if TYPE_CHECKING:
+    from ..passes.lora import AdapterConfig
+
+CHUNKS = (1, 16, 128)  # tokens per run that plans are made for
+RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: whole sequences in each run
+DEFAULT_CAPACITY = 1024
+MAX_CAPACITY = 1 << 24
+# Fields of config.json that limit the length of a sequence.
+LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+
+
+def compile_package(
+    files: Mapping[str, Source],
+    dtype: str | None = None,
+    capacity: int | None = None,
+    chunks: Sequence[int] = CHUNKS,
+    model_file: str | None = None,
+    lora: AdapterConfig | None = None,
+    trainable: Sequence[str] = (),
+    cache_dtype: str | None = None,
+    target: Target = CPU,
+) -> Package:
+    """Compiles a causal language model.
+
+    Args:
+        files: {file name: Source}: the .onnx file, its external data, and config.json,
+            tokenizer.json and so on, as in a Hugging Face folder.
+        dtype: which .onnx file, by suffix (pick_model_file).
+        capacity, chunks, lora, trainable, cache_dtype, target: as of compile_causal_lm.
+        model_file: which .onnx file, by name.
+
+    Returns:
+        Package: plans as blobs; weights stay in their files until the package is written.
+
+    Raises:
+        As compile_causal_lm.
+    """
+    graph = read_model(files[model_file or pick_model_file(files, dtype)])
+    texts = read_texts(files)
+    config = parse_json(texts["config.json"], "config.json") if "config.json" in texts else {}
+    decoder, plans = compile_causal_lm(
+        graph,
+        config if isinstance(config, dict) else {},
+        capacity,
+        chunks,
+        lora,
+        trainable,
+        cache_dtype,
+        target,
+    )
+    package = new_package("text-generation", {"decoder": decoder}, texts, files, target)
+    package.graph = graph
+    add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
+    return package
+
+
+@memory_in_words
+def compile_causal_lm(
+    graph: Graph,
+    config: Mapping[str, Any] | None = None,
+    capacity: int | None = None,
+    chunks: Sequence[int] = CHUNKS,
+    lora: AdapterConfig | None = None,
+    trainable: Sequence[str] = (),
+    cache_dtype: str | None = None,
+    target: Target = CPU,
+) -> tuple[dict[str, Any], list[Plan]]:
+    """Plans for text generation with a cache that is written in place.
+
+    Args:
+        graph: a decoder-only language model with an input `input_ids` and an output `logits`;
+            inputs `attention_mask`, `position_ids`, `past_key_values.*` and `use_cache_branch` are
+            understood.
+        config: the model's config.json.
+        capacity: most tokens of a sequence; default: the model's own limit, at most 1024.
+        chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a
+            cache.
+        lora: training.peft.LoraConfig: layers that can get adapters at run time; None: none.
+        trainable: names of weights that are states of the plans (float32), as a training session
+            holds them.
+        cache_dtype: what keys and values are stored as: "float32", or "float16", which takes half
+            the memory. Default: float16 where the model declares its caches so, else float32.
+        target: device that the plans are for.
+
+    Returns:
+        (decoder manifest, plans)
+
+    Raises:
+        InputError: an option has no sensible value.
+        UnsupportedOp: an operator is missing, or the graph's use of the past cannot be turned into
+            a cache.
+    """
+    inputs = check_interface(graph)
+    _check_options(capacity, cache_dtype)
+    cache_dtype = cache_dtype or ("float16" if cached_as_halves(graph) else "float32")
+    caches = cache_axes(graph, inputs)
+    code = FLOAT16 if cache_dtype == "float16" else FLOAT
+    model = DecoderCompiler(graph, inputs, caches, lora, trainable, code, target)
+    room, plans = _fitting_plans(model, config or {}, capacity, chunks, _fixed_length(inputs))
+    cache_bytes: dict[str, int] = {}
+    for plan in plans.values():
+        cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
+    decoder = {
+        "capacity": room,
+        "vocab_size": model.vocab_size,
+        "logits_type": "float32",
+        "recompute": not caches,
+        "cache_dtype": cache_dtype,
+        "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()],
+        "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
+    }
+    if lora is not None:
+        decoder["lora"] = asdict(lora)  # type: ignore[call-overload]
+        decoder["saved"] = [
+            {**asdict(s), "shape": list(graph.constants[s.parameter].shape)} for s in model.saved
+        ]
+    return decoder, list(plans.values())
+
+
+def _check_options(capacity: int | None, cache_dtype: str | None) -> None:
+    if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
+        raise InputError(
+            f"{capacity!r} is not a valid number of tokens",
+            "capacity",
+            f"Give one from 1 to {MAX_CAPACITY}.",
+        )
+    if cache_dtype is not None and cache_dtype not in CACHE_DTYPES:
+        raise InputError(
+            f"keys and values cannot be kept as {cache_dtype!r}",
+            "cache_dtype",
+            f"Give {' or '.join(CACHE_DTYPES)}.",
+        )
+
+
+def _fixed_length(inputs: Mapping[str, Info]) -> int | None:
+    """The number of tokens of an export for so many tokens per run (mostly one), or None."""
+    ids = inputs["input_ids"].shape
+    if not ids or len(ids) != 2 or not isinstance(ids[1], int):
+        return None
+    if ids[1] < 1:
+        raise ModelError(f"its shape is {ids}", "input 'input_ids'", "Export the model again.")
+    return ids[1]
+
+
+def _fitting_plans(
+    model: DecoderCompiler,
+    config: Mapping[str, Any],
+    capacity: int | None,
+    chunks: Sequence[int],
+    fixed: int | None,
+) -> tuple[int, dict[int, Plan]]:
+    """(capacity, {tokens: Plan}) for as many tokens as the model has positions for."""
+    limits = (config.get(k) for k in LENGTH_FIELDS)
+    limit = next((n for n in limits if type(n) is int and n > 0), DEFAULT_CAPACITY)
+    room = capacity or min(limit, DEFAULT_CAPACITY)
+    if fixed is not None and not model.caches:
+        room = min(room, fixed)
+    for _ in range(4):
+        try:
+            return room, _plans(model, room, chunks, fixed)
+        except TooLong as e:  # the model's own position table is shorter
+            shorter = room - e.excess
+            if capacity is not None or shorter < 1:
+                raise InputError(
+                    f"{room} tokens are more than the model has positions for ({shorter})",
+                    "capacity",
+                    "Give a smaller one.",
+                ) from None
+            room = shorter
+    raise ModelError(
+        "its position tables are too short", model.graph.name or "model", "Give a capacity."
+    )
+
+
+def _plans(
+    model: DecoderCompiler, capacity: int, chunks: Sequence[int], fixed: int | None
+) -> dict[int, Plan]:
+    """{tokens per run: Plan}"""
+    if not model.caches:
+        chunks = (*(c for c in RECOMPUTE_CHUNKS if c < capacity), capacity)
+    if fixed is not None:
+        if fixed > capacity:
+            raise InputError(
+                f"the model takes {fixed} tokens at a time, which is more than {capacity}",
+                "capacity",
+                "Give a larger one.",
+            )
+        chunks = (fixed,)
+    return {
+        tokens: model.compile(tokens, capacity)
+        for tokens in sorted({min(c, capacity) for c in chunks})
+    }
+
+
+def _describe(tokens: int, plan: Plan) -> dict[str, Any]:
+    return {
+        "tokens": tokens,
+        "file": f"plan/{tokens}",
+        "registers": {n: i for i, n in enumerate(plan.registers)},
+        "slots": [s.describe() for s in plan.slots],
+    }

@@ -1,0 +1,1 @@
+"""What a GPU is told to do: pipelines, dispatches and tables of a plan."""

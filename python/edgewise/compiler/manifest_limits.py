@@ -1,0 +1,136 @@
+"""Limits and names in manifests of `.edge` packages, which the readers of both languages share.
+
+`make gen` writes them to web/src/gen/manifest.ts.
+"""
+
+from __future__ import annotations
+
+from ..element_types import ELEMENT_BITS
+
+FORMAT = 2
+"""Version. Version 1 had no checksums of weights; such packages must be built again."""
+PIECE = 4 << 20
+"""Bytes of a weight that one checksum covers; the last piece may be shorter."""
+LIMITS = {
+    "MAX_MANIFEST": 64 << 20,  # bytes of JSON
+    "MAX_DEPTH": 64,  # of nested lists and objects
+    "MAX_FILE": 1 << 30,  # bytes of a part that is read as a whole: plans, tokenizer, configs
+    "MAX_SIZE": (1 << 53) - 1,  # any other number of bytes, and any dimension
+    "MAX_TEXT": 4096,  # UTF-16 units of a name
+    "MAX_METADATA_TEXT": 1 << 20,  # UTF-16 units of a text in a model's metadata
+    "MAX_LIST": 1_000_000,
+    "MAX_KERNELS": 1000,
+    "MAX_CAPACITY": 1 << 24,  # tokens of a sequence
+    "MAX_LENGTH": 1 << 24,  # maximum value of a plan's register
+    "MAX_REGISTERS": 1024,  # of a plan
+    "MAX_VOCABULARY": 1 << 24,
+    "MAX_CACHES": 100_000,
+    "MAX_DECODER_PLANS": 64,
+    "MAX_INFERENCE_PLANS": 1024,
+    "MAX_VALUES": 10_000,  # inputs, and outputs, of a model
+    "MAX_PROGRAMS": 16,
+    "MAX_BATCH": 1 << 20,
+    "MAX_RANK": 16,  # of tensors in plans
+    "MAX_DECLARED_RANK": 64,  # of inputs and outputs as the model declares them
+    "MAX_LORA_RANK": 1 << 16,
+    "MAX_TEMPS": 16,  # slots of kind "temp" of a plan; plans need 3 or 4
+    "MAX_DRAWN": 1 << 30,  # streams of random numbers
+}
+
+
+def _bytes(*dtypes: str) -> dict[str, int]:
+    return {dtype: ELEMENT_BITS[dtype] // 8 for dtype in dtypes}
+
+
+SIZES = _bytes(
+    "float32",
+    "float64",
+    "float16",
+    "int64",
+    "uint64",
+    "int32",
+    "uint32",
+    "int16",
+    "uint16",
+    "int8",
+    "uint8",
+    "bool",
+)
+"""Bytes of an element, of the types of a page's tensors."""
+STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
+CACHE_DTYPES = ("float32", "float16")  # of keys and values
+SEQ2SEQ_TASKS = (
+    "automatic-speech-recognition",
+    "translation",
+    "summarization",
+    "text2text-generation",
+)
+"""Tasks whose packages may have an encoder and a decoder; see compile/seq2seq.py."""
+PROGRAM_TASKS = (
+    "feature-extraction",
+    "text-classification",
+    "zero-shot-classification",
+    "token-classification",
+    "fill-mask",
+    "question-answering",
+    "image-classification",
+    "audio-classification",
+    "voice-activity-detection",
+    "speaker-verification",
+    "text-to-image",
+    "text-to-speech",
+    "image-feature-extraction",
+    "object-detection",
+    "image-segmentation",
+    "background-removal",
+    "depth-estimation",
+    "zero-shot-image-classification",
+    "zero-shot-audio-classification",
+    *SEQ2SEQ_TASKS,
+)
+"""Tasks whose packages have `programs`; see task_package."""
+GRAPHS = {
+    **dict.fromkeys(
+        SEQ2SEQ_TASKS,
+        (
+            ("encoder_model", "decoder_model_merged"),
+            ("encoder_model", "decoder_model", "decoder_with_past_model"),
+        ),
+    ),
+    "automatic-speech-recognition": (
+        ("encoder_model", "decoder_model_merged"),
+        ("encoder_model", "decoder_model", "decoder_with_past_model"),
+        ("model",),
+    ),
+    "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
+    "zero-shot-audio-classification": (("model",), ("audio_model", "text_model")),
+    "text-to-image": (
+        (
+            "text_encoder/model",
+            "unet/model",
+            "vae_decoder/model",
+            "vae_encoder/model?",
+            "safety_checker/model?",
+        ),
+    ),
+}
+"""The .onnx files of tasks that have several, without dtype's suffix and ending: alternatives, of
+which the first is taken whose files exist. "unet/model" is in a folder of its own, "vae_encoder?"
+may be absent. Other tasks have the file "model"."""
+TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
+RUNS = ("first", "step", "align")  # kinds of a seq2seq decoder's plans
+# Inputs of encoders. "encoder_hidden_states": the program "encoder" has computed them.
+SOURCES = ("input_ids", "input_features", "input_values", "encoder_hidden_states")
+TARGETS = ("cpu", "webgpu")
+"""Devices that the plans of a package are compiled for; "cpu" where the manifest does not say."""
+KINDS = ("weight", "computed", "cache", "state", "input", "output", "temp")  # of slots
+WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
+STATE_KINDS = ("parameter", "adapter", "buffer", "optimizer", "gradient", "step")
+WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
+TRAINING_PLANS = {
+    "train": ("input_ids", "labels", "learning_rate", "loss"),
+    "accumulate": ("input_ids", "labels", "loss"),
+    "update": ("learning_rate", "gradient_scale"),
+    "evaluate": ("input_ids", "labels", "loss"),
+    "initialize": (),
+}

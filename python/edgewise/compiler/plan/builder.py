@@ -1,0 +1,309 @@
+"""Lowering: each bound node becomes calls of kernels with concrete parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...errors import EdgewiseError, ModelError, UnsupportedOp
+from ..bind import BoundGraph
+from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT64, UINT8, bytes_for, pack
+from ..declare.symbolic import Sym, most, product, registers_of, strides_of
+from ..ir import BROKEN, Tensor, Value
+from ..targets import CPU, Target
+from .hoist import hoist_updates
+from .layouts import Layouts
+from .memory import plan_memory
+from .once import content_names, outputs, split_steps
+from .plan import Plan
+from .steps import Step
+from .view import Dim, Storage, View, merge_dims
+
+# (name, lowest value, highest value) of a register
+Register = tuple[str, int, int]
+
+
+def lower(
+    bound: BoundGraph,
+    cache_shapes: Mapping[str, Sequence[int]] | None = None,
+    registers: Sequence[Register] = (),
+    cache_dtype: int = FLOAT,
+    target: Target = CPU,
+) -> Plan:
+    """Lowers a BoundGraph to a Plan.
+
+    Args:
+        bound: the graph, behind all passes.
+        cache_shapes: {input name: full shape of the cache that it is stored in}.
+        registers: in the order of their numbers in Syms.
+        cache_dtype: what caches of float32 numbers are stored as: FLOAT or FLOAT16.
+        target: device that the plan is for.
+
+    Raises:
+        UnsupportedOp: the target cannot run a node.
+        ModelError: a node's inputs or attributes make no sense.
+    """
+    builder = Builder(cache_shapes or {}, cache_dtype, target)
+    for node in bound.nodes:
+        builder.label = node
+        builder.init = all(o is None or o.constant for o in node.outputs)
+        if node.decl.lower_fn is None:
+            raise UnsupportedOp(f"{node.op} cannot be lowered", node.where, "Report this model.")
+        try:
+            node.decl.lower_fn(node, builder)
+        except EdgewiseError:
+            raise
+        except BROKEN as e:
+            raise node.broken(e) from e
+    builder.init, builder.label = False, None
+    builder.finish(bound)
+    further = registers_of(value.shape for value in bound.inputs.values())
+    return Plan.assemble(builder, registers, further)
+
+
+class Builder(Layouts):
+    """What `lower` of an op writes to.
+
+    `view` gives the memory of a Value, `out` makes room for one, `emit` and what is built on it add
+    steps. Steps of nodes whose outputs are constants are init steps, unless a register decides what
+    they do.
+
+    A cache of halves has float32 numbers as far as the graph is concerned: `stored` gives the
+    halves, for kernels that read them, and `view` a widened copy. So has a weight of halves, which
+    are w * 2^k besides: only `narrow` gives those, for lowerings that undo the factor.
+
+    Args:
+        cache_shapes: as of `lower`.
+        cache_dtype: as of `lower`.
+        target: device that the plan is for.
+
+    Attributes:
+        init_steps, steps: those that run once, when weights are there, and those of each run; made
+            by `finish`.
+    """
+
+    merge_dims = staticmethod(merge_dims)
+
+    def __init__(
+        self,
+        cache_shapes: Mapping[str, Sequence[int]],
+        cache_dtype: int = FLOAT,
+        target: Target = CPU,
+    ) -> None:
+        super().__init__(target)
+        self.cache_shapes, self.cache_dtype = cache_shapes, cache_dtype
+        self.steps: list[Step] = []
+        self.init_steps: list[Step] = []
+        self.arena_bytes = self.arena_least = 0
+        # Keyed by id(value); `_alive` keeps these values alive.
+        self._views: dict[int, View] = {}
+        self._widened: dict[int, View] = {}
+        self._alive: list[Value] = []
+
+    # ---- values
+    def view(self, value: Value) -> View:
+        """The memory of a value, as elements of its dtype."""
+        v = self.narrow(value)
+        if v.dtype == FLOAT16 and value.dtype == FLOAT:  # of a cache or a weight
+            if id(value) not in self._widened:
+                self._widened[id(value)] = self._widen(v)
+            return self._widened[id(value)]
+        return v
+
+    def _widen(self, v: View) -> View:
+        """A copy in float32; that of a weight is made once."""
+        if v.power is None:
+            return self.cast(v, FLOAT)
+        was, self.init = self.init, True
+        y = self.undo_power(self.cast(v, FLOAT), v.power)
+        self.init = was
+        return y
+
+    def stored(self, value: Value) -> View:
+        """The memory of a value; that of a cache has the cache's dtype."""
+        v = self.narrow(value)
+        return self.view(value) if v.power is not None else v
+
+    def narrow(self, value: Value) -> View:
+        """As `stored`; that of a weight may be float16 numbers of w * 2^k (View.power)."""
+        v = self._views.get(id(value))
+        if v is None:
+            v = self._first_view(value)
+            self.alias(value, v)
+        return v
+
+    def alias(self, value: Value, view: View) -> None:
+        """Lets a value share the memory of a view: no step, nothing moves."""
+        self._views[id(value)] = view
+        self._alive.append(value)
+
+    def out(self, value: Value) -> View:
+        """A new contiguous buffer for a value that the node computes."""
+        v = self.temp(value.dtype, value.shape)
+        self.alias(value, v)
+        return v
+
+    def out_in_order(self, value: Value, order: Sequence[int]) -> View:
+        """`out` with the dimensions laid out, and shown by the view, in another order."""
+        y = self.out(value)
+        if list(order) == list(range(len(order))):
+            return y
+        shape = [value.shape[i] for i in order]
+        y = View(y.buffer, 0, shape, strides_of(shape), value.dtype)
+        self.alias(value, y.transpose([order.index(i) for i in range(len(order))]))
+        return y
+
+    def view_like(self, value: Value, target: View) -> View:
+        """A value laid out contiguously in another view's shape."""
+        v = self.view(value)
+        if list(v.shape) == list(target.shape) and v.plain:
+            return v
+        return self.reshaped(self.contiguous(v), target.shape)
+
+    def _first_view(self, value: Value) -> View:
+        if value.tensor is not None:
+            return self._constant_view(value.tensor)
+        if value.numbers is not None:
+            if any(isinstance(x, Sym) for x in value.numbers):
+                return self._register_numbers(value)
+            return self.const_bytes(pack(value.dtype, value.numbers), value.dtype, value.shape)
+        dtype, full = value.dtype, [most(d) for d in value.shape]
+        strides = strides_of(value.shape)
+        if value.role == "cache":
+            full = list(self.cache_shapes[value.name])
+            strides = strides_of(full)
+            dtype = self.cache_dtype if dtype == FLOAT else dtype
+        elif value.role not in ("state", "input"):
+            raise AssertionError(f"{value} is used before it is computed")
+        nbytes = bytes_for(dtype, product(full))
+        buffer = self.slot(value.name, value.role, dtype, full, nbytes)
+        return View(buffer, 0, value.shape, strides, dtype)
+
+    def _constant_view(self, tensor: Tensor) -> View:
+        """A constant of the model: a weight slot, or bytes of the plan where it is small."""
+        if tensor.data is not None and tensor.nbytes <= self.target.memory.inline_bytes:
+            return self.const_bytes(tensor.data, tensor.dtype, tensor.shape)
+        dtype = tensor.dtype if tensor.power is None else FLOAT16
+        nbytes = bytes_for(dtype, tensor.count)
+        buffer = self.slot(tensor.name, "weight", dtype, tensor.shape, nbytes)
+        if buffer.tensor not in (None, tensor):
+            raise ModelError(
+                f"two constants are named '{tensor.name}'", self.where, "Export the model again."
+            )
+        buffer.tensor = tensor
+        return View(buffer, 0, tensor.shape, strides_of(tensor.shape), dtype)
+
+    def _register_numbers(self, value: Value) -> View:
+        """A small integer tensor that depends on registers, written element by element."""
+        assert value.numbers is not None
+        was, self.init = self.init, False
+        v = self.temp(INT64 if value.dtype in FLOATS else value.dtype, value.shape)
+        flat = self.reshaped(v, [len(value.numbers)])
+        for i, x in enumerate(value.numbers):
+            self.range(flat.slice(0, i, 1), x, 0)
+        v = self.cast(v, value.dtype)
+        self.init = was
+        return v
+
+    # ---- the end
+    def finish(self, bound: BoundGraph | None = None) -> None:
+        """Completes the plan once all nodes are lowered.
+
+        Outputs get slots, what init steps compute for the steps of each run is kept in slots,
+        updates of states move forward, and buffers are placed in the arena.
+
+        Args:
+            bound: the graph; None: there is none, only steps that were emitted.
+        """
+        for name, value in bound.outputs.items() if bound is not None else ():
+            # An output that is a cache is the cache itself.
+            if self.slot_kind(self.stored(value).buffer) != "cache":
+                self._place_output(name, self.view(value))
+        self.init_steps, self.steps = split_steps(self.written, self._is_fixed)
+        self._keep_computed()
+        self.steps = hoist_updates(self.steps, self._is_state, self._last_guard(bound))
+        self._place_buffers()
+        self.target.check_buffer(self.arena_bytes, "memory between steps")
+        self.target.check_buffer(len(self.constants), "constants")
+
+    def _place_buffers(self) -> None:
+        """Gives the buffers between steps their places, in one arena or in several."""
+        phases = (self.init_steps, self.steps)
+        if self.target.memory.several_arenas:
+            from ..ops.attention.write_through import write_through
+            from .arenas import place_in_slots
+            from .batches import in_batches
+
+            self.steps = write_through(self.steps, lambda b: self.slot_kind(b) == "cache")
+            batches = in_batches(self.steps, self.target.alike, self._is_state)
+            self.steps = [step for batch in batches for step in batch]
+            alone = [[step] for step in self.init_steps]
+            self.arena_bytes, self.arena_least = place_in_slots(self, (alone, batches))
+            return
+        places = [plan_memory(steps, self.target.memory) for steps in phases]
+        self.arena_bytes = max(total for total, _ in places)
+        self.arena_least = max(least for _, least in places)
+
+    def _place_output(self, name: str, v: View) -> None:
+        """Makes an output's buffer its slot, or copies it to one."""
+        shape = [most(d) for d in v.shape]
+        nbytes = bytes_for(v.dtype, product(shape))
+        if (
+            v.buffer.kind == "arena"
+            and not v.buffer.init
+            and v.plain
+            and v.offset == 0
+            and v.buffer.nbytes == nbytes
+            and name not in self.slot_of
+        ):
+            self.move_to_slot(v.buffer, name, "output", v.dtype, shape)
+            return
+        own = name if name not in self.slot_of else name + "~output"
+        buffer = self.slot(own, "output", v.dtype, shape, nbytes)
+        self.copy(v, View(buffer, 0, v.shape, strides_of(v.shape), v.dtype))
+
+    def _keep_computed(self) -> None:
+        """Moves what init steps compute for the steps of each run to slots. What they compute twice
+        is computed once.
+        """
+        read = {v.buffer for step in self.steps for _, v in step.bound()}
+        together = {
+            v.buffer for step in self.init_steps if len(o := outputs(step)) > 1 for _, v in o
+        }
+        copies = set()
+        for buffer, content in content_names(self.init_steps, self.constant_parts()).items():
+            name = f"computed/{content}"
+            same = self.slot_of.get(name)
+            if buffer not in read:
+                continue
+            if same is not None and buffer not in together:
+                buffer.kind, buffer.name, buffer.index = "slot", name, same.index
+                copies.add(buffer)
+                continue
+            if same is not None:
+                name += f"/{len(self.slots)}"
+            self.move_to_slot(buffer, name, "computed", UINT8, [buffer.nbytes])
+        self.init_steps = [
+            s for s in self.init_steps if copies.isdisjoint(v.buffer for _, v in outputs(s))
+        ]
+
+    def _is_fixed(self, buffer: Storage) -> bool:
+        return self.slot_kind(buffer) in ("weight", "state")
+
+    def _is_state(self, buffer: Storage) -> bool:
+        return self.slot_kind(buffer) == "state"
+
+    def _last_guard(self, bound: BoundGraph | None) -> int:
+        """The last step that writes the output which has to be there before states are written;
+        -1 where there is none.
+        """
+        if bound is None or bound.writes_after is None:
+            return -1
+        guard = self.view(bound.outputs[bound.writes_after]).buffer
+        return max((i for i, step in enumerate(self.steps) if _writes(step, guard)), default=-1)
+
+
+def _writes(step: Step, buffer: Storage) -> bool:
+    return any(o.output and v.buffer is buffer for o, v in step.bound())
+
+
+__all__ = ["Builder", "Dim", "Register", "lower"]

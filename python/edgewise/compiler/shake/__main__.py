@@ -1,0 +1,7 @@
+"""`python -m edgewise.compiler.shake SOURCE TARGET`."""
+
+import sys
+
+from . import main
+
+main(sys.argv[1:])

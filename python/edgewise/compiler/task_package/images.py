@@ -1,0 +1,166 @@
+"""Packages of tasks on pictures: the graphs "pre", from pixels to numbers, and "model"."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError, UnsupportedOp
+from ...json_text import parse_json
+from ..ir import Graph
+from ..processors.images import Description, read_description
+from ..processors.images.fixed import with_sizes
+from ..processors.images.graph import image_graph
+from .personal import Personal
+
+if TYPE_CHECKING:
+    from ..compile.programs import Programs
+    from ..package import Package
+    from . import Request
+
+CONFIG = "preprocessor_config.json"
+IMAGE_OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "image-classification": (("logits",),),
+    "image-feature-extraction": (
+        ("last_hidden_state", "pooler_output"),
+        ("last_hidden_state",),
+        ("image_embeds",),
+        ("pooler_output",),
+        ("logits",),
+    ),
+    "object-detection": (("logits", "pred_boxes"),),
+    "image-segmentation": (
+        ("class_queries_logits", "masks_queries_logits"),
+        ("logits", "pred_masks"),
+        ("logits",),
+    ),
+    "background-removal": (),
+    "depth-estimation": (("predicted_depth",),),
+}
+"""Outputs that pipelines read: alternatives, of which the first is taken that a graph has all of;
+else the graph's first output."""
+NEEDED = ("image-segmentation", "depth-estimation")  # these do not take just any output
+YOLO_SIZE = 640  # pixels of a side, where the graph does not say
+
+
+def image_package(request: Request) -> Package:
+    """Makes the package of a task on pictures. Raises as compile_task."""
+    if request.max_length is not None:
+        raise InputError("this task has no texts", "max_length", "Leave it out.")
+    programs, personal = request.programs(), Personal(request, "image")
+    graph = personal.graph
+    description, shapes = add_pictures(programs, request, graph)
+    outputs = personal.also(_outputs(graph, request.task))
+    programs.add("model", graph, [(s, None) for s in shapes], outputs)
+    processor: dict[str, Any] = {"image": description.to_dict()}
+    labels = yolo_labels(graph)
+    if description.type == "YoloImageProcessor" and labels:
+        processor["labels"] = labels
+    return personal.package(programs, processor)
+
+
+def add_pictures(
+    programs: Programs, request: Request, graph: Graph
+) -> tuple[Description, list[dict[str, Sequence[Any]]]]:
+    """Adds the program "pre" for a graph of pictures.
+
+    Returns:
+        (what happens to pictures before it, shapes of the graph's inputs for each of its plans)
+    """
+    described = _description(request, graph)
+    masked = any(i.name == "pixel_mask" for i in graph.input_names())
+    description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
+    pre = image_graph(description)
+    valid: dict[str, list[Any]] = {"valid": [4]} if description.frame else {}
+    programs.add("pre", pre, [({"pixels": [*size, 3], **valid}, None) for size in sizes])
+    return description, [_shapes(graph, size) for size in sizes]
+
+
+def _description(request: Request, graph: Graph) -> Description:
+    """What happens to pictures. YOLO models have no configuration: their size is in the graph."""
+    if CONFIG in request.texts:
+        config = parse_json(request.texts[CONFIG], CONFIG)
+        return read_description(config if isinstance(config, dict) else {}, CONFIG)
+    config = yolo_config(graph) if request.task == "object-detection" else None
+    if config is None:
+        raise InputError("there is none", CONFIG, f"Put the model's {CONFIG} into its folder.")
+    return read_description(config, CONFIG)
+
+
+def yolo_config(graph: Graph) -> dict[str, Any] | None:
+    """Contents of preprocessor_config.json for a YOLO model, which has no such file: its size is in
+    the graph. None for models with other inputs, and for those with queries, such as DETR.
+    """
+    inputs = graph.input_names()
+    shape = (inputs[0].shape or []) if len(inputs) == 1 else []
+    if len(shape) != 4 or any(o.name == "pred_boxes" for o in graph.outputs):
+        return None
+    height, width = (d if type(d) is int and d > 0 else YOLO_SIZE for d in shape[2:])
+    size = {"height": height, "width": width}
+    return {"image_processor_type": "YoloImageProcessor", "size": size}
+
+
+def yolo_labels(graph: Graph) -> dict[str, str]:
+    """The names of classes in a YOLO model's metadata; empty if there are none.
+
+    Raises:
+        InputError: they are no dict of names.
+    """
+    text = graph.about.custom_metadata_map.get("names")
+    if text is None:
+        return {}
+    try:
+        return {str(k): str(v) for k, v in dict(ast.literal_eval(text)).items()}
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise InputError(
+            "its metadata `names` is not a dict of names", "object-detection", "Export it again."
+        ) from None
+
+
+def _own_size(graph: Graph) -> tuple[int, int] | None:
+    """Height and width of the pictures that a graph takes, if it takes no others."""
+    for info in graph.input_names():
+        shape = info.shape or []
+        if len(shape) == 4 and all(type(d) is int and d > 0 for d in shape[2:]):
+            return shape[2], shape[3]
+    return None
+
+
+def _shapes(graph: Graph, size: tuple[int, int]) -> dict[str, Sequence[Any]]:
+    """Shapes of the inputs for one picture. Raises UnsupportedOp, InputError."""
+    shapes: dict[str, Sequence[Any]] = {}
+    for info in graph.input_names():
+        wanted = [1, *size] if info.name == "pixel_mask" else [1, 3, *size]
+        if info.shape is None or len(info.shape) != len(wanted):
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that this task feeds",
+                graph.name or "model",
+                "Export the model with pixel_values of [batch, 3, height, width].",
+            )
+        fixed = [d if isinstance(d, int) and d > 0 else w for d, w in zip(info.shape, wanted)]
+        if fixed != wanted:
+            raise InputError(
+                f"it has the shape {fixed}, but the processor gives {wanted}",
+                f"input '{info.name}'",
+                f"Do the model and its {CONFIG} belong together?",
+            )
+        shapes[info.name] = wanted
+    return shapes
+
+
+def _outputs(graph: Graph, task: str) -> list[str]:
+    """The outputs that a pipeline reads. Raises UnsupportedOp."""
+    names = [o.name for o in graph.outputs]
+    for wanted in IMAGE_OUTPUTS[task]:
+        if set(wanted) <= set(names):
+            return list(wanted)
+    if task in NEEDED:
+        raise UnsupportedOp(
+            f"its outputs are {', '.join(names)[:200]}",
+            graph.name or "model",
+            "This task needs "
+            + " or ".join(" and ".join(wanted) for wanted in IMAGE_OUTPUTS[task])
+            + ".",
+        )
+    return names[:1]

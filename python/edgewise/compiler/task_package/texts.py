@@ -1,0 +1,119 @@
+"""Programs of models that read one text: of all its lengths, where the graph permits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError, UnsupportedOp
+from ...json_text import parse_json
+from ..compile.model_file import OFFSET_POSITIONS
+from ..compile.programs import Programs
+from ..declare.op import TooLong
+from ..declare.symbolic import NeedsHost, NotStatic, Sym
+from ..ir import Graph, NeedsValue
+
+DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
+LEAST_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
+# Lengths of plans for graphs that have no plan for a range of lengths; texts are padded.
+FIXED_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
+    """The most tokens of a text: `max_length`, or what the tokenizer and the config say."""
+    if max_length is not None:
+        if max_length < LEAST_LENGTH:
+            raise InputError(
+                f"{max_length} is not a valid length", "max_length", "Give 2 or more tokens."
+            )
+        return max_length
+    lengths = [DEFAULT_LENGTH]
+    for file, field in (
+        ("tokenizer_config.json", "model_max_length"),
+        ("config.json", "max_position_embeddings"),
+    ):
+        found = parse_json(texts[file], file) if file in texts else {}
+        config = found if isinstance(found, dict) else {}
+        value = config.get(field)
+        if type(value) is int and config.get("model_type") in OFFSET_POSITIONS:
+            padding = config.get("pad_token_id")
+            value -= (padding if type(padding) is int else 1) + 1
+        if type(value) is int and value >= LEAST_LENGTH:
+            lengths.append(value)
+    return min(lengths)
+
+
+def add_text_model(
+    programs: Programs, graph: Graph, outputs: Sequence[str], limit: int, name: str = "model"
+) -> int:
+    """Adds a program of a text encoder for one text of up to `limit` tokens.
+
+    Returns:
+        the most tokens of a text
+    """
+    has_mask = any(i.name == "attention_mask" for i in graph.input_names())
+    high = limit
+    for _ in range(3):
+        # Not packed: attention weights have two such dimensions. The tensors that a page feeds and
+        # reads have one, behind a batch of 1: they are contiguous (`_check_ends`).
+        length = Sym(0, 1, 0, LEAST_LENGTH, high)
+        runs: list[Any] = [(text_shapes(graph, length), (LEAST_LENGTH, high))]
+        if not has_mask:  # a text of one token cannot be padded
+            runs.append((text_shapes(graph, 1), None))
+        try:
+            programs.add(name, graph, runs, outputs, _check_ends)
+            return high
+        except TooLong as e:  # the table of positions is shorter
+            high -= max(1, e.excess)
+            if high < LEAST_LENGTH:
+                raise
+        except (NotStatic, NeedsValue, NeedsHost):
+            break
+    if not has_mask:
+        raise UnsupportedOp(
+            "it has no attention_mask, and its shapes are not linear in the length of the text",
+            graph.name or "model",
+            "Export the model with an attention_mask.",
+        )
+    lengths = [n for n in FIXED_LENGTHS if n < high] + [high]
+    programs.add(name, graph, [(text_shapes(graph, n), None) for n in lengths], outputs)
+    return high
+
+
+def _check_ends(plan: Mapping[str, Any]) -> None:
+    """Checks that the inputs and outputs of a plan are contiguous at each length.
+
+    Raises:
+        NotStatic: they are not.
+    """
+    for _, shape in plan["inputs"].values():
+        _check_contiguous(shape)
+    for _, _, shape, _ in plan["outputs"].values():
+        _check_contiguous(shape)
+
+
+def _check_contiguous(shape: Sequence[Any]) -> None:
+    if any(isinstance(d, list) and shape[:i] != [1] * i for i, d in enumerate(shape)):
+        raise NotStatic("an output that is not contiguous")
+
+
+def text_shapes(graph: Graph, length: Sym | int) -> dict[str, list[Any]]:
+    """Shapes of the inputs for one text. Dimensions that the file fixes keep their size."""
+    shapes: dict[str, list[Any]] = {}
+    for info in graph.input_names():
+        if info.name not in TEXT_INPUTS or info.shape is None or len(info.shape) != 2:
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that this task feeds",
+                graph.name or "model",
+                f"Export the model with {', '.join(TEXT_INPUTS)} of [batch, sequence].",
+            )
+        free = [not (isinstance(d, int) and d > 0) for d in info.shape]
+        shapes[info.name] = [1 if free[0] else info.shape[0], length if free[1] else info.shape[1]]
+    if "input_ids" not in shapes:
+        raise UnsupportedOp(
+            f"its inputs are {', '.join(shapes) or 'none'}",
+            graph.name or "model",
+            "A task on text needs a model with input_ids.",
+        )
+    return shapes

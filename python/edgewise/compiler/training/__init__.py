@@ -1,0 +1,1 @@
+"""Training as graphs and plans: losses, optimizers, programs, adapters."""

@@ -1,0 +1,237 @@
+"""Adds training programs to packages, so that a page trains without Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...errors import InputError, NoSuchFile, UnsupportedField, memory_in_words
+from ...host.hub import local_path
+from ...host.session.open import folder_files, name_in
+from ...host.training.data import special_token
+from ..compile import CHUNKS, add_plans, compile_package
+from ..onnx.source import Source
+from ..package import Package
+from ..schema.training import LANGUAGE_MODEL
+from ..targets import CPU, Target
+from .language_model import causal_lm_inputs
+from .losses import CausalLMLoss
+from .optimizers import AdamW, Optimizer, language_model_optimizer
+from .peft import LoraConfig
+from .program import Program
+
+PLANS = ("train", "accumulate", "update", "evaluate", "initialize")
+
+
+def default_lora(**fields: Any) -> LoraConfig:
+    """LoRA of all linear layers. fields: of LoraConfig."""
+    return LoraConfig(
+        **{"target_modules": LANGUAGE_MODEL.target_modules, "task_type": "CAUSAL_LM", **fields}
+    )
+
+
+def add_training(
+    package: Package,
+    name: str,
+    *,
+    batch: int = LANGUAGE_MODEL.batch_size,
+    sequence: int = LANGUAGE_MODEL.sequence_length,
+    lora: LoraConfig | None = None,
+    optimizer: Optimizer | str | dict[str, Any] | None = None,
+    trainable: str | Sequence[str] = "all",
+    frozen: Sequence[str] = (),
+    max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
+    no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
+    checkpointing: bool | float = False,
+    target: Target = CPU,
+) -> dict[str, Any]:
+    """Adds the plans of a training program to a package.
+
+    Args:
+        package: of a causal language model, compiled by this process.
+        name: of the program in the package, such as "lora" or "full".
+        batch: rows of a step.
+        sequence: tokens of a row.
+        lora: the adapters; the package must have been compiled with the same. None: the parameters
+            are trained.
+        optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
+            for adapters, 3e-4 for all parameters.
+        trainable, frozen, max_grad_norm, no_decay, checkpointing, target: as Program's.
+
+    Returns:
+        The program's entry in manifest["training"].
+
+    Raises:
+        InputError: the package has a program of this name, or was read from a file.
+        UnsupportedField: lora has modules_to_save or bias.
+    """
+    _check(package, name, lora)
+    graph = package.graph
+    assert graph is not None  # _check
+    program = Program(
+        graph,
+        **causal_lm_inputs(graph, batch, sequence),
+        loss=CausalLMLoss(),
+        optimizer=language_model_optimizer(optimizer, lora is not None),
+        lora=lora,
+        trainable=[] if lora is not None else trainable,
+        frozen=frozen,
+        max_grad_norm=max_grad_norm,
+        no_decay=no_decay,
+        checkpointing=checkpointing,
+        target=target,
+    )
+    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
+    add_plans(package, plans)
+    configs = package.json("generation_config.json", {}), package.json("config.json", {})
+    entry = {
+        "name": name,
+        "task": "causal_lm",
+        "batch": batch,
+        "sequence": sequence,
+        "lora": asdict(lora) if lora is not None else None,
+        "optimizer": program.optimizer.describe(),
+        "max_grad_norm": max_grad_norm,
+        "plans": {
+            kind: {
+                "file": file,
+                "slots": [s.describe() for s in plan.slots],
+                "arena_bytes": plan.arena_bytes,
+            }
+            for kind, (file, plan) in zip(PLANS, plans)
+        },
+        "states": [
+            {**d, "initial": list(program.states[d["name"]].initial)}
+            for d in program.describe_states()
+        ],
+        "pad_token_id": special_token("pad_token_id", *configs),
+        "eos_token_id": special_token("eos_token_id", *configs),
+    }
+    package.manifest.setdefault("training", []).append(entry)
+    return entry
+
+
+def _check(package: Package, name: str, lora: LoraConfig | None) -> None:
+    if package.graph is None:
+        raise InputError(
+            "its model is not available",
+            f"program '{name}'",
+            "Add training when the package is compiled.",
+        )
+    if any(p["name"] == name for p in package.manifest.get("training", ())):
+        raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+    if lora is not None and (lora.modules_to_save or lora.bias != "none"):
+        raise UnsupportedField(
+            "pages train adapters alone",
+            "modules_to_save or bias",
+            "Leave them out; edgewise.Trainer has them.",
+        )
+
+
+def compile_training_package(
+    files: Mapping[str, Source],
+    programs: Sequence[Mapping[str, Any]],
+    dtype: str | None = None,
+    capacity: int | None = None,
+    chunks: Sequence[int] = CHUNKS,
+    model_file: str | None = None,
+    cache_dtype: str | None = None,
+    target: Target = CPU,
+) -> Package:
+    """A Package that can generate and train.
+
+    Args:
+        programs: arguments of add_training, {"name": ..., "batch": ..., "lora": LoraConfig, its
+            fields or None, ...}. At most one has LoRA: the decoder's plans have its adapters.
+        files, dtype, capacity, chunks, model_file, cache_dtype, target: as of
+            compile.compile_package.
+
+    Raises:
+        InputError: more than one program has LoRA, or as add_training.
+    """
+    described = [dict(p) for p in programs]
+    configs = []
+    for p in described:
+        if p.get("lora") is not None:
+            if not isinstance(p["lora"], LoraConfig):
+                p["lora"] = default_lora(**p["lora"])
+            configs.append(p["lora"])
+    if len(configs) > 1:
+        raise InputError(
+            "more than one of them has LoRA",
+            "programs",
+            "A package's decoder carries the adapters of one; build several packages.",
+        )
+    package = compile_package(
+        files,
+        dtype,
+        capacity,
+        chunks,
+        model_file,
+        configs[0] if configs else None,
+        cache_dtype=cache_dtype,
+        target=target,
+    )
+    for p in described:
+        add_training(package, p.pop("name"), target=target, **p)
+    return package
+
+
+@memory_in_words
+def compile_model_for_training(
+    path: str | os.PathLike[str],
+    kinds: Sequence[str],
+    dtype: str | None = None,
+    capacity: int | None = None,
+    *,
+    batch: int = LANGUAGE_MODEL.batch_size,
+    sequence: int = LANGUAGE_MODEL.sequence_length,
+    r: int = LANGUAGE_MODEL.lora_r,
+    lora_alpha: float = LANGUAGE_MODEL.lora_alpha,
+    learning_rate: float | None = None,
+    cache_dtype: str | None = None,
+    target: Target = CPU,
+) -> Package:
+    """A Package that can generate and train: what `edgewise build --train` writes.
+
+    Args:
+        path: of a model folder or an .onnx file, or the id of a model of the hub.
+        kinds: "lora" and "full".
+        dtype, capacity, cache_dtype, target: as compile.compile_package's.
+        batch: rows of a step.
+        sequence: tokens of a row.
+        r, lora_alpha: of the adapters.
+        learning_rate: of AdamW, the default of pages. None: 2e-3 for adapters, 3e-4 for all
+            parameters.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    path = local_path(path, dtype)
+    if not os.path.exists(path):
+        raise NoSuchFile(
+            "there is no such file or folder", str(path), "Give a model folder or an .onnx file."
+        )
+    files, root = folder_files(path)
+    model_file = name_in(root, path) if os.path.isfile(path) else None
+    programs = [
+        {
+            "name": kind,
+            "batch": batch,
+            "sequence": sequence,
+            "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None,
+            "optimizer": None if learning_rate is None else AdamW(lr=learning_rate),
+        }
+        for kind in dict.fromkeys(kinds)
+    ]
+    return compile_training_package(
+        files,
+        programs,
+        dtype,
+        capacity,
+        model_file=model_file,
+        cache_dtype=cache_dtype,
+        target=target,
+    )

@@ -1,0 +1,235 @@
+"""Adapters: their tensors, read from and written to files of PEFT's layout."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ....errors import InputError, ModelError, UnsupportedField, memory_in_words
+from ....json_text import parse_json, written_json
+from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
+from ...onnx.sink import write_parts
+from ...onnx.source import FileSource, as_source
+from ..safetensors import load_safetensors, safetensors_parts
+from .config import CONFIG, LoraConfig
+
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+MAX_CONFIG = 1 << 22  # bytes
+LORA = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
+EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
+
+
+@dataclass
+class Adapter:
+    """The tensors of an adapter. A module computes base(x) + scaling * B(A(dropout(x))).
+
+    Tensors are `Tensor`s in a file, arrays, or what else `edgewise.compiler.onnx.sink.as_stored`
+    takes.
+
+    Attributes:
+        config: its configuration.
+        lora: {module: (A, B)}, A [r, in] and B [out, r]; of a convolution A [r, in, *kernel] and
+            B [out, r, 1, ...].
+        embeddings: {module: (A, B)}, A [r, rows] and B [width, r].
+        saved: {parameter name: tensor} of modules_to_save and of trained biases, which replace the
+            base's.
+    """
+
+    config: LoraConfig
+    lora: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    embeddings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    saved: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: LoraConfig, tensors: Mapping[str, Any], where: str = "adapter") -> Adapter:
+        """An adapter from the tensors of PEFT's file.
+
+        Args:
+            tensors: {name: tensor}, with or without the prefix "base_model.model.":
+                MODULE.lora_A.weight, MODULE.lora_embedding_A, ... Others are `saved`.
+            where: for messages.
+
+        Raises:
+            ModelError: one of a pair is missing. UnsupportedField: it is a variant of LoRA.
+        """
+        adapter = cls(config)
+        halves: dict[Any, list[Any]] = {}
+        for key, x in tensors.items():
+            name = key.removeprefix(PREFIX)
+            pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
+            if pair is not None:
+                kind = adapter.lora if pair.re is LORA else adapter.embeddings
+                halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[
+                    2 if pair[2] == "A" else 3
+                ] = x
+            elif ".lora_" in name or name.startswith("lora_"):
+                raise UnsupportedField(
+                    f"'{key}' belongs to a variant of LoRA that is not supported",
+                    where,
+                    "Train the adapter as plain LoRA (no DoRA, no lora_bias).",
+                )
+            elif ".original_module." not in name:
+                adapter.saved[re.sub(r"\.(base_layer|modules_to_save\.default)\.", ".", name)] = x
+        for kind, module, a, b in halves.values():
+            if a is None or b is None:
+                raise ModelError(
+                    f"'{module}' has lora_{'B' if a is None else 'A'} alone",
+                    where,
+                    "The file is incomplete; fetch it again.",
+                )
+            kind[module] = a, b
+        return adapter
+
+    def tensors(self) -> dict[str, Any]:
+        """{PEFT's name without "base_model.model.": tensor}, the inverse of `of`."""
+        out = {}
+        for module, pair in self.lora.items():
+            out[f"{module}.lora_A.weight"], out[f"{module}.lora_B.weight"] = pair
+        for module, pair in self.embeddings.items():
+            out[f"{module}.lora_embedding_A"], out[f"{module}.lora_embedding_B"] = pair
+        for name, x in self.saved.items():
+            module, _, parameter = name.rpartition(".")
+            out[
+                (
+                    f"{module}.base_layer.{parameter}"
+                    if module in self.lora or module in self.embeddings
+                    else name
+                )
+            ] = x
+        return out
+
+
+@memory_in_words
+def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
+    """Reads an adapter. Its tensors stay in the file.
+
+    Args:
+        source: path of the folder or of the .safetensors file, or {file name: bytes, path or
+            Source} with PEFT's two names.
+
+    Raises:
+        ModelError: a file is damaged or missing, or the two do not match.
+        UnsupportedField: it needs what Edgewise does not have.
+    """
+    if isinstance(source, dict):
+        missing = {CONFIG, WEIGHTS} - set(source)
+        if missing:
+            raise ModelError(
+                f"{' and '.join(sorted(missing))} missing",
+                "adapter",
+                f"An adapter is {CONFIG} and {WEIGHTS}.",
+            )
+        config, weights = as_source(source[CONFIG], CONFIG), as_source(source[WEIGHTS], WEIGHTS)
+    else:
+        path = os.fspath(source)
+        folder, file = (
+            (path, os.path.join(path, WEIGHTS))
+            if os.path.isdir(path)
+            else (os.path.dirname(path), path)
+        )
+        if not os.path.exists(file) and os.path.exists(os.path.join(folder, "adapter_model.bin")):
+            raise ModelError(
+                "it holds adapter_model.bin, a Python pickle, which may run any code",
+                path,
+                "Save it again with a recent PEFT, which writes safetensors.",
+            )
+        config, weights = FileSource(os.path.join(folder, CONFIG)), FileSource(file)
+    values = parse_json(
+        config.read_all(MAX_CONFIG), config.name, remedy="Is this PEFT's adapter_config.json?"
+    )
+    tensors, _ = load_safetensors(weights)
+    for key, t in tensors.items():
+        if t.dtype not in (FLOAT, FLOAT16, BFLOAT16, DOUBLE):
+            raise ModelError(
+                f"'{key}' is not a floating-point tensor", weights.name, "Is this a LoRA adapter?"
+            )
+    adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
+    try:
+        for kind in (adapter.lora, adapter.embeddings):
+            for module, (a, b) in kind.items():
+                _check_pair(
+                    adapter.config,
+                    module,
+                    a.shape,
+                    b.shape,
+                    kind is adapter.embeddings,
+                    weights.name,
+                )
+    except InputError as e:  # a pattern of the file
+        raise ModelError(e.what, config.name, e.remedy) from None
+    return adapter
+
+
+def _check_pair(
+    config: LoraConfig, module: str, a: Sequence[int], b: Sequence[int], embedding: bool, where: str
+) -> None:
+    """Checks the shapes of A and B."""
+    if (
+        len(a) < 2
+        or len(b) != len(a)
+        or a[0] != b[1]
+        or any(d != 1 for d in b[2:])
+        or embedding
+        and len(a) != 2
+    ):
+        raise ModelError(
+            f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which are incompatible",
+            where,
+            "The file is damaged, or not a LoRA adapter.",
+        )
+    if a[0] != config.rank_of(module):
+        raise ModelError(
+            f"'{module}' has rank {a[0]}, the configuration says {config.rank_of(module)}",
+            where,
+            "Take the adapter_config.json that belongs to these weights.",
+        )
+
+
+def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
+    """The files of an adapter, {file name: bytes-like parts}.
+
+    "all-linear" is replaced by the names of the adapted modules, as by PEFT.
+
+    Raises:
+        InputError: a tensor cannot be written.
+    """
+    config = adapter.config.to_dict()
+    if not isinstance(config["target_modules"], list) and (
+        config["target_modules"] is None or config["target_modules"].lower() == "all-linear"
+    ):
+        config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
+    config["inference_mode"] = True  # as PEFT: loaded for inference by default
+    tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
+    text = written_json(config, indent=2, sort_keys=True) + b"\n"
+    return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text]}
+
+
+@memory_in_words
+def save_adapter(
+    adapter: Adapter, folder: str | os.PathLike[str] | None = None
+) -> dict[str, bytes] | None:
+    """Writes an adapter in PEFT's layout; each file is complete or not written at all.
+
+    Args:
+        adapter: what is written.
+        folder: made if it is missing. None: returns {file name: bytes}.
+
+    Raises:
+        InputError: a tensor or the folder cannot be written.
+    """
+    parts = adapter_parts(adapter)
+    if folder is None:
+        return {name: cast(bytes, write_parts(None, p)) for name, p in parts.items()}
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        raise InputError(
+            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
+        ) from None
+    for name, p in parts.items():
+        write_parts(os.path.join(folder, name), p)
+    return None

@@ -1,0 +1,482 @@
+"""Compiles a model, a loss and an optimizer to the plans of a training run.
+
+    train: forward, backward and update in one
+    accumulate: forward and backward; gradients are added to the `gradient/...` states
+    update: the optimizer's step on those gradients, multiplied by `gradient_scale` (1 / number of
+        accumulated batches)
+    evaluate: forward and loss, without dropout
+    initialize: sets the states to their first values (weights from the model's file, adapters
+        to random numbers)
+    begin: the same, without the states that a host can copy from the file
+    merge: adds the adapters to the base weights
+    saved: outputs the parameters that are stored in the adapter as a whole
+
+All plans share states (ir.Value with role "state") by name: parameters have their names in the
+model, adapters those of PEFT, states of the optimizer are `optimizer/<parameter>/<moment>`, and
+the number of updates is `training/step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import InputError
+from ..bind import BoundGraph, Gradients, add_gradients
+from ..declare.dtypes import FLOAT, INT64, NAME
+from ..declare.symbolic import product
+from ..ir import Graph, Value
+from ..passes.lora import SCALE, insert_lora, saved_parameters
+from ..passes.recompute import recompute, recompute_cheap
+from ..plan import Plan, compile_graph, recognised
+from ..plan.explain import TRAINING, explained
+from ..targets import CPU, Target
+from .losses import Loss, OutputLoss, loss_of
+from .optimizers import Optimizer, optimizer_of
+from .parameters import choose, parameters, separate, with_batch_statistics
+from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
+
+STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
+    "training/step",
+    "learning_rate",
+    "seed",
+    "gradient_scale",
+    "loss",
+)
+
+if TYPE_CHECKING:
+    from ..passes.lora import LoraLayer, SavedParameter
+    from .peft import LoraConfig
+
+
+class Program:
+    """Plans of a training run for one set of input shapes.
+
+    Args:
+        graph: the model.
+        shapes: {input name: shape}.
+        dtypes: {input name: dtype code} of inputs without a type in the file.
+        known: {input name: flat numbers} of inputs that are constant.
+        computed: of bind.bind: inputs that the plan computes.
+        loss: as losses.loss_of takes it.
+        optimizer: as optimizers.optimizer_of takes it.
+        trainable: "all", or names and patterns of parameters; [] to train adapters alone.
+        frozen: names and patterns of parameters that are not trained.
+        lora: the adapters, or None.
+        outputs: names of model outputs that `train` and `evaluate` also return.
+        no_decay: patterns of parameters without weight decay.
+        groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
+            applies. The learning rate of a group is the one that is fed, multiplied by lr_scale;
+            the `lr` of its optimizer has no effect.
+        max_grad_norm: maximum L2 norm of the whole gradient, or None.
+        max_grad_value: maximum absolute value of an element of the gradient, or None.
+        training_mode: whether Dropout is active in `train` and `accumulate`.
+        batch_norm: "frozen": BatchNormalization uses its running statistics, as exported; "train":
+            the statistics of the batch, and the running ones, which are states, are updated. A
+            list of output names of nodes: as "train", for these nodes only.
+        checkpointing: recompute activations in the backward pass, which takes about a third more
+            time. True: as much as saves memory; a number: only if the arena of a step is larger
+            than that many bytes.
+        target: device that the plans are for.
+
+    Attributes:
+        states: {name: State}, known once a plan is compiled.
+        feeds: {name: Feed}: inputs of the model and targets of the loss.
+        trained: names of the parameters and adapters that have a gradient; None before a step is
+            compiled.
+        unreached: those that the loss does not depend on.
+
+    Raises:
+        InputError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        dtypes: Mapping[str, int] | None = None,
+        known: Mapping[str, Sequence[Any]] | None = None,
+        computed: Mapping[str, Any] | None = None,
+        loss: Loss | str | Graph | Callable[..., Value] = "causal_lm",
+        optimizer: Optimizer | str | dict[str, Any] | None = "AdamW",
+        trainable: str | Sequence[str] = "all",
+        frozen: Sequence[str] = (),
+        lora: LoraConfig | None = None,
+        outputs: Sequence[str] = (),
+        no_decay: Sequence[str] = (),
+        groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        max_grad_norm: float | None = None,
+        max_grad_value: float | None = None,
+        training_mode: bool = True,
+        batch_norm: str | list[str] = "frozen",
+        checkpointing: bool | float = False,
+        target: Target = CPU,
+    ) -> None:
+        self.graph, self.target = separate(graph), target
+        self.shapes, self.dtypes, self.known, self.computed = (
+            {k: list(v) for k, v in shapes.items()},
+            dtypes or {},
+            known or {},
+            computed or {},
+        )
+        self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
+        self.trainable = choose(graph, trainable, frozen)
+        self.training_graph, self.buffers = self._followed(batch_norm)
+        self.extra, self.groups = list(outputs), _groups(groups, no_decay)
+        self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
+            max_grad_norm,
+            max_grad_value,
+            training_mode,
+            checkpointing,
+        )
+        # Parameters that are stored in the adapter as a whole.
+        self.saved: list[SavedParameter] = []
+        if lora is not None and (lora.modules_to_save or lora.bias != "none"):
+            self.saved = self._saved()
+        self.trainable += [
+            n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
+        ]
+        self.states: dict[str, State] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.plans: dict[str, Plan] = {}
+        self.unreached: list[str] = []
+        self.lora_layers: list[LoraLayer] = []
+        self.named = trainable != "all"  # whether the caller named parameters
+        self.trained: list[str] | None = None
+
+    def _followed(self, batch_norm: str | list[str]) -> tuple[Graph, dict[str, str]]:
+        """(graph of a training step, {running statistic: output with its new value})"""
+        if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
+            raise InputError(
+                f"{batch_norm!r} is not a way to treat BatchNormalization",
+                "batch_norm",
+                "Use 'frozen' or 'train'.",
+            )
+        if batch_norm == "frozen":
+            return self.graph, {}
+        return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
+
+    def _saved(self) -> list[SavedParameter]:
+        """The parameters that modules_to_save and bias of the LoraConfig select. Module names are
+        known only after ops are recognised.
+        """
+        with explained(TRAINING, self.graph.name):
+            bound = recognised(
+                self.graph,
+                self.shapes,
+                self.dtypes,
+                self.known,
+                outputs=self._wanted_outputs([o.name for o in self.graph.outputs]),
+                computed=self.computed,
+                float_outputs=True,
+                trainable=parameters(self.graph),
+                doing=TRAINING.broken,
+            )
+            return saved_parameters(bound, cast("LoraConfig", self.lora))
+
+    # ---- plans ----
+    def plan(self, kind: str) -> Plan:
+        """A plan, compiled on first use.
+
+        Args:
+            kind: name of the plan; see the module's documentation.
+
+        Raises:
+            MissingGradient: an operator between a parameter and the loss has no gradient.
+            UnsupportedOp, ModelError, InputError: as bind.
+        """
+        if kind not in self.plans:
+            if kind in ("update", "initialize", "begin") and self.trained is None:
+                self.plan("accumulate" if kind == "update" else "train")
+            with explained(TRAINING, self.graph.name):
+                self.plans[kind] = self._compile(kind)
+            self.plans[kind].name = kind
+        return self.plans[kind]
+
+    def _compile(self, kind: str) -> Plan:
+        if kind in ("train", "accumulate"):
+            return self._checkpointed(kind)
+        if kind == "evaluate":
+            return self._forward(False, lambda bound, graph, loss: None)
+        if kind == "initialize":
+            return initialize(self)
+        if kind == "begin":
+            return initialize(self, [s.name for s in self.states.values() if self.copied(s)])
+        return {"update": self._update, "merge": lambda: merge(self), "saved": lambda: save(self)}[
+            kind
+        ]()
+
+    def _checkpointed(self, kind: str) -> Plan:
+        """A plan of a step that recomputes as `checkpointing` says."""
+        budget = 0 if self.checkpointing is True else self.checkpointing
+        best: Plan | None = self._step(kind) if budget is False or budget else None
+        if best is not None and (budget is False or best.arena_bytes <= budget):
+            return best
+        for segments in (2, 3, 4, 6, 8, 12, 16, 24, 32):
+            plan = self._step(kind, segments)
+            if best is not None and plan.arena_bytes >= best.arena_bytes:
+                if segments > 4:
+                    break
+                continue
+            best = plan
+            if budget and best.arena_bytes <= budget:
+                break
+        assert best is not None
+        return best
+
+    def _step(self, kind: str, segments: int = 0) -> Plan:
+        """A plan of a training step; its forward part is recomputed in `segments` segments."""
+
+        def finish(bound: BoundGraph) -> None:
+            recompute_cheap(bound, bound.outputs[LOSS])
+            if segments:
+                recompute(bound, bound.outputs[LOSS], segments)
+
+        return self._forward(True, self._train if kind == "train" else self._accumulate, finish)
+
+    def _forward(
+        self,
+        training: bool,
+        between: Callable[[BoundGraph, Gradients, Value], None],
+        finish: Callable[[BoundGraph], None] | None = None,
+    ) -> Plan:
+        """A plan of the model and its loss.
+
+        Args:
+            training: whether Dropout is active and running statistics are updated.
+            between: change(bound, graph, loss) once the ops are recognised.
+            finish: change(bound) after all passes.
+        """
+        wanted = self._wanted_outputs([o.name for o in self.graph.outputs])
+        graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
+        updates: list[tuple[Value, Value]] = []
+
+        def prepare(bound: BoundGraph) -> None:
+            updates.extend((bound.states[b], bound.outputs.pop(o)) for b, o in running.items())
+            bound.effects = [new for _, new in updates]
+            self._note_states(bound)
+
+        def transform(bound: BoundGraph) -> None:
+            builder = Gradients(bound)
+            self._add_loss(bound, builder)
+            bound.effects = [
+                builder.op("Assign", state, new, domain="edgewise") for state, new in updates
+            ]
+            between(bound, builder, bound.outputs[LOSS])
+
+        plan, _ = compile_graph(
+            graph,
+            self.shapes,
+            self.dtypes,
+            self.known,
+            outputs=[*wanted, *running.values()],
+            computed=self.computed,
+            float_outputs=True,
+            trainable=[*self.trainable, *(b for b in self.buffers if b not in self.trainable)],
+            training=training and self.training_mode,
+            prepare=prepare,
+            transform=transform,
+            finish=finish,
+            doing=TRAINING.broken,
+            target=self.target,
+        )
+        return plan
+
+    def _add_loss(self, bound: BoundGraph, graph: Gradients) -> None:
+        """Adds adapters and the loss, which becomes an output."""
+        adapters, self.lora_layers = (
+            insert_lora(bound, self.lora, weighed=False) if self.lora is not None else ([], [])
+        )
+        for a in adapters:
+            self.states.setdefault(
+                a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial)
+            )
+        outputs = dict(bound.outputs)
+        fed = {}
+        for name, (dtype, shape) in self.loss.inputs(outputs).items():
+            if name in bound.inputs:  # the target is an input of the model
+                fed[name] = bound.inputs[name]
+                continue
+            fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
+            self.feeds[name] = Feed(name, "target", dtype, tuple(shape))
+        loss = self.loss.build(graph, outputs, fed)
+        if loss.dtype != FLOAT or product(loss.shape) != 1:
+            raise InputError(
+                f"the loss is {loss}, not a float32 scalar",
+                "loss",
+                "Reduce it, for instance with ReduceMean.",
+            )
+        bound.outputs = {LOSS: graph.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+        bound.writes_after = LOSS
+
+    def _note_states(self, bound: BoundGraph) -> None:
+        """Records the parameters and inputs of a bound model."""
+        for names, kind in ((self.trainable, "parameter"), (self.buffers, "buffer")):
+            for name in names:
+                shape = tuple(bound.states[name].shape)
+                self.states.setdefault(name, State(name, kind, FLOAT, shape, ("constant", name)))
+        for name, v in bound.inputs.items():
+            if v.role == "input" and name not in self.known and name != SEED:
+                self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
+
+    def _wanted_outputs(self, names: list[str]) -> list[str]:
+        need = (
+            [cast(OutputLoss, self.loss).output]
+            if getattr(self.loss, "output", None)
+            else names[:1]
+            if hasattr(self.loss, "output")
+            else names
+        )
+        for n in [*need, *self.extra]:
+            if n not in names:
+                raise InputError(
+                    f"the model has no output '{n}'",
+                    "loss" if n in need else "outputs",
+                    f"Its outputs are {', '.join(names)}.",
+                )
+        return list(dict.fromkeys([*need, *self.extra]))
+
+    def _gradients(self, bound: BoundGraph, g: Gradients, loss: Value) -> list[tuple[Value, Value]]:
+        """(state, gradient) of all parameters and adapters that the loss depends on."""
+        values = [
+            bound.states[n]
+            for n, s in self.states.items()
+            if s.kind in ("parameter", "adapter") and n != SCALE and n in bound.states
+        ]
+        pairs = [
+            (v, d)
+            for v, d in zip(values, add_gradients(bound, [(loss, None)], values))
+            if d is not None
+        ]
+        self.unreached = [v.name for v in values if not any(v is w for w, _ in pairs)]
+        if not pairs:
+            raise InputError(
+                "the loss depends on no parameter that is to be trained",
+                "trainable",
+                "Choose other parameters, or another output for the loss.",
+            )
+        self.trained = [v.name for v, _ in pairs]
+        missed = [v for v in self.unreached if self.named and self.states[v].kind == "parameter"]
+        if missed:
+            raise InputError(
+                f"the loss does not depend on {len(missed)} of the parameters that are named:"
+                f" {', '.join(missed[:5])}, or only through integers",
+                "trainable",
+                "Leave them out, or choose another output for the loss.",
+            )
+        return pairs
+
+    def _train(self, bound: BoundGraph, graph: Gradients, loss: Value) -> None:
+        self._add_updates(bound, graph, self._gradients(bound, graph, loss), None)
+
+    def _accumulate(self, bound: BoundGraph, graph: Gradients, loss: Value) -> None:
+        for v, d in self._gradients(bound, graph, loss):
+            name = f"gradient/{v.name}"
+            self.states.setdefault(name, State(name, "gradient", FLOAT, tuple(v.shape)))
+            bound.effects.append(
+                graph.op("AddTo", bound.state(name, FLOAT, v.shape), d, domain="edgewise")
+            )
+
+    def _update(self) -> Plan:
+        def change(bound: BoundGraph, graph: Gradients) -> None:
+            scale = bound.inputs[GRADIENT_SCALE] = Value(GRADIENT_SCALE, FLOAT, [1], role="input")
+            pairs = []
+            for name in self.trained or ():
+                s = self.states[name]
+                gradient = bound.state(f"gradient/{name}", s.dtype, s.shape)
+                pairs.append((bound.state(name, s.dtype, s.shape), gradient))
+            self._add_updates(bound, graph, pairs, scale)
+
+        return auxiliary_plan("update", self.target, change)
+
+    def _add_updates(
+        self,
+        bound: BoundGraph,
+        graph: Gradients,
+        pairs: list[tuple[Value, Value]],
+        scale: Value | None,
+    ) -> None:
+        """Adds optimizer nodes.
+
+        Args:
+            bound, graph: what is extended.
+            pairs: (state, gradient) of each parameter.
+            scale: factor of the gradients, float32 [1], or None.
+        """
+        rate = bound.inputs[LEARNING_RATE] = Value(LEARNING_RATE, FLOAT, [1], role="input")
+        self.states.setdefault(STEP, State(STEP, "step", INT64, (1,)))
+        step = graph.op("AddTo", bound.state(STEP, INT64, [1]), graph.ints([1]), domain="edgewise")
+        bound.effects.append(step)
+        if self.max_grad_value is not None:
+            limit = graph.number(self.max_grad_value)
+            if scale is not None:
+                pairs, scale = [(v, graph.mul(d, scale)) for v, d in pairs], None
+            pairs = [(v, graph.op("Clip", d, graph.neg(limit), limit)) for v, d in pairs]
+        if self.max_grad_norm is not None:
+            squares = graph.op("SumOfSquares", *[d for _, d in pairs], domain="edgewise")
+            scale = graph.op(
+                "ClipScale",
+                squares,
+                *([scale] if scale is not None else []),
+                domain="edgewise",
+                max_norm=float(self.max_grad_norm),
+            )  # the norm is that of the scaled gradient
+        for v, d in pairs:
+            group = self._group(v.name)
+            optimizer, kept = group.get("optimizer", self.optimizer), []
+            for suffix, (dtype, shape) in optimizer.states(v.shape).items():
+                name = f"optimizer/{v.name}/{suffix}"
+                self.states.setdefault(name, State(name, "optimizer", dtype, tuple(shape)))
+                kept.append(bound.state(name, dtype, shape))
+            lr = graph.scale(rate, float(group.get("lr_scale", 1.0)))
+            bound.effects += optimizer.update(
+                graph,
+                v,
+                d,
+                kept,
+                lr,
+                step,
+                scale,
+                group.get("weight_decay", optimizer.weight_decay),
+            )
+
+    def _group(self, name: str) -> dict[str, Any]:
+        return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
+
+    def copied(self, state: State) -> bool:
+        """Whether the first value of a state has the same bytes as a weight in the file."""
+        return (
+            state.initial[0] == "constant"
+            and self.graph.constants[state.initial[1]].dtype == state.dtype
+        )
+
+    def describe_states(self) -> list[dict[str, Any]]:
+        """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a manifest."""
+        return [
+            {
+                "name": s.name,
+                "kind": s.kind,
+                "dtype": NAME[s.dtype],
+                "shape": list(s.shape),
+                "bytes": s.nbytes,
+            }
+            for s in self.states.values()
+        ]
+
+
+def _groups(
+    groups: Sequence[tuple[str, dict[str, Any]]], no_decay: Sequence[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """The groups with Optimizer objects, and one for each pattern without weight decay."""
+    return [
+        *(
+            (p, {**x, "optimizer": optimizer_of(x["optimizer"])} if "optimizer" in x else x)
+            for p, x in groups
+        ),
+        *((p, {"weight_decay": 0.0}) for p in no_decay),
+    ]
+
+
+__all__ = ["Feed", "Program", "State", "STEP", "LEARNING_RATE", "SEED", "GRADIENT_SCALE", "LOSS"]

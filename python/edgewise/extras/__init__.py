@@ -1,0 +1,1 @@
+"""Features that the rest does not know: each can be left out."""

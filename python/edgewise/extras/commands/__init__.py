@@ -1,0 +1,1 @@
+"""Subcommands of `edgewise` that belong to extras: one module each."""

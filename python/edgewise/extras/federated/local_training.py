@@ -1,0 +1,215 @@
+"""Local training with a Trainer: adapters, or all parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import Aborted, InputError
+from ...host.training.data import Rows
+from ...host.training.trainer import Progress, Trainer
+from ...host.training.trainer.batches import Data, rows_of
+from ...host.training.trainer.run_file import kept_states
+from .client import SETTINGS, Trained
+from .codec import Floats, Schema, Values
+
+STEPS = 10
+
+
+class LocalTraining:
+    """What a client with the native engine trains.
+
+    Each round begins with a new optimizer, or with `keep-optimizer` with that of the client's last
+    round, and an order of the rows that depends on the round and the trainer's seed alone: training
+    a round again gives the same update.
+
+    Args:
+        trainer: with adapters, or for all parameters. Modules of modules_to_save are not sent.
+        data: as Trainer.fit's; None: nothing is trained here, for a server's first weights.
+        examples: weight of the updates. Default: the number of rows.
+
+    Raises:
+        InputError: the data cannot be used.
+    """
+
+    settings = SETTINGS
+
+    def __init__(self, trainer: Trainer, data: Data | None, examples: int | None = None) -> None:
+        self.trainer = trainer
+        self.rows = None if data is None else rows_of(data, trainer.model, trainer.options)
+        rows = 0 if self.rows is None else len(self.rows)
+        self.examples = examples or rows * trainer.options.batch_size
+        handle, self._start = tempfile.mkstemp(suffix=".safetensors")
+        os.close(handle)
+        trainer.save(self._start)
+        self.rate = trainer.optimizer.lr
+        self.names = [
+            name
+            for name, state in trainer.program.states.items()
+            if state.kind == "parameter" or state.kind == "adapter" and ".lora_" in name
+        ]
+        states = trainer.program.states
+        self._schema = Schema.of({name: states[name].shape for name in self.names})
+
+    @property
+    def schema(self) -> Schema:
+        """Names and shapes of what is trained."""
+        return self._schema
+
+    def close(self) -> None:
+        """Removes temporary files and frees the trainer."""
+        if os.path.exists(self._start):
+            os.remove(self._start)
+        self.trainer.free()
+
+    def weights(self) -> dict[str, Floats]:
+        """The present values."""
+        return {
+            name: np.frombuffer(self.trainer.session.read(name), np.float32).reshape(shape).copy()
+            for name, shape in self.schema.shapes.items()
+        }
+
+    def put(self, weights: Values) -> None:
+        """Replaces the values."""
+        for name in self.schema.shapes:
+            self.trainer.session.write(
+                name, np.ascontiguousarray(weights[name], np.float32).tobytes()
+            )
+        self.trainer.refresh()
+
+    def evaluate(self, weights: Values, data: Data) -> float:
+        """The mean loss of weights on data."""
+        self.put(weights)
+        return self.trainer.evaluate(data)
+
+    def train(
+        self,
+        weights: Values,
+        config: Mapping[str, Any],
+        seed: int,
+        number: int,
+        stop: Callable[[], bool],
+    ) -> Trained:
+        """As Training.train; `seed` is for audits alone.
+
+        With `audit` ({texts, batch, sequence}) in the config it trains on these texts, in the order
+        and with the dropout of `seed`, as a page does (web/src/federated/trainers.ts).
+
+        Of the config it reads local-steps (updates, default 10), learning-rate, keep-optimizer (the
+        moments and the number of updates are those of `kept`; audits begin with new ones, as the
+        server does), proximal-mu (FedProx, see `drawn`), and part: the trained parameters. All
+        others are restored after each update.
+        """
+        trainer = self.trainer
+        audit = config.get("audit")
+        rows = self.rows if audit is None else self._public(audit, seed)
+        if rows is None:
+            raise InputError("there is nothing to train on", "data")
+        steps = _number(config, "local-steps", STEPS)
+        if steps < 1:
+            raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
+        rate = _number(config, "learning-rate", self.rate)
+        mu = _number(config, "proximal-mu", 0.0)
+        changing = self.schema.part(config.get("part")).shapes
+        trainer.resume(self._start, changed=["learning_rate"])
+        trainer.optimizer.lr = rate
+        self.put(weights)
+        keeps = bool(config.get("keep-optimizer")) and audit is None
+        if keeps:
+            self._go_on(config.get("kept", b""))
+        trainer.epoch = trainer.first_epoch = number if audit is None else 0
+        own = trainer.session.seed
+        trainer.session.seed = own if audit is None else seed
+
+        class Signal:
+            @property
+            def aborted(self) -> bool:
+                return stop()
+
+        def pull(progress: Progress) -> None:
+            here = self.weights()
+            rate = progress.learning_rate
+            self.put(
+                {
+                    n: drawn(here[n], weights[n], rate, mu) if n in changing else weights[n]
+                    for n in here
+                }
+            )
+
+        try:
+            history = trainer.fit(
+                rows,
+                max_steps=int(steps),
+                callbacks=[pull] if mu or len(changing) < len(self.names) else [],
+                progress=False,
+                signal=Signal(),  # type: ignore[arg-type]
+            )
+        finally:
+            trainer.session.seed = own
+        if stop():
+            raise Aborted("the deadline has passed", f"round {number}")
+        metrics = {"loss": sum(history.losses) / len(history.losses)}
+        examples = self.examples if audit is None else len(rows) * trainer.options.batch_size
+        kept = b"".join(map(trainer.session.read, self._moments)) if keeps else b""
+        return Trained(self.weights(), examples, len(history.losses), metrics, kept)
+
+    @property
+    def _moments(self) -> list[str]:
+        """Names of the optimizer's states, with the number of its updates."""
+        kept = kept_states(self.trainer.program.states)
+        values = ("parameter", "adapter", "buffer")
+        return sorted(n for n, s in kept.items() if s.kind not in values)
+
+    def _go_on(self, kept: bytes) -> None:
+        """Puts back what the optimizer was; nothing, if it was another one."""
+        session, at = self.trainer.session, 0
+        sizes = {name: len(session.read(name)) for name in self._moments}
+        if len(kept) == sum(sizes.values()):
+            for name, size in sizes.items():
+                session.write(name, kept[at : at + size])
+                at += size
+            session.mended()
+            self.trainer.first_update = session.step
+
+    def _public(self, audit: Any, seed: int) -> Rows:
+        """The rows of an audit's texts."""
+        options = self.trainer.options
+        texts = audit.get("texts") if isinstance(audit, dict) else None
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            raise InputError("it has no texts", "task 'audit'")
+        if (audit.get("batch"), audit.get("sequence")) != (
+            options.batch_size,
+            options.sequence_length,
+        ):
+            raise InputError(
+                f"it is for batches of {str(audit.get('batch'))[:9]} x"
+                f" {str(audit.get('sequence'))[:9]} tokens, this client trains"
+                f" {options.batch_size} x {options.sequence_length}",
+                "task 'audit'",
+            )
+        return rows_of(texts, self.trainer.model, dataclasses.replace(options, seed=seed))
+
+
+def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:
+    """What FedProx's term mu/2 ||w - first||^2 makes of weights after an update.
+
+    The term is not added to the loss, where the optimizer would scale its gradient as any other,
+    but follows the update as weight decay does in AdamW: this is its proximal step, the minimum of
+    mu/2 ||w - first||^2 + 1/(2 rate) ||w - here||^2. With plain gradient descent both are the same
+    to the first order of rate * mu. All arithmetic is float32, as in
+    web/src/worker/training/anchor.ts.
+    """
+    return first + (here - first) * np.float32(1.0 / (1.0 + rate * mu))
+
+
+def _number(config: Mapping[str, Any], name: str, otherwise: float) -> float:
+    x = config.get(name, otherwise)
+    if type(x) not in (int, float) or not math.isfinite(x) or x < 0:
+        raise InputError(f"it is {str(x)[:40]!r}", f"config '{name}'", "Give a positive number.")
+    return float(x)

@@ -1,0 +1,1 @@
+"""ONNX Runtime Training's API and its files."""

@@ -1,0 +1,1 @@
+"""Runs packages: the engine, sessions, files, pipelines, the command line."""

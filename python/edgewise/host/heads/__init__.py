@@ -1,0 +1,1 @@
+"""Heads on a frozen model's features: fitting and exports."""

@@ -1,0 +1,1 @@
+"""Pictures and sound: files, and resampling in the engine."""

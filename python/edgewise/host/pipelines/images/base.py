@@ -1,0 +1,118 @@
+"""What the pipelines of pictures share: reading, preprocessing, and the model's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....compiler.processors.images import Description, Picture, read_picture
+from ....errors import InputError
+from ..base import Pipeline
+from ..post.plane import Plane
+from .image_graphs import ImageGraphs
+from .image_processor import ImageProcessor
+
+__all__ = ["ImagePipeline", "Plane"]
+
+
+class ImagePipeline(Pipeline):
+    """A pipeline of an image processor and a graph. Pictures run one by one.
+
+    Inputs are paths, bytes of a file, PIL.Images, or arrays of uint8 [height, width, 3]; or a list
+    of these.
+
+    Attributes:
+        processor: the ImageProcessor.
+        graphs: of post-processing.
+    """
+
+    PACKAGED = True
+    STEM = "model"
+    """The graph that takes the picture."""
+
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        super().__init__(model, tokenizer, **options)
+        self.graphs = ImageGraphs(self.engine)
+        if not isinstance(self.processor, ImageProcessor):
+            config: Any = self.processor
+            if config is None and self.files is not None and self.files.package is not None:
+                described = self.files.package.manifest["processor"]["image"]
+                config = Description.from_dict(described)
+            if config is None:
+                config = self._json("preprocessor_config.json") or self.default_processor()
+            if not isinstance(config, (Mapping, Description)):
+                raise InputError(
+                    f"a {type(config).__name__} is not an image processor",
+                    "processor",
+                    "Pass an ImageProcessor, or the contents of preprocessor_config.json.",
+                )
+            self.processor = ImageProcessor(config, engine=self.engine)
+
+    def default_processor(self) -> dict[str, Any]:
+        """The configuration of a processor for a model without preprocessor_config.json."""
+        raise InputError(
+            "the model has no preprocessor_config.json",
+            self.task,
+            "Pass image_processor= with its contents.",
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """id2label of config.json."""
+        found = self.config.get("id2label")
+        return found if isinstance(found, dict) else {}
+
+    def close(self) -> None:
+        super().close()
+        self.graphs.close()
+        if isinstance(self.processor, ImageProcessor):
+            self.processor.close()
+
+    def forward(
+        self, picture: Picture, *outputs: str, feeds: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Runs the model on a picture.
+
+        Args:
+            picture: what the processor takes.
+            outputs: names of outputs.
+            feeds: other inputs of the graph.
+
+        Returns:
+            the outputs
+
+        Raises:
+            InputError: the graph has inputs that are not known.
+        """
+        session = self.session(self.STEM)
+        values = self.processor(picture)
+        given = {**values, **(feeds or {})}
+        if "pixel_values" not in session.inputs and len(session.inputs) == 1:
+            given = {next(iter(session.inputs)): values["pixel_values"]}
+        missing = [name for name in session.inputs if name not in given]
+        if missing:
+            raise InputError(
+                f"the model has inputs that are not known: {', '.join(missing)}",
+                self.task,
+                "It was exported for another task: give a model of this one.",
+            )
+        return session.run(list(outputs), {name: given[name] for name in session.inputs})
+
+    def picture(self, given: Any) -> Picture:
+        """Reads an input. Raises InputError."""
+        return read_picture(given)
+
+
+def check_part(options: Mapping[str, Any], *names: str) -> None:
+    """Raises InputError for options that are not numbers from 0 to 1."""
+    for name in names:
+        value = options[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise InputError(f"{value!r} is not a number from 0 to 1", name)
+
+
+def check_flag(options: Mapping[str, Any], *names: str) -> None:
+    """Raises InputError for options that are neither True nor False."""
+    for name in names:
+        if not isinstance(options[name], bool):
+            raise InputError(f"{options[name]!r} is neither True nor False", name)

@@ -1,0 +1,33 @@
+"""depth-estimation. Mirrors transformers' pipeline of this name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arrays import as_input
+from ...media.pictures import Picture, to_pillow
+from .base import ImagePipeline, Plane
+
+__all__ = ["DepthEstimationPipeline"]
+
+
+class DepthEstimationPipeline(ImagePipeline):
+    """Estimates the depth of each pixel: DPT, Depth Anything, GLPN.
+
+    Returns:
+        {"predicted_depth": float32 [height, width] of the picture, "depth": PIL.Image of mode L, in
+        which the least value is 0 and the greatest 255 (without Pillow an array of uint8)} for each
+        picture
+    """
+
+    task = "depth-estimation"
+
+    def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
+        picture = self.picture(given)
+        name = self.need_output(self.STEM, "predicted_depth")
+        plane = Plane(self.forward(picture, name)[0])
+        size = (picture.height, picture.width)
+        feeds = {"x": plane.array(1, 1, *plane.shape[-2:]), "size": list(size)}
+        depth, gray = self.graphs.run("depth", feeds)
+        pixels = bytes(as_input(gray, "depth")[2])
+        return {"predicted_depth": depth, "depth": to_pillow(Picture(pixels, *size, 1))}

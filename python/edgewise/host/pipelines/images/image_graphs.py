@@ -1,0 +1,242 @@
+"""Graphs of post-processing: what takes arithmetic for each pixel.
+
+A page's worker does the same in segmentation.ts and depth.ts of web/src/worker/pipelines/images/,
+since a package's plans have fixed sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....compiler.declare.dtypes import FLOAT, INT32, INT64, UINT8
+from ....compiler.ir import Graph, Info, Node, Tensor
+from ....model_metadata import ModelMetadata
+from ...session import InferenceSession
+
+if TYPE_CHECKING:
+    from ...engine import Engine
+
+__all__ = ["ImageGraphs"]
+
+# Enlarging as torch.nn.functional.interpolate with align_corners=False.
+_LINEAR = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+_CUBIC = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+GROUP = 16  # classes that are enlarged at a time, which bounds memory
+
+
+def _graph(
+    name: str,
+    nodes: Sequence[Node],
+    inputs: Sequence[tuple[str, int, list[Any]]],
+    outputs: Sequence[tuple[str, int, list[Any]]],
+    constants: Sequence[Tensor] = (),
+) -> Graph:
+    return Graph(
+        name,
+        list(nodes),
+        [Info(*i) for i in inputs],
+        [Info(*o) for o in outputs],
+        constants={t.name: t for t in constants},
+        opsets={"": 18},
+        ir_version=9,
+        about=ModelMetadata("edgewise"),
+    )
+
+
+_RESIZED = [
+    # The first two sizes of `x`, then the given ones.
+    Node("Shape", ["x"], ["x_shape"], {"start": 0, "end": 2}),
+    Node("Concat", ["x_shape", "size"], ["sizes"], {"axis": 0}),
+]
+_SIZE = ("size", INT64, [2])
+_PLANES = ("x", FLOAT, [1, "planes", "height", "width"])
+
+
+def _strongest() -> Graph:
+    """The strongest class of each pixel among a group of classes and the ones before."""
+    return _graph(
+        "strongest",
+        [
+            *_RESIZED,
+            Node("Resize", ["x", "", "", "sizes"], ["large"], _LINEAR),
+            Node("ReduceMax", ["large", "class_axis"], ["most"], {"keepdims": 0}),
+            Node("ArgMax", ["large"], ["index"], {"axis": 1, "keepdims": 0}),
+            Node("Add", ["index", "first"], ["label"]),
+            Node("Greater", ["most", "best"], ["better"]),
+            Node("Where", ["better", "most", "best"], ["new_best"]),
+            Node("Where", ["better", "label", "map"], ["new_map"]),
+        ],
+        [
+            _PLANES,
+            _SIZE,
+            ("first", INT64, [1]),
+            ("best", FLOAT, [1, "out_height", "out_width"]),
+            ("map", INT64, [1, "out_height", "out_width"]),
+        ],
+        [
+            ("new_best", FLOAT, [1, "out_height", "out_width"]),
+            ("new_map", INT64, [1, "out_height", "out_width"]),
+        ],
+        [Tensor.of("class_axis", INT64, [1], [1])],
+    )
+
+
+def _class_planes() -> Graph:
+    """Planes of classes that queries with masks stand for."""
+    return _graph(
+        "class_planes",
+        [
+            Node("Softmax", ["logits"], ["all"], {"axis": -1}),
+            Node("Slice", ["all", "begin", "end", "axis"], ["classes"]),
+            Node("Transpose", ["classes"], ["by_class"], {"perm": [0, 2, 1]}),
+            Node("Sigmoid", ["masks"], ["parts"]),
+            Node("Shape", ["masks"], ["sides"], {"start": 2, "end": 4}),
+            Node("Shape", ["masks"], ["queries"], {"start": 0, "end": 2}),
+            Node("Concat", ["queries", "rest"], ["flat"], {"axis": 0}),
+            Node("Reshape", ["parts", "flat"], ["rows"]),
+            Node("MatMul", ["by_class", "rows"], ["products"]),
+            Node("Shape", ["by_class"], ["counts"], {"start": 0, "end": 2}),
+            Node("Concat", ["counts", "sides"], ["planes_shape"], {"axis": 0}),
+            Node("Reshape", ["products", "planes_shape"], ["planes"]),
+        ],
+        [
+            ("logits", FLOAT, [1, "queries", "classes"]),
+            ("masks", FLOAT, [1, "queries", "height", "width"]),
+        ],
+        [("planes", FLOAT, [1, "objects", "height", "width"])],
+        [
+            Tensor.of("begin", INT64, [1], [0]),
+            Tensor.of("end", INT64, [1], [-1]),
+            Tensor.of("axis", INT64, [1], [2]),
+            Tensor.of("rest", INT64, [1], [-1]),
+        ],
+    )
+
+
+def _owners() -> Graph:
+    """The query with the strongest mask for each pixel, and how many pixels each one's mask has."""
+    return _graph(
+        "owners",
+        [
+            *_RESIZED,
+            Node("Sigmoid", ["x"], ["parts"]),
+            Node("Resize", ["parts", "", "", "sizes"], ["large"], _LINEAR),
+            Node("Mul", ["large", "scores"], ["weighted"]),
+            Node("ArgMax", ["weighted"], ["index"], {"axis": 1, "keepdims": 0}),
+            Node("Cast", ["index"], ["map"], {"to": INT32}),
+            Node("GreaterOrEqual", ["weighted", "threshold"], ["inside"]),
+            Node("Cast", ["inside"], ["ones"], {"to": INT32}),
+            Node("ReduceSum", ["ones", "sides"], ["areas"], {"keepdims": 0}),
+        ],
+        [_PLANES, _SIZE, ("scores", FLOAT, [1, "planes", 1, 1]), ("threshold", FLOAT, [1])],
+        [("map", INT32, [1, "out_height", "out_width"]), ("areas", INT32, [1, "planes"])],
+        [Tensor.of("sides", INT64, [2], [2, 3])],
+    )
+
+
+def _enlarge() -> Graph:
+    """Planes at another size."""
+    return _graph(
+        "enlarge",
+        [*_RESIZED, Node("Resize", ["x", "", "", "sizes"], ["large"], _LINEAR)],
+        [_PLANES, _SIZE],
+        [("large", FLOAT, [1, "planes", "out_height", "out_width"])],
+    )
+
+
+def _depth() -> Graph:
+    """Depth at the size of the picture, and as a picture."""
+    return _graph(
+        "depth",
+        [
+            *_RESIZED,
+            Node("Resize", ["x", "", "", "sizes"], ["large"], _CUBIC),
+            Node("Squeeze", ["large", "outer"], ["depth"]),
+            Node("ReduceMin", ["depth"], ["least"]),
+            Node("ReduceMax", ["depth"], ["most"]),
+            Node("Sub", ["most", "least"], ["span"]),
+            Node("Max", ["span", "tiny"], ["divisor"]),  # a flat picture is black
+            Node("Sub", ["depth", "least"], ["above"]),
+            Node("Div", ["above", "divisor"], ["part"]),
+            Node("Mul", ["part", "white"], ["gray"]),
+            Node("Cast", ["gray"], ["picture"], {"to": UINT8}),
+        ],
+        [_PLANES, _SIZE],
+        [
+            ("depth", FLOAT, ["out_height", "out_width"]),
+            ("picture", UINT8, ["out_height", "out_width"]),
+        ],
+        [
+            Tensor.of("outer", INT64, [2], [0, 1]),
+            Tensor.of("tiny", FLOAT, [], [1e-38]),
+            Tensor.of("white", FLOAT, [], [255.0]),
+        ],
+    )
+
+
+def _foreground() -> Graph:
+    """How much of each pixel belongs to the foreground, of a model with one output plane."""
+    return _graph(
+        "foreground",
+        [
+            *_RESIZED,
+            Node("ReduceMin", ["x"], ["least"], {"keepdims": 0}),
+            Node("ReduceMax", ["x"], ["most"], {"keepdims": 0}),
+            Node("Less", ["least", "below"], ["under"]),
+            Node("Greater", ["most", "above"], ["over"]),
+            Node("Or", ["under", "over"], ["are_logits"]),
+            Node("Sigmoid", ["x"], ["probabilities"]),
+            Node("Where", ["are_logits", "probabilities", "x"], ["parts"]),
+            Node("Resize", ["parts", "", "", "sizes"], ["large"], _LINEAR),
+            Node("Mul", ["large", "white"], ["scaled"]),
+            Node("Add", ["scaled", "half"], ["rounded"]),
+            Node("Clip", ["rounded", "zero", "white"], ["gray"]),
+            Node("Cast", ["gray"], ["picture"], {"to": UINT8}),
+        ],
+        [_PLANES, _SIZE],
+        [("picture", UINT8, [1, "planes", "out_height", "out_width"])],
+        [
+            Tensor.of("below", FLOAT, [], [-1e-5]),
+            Tensor.of("above", FLOAT, [], [1 + 1e-5]),
+            Tensor.of("white", FLOAT, [], [255.0]),
+            Tensor.of("half", FLOAT, [], [0.5]),
+            Tensor.of("zero", FLOAT, [], [0.0]),
+        ],
+    )
+
+
+_GRAPHS = {
+    "strongest": _strongest,
+    "class_planes": _class_planes,
+    "owners": _owners,
+    "enlarge": _enlarge,
+    "depth": _depth,
+    "foreground": _foreground,
+}
+
+
+class ImageGraphs:
+    """Runs the graphs of post-processing, which are compiled on first use.
+
+    Args:
+        engine: the Engine to use; by default that of the process.
+    """
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine
+        self.sessions: dict[str, InferenceSession] = {}
+
+    def run(self, graph: str, feeds: dict[str, Any]) -> list[Any]:
+        """Runs the graph of a name; returns its outputs."""
+        session = self.sessions.get(graph)
+        if session is None:
+            made = InferenceSession(_GRAPHS[graph](), engine=self.engine)
+            session = self.sessions[graph] = made
+        return session.run(None, feeds)
+
+    def close(self) -> None:
+        """Frees the memory of the graphs."""
+        for session in self.sessions.values():
+            session.free()
+        self.sessions.clear()

@@ -1,0 +1,218 @@
+"""image-segmentation and background-removal. Mirrors transformers' pipeline of the first name, and
+transformers.js' of the second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....compiler.declare.dtypes import FLOAT, INT64, pack
+from ....errors import InputError
+from ....logic.post.classification import label_of
+from ...arrays import Array, as_input
+from ...media.pictures import Picture, to_pillow
+from ..post.segmentation import choose_queries, segments
+from .base import ImagePipeline, Plane, check_part
+from .image_graphs import GROUP
+
+__all__ = ["BackgroundRemovalPipeline", "ImageSegmentationPipeline"]
+
+SUBTASKS = (None, "semantic", "instance", "panoptic")
+Size = tuple[int, int]
+
+
+class ImageSegmentationPipeline(ImagePipeline):
+    """Finds the parts of pictures: of each class (SegFormer, BEiT, DPT, MobileViT), or of each
+    object (DETR, MaskFormer, Mask2Former).
+
+    Options:
+        subtask: "semantic", "instance" or "panoptic". Default: "panoptic" for models with queries,
+            else "semantic".
+        threshold: scores of queries above it are kept. Default: 0.9.
+        mask_threshold: a mask has the pixels with at least this probability. Default: 0.5.
+        overlap_mask_area_threshold: a query whose mask is covered by others to a greater part is
+            left out. Default: 0.5.
+        label_ids_to_fuse: classes whose segments become one, for "panoptic". Default: none.
+
+    Returns:
+        [{"score", "label", "mask"}] for each picture; the mask is a PIL.Image of mode L with 255 in
+        the segment (without Pillow an array of uint8), the score of classes None
+    """
+
+    task = "image-segmentation"
+    CALL = {
+        "subtask": None,
+        "threshold": 0.9,
+        "mask_threshold": 0.5,
+        "overlap_mask_area_threshold": 0.5,
+        "label_ids_to_fuse": None,
+    }
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        check_part(options, "threshold", "mask_threshold", "overlap_mask_area_threshold")
+        if options["subtask"] not in SUBTASKS:
+            raise InputError(
+                f"there is no subtask {options['subtask']!r}",
+                "subtask",
+                "There are: semantic, instance, panoptic.",
+            )
+        fused = options["label_ids_to_fuse"]
+        if fused is not None and not (
+            isinstance(fused, (list, tuple, set, frozenset)) and all(type(i) is int for i in fused)
+        ):
+            raise InputError("it is not a list of numbers of classes", "label_ids_to_fuse")
+
+    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+        picture = self.picture(given)
+        size = (picture.height, picture.width)
+        outputs = self.session(self.STEM).outputs
+        subtask = options["subtask"]
+        pairs = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
+        names = next((p for p in pairs if p[0] in outputs and p[1] in outputs), None)
+        if names is not None:
+            logits, masks = (Plane(x) for x in self.forward(picture, *names))
+            if subtask == "semantic":
+                return self._classes(self._planes(logits, masks), size)
+            if subtask == "instance" and names[0] != "logits":
+                raise InputError(
+                    "MaskFormer's instances are not supported", "subtask", 'Use "panoptic".'
+                )
+            return self._segments(logits, masks, size, options)
+        if subtask not in (None, "semantic"):
+            raise InputError(
+                f"the model has no queries, so it has no {subtask} segmentation",
+                "subtask",
+                'Use "semantic".',
+            )
+        name = self.need_output(self.STEM, "logits")
+        return self._classes(Plane(self.forward(picture, name)[0]), size)
+
+    def _planes(self, logits: Plane, masks: Plane) -> Plane:
+        """Planes of classes from queries with masks."""
+        feeds = {"logits": logits.array(), "masks": self._scaled(masks).array()}
+        return Plane(self.graphs.run("class_planes", feeds)[0])
+
+    def _scaled(self, masks: Plane) -> Plane:
+        """The masks that are compared: Mask2Former's are enlarged to 384 x 384 first."""
+        if self.config.get("model_type") != "mask2former" or masks.shape[2:] == [384, 384]:
+            return masks
+        feeds = {"x": masks.array(), "size": [384, 384]}
+        return Plane(self.graphs.run("enlarge", feeds)[0])
+
+    def _classes(self, planes: Plane, size: Size) -> list[dict[str, Any]]:
+        """The result for planes of classes."""
+        if len(planes.shape) != 4:
+            raise InputError(
+                f"logits of shape {planes.shape} have no planes of classes",
+                self.task,
+                "Give a model of this task.",
+            )
+        _, classes, height, width = planes.shape
+        pixels, area = size[0] * size[1], height * width
+        best: Any = Array((1, *size), "float32", pack(FLOAT, [float("-inf")]) * pixels)
+        labels: Any = Array((1, *size), "int64", bytes(8 * pixels))
+        for first in range(0, classes, GROUP):
+            count = min(GROUP, classes - first)
+            part = planes.numbers[first * area : (first + count) * area]
+            data = part.tobytes() if isinstance(part, memoryview) else pack(FLOAT, part)
+            feeds = {
+                "x": Array((1, count, height, width), "float32", data),
+                "size": list(size),
+                "first": Array((1,), "int64", pack(INT64, [first])),
+                "best": best,
+                "map": labels,
+            }
+            best, labels = self.graphs.run("strongest", feeds)
+        owners = memoryview(as_input(labels, "map")[2]).cast("B").cast("q").tolist()
+        names, found = self.labels, sorted(set(owners))
+        return [
+            {"score": None, "label": label_of(names, label), "mask": mask}
+            for label, mask in zip(found, _masks(owners, found, size))
+        ]
+
+    def _segments(
+        self, logits: Plane, masks: Plane, size: Size, options: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The result for queries with masks."""
+        classes = logits.shape[-1]
+        queries, scores, labels = choose_queries(logits.numbers, classes, options["threshold"])
+        if not queries:
+            return []
+        masks = self._scaled(masks)
+        height, width = masks.shape[-2:]
+        area = height * width
+        kept = [x for q in queries for x in masks.numbers[q * area : (q + 1) * area]]
+        count = len(queries)
+        feeds = {
+            "x": Array((1, count, height, width), "float32", pack(FLOAT, kept)),
+            "size": list(size),
+            "scores": Array((1, count, 1, 1), "float32", pack(FLOAT, scores)),
+            "threshold": Array((1,), "float32", pack(FLOAT, [options["mask_threshold"]])),
+        }
+        owners_map, areas = self.graphs.run("owners", feeds)
+        owners = memoryview(as_input(owners_map, "map")[2]).cast("B").cast("i").tolist()
+        counts = Counter(owners)
+        fused = options["label_ids_to_fuse"] if options["subtask"] != "instance" else None
+        numbers, found = segments(
+            scores,
+            labels,
+            [counts[k] for k in range(count)],
+            [int(a) for a in Plane(areas).numbers],
+            options["overlap_mask_area_threshold"],
+            fused or (),
+        )
+        named = [numbers[k] for k in owners]
+        names = self.labels
+        return [
+            {"score": s["score"], "label": label_of(names, s["label_id"]), "mask": mask}
+            for s, mask in zip(found, _masks(named, [s["id"] for s in found], size))
+        ]
+
+
+def _masks(owners: Sequence[int], values: Sequence[int], size: Size) -> list[Any]:
+    """For each value a mask of the pixels that have it."""
+    index = {value: i for i, value in enumerate(values)}
+    if len(values) > 255:
+        return [
+            to_pillow(Picture(bytes(255 * (o == value) for o in owners), *size, 1))
+            for value in values
+        ]
+    small = bytes(map(index.get, owners, [255] * len(owners)))
+    masks = []
+    for i in range(len(values)):
+        table = bytes(255 * (k == i) for k in range(256))
+        masks.append(to_pillow(Picture(small.translate(table), *size, 1)))
+    return masks
+
+
+class BackgroundRemovalPipeline(ImagePipeline):
+    """Makes the background of pictures transparent: MODNet, RMBG, BiRefNet, U2Net, ISNet, with one
+    output plane of logits or probabilities.
+
+    Returns:
+        a PIL.Image of mode RGBA for each picture, without Pillow an array of uint8
+        [height, width, 4]
+    """
+
+    task = "background-removal"
+
+    def one(self, given: Any, options: dict[str, Any]) -> Any:
+        picture = self.picture(given)
+        output = next(iter(self.session(self.STEM).outputs))
+        plane = Plane(self.forward(picture, output)[0])
+        if len(plane.shape) not in (3, 4) or plane.shape[-3] != 1:
+            raise InputError(
+                f"the output '{output}' of shape {plane.shape} is not one plane",
+                self.task,
+                "It was exported for another task: give a model of this one.",
+            )
+        size = (picture.height, picture.width)
+        feeds = {"x": plane.array(1, 1, *plane.shape[-2:]), "size": list(size)}
+        alpha = bytes(as_input(self.graphs.run("foreground", feeds)[0], "mask")[2])
+        pixels = bytearray(4 * len(alpha))
+        for c in range(3):
+            pixels[c::4] = picture.pixels[c::3]
+        pixels[3::4] = alpha
+        return to_pillow(Picture(bytes(pixels), *size, 4))

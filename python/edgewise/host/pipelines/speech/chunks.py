@@ -1,0 +1,88 @@
+"""Recordings in overlapping chunks, as of transformers' automatic-speech-recognition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ....errors import InputError
+from ...arrays import Array
+from ...media.recording import Samples, part
+
+__all__ = ["chunk_lengths", "sound_and_others", "sound_chunks"]
+
+LONGEST = 1e9  # seconds of a chunk or an overlap
+_SOUND = ("raw", "array", "sampling_rate", "path")
+
+
+def sound_and_others(given: Any) -> tuple[Any, dict[str, Any]]:
+    """An input of a call, and the other entries of it, which belong into the result."""
+    if not isinstance(given, Mapping):
+        return given, {}
+    return (
+        {name: value for name, value in given.items() if name in _SOUND},
+        {name: value for name, value in given.items() if name not in _SOUND},
+    )
+
+
+def chunk_lengths(
+    seconds: float, stride: float | Sequence[float] | None, rate: int, multiple: int = 1
+) -> tuple[int, int, int]:
+    """Samples of a chunk and of its overlaps at the left and right, multiples of `multiple`.
+
+    Args:
+        seconds, stride: the options chunk_length_s and stride_length_s.
+        rate: Hz.
+        multiple: samples of a frame.
+
+    Raises:
+        InputError: chunks do not advance, or a value is no time.
+    """
+    if not _is_time(seconds):
+        raise InputError(f"it is {seconds!r}", "chunk_length_s", "Give seconds.")
+    stride = seconds / 6 if stride is None else stride
+    sides: list[Any] = list(stride) if isinstance(stride, (list, tuple)) else [stride, stride]
+    if len(sides) != 2 or not all(_is_time(side) for side in sides):
+        raise InputError(f"it is {stride!r}", "stride_length_s", "Give seconds, or [left, right].")
+    left, right = sides
+    size, before, after = (
+        int(round(s * rate / multiple) * multiple) for s in (seconds, left, right)
+    )
+    if size <= before + after:
+        raise InputError(
+            f"chunks of {seconds} s with overlaps of {left} and {right} s do not advance",
+            "stride_length_s",
+            "Give a smaller overlap.",
+        )
+    return size, before, after
+
+
+def _is_time(seconds: Any) -> bool:
+    return (
+        isinstance(seconds, (int, float))
+        and not isinstance(seconds, bool)
+        and 0 <= seconds < LONGEST
+    )
+
+
+def sound_chunks(
+    samples: Samples, size: int, before: int, after: int
+) -> Iterator[tuple[Array, tuple[int, int, int], int]]:
+    """Overlapping chunks of a recording, as transformers' `chunk_iter`.
+
+    Args:
+        samples: of the recording.
+        size, before, after: samples of a chunk and of its overlaps.
+
+    Yields:
+        (samples, (length, left overlap, right overlap), end of the chunk in the recording)
+    """
+    for start in range(0, samples.size, size - before - after):
+        data = part(samples, start, size)
+        count, last = len(data) // 4, start + size >= samples.size
+        overlap = 0 if start == 0 else before
+        if count > overlap:
+            stride = (count, overlap, 0 if last else after)
+            yield Array((count,), "float32", data), stride, start + count
+        if last:
+            return

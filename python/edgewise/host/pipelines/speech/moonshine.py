@@ -1,0 +1,110 @@
+"""Speech to text with Moonshine: an encoder of samples, and a decoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....errors import InputError
+from ...arrays import Array
+from ...media.decode import read_sound
+from ...text import generate
+from ...text.signals import check_signal
+from ..audio import AudioPipeline
+from .chunks import chunk_lengths, sound_and_others, sound_chunks
+
+if TYPE_CHECKING:
+    from ..seq2seq import Seq2SeqPipeline
+
+__all__ = ["MoonshineRecognizer"]
+
+TOKENS = 6  # most of a second of speech: without speech the model would go on to its limit
+_OTHERS = ("generate_kwargs", "chunk_length_s", "stride_length_s", "on_progress", "signal")
+"""The options of automatic-speech-recognition that apply to Moonshine, besides `streamer`."""
+
+
+class MoonshineRecognizer(AudioPipeline):
+    """The part of automatic-speech-recognition that is of Moonshine.
+
+    Args:
+        outer: the pipeline, whose files, sessions and model are used.
+    """
+
+    def __init__(self, outer: Seq2SeqPipeline) -> None:
+        self.start_lock()
+        self.closed, self.engine, self.session_options = False, outer.engine, outer.session_options
+        self.files, self.sessions, self.config = outer.files, outer.sessions, outer.config
+        self.processor, self.tokenizer = outer.processor, outer.tokenizer
+        self.outer, self.defaults = outer, {**outer.CALL}
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Checks the options of a call. Raises InputError."""
+        for name, value in options.items():
+            known = name in (*_OTHERS, "streamer", "ignore_warning")
+            if not known and value not in (self.defaults[name], None, False):
+                raise InputError("Moonshine has no such option", name, "Leave it out.")
+
+    def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """The text of a recording."""
+        rate = self.features.processor.sampling_rate
+        given, others = sound_and_others(given)
+        extra = {name: [value] for name, value in others.items()}
+        samples = read_sound(given, rate).samples
+        pieces = [(samples, samples.size)]
+        if options["chunk_length_s"]:
+            lengths = chunk_lengths(options["chunk_length_s"], options["stride_length_s"], rate)
+            pieces = [(piece, end) for piece, _, end in sound_chunks(samples, *lengths)]
+        ids: list[int] = []
+        for piece, done in pieces:
+            check_signal(options["signal"], "automatic-speech-recognition")
+            found = self._tokens(piece, rate, options)
+            ids = joined(ids, found) if ids else found
+            if options["on_progress"] is not None:
+                options["on_progress"](done, samples.size)
+        return {"text": self.tokenizer.decode(ids, skip_special_tokens=True), **extra}
+
+    def _tokens(self, samples: Array, rate: int, options: Mapping[str, Any]) -> list[int]:
+        """The tokens of a recording, without those that mark its begin and end."""
+        stem = "encoder" if self.described_sound else "encoder_model"
+        session, inputs = self.session(stem), self.features.of_samples(samples)
+        if "attention_mask" in session.inputs:
+            inputs["attention_mask"] = [[1] * samples.size]
+        output = self.need_output(stem, "last_hidden_state")
+        feeds = self.fitted({n: inputs[n] for n in session.inputs}, stem)
+        (hidden,) = session.run([output], feeds)
+        model = self.outer.model
+        fields = dict(options["generate_kwargs"] or {})
+        if not {"max_new_tokens", "max_length"} & set(fields):
+            most = model.max_length - len(model.start_ids())
+            fields["max_new_tokens"] = min(most, math.ceil(TOKENS * samples.size / rate))
+        source = model.encode(hidden)
+        try:
+            out: Any = generate(
+                source,
+                model.start_ids(),
+                tokenizer=self.tokenizer,
+                streamer=options["streamer"],
+                signal=options["signal"],
+                **fields,
+            )
+        finally:
+            source.close()
+        config = model.generation_config
+        names = ("bos", "eos", "pad", "decoder_start")
+        marks = [config.get(f"{name}_token_id") for name in names]
+        marks += [i for mark in marks if isinstance(mark, list) for i in mark]  # several ends
+        return [i for i in out[0] if i not in marks]
+
+
+def joined(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """The tokens of two overlapping chunks: those that both have once. Mirrors transformers'
+    `_find_longest_common_sequence`.
+    """
+    best, at = 0.0, 0
+    for size in range(1, min(len(before), len(after)) + 1):
+        same = sum(a == b for a, b in zip(before[len(before) - size :], after))
+        share = same / size + size / 10000  # prefers long ones
+        if same > 1 and share > best:
+            best, at = share, size
+    return [*before, *after[at:]]

@@ -1,0 +1,216 @@
+"""text-to-speech, text-to-audio. Mirrors transformers/pipelines/text_to_audio.py and
+transformers.js' TextToAudioPipeline.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from ....compiler.declare.dtypes import FLOAT
+from ....errors import InputError
+from ...arrays import as_input, as_output
+from ...session import RunOptions
+from ...text import Tokenizer
+from ...text.signals import check_signal
+from ..base import Pipeline
+from .packaged import PackagedVoice, TooManyFrames
+from .sentences import sentences
+from .synthesis import Speaker, speaker_of, split
+
+__all__ = ["Speech", "TextToSpeechPipeline"]
+
+_MODEL = ("voice", "speaker", "speed", "noise_scale", "length_scale", "noise_w", "phonemizer")
+
+
+class Speech(dict[str, Any]):
+    """A result: {"audio": float32 [1, samples], "sampling_rate": Hz}, and of `stream` "text"."""
+
+    def to_wav(self) -> bytes:
+        """The sound as a WAV file of 16 bits. What exceeds -1 to 1 is cut."""
+        values = array("f", memoryview(as_input(self["audio"], "audio")[2]).cast("B").tobytes())
+        pcm = array("h", [round(max(-1.0, min(1.0, x)) * 32767) for x in values])
+        data, rate = struct.pack(f"<{len(pcm)}h", *pcm), self["sampling_rate"]
+        head = struct.pack(
+            "<4sI8sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVEfmt ", 16, 1, 1,
+            rate, 2 * rate, 2, 16, b"data", len(data),
+        )  # fmt: skip
+        return head + data
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a WAV file."""
+        with open(path, "wb") as file:
+            file.write(self.to_wav())
+
+
+class TextToSpeechPipeline(Pipeline):
+    """Speaks texts: `pipe("Hello.")`, or sentence by sentence `for part in pipe.stream(text)`.
+
+    Args:
+        model: folder of VITS as optimum exports it (MMS), of a Piper voice (.onnx and .onnx.json),
+            or of Kokoro (with voices/NAME.bin, .npy or an .npz); or the id of one of the hub.
+        tokenizer, options: as of Pipeline.
+
+    Options of a call; an option that the model does not have is refused:
+        voice: of Kokoro: name, path, or array [rows, 1, 256]. Default: "af_heart" or the only one.
+        speaker: number, or name in .onnx.json, of models with several speakers. Default: 0.
+        speed: above 1 is faster. Piper, Kokoro.
+        noise_scale, length_scale, noise_w: of Piper. Default: as in .onnx.json.
+        phonemizer: function of a text that returns its phonemes, as a string, or as a list of
+            sentences (strings or lists of phonemes). Piper, Kokoro, some of VITS.
+        split: whether each sentence is spoken by itself. Default: True for Piper and Kokoro; VITS
+            speaks a text at once, as in transformers.
+        seed: 0 to 2^63 - 1, for models that draw random numbers. Default: unpredictable.
+        signal: as of edgewise.generate.
+        forward_params: more of these options, as in transformers (speaker_id is `speaker`).
+
+    Returns:
+        {"audio": float32 [1, samples], "sampling_rate": Hz}, a Speech, which has `save(path)`
+    """
+
+    task = "text-to-speech"
+    PACKAGED = True
+    CALL: Mapping[str, Any] = {  # type: ignore[misc]
+        **dict.fromkeys(_MODEL),
+        "speed": 1.0,
+        "split": None,
+        "seed": None,
+        "signal": None,
+        "forward_params": None,
+    }
+
+    _speaker: Speaker | None = None
+
+    def session(self, stem: str) -> Any:
+        """As Pipeline.session; the programs of a package are one session."""
+        package = self.files.package if self.files is not None else None
+        if package is not None and stem not in self.sessions and not self.closed:
+            voice = self.sessions[stem] = PackagedVoice(package, self.engine)
+            self.config = {**self.config, **voice.config()}
+        return super().session(stem)
+
+    @property
+    def speaker(self) -> Speaker:
+        """The kind of model, which is found out on first use. Raises InputError."""
+        if self._speaker is None:
+            self._speaker = speaker_of(self)
+        return self._speaker
+
+    @property
+    def sampling_rate(self) -> int:
+        """Hz of the sound."""
+        return self.speaker.rate
+
+    def _tokenizer(self, given: Any) -> Tokenizer | Any:
+        from ...text.vits import VitsTokenizer
+        from ..files import ModelFiles
+
+        if isinstance(given, (str, os.PathLike)):
+            files = ModelFiles(given, ())
+            if "vocab.json" in files.names:
+                return VitsTokenizer.from_files(files.read, files.where)
+        return super()._tokenizer(given)
+
+    def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+        """As Pipeline.options; forward_params are options, too."""
+        given = dict(given)
+        more = given.pop("forward_params", None)
+        if more is not None and not isinstance(more, Mapping):
+            raise InputError("it is no dict", "forward_params", "Give {option: value}.")
+        more = {"speaker" if n == "speaker_id" else n: v for n, v in (more or {}).items()}
+        return super().options({**more, **given}, where)
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        for name in ("speed", "noise_scale", "length_scale", "noise_w"):
+            value = options[name]
+            least = 0 if name in ("noise_scale", "noise_w") else 0.01
+            if value is None and name != "speed":
+                continue
+            if type(value) not in (int, float) or not least <= value <= 100:
+                raise InputError(f"{value!r} is no number from {least} to 100", name)
+        if options["phonemizer"] is not None and not callable(options["phonemizer"]):
+            raise InputError("it cannot be called", "phonemizer", "Give a function of a text.")
+        if options["split"] not in (None, True, False):
+            raise InputError(f"it is {options['split']!r}", "split", "Give True or False.")
+        takes = self.speaker.takes
+        for name in _MODEL:
+            if name not in takes and options[name] not in (None, self.CALL[name]):
+                raise InputError(
+                    "the model does not have this option",
+                    name,
+                    f"It has: {', '.join(sorted(takes))}.",
+                )
+
+    def one(self, given: Any, options: dict[str, Any]) -> Speech:
+        if not isinstance(given, str):
+            raise InputError(
+                f"a {type(given).__name__} is no text", self.task, "Give a text or a list of texts."
+            )
+        split = self.speaker.splits if options["split"] is None else options["split"]
+        parts = [
+            p for s in (sentences([given]) if split else [given]) for p in self._speak(s, options)
+        ]
+        if not parts:
+            raise InputError("the text is empty", self.task, "Give a text.")
+        return self._speech(b"".join(parts))
+
+    def stream(self, text: str | Iterable[str], **options: Any) -> Iterator[Speech]:
+        """Speaks sentence by sentence.
+
+        Args:
+            text: a text, or its pieces as they arrive, such as those of a text streamer.
+            options: as of a call without `split`.
+
+        Yields:
+            {"audio", "sampling_rate", "text"} of each sentence
+
+        Raises:
+            As a call.
+        """
+        if options.get("split") is not None:
+            raise InputError("a stream is always split", "split", "Leave it out.")
+        chosen = self.options(options)
+        self.check(chosen)
+        for sentence in sentences([text] if isinstance(text, str) else text):
+            with self.lock:
+                parts = b"".join(self._speak(sentence, chosen))
+            if parts:
+                speech = self._speech(parts)
+                speech["text"] = sentence
+                yield speech
+
+    def _speak(self, sentence: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+        """The samples of each part of a sentence as bytes."""
+        session = self.session("model")
+        names = [*session.outputs]
+        output = next((n for n in ("waveform", "output", "audio") if n in names), names[0])
+        run = RunOptions()
+        left = self.speaker.parts(sentence, options)
+        while (part := next(left, None)) is not None:
+            check_signal(options["signal"], self.task)
+            run.seed = options["seed"]
+            feeds = self.speaker.feeds(part, options)
+            try:
+                (sound,) = session.run([output], feeds, None if run.seed is None else run)
+            except TooManyFrames:
+                if len(part) == 1:
+                    raise
+                left = chain(split(part, (len(part) + 1) // 2), left)
+                continue
+            dtype, shape, data = as_input(sound, output)
+            if dtype != FLOAT or math.prod(shape) != max(shape, default=0):
+                raise InputError(
+                    f"its output '{output}' of shape {list(shape)} is no sound",
+                    self.task,
+                    "Give a model of this task.",
+                )
+            yield memoryview(data).cast("B").tobytes()
+
+    def _speech(self, data: bytes) -> Speech:
+        audio = as_output(FLOAT, [1, len(data) // 4], data)
+        return Speech({"audio": audio, "sampling_rate": self.sampling_rate})

@@ -1,0 +1,367 @@
+"""Text generation from text or chat messages. Mirrors transformers/pipelines/text_generation.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import InputError, TokenizerError, memory_in_words
+from ..hub import tokenizer_path
+from ..profile import Profile
+from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
+from ..text.generate import model_defaults
+
+if TYPE_CHECKING:
+    from ..training.adapters import CausalLM
+
+__all__ = ["TextGenerationPipeline"]
+
+Chat = Sequence[dict[str, Any]]  # messages {"role": ..., "content": ...}
+
+
+class TextGenerationPipeline:
+    """Generates text: pipe("text"), pipe(["text", "text"]),
+    pipe([{"role": "user", "content": "..."}]), pipe([chat, chat]).
+
+    Defaults are transformers' (max_new_tokens=256, do_sample=True, temperature=0.7). Fields of the
+    model's generation_config.json override them, and those of a call override both.
+
+    Args:
+        model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
+            hub (needs `edgewise[hub]`); or a CausalLM or another decoder.
+        tokenizer: a Tokenizer, a path or an id. Default: the model's.
+        options: of CausalLM, for a path.
+
+    Attributes:
+        model, tokenizer: as loaded.
+        generation_config: defaults of calls.
+
+    Raises:
+        TokenizerError: there is no tokenizer. InputError, ModelError: as CausalLM.
+    """
+
+    DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
+
+    @memory_in_words
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | CausalLM | Any,
+        tokenizer: Tokenizer | str | os.PathLike[str] | Any = None,
+        **options: Any,
+    ):
+        self.model: Any
+        if isinstance(model, (str, os.PathLike)):
+            from ..training.adapters import CausalLM
+
+            self.model = CausalLM(model, **options)
+        elif options:
+            raise InputError(
+                f"the model is loaded already, so {', '.join(options)} cannot have an effect",
+                "pipeline",
+            )
+        else:
+            self.model = model
+        if tokenizer is None:
+            tokenizer = _find_tokenizer(self.model)
+        self.tokenizer: Any = (
+            Tokenizer.from_pretrained(tokenizer_path(tokenizer))
+            if isinstance(tokenizer, (str, os.PathLike))
+            else tokenizer
+        )
+        self.generation_config = self._defaults()
+
+    def profile(self, text_inputs: Any = None, **fields: Any) -> Profile:
+        """A Profile of a generation.
+
+        Args:
+            text_inputs, fields: as of a call, which is profiled. Default: what runs in a `with`
+                block is profiled.
+
+        Returns:
+            The profile: `print(p)`, `p.save("trace.json")`.
+        """
+        p = self.model.profile()
+        if text_inputs is not None:
+            with p:
+                self(text_inputs, **fields)
+        return p
+
+    # long: the signature of transformers' pipeline has 18 parameters
+    @memory_in_words
+    def __call__(
+        self,
+        text_inputs: str | Chat | Sequence[str] | Sequence[Chat],
+        return_full_text: bool | None = None,
+        return_tensors: bool | None = None,
+        return_text: bool | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+        prefix: str | None = None,
+        handle_long_generation: str | None = None,
+        stop_sequence: str | None = None,
+        continue_final_message: bool | None = None,
+        skip_special_tokens: bool | None = None,
+        add_special_tokens: bool | None = None,
+        tokenizer_encode_kwargs: dict[str, Any] | None = None,
+        generation_config: GenerationConfig | dict[str, Any] | None = None,
+        streamer: Any = None,
+        stopping_criteria: Any = None,
+        logits_processor: Any = None,
+        signal: Any = None,
+        **fields: Any,
+    ) -> list[Any]:
+        """Continues texts or answers chats.
+
+        Args:
+            text_inputs: a text, a chat (list of messages), or a list of these.
+            return_full_text: False: only the new text, also for chats.
+            return_tensors: return {"generated_token_ids": ids}.
+            return_text: return text, as by default.
+            clean_up_tokenization_spaces: as the tokenizer's configuration by default.
+            prefix: put before each text.
+            handle_long_generation: "hole": cut the beginning of a prompt that is too long.
+            stop_sequence: text whose first token ends the generation.
+            continue_final_message: continue the last message. Default: if it is the assistant's.
+            skip_special_tokens: leave them out of the text. Default: True.
+            add_special_tokens: to the prompt. Default: True; not for chats.
+            tokenizer_encode_kwargs: of the tokenizer or its chat template.
+            generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
+                edgewise.generate's.
+
+        Returns:
+            [{"generated_text": ...}, ...], one per returned sequence; for several inputs a list of
+            such lists. For chats, generated_text is the messages with the answer.
+
+        Raises:
+            InputError, UnsupportedField, EngineError, Aborted: as edgewise.generate.
+            TokenizerError: the tokenizer lacks what is needed.
+        """
+        _check_arguments(return_full_text, return_tensors, return_text, handle_long_generation)
+        if stop_sequence is not None:
+            fields["eos_token_id"] = self._encode(stop_sequence, add_special_tokens=False)
+        inputs, several = _inputs(text_inputs)
+        results = []
+        for one in inputs:
+            continues = _continues(one, continue_final_message)
+            prompt = self._prompt(
+                one, continues, prefix, add_special_tokens, tokenizer_encode_kwargs
+            )
+            config = self._config(generation_config, fields)
+            if handle_long_generation == "hole":
+                prompt = self._cut(prompt, config, fields)
+            out = self._generate(
+                prompt,
+                config,
+                fields,
+                streamer=streamer,
+                stopping_criteria=stopping_criteria,
+                signal=signal,
+                logits_processor=logits_processor,
+            )
+            records = []
+            for i, ids in enumerate(out["sequences"]):
+                if return_tensors:
+                    record: dict[str, Any] = {"generated_token_ids": ids}
+                else:
+                    new = self._new_text(
+                        ids, prompt, skip_special_tokens is not False, clean_up_tokenization_spaces
+                    )
+                    full = new if return_full_text is False else _full(one, new, continues)
+                    record = {"generated_text": full}
+                if fields.get("return_dict_in_generate"):
+                    record |= _details(out, i)
+                records.append(record)
+            results.append(records)
+        return results if several else results[0]
+
+    def _generate(
+        self,
+        prompt: list[int],
+        config: GenerationConfig | dict[str, Any],
+        fields: dict[str, Any],
+        **options: Any,
+    ) -> GenerateOutput:
+        """Calls `generate`, which returns all that it can. options: its other arguments."""
+        out = generate(
+            self.model,
+            prompt,
+            config,
+            tokenizer=self.tokenizer,
+            **options,
+            **{**fields, "return_dict_in_generate": True},
+        )
+        return cast(GenerateOutput, out)
+
+    def _prompt(
+        self,
+        given: str | Chat,
+        continues: bool,
+        prefix: str | None,
+        add_special_tokens: bool | None,
+        tokenizer_encode_kwargs: dict[str, Any] | None,
+    ) -> list[int]:
+        """Token ids of a text or chat. continues: whether the last message is continued."""
+        extra = dict(tokenizer_encode_kwargs or {})
+        if isinstance(given, str):
+            if add_special_tokens is not None:
+                extra["add_special_tokens"] = add_special_tokens
+            return self._encode((prefix or "") + given, **extra)
+        return _method(self.tokenizer, "apply_chat_template")(
+            given, add_generation_prompt=not continues, continue_final_message=continues, **extra
+        )
+
+    def _defaults(self) -> GenerationConfig:
+        config = GenerationConfig(**self.DEFAULTS)
+        own = GenerationConfig.from_dict(model_defaults(self.model))
+        if own.max_length != 20 and own.max_new_tokens is None:
+            config.max_new_tokens = None  # the model's own length applies
+        config = config.merged(own)
+        if config.eos_token_id is None:
+            config.eos_token_id = getattr(self.tokenizer, "eos_token_id", None)
+        return config
+
+    def _config(
+        self, given: GenerationConfig | dict[str, Any] | None, fields: dict[str, Any]
+    ) -> GenerationConfig | dict[str, Any]:
+        """The configuration of a call."""
+        if given is not None:
+            return given
+        if fields.get("max_length") is None or fields.get("max_new_tokens") is not None:
+            return self.generation_config
+        config = self.generation_config.merged(GenerationConfig())
+        config.max_new_tokens = None  # the default would override the call's max_length
+        return config
+
+    def _encode(self, text: str, **extra: Any) -> list[int]:
+        ids = _method(self.tokenizer, "encode")(text, **extra)
+        return list(getattr(ids, "ids", ids))  # `tokenizers` returns an object
+
+    def _new_text(
+        self, ids: list[int], prompt: list[int], skip_special_tokens: bool, clean_up: bool | None
+    ) -> str:
+        """The text without that of the prompt. All ids are decoded, since the text of a token can
+        depend on those before it.
+        """
+        extra: dict[str, Any] = {"skip_special_tokens": skip_special_tokens}
+        if clean_up is not None:
+            extra["clean_up_tokenization_spaces"] = clean_up
+        return self.tokenizer.decode(ids, **extra)[len(self.tokenizer.decode(prompt, **extra)) :]
+
+    def _cut(
+        self, prompt: list[int], config: GenerationConfig | dict[str, Any], fields: dict[str, Any]
+    ) -> list[int]:
+        """The end of the prompt that leaves room for the new tokens."""
+        config = GenerationConfig(**config) if isinstance(config, dict) else config
+        config = config.merged(
+            GenerationConfig(
+                **{k: v for k, v in fields.items() if k in ("max_length", "max_new_tokens")}
+            )
+        )
+        room = self.model.max_length - (
+            config.max_new_tokens or max(0, config.max_length - len(prompt))
+        )
+        if room <= 0:
+            raise InputError(
+                "max_new_tokens exceeds the model's maximum length",
+                "pipeline",
+                "Lower max_new_tokens.",
+            )
+        return prompt[-room:]
+
+
+def _check_arguments(
+    return_full_text: bool | None,
+    return_tensors: bool | None,
+    return_text: bool | None,
+    handle_long_generation: str | None,
+) -> None:
+    if return_full_text is not None and (return_text is not None or return_tensors is not None):
+        raise InputError("return_full_text excludes return_text and return_tensors", "pipeline")
+    if return_text is not None and return_tensors is not None:
+        raise InputError("return_text excludes return_tensors", "pipeline")
+    if handle_long_generation not in (None, "hole"):
+        raise InputError(
+            f"handle_long_generation is {handle_long_generation!r}",
+            "pipeline",
+            'It can be None or "hole".',
+        )
+
+
+def _continues(given: str | Chat, continue_final_message: bool | None) -> bool:
+    """Whether the last message of a chat is continued. Default: if it is the assistant's."""
+    if isinstance(given, str):
+        return False
+    if continue_final_message is None:
+        return bool(given[-1]["role"] == "assistant")
+    return continue_final_message
+
+
+def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
+    """(list of texts and chats, whether the input is a list of them)"""
+    if isinstance(text_inputs, str):
+        return [text_inputs], False
+    iterable = hasattr(text_inputs, "__iter__") and not isinstance(text_inputs, dict)
+    inputs = list(text_inputs) if iterable else []
+    if inputs and isinstance(inputs[0], dict):
+        inputs, several = [inputs], False
+    else:
+        several = True
+    for one in inputs or [None]:  # an empty list is an error
+        if isinstance(one, str):
+            continue
+        if (
+            not isinstance(one, (list, tuple))
+            or not one
+            or not all(isinstance(m, dict) and "role" in m and "content" in m for m in one)
+        ):
+            raise InputError(
+                "the input is neither text nor chat messages",
+                "pipeline",
+                'Give a string, a list of strings, or messages like [{"role": "user", "content":'
+                ' "Hello"}].',
+            )
+    return inputs, several
+
+
+def _details(out: GenerateOutput, i: int) -> dict[str, Any]:
+    """Why sequence i ended, and with beams its score."""
+    names = ("finish_reasons", "sequences_scores")
+    return {name: out[name][i] for name in names if name in out}
+
+
+def _full(given: str | Chat, new: str, continues: bool) -> str | list[dict[str, Any]]:
+    """The input with the new text."""
+    if isinstance(given, str):
+        return given + new
+    if continues:
+        return [*given[:-1], {**given[-1], "content": given[-1]["content"] + new}]
+    return [*given, {"role": "assistant", "content": new}]
+
+
+def _method(tokenizer: object, name: str) -> Any:
+    method = getattr(tokenizer, name, None)
+    if method is None:
+        raise TokenizerError(
+            f"the tokenizer that was passed has no method {name}",
+            "pipeline",
+            (
+                "Pass text instead of messages."
+                if name == "apply_chat_template"
+                else "Pass edgewise.text.Tokenizer."
+            ),
+        )
+    return method
+
+
+def _find_tokenizer(model: object) -> Tokenizer:
+    """The tokenizer in the package of a model. The package of a folder has the folder's files."""
+    package = getattr(model, "package", None)
+    if package is None:
+        raise TokenizerError("a custom decoder has no tokenizer", "pipeline", "Pass tokenizer=.")
+    if package.file("tokenizer.json") is None:
+        raise TokenizerError(
+            "there is no tokenizer.json with the model",
+            "pipeline",
+            "Put it beside the model, or pass tokenizer=.",
+        )
+    return Tokenizer.from_files(package.file)

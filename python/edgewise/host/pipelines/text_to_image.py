@@ -1,0 +1,396 @@
+"""text-to-image and image-to-image. Mirrors diffusers' StableDiffusionPipeline,
+StableDiffusionImg2ImgPipeline and LatentConsistencyModelPipeline, on the folders of optimum.
+"""
+
+from __future__ import annotations
+
+import warnings
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from ...compiler.declare.dtypes import FLOAT
+from ...compiler.processors.diffusion.facts import PARTS, Facts
+from ...compiler.processors.images import Picture
+from ...errors import InputError
+from ...logic.diffusion.guidance import preview_pixels
+from ...logic.diffusion.schedulers import Request, schedule_of
+from ...seeds import random_seed
+from ..arrays import as_output
+from ..media.pictures import to_pillow
+from ..session import InferenceSession
+from ..text.clip import clip_tokenizer
+from .base import Pipeline
+from .diffusion.denoising import Denoising
+from .diffusion.noise import Noise
+from .diffusion.options import CALL, LCM, check_options, prompts_of
+from .diffusion.parts import Part, floats
+from .diffusion.pictures import Pictures
+from .files import Dtype
+
+__all__ = ["TextToImagePipeline", "TextToImageResult"]
+
+
+class TextToImageResult(dict[str, Any]):
+    """The result of a call: `result.images`, `result["images"]`.
+
+    Attributes:
+        images: PIL.Images (without Pillow arrays of uint8 [height, width, 3]); with
+            output_type="np" an array of float32 [images, height, width, 3] from 0 to 1; with
+            "latent" one of [images, 4, height / 8, width / 8].
+        nsfw_content_detected: for each image, whether the safety checker has replaced it by a black
+            one; None if there is no checker.
+        seeds: for each image, the seed that gives it alone; None with a generator.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class TextToImagePipeline(Pipeline):
+    """Makes pictures of texts: pipe("a cat").images[0].
+
+    The model is a folder with model_index.json, text_encoder/, unet/, vae_decoder/, tokenizer/,
+    scheduler/ and, where they exist, vae_encoder/ (for image-to-image) and safety_checker/. One
+    part is in memory at a time: it is opened, run and freed.
+
+    Args:
+        model: the folder, the id of a model of the hub, or {part: InferenceSession}, which stay
+            open.
+        scheduler: name of a scheduler of diffusers, or a dict with `_class_name` and fields; it
+            gets the fields of the model's scheduler that it has, too. Default: the model's.
+        safety_checker: False: none is used. Default: the model's; if there is none, a warning.
+        offload: False: parts stay in memory between calls, which saves reading and compiling.
+        dtype: a dtype, or {part: dtype}.
+        others: see Pipeline.
+
+    Options of a call are those of diffusers, and
+        image, strength: a picture to begin with, and how much of it is replaced.
+        seed: 0 to 2^63 - 1, or a list of one for each image: the same seed gives the same numbers
+            in a page. Image i of a call has the seed plus i. Default: unpredictable.
+        scheduler: as above, for this call.
+        callback_on_step_end: function(pipe, step, timestep, tensors) that returns a dict of tensors
+            that replace the present ones, or None. `tensors["denoised"]` is what `preview` takes.
+    Options that are not supported raise InputError.
+
+    Attributes:
+        interrupted: if a callback sets it, the steps that are left are skipped.
+    """
+
+    task = "text-to-image"
+    STEMS = tuple(f"{part}/model" for part in PARTS[:3])
+    OPTIONAL = tuple(f"{part}/model" for part in PARTS[3:])
+    CALL = CALL
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        scheduler: Any = None,
+        safety_checker: bool | None = None,
+        offload: bool = True,
+        dtype: Dtype = None,
+        **options: Any,
+    ) -> None:
+        self.interrupted = self._busy = False
+        self.offload = offload
+        super().__init__(model, None, dtype=_dtypes(dtype), **options)
+        files = self.files
+        if files is None:
+            self.sessions = {_stem(name): s for name, s in self.sessions.items()}
+        self.facts = Facts.read(files.read if files is not None else lambda name: None)
+        own = LCM if self.facts.consistency else {}
+        self.defaults |= {name: value for name, value in own.items() if name not in options}
+        self.check(self.defaults)
+        self.scheduler = scheduler
+        self.tokenizer = self._clip(tokenizer)
+        self._small: dict[str, InferenceSession] = {}
+        self.pictures = Pictures(self, safety_checker)
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        check_options(options)
+
+    def __call__(self, prompt: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Makes pictures.
+
+        Args:
+            prompt: a text, or a list of them.
+            options: see the class.
+
+        Returns:
+            TextToImageResult; with return_dict=False (images, nsfw_content_detected)
+
+        Raises:
+            InputError: an option is not valid, or the model cannot do it.
+        """
+        if prompt is not None:
+            options["prompt"] = prompt
+        options = self.options(options)
+        self.check(options)
+        if self.closed:
+            raise InputError(
+                "the pipeline is closed", self.task, "Create it again with `pipeline`."
+            )
+        with self.lock:
+            self._check_idle("a call")
+            self._busy = True
+            try:
+                result = self._make(options)
+            finally:
+                self._busy = False
+        if options["return_dict"]:
+            return result
+        return result["images"], result["nsfw_content_detected"]
+
+    def preview(self, denoised: Any) -> list[Any]:
+        """Estimates of the pictures with a pixel for each latent, without the decoder. Colors are
+        those of Stable Diffusion 1 and 2.
+
+        Args:
+            denoised: [images, 4, height, width], of callback_on_step_end.
+        """
+        shape, numbers = floats(denoised, "denoised")
+        if len(shape) != 4 or shape[1] != 4:
+            raise InputError(f"it has the shape {shape}", "denoised", "Give [images, 4, h, w].")
+        size = shape[2] * shape[3]
+        return [
+            to_pillow(Picture(preview_pixels(numbers[at : at + 4 * size], size), *shape[2:]))
+            for at in range(0, len(numbers), 4 * size)
+        ]
+
+    def close(self) -> None:
+        """Frees the memory of the graphs. Raises InputError in a callback of a call."""
+        with self.lock:
+            self._check_idle("close()")
+            for session in self._small.values():
+                session.free()
+            super().close()
+
+    def _check_idle(self, what: str) -> None:
+        """Raises InputError in a callback, whose call needs the parts."""
+        if self._busy:
+            raise InputError(
+                f"{what} is not possible within a callback of a call",
+                self.task,
+                "Set `interrupted` in the callback, and do it after the call.",
+            )
+
+    # Parts
+
+    def part(self, name: str) -> Part:
+        """Opens a part, which is freed by its `close` if parts do not stay in memory.
+
+        Raises:
+            InputError: the model has no such part. UnsupportedOp: it has inputs of another kind.
+        """
+        stem = _stem(name)
+        if not self.has(name):
+            raise InputError(
+                f"the model has no {name}", self.task, f"Put {name}/model.onnx into its folder."
+            )
+        session = self.session(stem)
+
+        def done() -> None:
+            if self.offload and self.files is not None:
+                self.sessions.pop(stem).free()
+
+        return Part(name, session, done)
+
+    def has(self, name: str) -> bool:
+        """Whether the model has a part."""
+        return _stem(name) in (self.sessions if self.files is None else self.files.graphs)
+
+    def small(self, name: str, graph: Any) -> InferenceSession:
+        """A session of a small graph, which is kept.
+
+        Args:
+            name: of the graph.
+            graph: function that makes it.
+        """
+        if name not in self._small:
+            self._small[name] = InferenceSession(graph(), engine=self.engine)
+        return self._small[name]
+
+    # A call
+
+    def _make(self, options: dict[str, Any]) -> TextToImageResult:
+        self.interrupted = False
+        prompts, negatives = prompts_of(options)
+        schedule = self._schedule(options)
+        vectors, without = self._embeddings(prompts, negatives, options)
+        count, each = len(vectors), options["num_images_per_prompt"]
+        images = count * each
+        noise = Noise(self, self._random(options, images))
+        start, height, width = self._start(options, images, noise)
+        denoising = Denoising(self, schedule, options, noise)
+        rows = [vectors[i // each] for i in range(images)]
+        others = [without[i // each % len(without)] for i in range(images)] if without else []
+        latents = denoising.run(rows, others, start, (height, width))
+        seeds = noise.seeds
+        if options["output_type"] == "latent":
+            shape = [images, len(latents[0]) // (height * width), height, width]
+            flat = array("f", [x for row in latents for x in row])
+            made: Any = as_output(FLOAT, shape, flat.tobytes())
+            return TextToImageResult(images=made, nsfw_content_detected=None, seeds=seeds)
+        pictures, found = self.pictures.decoded(latents, height, width, options["output_type"])
+        return TextToImageResult(images=pictures, nsfw_content_detected=found, seeds=seeds)
+
+    def _embeddings(
+        self, prompts: list[str] | None, negatives: list[str] | None, options: dict[str, Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The vectors of prompts and of negative prompts: (shape, numbers) each; the second list is
+        empty without guidance.
+        """
+        given = [
+            None if options[name] is None else _rows_of(options[name], name)
+            for name in ("prompt_embeds", "negative_prompt_embeds")
+        ]
+        guided = options["guidance_scale"] > 1 and self.facts.cond is None
+        texts = [*(prompts or []), *(negatives or [] if guided else [])]
+        made: dict[str, Any] = {}
+        if texts:
+            with self.part("text_encoder") as part:
+                for text in dict.fromkeys(texts):
+                    made[text] = self._encoded(part, text)
+        vectors = given[0] if given[0] is not None else [made[t] for t in prompts or []]
+        if not guided:
+            return vectors, []
+        others = given[1] if given[1] is not None else [made[t] for t in negatives or []]
+        if len(others) not in (1, len(vectors)) or others[0][0] != vectors[0][0]:
+            raise InputError(
+                "they have another shape than those of the prompt",
+                "negative_prompt_embeds",
+                f"Give {[len(vectors), *vectors[0][0]]}.",
+            )
+        return vectors, others
+
+    def _encoded(self, part: Part, text: str) -> tuple[list[int], array[float]]:
+        """The vectors of a text: (shape without the batch, numbers)."""
+        ids = self.tokenizer.encode(text)
+        length = part.size("input_ids", 1) or int(getattr(self.tokenizer, "longest", None) or 77)
+        if len(ids) > length:
+            warnings.warn(
+                f"the prompt has {len(ids)} tokens, the model takes {length}: its end is cut off",
+                stacklevel=2,
+            )
+            ids = [*ids[: length - 1], ids[-1]]
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        rest = length - len(ids)
+        row: dict[str, Any] = {"input_ids": ([length], [*ids, *[pad or 0] * rest])}
+        if part.has("attention_mask"):
+            row["attention_mask"] = ([length], [*[1] * len(ids), *[0] * rest])
+        (numbers,) = part.rows([row], ("last_hidden_state",))
+        return [length, len(numbers) // length], numbers
+
+    def _random(self, options: dict[str, Any], images: int) -> Any:
+        """Seeds, or generators, of the images."""
+        given = options["generator"] if options["generator"] is not None else options["seed"]
+        if isinstance(given, (list, tuple)):
+            if len(given) != images:
+                name = "seed" if options["generator"] is None else "generator"
+                raise InputError(f"there are {len(given)}", name, f"Give {images}, or one.")
+            return list(given)
+        if options["generator"] is not None:
+            return given
+        first = random_seed() if given is None else given
+        return [(first + i) & ((1 << 63) - 1) for i in range(images)]
+
+    def _schedule(self, options: dict[str, Any]) -> Any:
+        chosen = options["scheduler"] if options["scheduler"] is not None else self.scheduler
+        config = dict(self.facts.scheduler)
+        if isinstance(chosen, str):
+            config["_class_name"] = chosen
+        elif isinstance(chosen, Mapping):
+            config.update(chosen)
+        elif chosen is not None:
+            raise InputError(
+                f"a {type(chosen).__name__} is no scheduler", "scheduler", "Give a name or a dict."
+            )
+        steps = options["num_inference_steps"]
+        for name, extra in (("timesteps", 0), ("sigmas", 1)):
+            if options[name] is not None:
+                steps = len(options[name]) - extra
+        request = {
+            "steps": steps,
+            "eta": float(options["eta"]),
+            "timesteps": options["timesteps"],
+            "sigmas": options["sigmas"],
+            "original": options["original_inference_steps"],
+        }
+        if options["image"] is not None:
+            strength = float(options["strength"])
+            if self.facts.consistency:
+                request["strength"] = strength
+            else:
+                request["begin"] = max(steps - min(int(steps * strength), steps), 0)
+        schedule = schedule_of(config, Request(**request))
+        if not schedule.steps:
+            raise InputError(
+                f"no step is left of {steps}", "strength", "Raise it, or num_inference_steps."
+            )
+        return schedule
+
+    def _start(
+        self, options: dict[str, Any], images: int, noise: Noise
+    ) -> tuple[list[array[float]] | None, int, int]:
+        """(what latents begin with, their height and width). For image-to-image they are those of
+        the picture; None: noise.
+        """
+        if options["image"] is not None:
+            return self.pictures.encoded(options, images, noise)
+        scale, size = self.facts.scale, []
+        for name, own in zip(("height", "width"), self.facts.size):
+            pixels = options[name] if options[name] is not None else own * scale
+            if pixels % scale:
+                raise InputError(f"{pixels} is no multiple of {scale}", name, "Round it.")
+            size.append(pixels // scale)
+        latents = None
+        if options["latents"] is not None:
+            shape, numbers = floats(options["latents"], "latents")
+            if len(shape) != 4 or shape[0] != images or shape[2:] != size:
+                wanted = [images, self.facts.channels, *size]
+                raise InputError(f"their shape is {shape}", "latents", f"Give {wanted}.")
+            one = len(numbers) // images
+            latents = [numbers[i * one : (i + 1) * one] for i in range(images)]
+        return latents, size[0], size[1]
+
+    # Loading
+
+    def _clip(self, given: Any) -> Any:
+        """The tokenizer."""
+        if given is not None or self.files is None:
+            return self._tokenizer(given)
+        files = self.files
+        return clip_tokenizer(
+            lambda name: files.read(f"tokenizer/{name}"), f"{files.where}/tokenizer"
+        )
+
+
+def _rows_of(value: Any, name: str) -> list[tuple[list[int], array[float]]]:
+    """The rows of an array [rows, tokens, size]."""
+    shape, numbers = floats(value, name)
+    if len(shape) != 3 or not all(shape):
+        raise InputError(f"the shape is {shape}", name, "Give [prompts, tokens, size].")
+    size = shape[1] * shape[2]
+    return [(shape[1:], numbers[i * size : (i + 1) * size]) for i in range(shape[0])]
+
+
+def _stem(part: str) -> str:
+    return f"{part}/model"
+
+
+def _dtypes(dtype: Dtype) -> Dtype:
+    """{stem: dtype} of {part: dtype}. Raises InputError."""
+    if not isinstance(dtype, Mapping):
+        return dtype
+    dtype = {part.removesuffix("/model"): name for part, name in dtype.items()}
+    for part in dtype:
+        if part not in PARTS:
+            raise InputError(
+                f"the model has no part {part!r}", "dtype", f"It has: {', '.join(PARTS)}."
+            )
+    return {_stem(part): name for part, name in dtype.items()}

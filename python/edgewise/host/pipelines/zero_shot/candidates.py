@@ -1,0 +1,186 @@
+"""What zero-shot classification of pictures and of sounds shares: any labels, whose texts a model
+compares with the input.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ....compiler.declare.dtypes import FLOAT, pack
+from ....compiler.onnx import FileSource
+from ....compiler.task_package.towers import (
+    TEXT,
+    TEXT_EMBEDS,
+    WEIGHTS,
+    Compared,
+    check_inputs,
+    check_shapes,
+    embeds_of,
+    scale_and_bias,
+    scores_graph,
+)
+from ....errors import InputError
+from ....logic.post.classification import sigmoid, softmax
+from ...arrays import Array
+from ...session import InferenceSession
+from ...text.candidates import (
+    candidate_ids,
+    candidate_labels,
+    is_padded,
+    longest_candidate,
+    padding,
+)
+from ..base import Pipeline
+from ..post.plane import Plane
+
+__all__ = ["CandidatesPipeline"]
+
+MOST_TEXTS = 1024  # whose results are kept
+
+
+class CandidatesPipeline(Pipeline):
+    """Classifies by any labels: pipe(input, candidate_labels=[...]). A subclass says what is
+    compared, and implements `outputs_of`.
+    """
+
+    TOKENIZER = True
+    OPTIONAL = (TEXT,)
+    COMPARED: ClassVar[Compared]
+
+    def __call__(
+        self,
+        inputs: Any,
+        candidate_labels: Any = None,
+        *,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """See the class and Pipeline.__call__."""
+        if candidate_labels is not None:
+            options["candidate_labels"] = candidate_labels
+        return super().__call__(inputs, batch_size=batch_size, **options)
+
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        self._texts: dict[str, list[Any]] = {}  # what a graph computed of a text
+        self._scores: InferenceSession | None = None
+        super().__init__(model, tokenizer, **options)
+
+    def outputs_of(self, given: Any, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
+        """Outputs of the graph `perceiver` for a picture or sound and further inputs."""
+        raise NotImplementedError
+
+    @property
+    def perceiver(self) -> str:
+        """The graph that takes the picture or sound."""
+        names = self.sessions if self.files is None else self.files.graphs
+        return self.COMPARED.stem if self.COMPARED.stem in names else "model"
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        template = options["hypothesis_template"]
+        if not isinstance(template, str) or "{}" not in template:
+            raise InputError("it is not a text with {}", "hypothesis_template", "Add {}.")
+        if options["candidate_labels"] is not None:
+            candidate_labels(options["candidate_labels"])
+
+    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+        labels = candidate_labels(options["candidate_labels"])
+        texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
+        if self.files is not None and self.files.package is not None:
+            logits = self._packaged(given, texts)
+        elif self.perceiver != "model":
+            logits = self._separate(given, texts)
+        else:
+            name = self.need_output(self.perceiver, self.COMPARED.logits)
+            rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
+            (found,) = self.outputs_of(given, [name], self._padded(rows, max(map(len, rows))))
+            logits = list(Plane(found).numbers)
+        scores = sigmoid(logits) if is_padded(self.config) else softmax(logits)
+        order = sorted(range(len(labels)), key=lambda i: -scores[i])
+        return [{"score": scores[i], "label": labels[i]} for i in order]
+
+    def _packaged(self, given: Any, texts: Sequence[str]) -> list[float]:
+        """The logits of each text, which the programs of a package read one by one."""
+        text, scores = self.session("text"), self.session("scores")
+        names = [*self.session(self.perceiver).outputs]
+        seen = dict(zip(names, self.outputs_of(given, names, {})))
+        found: list[float] = []
+        for one in texts:
+            read = self._read(one, "text", [*text.outputs])
+            both = {**seen, **dict(zip(text.outputs, read))}
+            _check_fed(scores.inputs, both, "scores")
+            logits, *_ = scores.run(None, {name: both[name] for name in scores.inputs})
+            found += Plane(logits).numbers
+        return found
+
+    def _separate(self, given: Any, texts: Sequence[str]) -> list[float]:
+        """The logits of each text, of a model in two files."""
+        of, other, text = self.COMPARED, self.session(self.perceiver), self.session(TEXT)
+        if self._scores is None:
+            check_inputs(of, other.inputs, text.inputs)
+            weights = os.path.join(self.files.root, WEIGHTS) if self.files is not None else ""
+            source = FileSource(weights) if os.path.isfile(weights) else None
+            graph = scores_graph(of, *scale_and_bias(of, self.config, source))
+            self._scores = InferenceSession(graph, engine=self.engine)
+        embeds = embeds_of(other.outputs, of.embeds, of.stem, self.config)
+        name = embeds_of(text.outputs, TEXT_EMBEDS, TEXT, self.config)
+        (seen,) = self.outputs_of(given, [embeds], {})
+        rows = [self._read(text, TEXT, [name])[0] for text in texts]
+        for row in rows:
+            check_shapes(of, seen.shape, row.shape)
+        both = {of.embeds: _floats([seen]), TEXT_EMBEDS: _floats(rows)}
+        (logits,) = self._scores.run(None, both)
+        return list(Plane(logits).numbers)
+
+    def _read(self, text: str, stem: str, outputs: list[str]) -> list[Any]:
+        """What a graph computes of a text, which is kept for the next inputs."""
+        found = self._texts.get(text)
+        if found is None:
+            session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)
+            sized = stem != TEXT and "input_ids" in session.inputs  # of a package
+            size = session.size_for("input_ids", 1, len(ids)) if sized else len(ids)
+            feeds = self._padded([ids], size)
+            _check_fed(session.inputs, feeds, stem)
+            found = session.run(outputs, {name: feeds[name] for name in session.inputs})
+            if len(self._texts) >= MOST_TEXTS:
+                self._texts.clear()
+            self._texts[text] = found
+        return found
+
+    def _padded(self, rows: Sequence[list[int]], width: int) -> dict[str, Any]:
+        """The texts, padded to one length, as inputs of the graph."""
+        if is_padded(self.config):
+            width = longest_candidate(self.config)
+        pad = padding(self.config, self.tokenizer)
+        return {
+            "input_ids": [row + [pad] * (width - len(row)) for row in rows],
+            "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
+            "position_ids": [[*range(width)] for _ in rows],
+            "token_type_ids": [[0] * width for _ in rows],
+        }
+
+    def close(self) -> None:
+        with self.lock:
+            if self._scores is not None:
+                self._scores.free()
+                self._scores = None
+            self._texts.clear()
+        super().close()
+
+
+def _check_fed(inputs: Iterable[str], feeds: Container[str], stem: str) -> None:
+    """InputError if a graph has inputs that nothing is known for."""
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise InputError(
+            f"it has inputs that are not known: {', '.join(missing)[:200]}",
+            stem,
+            "Give a model of this task.",
+        )
+
+
+def _floats(rows: Sequence[Any]) -> Array:
+    """Vectors of [1, size] of any type of float as float32 [rows, size]."""
+    data = b"".join(pack(FLOAT, Plane(row).numbers) for row in rows)
+    return Array((len(rows), rows[0].shape[1]), "float32", data)

@@ -1,0 +1,455 @@
+"""A language model with its caches, ready to generate; `edgewise.CausalLM` adds adapters."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
+
+from ...compiler.ir import Tensor
+from ...compiler.manifest_limits import CACHE_DTYPES
+from ...compiler.package import Package as Package
+from ...compiler.plan.notes import NOTES, read_notes
+from ...compiler.targets import Target, target_of
+from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
+from ...logic.generation.chunks import choose_run
+from ..engine import Buffer, Ends, Owner, default_engine
+from ..profile import Profile, Watch
+from .decoder_plan import DecoderPlan
+from .open import check_cache_dtype, check_device
+from .open import open_package as open_package
+from .weights import WeightStore, checks_of, weight_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ..engine import Engine
+
+
+class DecoderModel(Owner):
+    """A decoder-only language model.
+
+    Several threads may use it at once: forward passes run one after the other, and each sequence
+    has a cache of its own, so that generations in several threads give what each gives alone.
+
+    Args:
+        model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
+            hub (needs `edgewise[hub]`); or a Package.
+        dtype: which .onnx file of a folder to use.
+        capacity: maximum length of a sequence in tokens.
+        engine: runs the model; by default the engine of the process.
+        states: {name: Buffer} of adapters and parameters with another owner, such as a training
+            session. Adapters that are missing are zero, which means off.
+        cache_dtype: how keys and values are stored when a model is compiled: "float32", or
+            "float16" in half the memory. By default float16 if the model declares its caches so.
+        verify: compare the weights of an .edge package with their checksums when they are loaded.
+        revision: branch, tag or commit of a model of the hub. Default: "main".
+
+    Attributes:
+        vocab_size: number of logits.
+        max_length: maximum length of a sequence in tokens.
+        prefill_chunk: tokens between two checks of an abort signal; None: no checks.
+        cache_dtype: how keys and values are stored.
+        config, generation_config: contents of the model's files of these names.
+        package, engine: as above.
+
+    Sequences are numbers that `open` returns.
+    """
+
+    @memory_in_words
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Package,
+        dtype: str | None = None,
+        capacity: int | None = None,
+        engine: Engine | None = None,
+        states: Mapping[str, Buffer] | None = None,
+        cache_dtype: str | None = None,
+        verify: bool = True,
+        revision: str | None = None,
+    ) -> None:
+        self.states = dict(states or {})
+        self.watch, self.ends = Watch(), Ends()
+        self.busy = self.closed = False
+        self.start_lock()
+        self.engine = engine or default_engine()
+        self.device = self.engine.device
+        target = target_of(self.device)
+        self.package = (
+            check_cache_dtype(model, cache_dtype)
+            if isinstance(model, Package)
+            else self._open_package(model, dtype, capacity, cache_dtype, target, revision)
+        )
+        described = self._read_manifest(self.package.manifest)
+        self.store = WeightStore(
+            self.device, self.states, checks_of(self.package) if verify else None
+        )
+        self.plans: list[DecoderPlan] = []
+        # by number: the caches by name, and the tokens so far
+        self.sequences: dict[int, list[Any]] = {}
+        self.next = 1  # number of the next sequence
+        self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
+        self.notes = read_notes(self.package.file(NOTES))
+        self.buffers: dict[str, Buffer] = {}
+        self.owned: list[Buffer] = []
+        self.filled = 0  # ids in the input buffer
+        try:
+            self._load(described)
+        except BaseException:
+            self.free()
+            raise
+
+    def _open_package(
+        self,
+        model: str | os.PathLike[str],
+        dtype: Any,
+        capacity: int | None,
+        cache_dtype: str | None,
+        target: Target,
+        revision: str | None,
+    ) -> Package:
+        return open_package(
+            model, dtype, capacity, cache_dtype=cache_dtype, target=target, revision=revision
+        )
+
+    def _load(self, described: dict[str, Any]) -> None:
+        """Loads the plans. described: the manifest's entry "decoder"."""
+        for p in sorted(described["plans"], key=lambda p: p["tokens"]):
+            self.plans.append(DecoderPlan(self, p))
+
+    def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Sets attributes from the manifest, and returns its entry "decoder". Raises
+        PackageError.
+        """
+        check_device(manifest, self.device)
+        if "decoder" not in manifest:
+            raise PackageError(
+                f"its task is '{manifest.get('task')}'",
+                "package",
+                "Text generation needs a package of a language model, built without --dims.",
+            )
+        described = manifest["decoder"]
+        self.vocab_size: int = described["vocab_size"]
+        self.max_length: int = described["capacity"]
+        self.recompute = bool(described.get("recompute"))
+        longest = max(p["tokens"] for p in described["plans"])
+        self.prefill_chunk = None if self.recompute else longest
+        self.config = self.package.json("config.json", {})
+        self.generation_config = self.package.json("generation_config.json", {})
+        self.caches = described["caches"]
+        self.cache_bytes = {c["name"]: c["bytes"] for c in self.caches}
+        self.cache_dtype = described.get("cache_dtype", CACHE_DTYPES[0])
+        self.weights = {w["name"]: w for w in manifest["weights"]}
+        return described
+
+    def weight(self, slot: dict[str, Any]) -> Tensor:
+        """A weight that the manifest describes, as a tensor of uint8."""
+        return weight_of(self.package, self.weights[slot["name"]])
+
+    def buffer(self, name: str, nbytes: int) -> Buffer:
+        """A buffer shared by the plans (input ids, logits)."""
+        if name not in self.buffers or self.buffers[name].nbytes < nbytes:
+            self.buffers[name] = self.device.allocate(nbytes)
+            self.owned.append(self.buffers[name])
+        return self.buffers[name]
+
+    def state_buffer(self, name: str, nbytes: int) -> Buffer:
+        """Memory of a state that the plans share."""
+        if name not in self.states:
+            self.states[name] = self.buffer("state/" + name, nbytes)
+        return self.states[name]
+
+    def refresh(self, changed: Iterable[str] | None = None) -> None:
+        """Updates what init steps compute from weights of these names after they have changed; by
+        default from those with another owner.
+        """
+        with self.lock:
+            for p in self.plans:
+                self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
+
+    # ---- sequences ----
+    @memory_in_words
+    def open(self) -> int:
+        """A new empty sequence. Raises OutOfMemory, InputError after `free`."""
+        with self.lock:
+            self._check_open()
+            caches = self._allocate_caches(
+                self.caches,
+                f"the attention cache of a sequence of up to {self.max_length} tokens takes",
+                "Load or build the model with a smaller capacity, close other sequences, or",
+            )
+            handle, self.next = self.next, self.next + 1
+            self.sequences[handle] = [caches, []]
+            return handle
+
+    def _allocate_caches(
+        self, described: Sequence[dict[str, Any]], what: str, remedy: str
+    ) -> dict[str, Buffer]:
+        """Buffers of caches, by name: all or none.
+
+        Args:
+            described: `name` and `bytes` of each.
+            what, remedy: the beginnings of the message of OutOfMemory.
+        """
+        caches: dict[str, Buffer] = {}
+        try:
+            for c in described:
+                caches[c["name"]] = self.device.allocate(c["bytes"])
+        except BaseException as e:
+            for cache in caches.values():
+                self.device.release(cache)
+            if isinstance(e, OutOfMemory):
+                raise OutOfMemory(
+                    f"{what} {sum(c['bytes'] for c in described)} bytes, which could not be"
+                    " allocated",
+                    "engine memory",
+                    f"{remedy} keep keys and values as float16 (cache_dtype).",
+                ) from None
+            raise
+        return caches
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise InputError("the model was freed", "CausalLM", "Load it again.")
+
+    def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
+        """{name: Buffer} of the caches that plans read and write for a sequence."""
+        return cast("Mapping[str, Buffer]", self.sequences[sequence][0])
+
+    def state(self, sequence: int) -> list[Any]:
+        """[caches, tokens] of an open sequence. Raises InputError if it is not open."""
+        state = self.sequences.get(sequence) if isinstance(sequence, int) else None
+        if state is None:
+            self._check_open()
+            raise InputError(
+                f"{sequence!r} is not an open sequence",
+                "sequence",
+                "Use a number that open() returned, before close().",
+            )
+        return state
+
+    def close(self, sequence: int) -> None:
+        """Frees a sequence's cache, after the forward pass of another thread.
+
+        Raises InputError if it is not open.
+        """
+        self.state(sequence)
+        caches = self.sequences.pop(sequence)[0]
+        # Not freed here: a finalizer of a generator may call this, and must not wait.
+        self.closing.append(caches)
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.busy:
+                    self._free_closed()
+            finally:
+                self.lock.release()
+
+    def _free_closed(self) -> None:
+        """Frees the caches of closed sequences. The caller holds the lock; no plan is running."""
+        while self.closing:
+            for cache in self.closing.popleft().values():
+                self.device.release(cache)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copies a sequence's cache and tokens to another sequence."""
+        with self.lock:
+            a, b = self.state(source), self.state(target)
+            for c in self.caches:
+                self.device.copy(a[0][c["name"]], b[0][c["name"]])
+            b[1] = list(a[1])
+
+    def length(self, sequence: int) -> int:
+        """Number of tokens of a sequence. Raises InputError if it is not open."""
+        return len(self.state(sequence)[1])
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Removes all but the first `length` tokens. Raises InputError."""
+        with self.lock:
+            tokens = self.state(sequence)[1]
+            if type(length) is not int or not 0 <= length <= len(tokens):
+                raise InputError(
+                    f"{length!r} is not a valid length for a sequence of {len(tokens)} tokens",
+                    "truncate",
+                    f"Give one from 0 to {len(tokens)}.",
+                )
+            del tokens[length:]
+
+    @memory_in_words
+    def forward(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        reason: Callable[[], Exception | None] | None = None,
+    ) -> int:
+        """Appends tokens to a sequence and computes the logits after the last one.
+
+        Args:
+            sequence: an open sequence.
+            ids: token ids, at least one.
+            reason: returns the error that ends the forward pass early, or None. It is called from
+                other threads as well.
+
+        Returns:
+            Address in host memory of float32 [vocab_size]. It is valid until the next forward pass
+            of any sequence: hold `lock` while reading it if other threads use the model.
+
+        Raises:
+            InputError: an id is outside the vocabulary, or the sequence would exceed max_length.
+                The sequence is unchanged.
+        """
+        with self.lock:
+            return self.device.hosted(self._checked_forward(sequence, ids, reason))
+
+    @memory_in_words
+    def forward_best(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        enough: Callable[[list[tuple[int, float]]], bool] | None,
+        reason: Callable[[], Exception | None] | None = None,
+    ) -> int | list[tuple[int, float]]:
+        """As `forward`, but reads only the highest logits from the device, where it finds them.
+
+        Args:
+            sequence, ids, reason: as of `forward`.
+            enough: whether the 256 highest logits suffice; None: the highest one does, the lowest
+                token of several.
+
+        Returns:
+            [(token, logit)], highest first (with `enough` None one of them, without its logit), or
+            as `forward` where they do not suffice.
+
+        Raises: as `forward`.
+        """
+        with self.lock:
+            logits = self._checked_forward(sequence, ids, reason)
+            if enough is None:
+                if (token := self.device.highest(logits)) is not None:
+                    return [(token, 0.0)]
+            elif (found := self.device.top(logits)) is not None and enough(found):
+                return found
+            return self.device.hosted(logits)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the device finds the highest logits itself, for `forward_best`."""
+        return self.device.chooses
+
+    def _checked_forward(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        reason: Callable[[], Exception | None] | None,
+    ) -> Buffer:
+        """As `forward`, and returns the logits."""
+        try:
+            tokens = [index(i) for i in ids]
+        except TypeError:
+            raise InputError(
+                f"{str(ids)[:100]} are not token ids", "forward", "Give a list of integers."
+            ) from None
+        with self.lock:
+            if self.busy:
+                raise EngineError(
+                    "this thread is already running this model",
+                    "forward",
+                    "Do not run models in a signal handler.",
+                )
+            try:
+                self.busy = True
+                with self.ends.watch(reason):
+                    return self._forward(sequence, tokens)
+            finally:
+                self.busy = False
+                self._free_closed()
+
+    def _forward(self, sequence: int, ids: list[int]) -> Buffer:
+        state = self.state(sequence)
+        if not ids:
+            raise InputError("there are no token ids", "forward", "Give at least one token id.")
+        if len(state[1]) + len(ids) > self.max_length:
+            raise InputError(
+                f"{len(state[1]) + len(ids)} tokens exceed the model's maximum length,"
+                f" {self.max_length}",
+                "forward",
+                "Use a shorter prompt, or build the model with a larger capacity.",
+            )
+        bad = next((i for i in ids if not 0 <= i < self.vocab_size), None)
+        if bad is not None:
+            raise InputError(
+                f"token id {bad} is outside the vocabulary of {self.vocab_size}",
+                "forward",
+                "Use the model's own tokenizer.",
+            )
+        before = len(state[1])
+        try:
+            if self.recompute:
+                whole = state[1] + ids
+                plan = next(p for p in self.plans if p.tokens >= len(whole))
+                logits = plan.run(sequence, whole, 0)
+                state[1] = whole
+                return logits
+            while ids:
+                plan = self._choose(len(ids), len(state[1]))
+                part, ids = ids[: plan.tokens], ids[plan.tokens :]
+                logits = plan.run(sequence, part, len(state[1]))
+                state[1] = state[1] + part
+            return logits
+        except BaseException:
+            del state[1][before:]
+            raise
+
+    def _choose(self, count: int, past: int) -> DecoderPlan:
+        """The plan for the next run of a prompt of which `count` tokens remain."""
+        size = choose_run([p.tokens for p in self.plans], count, past, self.max_length)
+        if size is None:
+            raise InputError(
+                f"no run of the model fits between {past} tokens and its limit of"
+                f" {self.max_length}",
+                "forward",
+                "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
+            )
+        return next(p for p in self.plans if p.tokens == size)
+
+    def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
+        """Sets registers that depend on more than tokens."""
+
+    def profile(self) -> Profile:
+        """Records what the model runs in a `with` block: `with lm.profile() as p: generate(lm,
+        ids)`; then `print(p)`, `p.save("trace.json")`.
+        """
+        return Profile(self.engine, [self.watch])
+
+    def logits(self, address: int) -> list[float]:
+        """The logits at an address that `forward` returned."""
+        return list(
+            struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size))
+        )
+
+    def free(self) -> None:
+        """Frees all memory, after the forward pass of another thread. Later calls raise
+        InputError.
+        """
+        with self.lock:
+            self._free()
+
+    def _free(self) -> None:
+        self.closed = True
+        for s in list(self.sequences):
+            self.closing.append(self.sequences.pop(s)[0])
+        self._free_closed()
+        for p in self.plans:
+            p.loaded.free()
+        for buffer in self.owned:
+            self.device.release(buffer)
+        self.plans, self.owned, self.buffers = [], [], {}
+        self.store.free()
+
+    def __del__(self) -> None:
+        try:
+            # Without the lock: the model is unreachable, and finalizers must not wait.
+            self._free()
+        except Exception:
+            pass

@@ -1,0 +1,113 @@
+"""One plan of a language model, bound to the model's memory."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, cast
+
+from ...compiler.plan.plan import Plan, Slot, step_kernels
+
+if TYPE_CHECKING:
+    from ..engine import Buffer
+    from .decoder import DecoderModel
+
+
+class DecoderPlan:
+    """A plan for runs of a fixed number of tokens.
+
+    Args:
+        lm: the model.
+        described: its description in the manifest.
+        prefix: of the names of the buffers for inputs and outputs that `lm` keeps.
+
+    Attributes:
+        inputs, outputs: {name: Buffer}.
+    """
+
+    def __init__(self, lm: DecoderModel, described: dict[str, Any], prefix: str = "") -> None:
+        self.lm, self.tokens = lm, described["tokens"]
+        self.bound: int | None = None
+        self.inputs: dict[str, Buffer] = {}
+        self.outputs: dict[str, Buffer] = {}
+        slots = [
+            Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
+        ]
+        for slot, s in zip(slots, described["slots"]):
+            if slot.kind == "weight":
+                slot.tensor = lm.weight(s)
+        self.slots = slots
+        self.registers = described["registers"]
+        data = bytes(cast("bytes", lm.package.file(described["file"])))
+        kernels, init = step_kernels(data)
+        plan = Plan(
+            data,
+            slots,
+            list(self.registers),
+            lm.package.labels.get(described["file"], []),
+            kernels,
+            0,
+            init,
+            notes=lm.notes.get(described["file"]),
+        )
+        plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
+        self.loaded = lm.device.load_plan(plan)
+        self.loaded.watch, self.loaded.ends, self.loaded.title = (
+            lm.watch,
+            lm.ends,
+            described["file"],
+        )
+        fresh: list[str] = []
+        try:
+            fresh = lm.store.connect(self.loaded)
+            self._bind_shared(prefix)
+            if fresh:
+                self.bind_caches(None)
+            lm.store.init(self.loaded, fresh)
+        except BaseException:  # a later plan computes them again
+            lm.store.forget(fresh)
+            self.loaded.free()
+            lm.store.disconnect(self.loaded)
+            raise
+
+    def _bind_shared(self, prefix: str) -> None:
+        """Binds inputs, outputs and states, whose memory plans share."""
+        lm = self.lm
+        for i, s in enumerate(self.slots):
+            if s.kind in ("input", "output"):
+                nbytes = s.nbytes
+                if s.name == "input_ids" and not prefix:  # shared by plans for any number of ids
+                    nbytes = 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
+                buffer = lm.buffer(prefix + s.name, nbytes)
+                self.loaded.bind(i, buffer)
+                (self.inputs if s.kind == "input" else self.outputs)[s.name] = buffer
+            elif s.kind == "state":
+                self.loaded.bind(i, lm.state_buffer(s.name, s.nbytes))
+
+    def bind_caches(self, sequence: int | None) -> None:
+        """Binds the caches of a sequence; None: memory that all sequences share."""
+        caches = self.lm.memory_of(sequence) if sequence is not None else None
+        for i, s in enumerate(self.slots):
+            if s.kind == "cache":
+                if caches:
+                    self.loaded.bind(i, caches[s.name])
+                else:
+                    self.loaded.bind(i, self.lm.buffer("cache/" + s.name, s.nbytes))
+        self.bound = sequence
+
+    def run(self, sequence: int, ids: list[int], past: int) -> Buffer:
+        """Runs on tokens that follow `past` others. Returns the logits."""
+        if self.bound != sequence:
+            self.bind_caches(sequence)
+        lm = self.lm
+        given = self.inputs["input_ids"]
+        lm.device.write(given, struct.pack(f"<{len(ids)}q", *ids))
+        if lm.filled > len(ids):  # from a longer run; the memory was zeroed at first
+            lm.device.fill(given, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
+        lm.filled = len(ids)
+        if "past" in self.registers:
+            self.loaded.register(self.registers["past"], past)
+            self.loaded.register(self.registers["last"], len(ids) - 1)
+        lm.set_registers(self, sequence)
+        self.loaded.run()
+        (output,) = self.outputs.values()
+        return output

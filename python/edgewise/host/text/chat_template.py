@@ -1,0 +1,126 @@
+"""Chat templates, which turn messages into the prompt format of a model."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...errors import TokenizerError
+from .limits import LIMITS
+
+COPY = "Copy the tokenizer's files again from the model they belong to."
+SPACES = re.compile(r"\s{100,}")
+
+
+class ChatTemplate:
+    """A Jinja chat template with the functions of transformers/utils/chat_template_utils.py and a
+    budget of steps, characters and seconds (limits.py).
+
+    In CPython jinja2 renders it in a sandbox (templates/), in Pyodide the JavaScript library of
+    pages (browser.py).
+
+    Args:
+        source: the template's text.
+        where: for messages.
+
+    Raises:
+        TokenizerError: source is not text, longer than LIMITS["template_chars"], with more spaces
+            in a row than LIMITS["template_spaces"], or has syntax errors.
+    """
+
+    def __init__(self, source: str, where: str = "chat template") -> None:
+        self.where = where
+        if not isinstance(source, str):
+            raise TokenizerError(
+                f"the chat template is a {type(source).__name__}, not text", where, COPY
+            )
+        if len(source) > LIMITS["template_chars"]:
+            raise TokenizerError(
+                f"the chat template has {len(source)} characters, at most"
+                f" {LIMITS['template_chars']} are read",
+                where,
+                COPY,
+            )
+        spaces = max(map(len, SPACES.findall(source)), default=0)
+        if spaces > LIMITS["template_spaces"]:
+            raise TokenizerError(
+                f"the chat template has {spaces} spaces and line ends in a row, at most"
+                f" {LIMITS['template_spaces']} are read",
+                where,
+                COPY,
+            )
+        self._rendered = _compiled(source, where)
+
+    def __call__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Renders the template.
+
+        Args:
+            messages: [{"role": ..., "content": ...}].
+            tools, documents, variables: variables of the template.
+            add_generation_prompt: whether the beginning of an answer follows.
+            continue_final_message: leave the last message open, to be continued.
+
+        Returns:
+            The prompt.
+
+        Raises:
+            TokenizerError: the template fails, rejects the messages or exceeds its budget.
+            OutOfMemory: there is too little memory.
+        """
+        mark = "CONTINUE_FINAL_MESSAGE_TAG "
+        own = [dict(message) for message in messages]
+        if continue_final_message:
+            if add_generation_prompt:
+                raise TokenizerError(
+                    "continue_final_message and add_generation_prompt exclude each other",
+                    self.where,
+                    "Pass one of them.",
+                )
+            final: Any = own[-1].get("content") if own else None
+            if not isinstance(final, str):
+                raise TokenizerError(
+                    "continue_final_message needs a last message of text",
+                    self.where,
+                    "Give the last message a content of text.",
+                )
+            own[-1]["content"] = final + mark
+        text = self._rendered(
+            {
+                **variables,
+                "messages": own,
+                "tools": tools,
+                "documents": documents,
+                "add_generation_prompt": add_generation_prompt,
+            }
+        )
+        if continue_final_message:
+            end = text.rfind(mark.strip())
+            if end < 0 or final.strip() not in text:
+                raise TokenizerError(
+                    "the chat template drops the message that is to be continued",
+                    self.where,
+                    "Pass add_generation_prompt instead, or text.",
+                )
+            text = text[:end] if text[end : end + len(mark)] == mark else text[:end].rstrip()
+        return text
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(source: str, where: str) -> Callable[[dict[str, Any]], str]:
+    """function({variable: value}) that renders a template. Both raise TokenizerError."""
+    if sys.platform == "emscripten":
+        from .browser import template
+    else:
+        from .templates.rendering import template
+    return template(source, where)

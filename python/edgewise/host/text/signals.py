@@ -1,0 +1,26 @@
+"""Signals with which a caller stops work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Aborted
+
+__all__ = ["check_signal", "is_set"]
+
+
+def is_set(signal: Any) -> bool:
+    """Whether signal.aborted, signal.is_set() or signal() is true. None is never set."""
+    return signal is not None and bool(
+        signal.aborted
+        if hasattr(signal, "aborted")
+        else signal.is_set()
+        if hasattr(signal, "is_set")
+        else signal()
+    )
+
+
+def check_signal(signal: Any, where: str) -> None:
+    """Raises Aborted if the signal is set. where: what was stopped."""
+    if is_set(signal):
+        raise Aborted("it was aborted", where)

@@ -1,0 +1,472 @@
+"""Tokenizers of Hugging Face models: tokenizer.json, tokenizer_config.json and a chat template.
+
+In CPython the `tokenizers` library reads tokenizer.json (library.py); in Pyodide, for which it has
+no wheel, the JavaScript library of pages does (browser.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
+from ...json_text import parse_json_object
+from .chat_template import COPY, ChatTemplate
+from .cleaning import clean_up
+from .encoding import (
+    Encoding,
+    NotSupported,
+    Template,
+    Token,
+    check_characters,
+    read_template,
+    surrounding,
+    truncated,
+)
+from .limits import LIMITS, LimitError, check_tokenizer
+
+if TYPE_CHECKING:
+    from .browser import BrowserTokenizer
+    from .library import LibraryTokenizer
+
+    Buffer = bytes | bytearray | memoryview
+
+__all__ = ["ChatTemplate", "Tokenizer"]
+
+_SPECIAL = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+]
+
+
+class Tokenizer:
+    """A tokenizer: `Tokenizer.from_pretrained(directory)`.
+
+    Mirrors transformers' PreTrainedTokenizerFast: special tokens are added by the post-processor of
+    tokenizer.json, and for Llama-like classes according to add_bos_token and add_eos_token of
+    tokenizer_config.json.
+
+    Args:
+        tokenizer_json: text of tokenizer.json.
+        config: contents of tokenizer_config.json.
+        special_tokens: contents of special_tokens_map.json.
+        chat_template: Jinja template, which overrides the one in config.
+        where: path of tokenizer.json, for messages.
+
+    Attributes:
+        bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token: special
+            tokens, None if there is none. Each has an id: bos_token_id, ...
+        chat_template: the template's text, or None.
+        model_max_length: as in tokenizer_config.json.
+        continuing_subword_prefix: what tokens within a word begin with, such as "##", or None.
+
+    Raises:
+        TokenizerError: a file is broken, or the `tokenizers` library is not installed.
+    """
+
+    bos_token: str | None
+    bos_token_id: int | None
+    eos_token: str | None
+    eos_token_id: int | None
+
+    @memory_in_words
+    def __init__(
+        self,
+        tokenizer_json: str,
+        config: dict[str, Any] | None = None,
+        special_tokens: dict[str, Any] | None = None,
+        chat_template: str | None = None,
+        where: str = "tokenizer.json",
+    ) -> None:
+        self.config, self.where = config or {}, where
+        value = parse_json_object(
+            tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"]
+        )  # the library does not say where a file is broken
+        try:
+            self._growth = check_tokenizer(value)
+        except LimitError as error:
+            raise TokenizerError(f"it exceeds a limit: {error}", where, COPY) from None
+        self.backend: LibraryTokenizer | BrowserTokenizer = self._guarded(
+            functools.partial(_backend, tokenizer_json), "not a valid tokenizer file"
+        )
+        self._post_processor = value.get("post_processor")
+        self._template: Template | None = None
+        model = value.get("model")
+        self.continuing_subword_prefix = (
+            model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+        ) or None
+        del value
+        for name in _SPECIAL:
+            token = self.config.get(name, (special_tokens or {}).get(name))
+            token = token.get("content") if isinstance(token, dict) else token
+            if token is not None and not isinstance(token, str):
+                raise TokenizerError(
+                    f"{name} is neither a string nor an object with `content`",
+                    where.replace("tokenizer.json", "tokenizer_config.json"),
+                    "Copy the tokenizer's files again from the model they belong to.",
+                )
+            setattr(self, name, token)
+            setattr(
+                self,
+                name + "_id",
+                None if token is None else self._guarded(lambda: self.backend.token_to_id(token)),
+            )
+        self.model_max_length = self.config.get("model_max_length")
+        self._follow_add_bos()
+        template = chat_template if chat_template is not None else self.config.get("chat_template")
+        if isinstance(template, list):  # [{"name": ..., "template": ...}]
+            named = [entry for entry in template if isinstance(entry, dict)]
+            template = next(
+                (entry.get("template") for entry in named if entry.get("name") == "default"), None
+            ) or next((entry.get("template") for entry in named), None)
+        self.chat_template = template
+
+    @classmethod
+    @memory_in_words
+    def from_pretrained(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """Reads a tokenizer.
+
+        Args:
+            path: model folder, or a tokenizer.json.
+
+        Raises:
+            TokenizerError: a file is missing, cannot be read or is broken.
+        """
+        path = Path(path)
+        directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
+
+        def read(file: str) -> bytes | None:
+            if file == "tokenizer.json":
+                file = name
+            try:
+                return (directory / file).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise TokenizerError(
+                    f"cannot be read ({error.strerror})",
+                    directory / file,
+                    "Check the file's permissions.",
+                ) from None
+
+        return cls.from_files(read, directory)
+
+    @classmethod
+    def from_files(
+        cls, read: Callable[[str], Buffer | None], where: str | os.PathLike[str] = ""
+    ) -> Tokenizer:
+        """Reads a tokenizer.
+
+        Args:
+            read: function(file name) that returns the bytes of a file of the model, or None.
+            where: folder, for messages.
+
+        Raises:
+            TokenizerError: a file is missing or broken.
+        """
+
+        def text(name: str, most: int = LIMITS["config_bytes"]) -> str | None:
+            data = read(name)
+            if data is not None and len(data) > most:
+                raise TokenizerError(
+                    f"it has {len(data)} bytes, at most {most} are read", place(name), COPY
+                )
+            try:
+                return None if data is None else bytes(data).decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TokenizerError(
+                    f"byte {error.start} is not UTF-8",
+                    place(name),
+                    "Copy the file again; this is not text.",
+                ) from None
+
+        def place(name: str) -> str:
+            return str(Path(where) / name)
+
+        def load(name: str) -> dict[str, Any]:
+            content = text(name)
+            return (
+                {} if content is None else parse_json_object(content, place(name), TokenizerError)
+            )
+
+        tokenizer = text("tokenizer.json", LIMITS["file_bytes"])
+        if tokenizer is None:
+            raise TokenizerError(
+                "there is no tokenizer here",
+                place("tokenizer.json"),
+                "A model needs a tokenizer.json (a slow tokenizer's vocabulary files are not"
+                " enough: save it once with transformers' AutoTokenizer(..., use_fast=True)).",
+            )
+        return cls(
+            tokenizer,
+            load("tokenizer_config.json"),
+            load("special_tokens_map.json"),
+            text("chat_template.jinja"),
+            place("tokenizer.json"),
+        )
+
+    def _follow_add_bos(self) -> None:
+        """Replaces the post-processor according to add_bos_token and add_eos_token.
+
+        In transformers, only the fast tokenizers of Llama, Gemma and Cohere do this. CodeGen and
+        GPT-2 have the fields too, but only their slow tokenizers use them.
+        """
+        name = str(self.config.get("tokenizer_class", "")).removesuffix("Fast")
+        if name not in ("LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"):
+            return
+        if "add_bos_token" not in self.config and "add_eos_token" not in self.config:
+            return
+        first, last = (
+            (token, number)
+            if self.config.get(field, default) and token and number is not None
+            else None
+            for field, default, token, number in (
+                ("add_bos_token", True, self.bos_token, self.bos_token_id),
+                ("add_eos_token", False, self.eos_token, self.eos_token_id),
+            )
+        )
+        self._template = surrounding([first[1]] if first else [], [last[1]] if last else [])
+        self._guarded(lambda: self.backend.surround(first, last))
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, including added ones."""
+        return self._guarded(lambda: self.backend.size)
+
+    def _guarded(self, call: Callable[[], Any], what: str = "it cannot be used") -> Any:
+        """Calls the library and turns what it raises into a TokenizerError.
+
+        A valid tokenizer.json can be inconsistent, such as a template without its tokens. The
+        library then raises any exception, or a Rust panic, which is a BaseException.
+        """
+        try:
+            return call()
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except MemoryError:
+            raise OutOfMemory("out of memory in the tokenizer", self.where, COPY) from None
+        except NotSupported as error:
+            raise TokenizerError(
+                f"it has what is not supported: {error}",
+                self.where,
+                "Pass any object with encode(text) and decode(ids) as tokenizer.",
+            ) from None
+        except ImportError:
+            raise TokenizerError(
+                "tokenizers need the `tokenizers` library, which is not installed",
+                self.where,
+                "pip install edgewise[text]; or pass any object with encode(text) and decode(ids)"
+                " as tokenizer.",
+            ) from None
+        except BaseException as error:
+            raise TokenizerError(
+                f"{what} ({error})",
+                self.where,
+                "Copy tokenizer.json again from the model it belongs to; it may be truncated.",
+            ) from None
+
+    def _bounded(self, chars: int, side: str) -> None:
+        """Raises TokenizerError if a text could become too long.
+
+        Args:
+            chars: length of the text, or number of tokens.
+            side: "encode" or "decode".
+        """
+        if self._growth[side] > 1 and chars * self._growth[side] > LIMITS["text_chars"]:
+            raise TokenizerError(
+                f"the file may make a text of {chars} characters {self._growth[side]:.0f} times as"
+                " long",
+                self.where,
+                COPY,
+            )
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text.
+
+        Raises:
+            TokenizerError: the tokenizer cannot be used. TypeError: text is not a string.
+            InputError: it has half of a surrogate pair.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"encode needs a string, not {type(text).__name__}")
+        self._bounded(len(text), "encode")
+        check_characters(text)
+        return self._guarded(
+            lambda: self.backend.encode(text, add_special_tokens=add_special_tokens)
+        )
+
+    def encodings(
+        self,
+        text: str | Sequence[str],
+        pair: str | None = None,
+        *,
+        add_special_tokens: bool = True,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        stride: int = 0,
+    ) -> list[Encoding]:
+        """A text or a pair with offsets, words and masks, as transformers' `tokenizer(text, pair)`
+        with `return_overflowing_tokens`.
+
+        Args:
+            text: a text, or a list of words.
+            pair: a second text.
+            add_special_tokens: whether the tokenizer's special tokens are added.
+            truncation: True or "longest_first", "only_first", "only_second"; False or
+                "do_not_truncate": no limit.
+            max_length: of each encoding in tokens. Default: model_max_length.
+            stride: tokens that neighboring parts share.
+
+        Returns:
+            [what truncation keeps, the parts that it cuts off ...]
+
+        Raises:
+            TokenizerError: the tokenizer cannot be used. InputError: an argument is not valid.
+            TypeError: a text is not a string.
+        """
+        if self._template is None:
+            self._template = self._guarded(lambda: read_template(self._post_processor))
+        strategy = truncation
+        if not isinstance(strategy, str):
+            strategy = "longest_first" if truncation else "do_not_truncate"
+        return truncated(
+            self._template,
+            self._tokens(text),
+            None if pair is None else self._tokens(pair),
+            strategy,
+            self.longest if max_length is None else max_length,
+            stride,
+            self.config.get("truncation_side", "right"),
+            add_special_tokens,
+        )
+
+    @property
+    def longest(self) -> int | None:
+        """model_max_length; None if it is missing or stands for no limit."""
+        most = self.model_max_length
+        return int(most) if isinstance(most, (int, float)) and 0 < most < 1e20 else None
+
+    def _tokens(self, text: str | Sequence[str]) -> list[Token]:
+        if not isinstance(text, str) and not all(isinstance(w, str) for w in text):
+            raise TypeError("encodings needs a string or a list of strings")
+        self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")
+        check_characters(text if isinstance(text, str) else "".join(text))
+
+        found: list[Token] = self._guarded(lambda: self.backend.tokens(text))
+        return found
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """The tokens of ids, as in transformers; None for ids without a token."""
+        return [self._guarded(functools.partial(self.backend.id_to_token, i)) for i in ids]
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """The text of tokens, as in transformers."""
+        return cast(str, self._guarded(lambda: self.backend.join(tokens)))
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token, or None."""
+        found: int | None = self._guarded(lambda: self.backend.token_to_id(token))
+        return found
+
+    def decode(
+        self,
+        ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> str:
+        """The text of token ids.
+
+        Args:
+            ids: list or array of ints.
+            skip_special_tokens: leave special tokens out.
+            clean_up_tokenization_spaces: remove spaces before punctuation, as in transformers.
+                Default: as in tokenizer_config.json, or False.
+
+        Raises:
+            InputError: a number is not a token id. TokenizerError: the tokenizer cannot be used.
+        """
+        ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        ids = [operator.index(i) for i in ids]
+        if ids and not 0 <= min(ids) <= max(ids) < 2**32:
+            raise InputError(
+                f"{min(ids) if min(ids) < 0 else max(ids)} is not a token id",
+                "decode",
+                "Give ids of the vocabulary.",
+            )
+        self._bounded(len(ids), "decode")
+        text = self._guarded(
+            lambda: self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        )
+        clean = (
+            self.config.get("clean_up_tokenization_spaces", False)
+            if clean_up_tokenization_spaces is None
+            else clean_up_tokenization_spaces
+        )
+        return clean_up(text) if clean else text
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": self.encode(text, add_special_tokens)}
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tokenize: bool = True,
+        **variables: Any,
+    ) -> list[int] | str:
+        """The token ids of a chat, as transformers' apply_chat_template.
+
+        Args:
+            messages: [{"role": ..., "content": ...}].
+            tools, documents, variables: for the template.
+            chat_template: overrides the tokenizer's.
+            add_generation_prompt: whether the beginning of an answer follows.
+            continue_final_message: leave the last message open, to be continued.
+            tokenize: False: return the text.
+
+        Raises:
+            TokenizerError: there is no template, or it rejects the messages.
+        """
+        template = chat_template or self.chat_template
+        if not template:
+            raise TokenizerError(
+                "this tokenizer has no chat template",
+                "tokenizer_config.json",
+                "Pass text instead of messages, or chat_template=.",
+            )
+        special = {
+            name: getattr(self, name) for name in _SPECIAL if getattr(self, name) is not None
+        }
+        text = ChatTemplate(template)(
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **{**special, **variables},
+        )
+        return self.encode(text, add_special_tokens=False) if tokenize else text
+
+
+def _backend(tokenizer_json: str) -> LibraryTokenizer | BrowserTokenizer:
+    if sys.platform == "emscripten":
+        from .browser import BrowserTokenizer
+
+        return BrowserTokenizer(tokenizer_json)
+    from .library import LibraryTokenizer
+
+    return LibraryTokenizer(tokenizer_json)

@@ -1,0 +1,116 @@
+"""The tokenizer of VITS models: characters, with blanks in between.
+
+Mirrors transformers' VitsTokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError, TokenizerError
+from ...json_text import parse_json_object
+
+__all__ = ["VitsTokenizer"]
+
+
+class VitsTokenizer:
+    """Characters or phonemes as ids.
+
+    Args:
+        vocabulary: {token: id}.
+        config: contents of tokenizer_config.json.
+
+    Attributes:
+        phonemize: whether texts must be phonemes.
+        is_uroman: whether texts must be romanized.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int], config: Mapping[str, Any]) -> None:
+        self.vocabulary = dict(vocabulary)
+        self.add_blank = bool(config.get("add_blank", True))
+        self.normalize = bool(config.get("normalize", True))
+        self.phonemize = bool(config.get("phonemize", True))
+        self.is_uroman = bool(config.get("is_uroman", False))
+        self.language = config.get("language")
+        unknown = config.get("unk_token", "<unk>")
+        self.unknown = str(unknown.get("content") if isinstance(unknown, dict) else unknown)
+        # As transformers, tokens of several characters keep their case.
+        self._long = [token for token in vocabulary if len(token) > 1]
+
+    @classmethod
+    def from_files(cls, read: Callable[[str], bytes | None], where: str = "") -> VitsTokenizer:
+        """Reads vocab.json and tokenizer_config.json.
+
+        Args:
+            read: function(file name) that returns the bytes of a file of the model, or None.
+            where: the model, for messages.
+
+        Raises:
+            TokenizerError: a file is missing or broken.
+        """
+        data, config = read("vocab.json"), read("tokenizer_config.json")
+        name = f"{where}/vocab.json"
+        if data is None:
+            raise TokenizerError("there is none", name, "Copy it from the model.")
+        vocabulary = parse_json_object(data, name, TokenizerError)
+        if not vocabulary or not all(type(i) is int for i in vocabulary.values()):
+            raise TokenizerError("it is not {token: id}", name, "Copy it again from the model.")
+        where = f"{where}/tokenizer_config.json"
+        return cls(vocabulary, parse_json_object(config or b"{}", where, TokenizerError))
+
+    def encode(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> list[int]:
+        """The ids of a text.
+
+        Args:
+            text: any text; characters that the model does not know are left out.
+            phonemizer: makes phonemes, or for `is_uroman` Latin letters, of a text.
+
+        Raises:
+            InputError: a phonemizer is missing, or a character of the phonemes is unknown.
+        """
+        return self.ids(self.characters(text, phonemizer))
+
+    def characters(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> str:
+        """The characters of a text that get ids. Arguments and errors: as of encode."""
+        text = self._lower(text) if self.normalize else text
+        text = text.replace("ț", "ţ") if self.language == "ron" else text
+        if self.phonemize or (self.is_uroman and not text.isascii()):
+            if phonemizer is None:
+                kind = "phonemes" if self.phonemize else "Latin letters (as made by uroman)"
+                raise InputError(
+                    f"the model reads {kind}",
+                    "phonemizer",
+                    "Give a function that makes them of a text.",
+                )
+            text = re.sub(r"\s+", " ", str(phonemizer(text)))
+        if not self.phonemize and self.normalize:
+            text = "".join(c for c in text if c in self.vocabulary).strip()
+        return text
+
+    def ids(self, text: Sequence[str]) -> list[int]:
+        """The ids of characters. Raises InputError: one is unknown."""
+        unknown = self.vocabulary.get(self.unknown)
+        ids = [self.vocabulary.get(c, unknown) for c in text]
+        if None in ids:
+            raise InputError(
+                f"the model does not know the character {text[ids.index(None)]!r}",
+                "text",
+                "Replace it in the text.",
+            )
+        if not self.add_blank or not ids:
+            return ids  # type: ignore[return-value]
+        found = [0] * (2 * len(ids) + 1)
+        found[1::2] = ids  # type: ignore[assignment]
+        return found
+
+    def _lower(self, text: str) -> str:
+        """The text in lower case, but for what is in the vocabulary as it is."""
+        out, i = "", 0
+        while i < len(text):
+            known = text[i] if text[i] in self.vocabulary else ""
+            known = next((t for t in self._long if text.startswith(t, i)), known)
+            out += known or text[i].lower()
+            i += len(known) or 1
+        return out

@@ -1,0 +1,1 @@
+"""Runs training: the loop, its data and what it leaves."""

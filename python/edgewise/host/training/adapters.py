@@ -1,0 +1,355 @@
+"""A language model with adapters, which can be switched and scaled while it runs."""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...compiler.declare.dtypes import FLOAT, FLOAT16, pack, unpack
+from ...compiler.declare.symbolic import product
+from ...compiler.ir import Tensor
+from ...compiler.package import Package
+from ...compiler.passes.lora import SCALE
+from ...compiler.targets import CPU, target_of
+from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
+from ...errors import InputError, PackageError, memory_in_words
+from ..engine import Buffer, Engine
+from ..session import decoder
+
+Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
+
+
+def floats(tensor: Tensor | Stored) -> array[float]:
+    """Flat float32 of a Tensor, or of (dtype code, shape, bytes)."""
+    dtype, shape, data = (
+        tensor if isinstance(tensor, tuple) else (tensor.dtype, tensor.shape, tensor.bytes())
+    )
+    if dtype == FLOAT:
+        return array("f", bytes(data))
+    return array("f", unpack(dtype, bytes(data), product(shape)))
+
+
+def fitted(
+    adapter: Adapter, shapes: Mapping[str, Sequence[int]], config: LoraConfig, exact: bool = False
+) -> dict[str, bytes]:
+    """An adapter as the states of plans that were compiled for another rank or scaling.
+
+    Args:
+        adapter: what is loaded.
+        shapes: {state: shape} of the plans' adapters.
+        config: of the plans.
+        exact: ranks must be equal. Otherwise smaller ones are padded with zeros, which have no
+            effect.
+
+    Returns:
+        {state: bytes of float32}, scaled so that the plans' scaling gives the adapter's.
+
+    Raises:
+        InputError: it has layers that the plans do not adapt, larger ranks, or other widths.
+    """
+    out: dict[str, bytes] = {}
+    for pairs, names in (
+        (adapter.lora, ("{}.lora_A.weight", "{}.lora_B.weight")),
+        (adapter.embeddings, ("{}.lora_embedding_A", "{}.lora_embedding_B")),
+    ):
+        for module, pair in pairs.items():
+            a_name, b_name = (n.format(module) for n in names)
+            if a_name not in shapes:
+                some = sorted({n.rsplit(".lora_", 1)[0] for n in shapes if ".lora_" in n})
+                raise InputError(
+                    f"it adapts '{module}', for which the model was compiled without an adapter",
+                    "adapter",
+                    "Compile the model with target_modules that match it; now they match"
+                    f" {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.",
+                )
+            factor = adapter.config.scaling_of(module) / config.scaling_of(module)
+            out[a_name], out[b_name] = _fitted_pair(
+                module, pair, list(shapes[a_name]), list(shapes[b_name]), factor, exact
+            )
+    return out
+
+
+def _fitted_pair(
+    module: str,
+    pair: tuple[Any, Any],
+    a_shape: list[int],
+    b_shape: list[int],
+    factor: float,
+    exact: bool,
+) -> tuple[bytes, bytes]:
+    """A and B of a module, padded to the rank of the shapes; B times `factor`."""
+    (rank, *inner), (width, _, *ones) = a_shape, b_shape
+    a, b = (floats(x) for x in pair)
+    own = len(a) // max(1, product(inner))
+    if own > rank or exact and own != rank:
+        raise InputError(
+            f"its rank is {own} at '{module}', the model was compiled for {rank}",
+            "adapter",
+            (
+                f"Compile the model with LoraConfig(r={own}, ...)."
+                if own > rank
+                else "Give an adapter of the same rank."
+            ),
+        )
+    if own < 1 or len(a) != own * product(inner) or len(b) != width * own * product(ones):
+        raise InputError(
+            f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {own},"
+            f" {a_shape} and {b_shape} are expected",
+            "adapter",
+            "Give an adapter of this model.",
+        )
+    if factor != 1.0:
+        b = array("f", [x * factor for x in b])
+    padded_a = a.tobytes() + bytes(4 * (rank - own) * product(inner))
+    data = b.tobytes()
+    if own == rank:
+        return padded_a, data
+    padding = bytes(4 * (rank - own))
+    rows = (data[i : i + 4 * own] + padding for i in range(0, len(data), 4 * own))
+    return padded_a, b"".join(rows)
+
+
+def transposed(data: bytes, rows: int, columns: int) -> bytes:
+    """The transpose of float32 [rows, columns]."""
+    x = array("f", data)
+    out = array("f", bytes(len(data)))
+    for i in range(rows):
+        out[i::rows] = x[i * columns : (i + 1) * columns]
+    return out.tobytes()
+
+
+def as_weight(values: array[float], saved: Mapping[str, Any], nbytes: int) -> bytes:
+    """The bytes of a weight slot.
+
+    Args:
+        values: a saved parameter, float32 in PyTorch's layout.
+        saved: {"transposed": whether the slot has the transpose, "shape": of the slot}.
+        nbytes: of the slot, float32 or float16.
+
+    Raises:
+        InputError: the parameter has another size.
+    """
+    rows, columns = (saved["shape"] + [1, 1])[:2] if saved["transposed"] else (1, len(values))
+    data = transposed(values.tobytes(), columns, rows) if saved["transposed"] else values.tobytes()
+    if len(data) == 2 * nbytes:
+        data = pack(FLOAT16, unpack(FLOAT, data, len(data) // 4))
+    if len(data) != nbytes:
+        raise InputError(
+            f"{len(data)} bytes for a weight of {nbytes}",
+            "adapter",
+            "Give an adapter of this model.",
+        )
+    return data
+
+
+class CausalLM(decoder.DecoderModel):
+    """A decoder-only language model, with or without adapters.
+
+        config = LoraConfig(r=16, target_modules="all-linear")
+        lm = CausalLM("smollm2/", lora=config)  # room for adapters up to rank 16
+        lm.load_adapter("pirate/", "pirate")
+        lm.load_adapter("poet/", "poet")
+        lm.set_adapter("pirate")
+        lm.set_adapter("poet", 0.5)
+        lm.set_adapter(None)  # the base; nothing is compiled again
+
+    Args:
+        model, dtype, capacity, engine, states, cache_dtype, verify, revision: as
+            session.decoder.DecoderModel's.
+        lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
+            maximum rank; or the path of an adapter, which is loaded under the name "default" and
+            set. None: no adapters, unless the package was compiled with them.
+
+    Attributes:
+        adapters: {name: Adapter} of those that were loaded.
+        adapter: name of the one that is set, or None.
+
+    Raises:
+        InputError: `lora` was given with a package, which is compiled already.
+    """
+
+    @memory_in_words
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Package,
+        dtype: str | None = None,
+        capacity: int | None = None,
+        engine: Engine | None = None,
+        states: Mapping[str, Buffer] | None = None,
+        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike[str] | None = None,
+        cache_dtype: str | None = None,
+        verify: bool = True,
+        revision: str | None = None,
+    ):
+        first = None
+        if lora is not None and not isinstance(lora, (LoraConfig, dict)):
+            first = lora if isinstance(lora, Adapter) else load_adapter(lora)
+            lora = first.config
+        if lora is not None:
+            lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
+            if isinstance(model, decoder.Package):
+                raise InputError(
+                    "a package is compiled already",
+                    "lora",
+                    "Compile it with programs that have LoRA, or pass the model's folder.",
+                )
+            target = CPU if engine is None else target_of(engine.device)
+            model = decoder.open_package(
+                model, dtype, capacity, lora, cache_dtype, target, revision
+            )
+            revision = None
+        super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify, revision)
+        described = self.package.manifest["decoder"]
+        training = next(
+            (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
+        )
+        config = described.get("lora") or training
+        self.lora = LoraConfig.from_dict(config, "package") if config else None
+        self._saved = {s["name"]: s for s in described.get("saved", ())}
+        self._shapes = {
+            s["name"]: s["shape"]
+            for p in described["plans"]
+            for s in p["slots"]
+            if s["kind"] == "state"
+        }
+        self._mine = not states  # whether the adapters' memory is this model's own
+        self._swapped: dict[str, Buffer] = {}  # of weights that the adapter replaces
+        self.adapters: dict[str, Adapter] = {}
+        self.adapter: str | None = None
+        self._placed: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {}
+        if first is not None:
+            self.load_adapter(first, "default")
+            self.set_adapter("default")
+
+    @memory_in_words
+    def load_adapter(
+        self, source: Adapter | str | os.PathLike[str] | dict[str, Any], name: str = "default"
+    ) -> None:
+        """Reads an adapter and keeps it under a name. `set_adapter` switches to it.
+
+        Args:
+            source: a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter.
+            name: replaces an adapter of that name.
+
+        Raises:
+            InputError: it has layers that the model was not compiled to adapt, or a larger rank.
+            ModelError, UnsupportedField: as peft.load_adapter.
+        """
+        if self.lora is None:
+            raise InputError(
+                "the model was compiled without adapters",
+                "load_adapter",
+                "Pass lora=LoraConfig(...) or lora=the adapter's path to CausalLM.",
+            )
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{name!r} is not a valid name", "load_adapter", "Give a text.")
+        if not self._mine:
+            raise InputError(
+                "its adapters are those of a training session",
+                "load_adapter",
+                "Use Trainer.load_adapter.",
+            )
+        adapter = source if isinstance(source, Adapter) else load_adapter(source)
+        states, weights = fitted(adapter, self._shapes, self.lora), {}
+        for key, x in adapter.saved.items():
+            saved = self._saved.get(key)
+            slot = next(
+                (
+                    s
+                    for p in self.plans
+                    for s in p.slots
+                    if saved is not None and s.kind == "weight" and s.name == saved["parameter"]
+                ),
+                None,
+            )
+            if saved is None or slot is None:
+                raise InputError(
+                    f"it contains '{key}', which the model was not compiled to load from adapters",
+                    "adapter",
+                    "Pass lora=LoraConfig(modules_to_save=...) that names"
+                    f" it{'; now it takes ' + ', '.join(self._saved) if self._saved else ''}.",
+                )
+            weights[slot.name] = as_weight(floats(x), saved, slot.nbytes)
+        self.adapters[name] = adapter
+        self._placed[name] = states, weights
+        if self.adapter == name:
+            self.set_adapter(name)
+
+    @memory_in_words
+    def set_adapter(self, name: str | None, scale: float = 1.0) -> None:
+        """Switches to an adapter. Open sequences keep their caches: open new ones.
+
+        Args:
+            name: of a loaded adapter; None: the base.
+            scale: factor of the adapter's effect; 1 is the adapter as it was trained.
+
+        Raises:
+            InputError: there is no such adapter, or it replaces whole modules and `scale` is not 1.
+        """
+        if name is not None and name not in self.adapters:
+            raise InputError(
+                f"there is no adapter {name!r}",
+                "set_adapter",
+                f"Loaded: {', '.join(self.adapters) or 'none'}.",
+            )
+        if type(scale) not in (int, float) or scale != scale or abs(scale) == float("inf"):
+            raise InputError(
+                f"{scale!r} is not a number",
+                "scale",
+                "1 is the adapter as it was trained, 0 the base.",
+            )
+        states, weights = self._placed[name] if name is not None else ({}, {})
+        if weights and scale != 1.0:
+            raise InputError(
+                f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot"
+                " be scaled",
+                "scale",
+                "Leave it at 1.",
+            )
+        with self.lock:
+            self._place(name, scale, states, weights)
+
+    def _place(
+        self, name: str | None, scale: float, states: dict[str, bytes], weights: dict[str, bytes]
+    ) -> None:
+        """Writes an adapter into the memory that the plans read. The lock must be held."""
+        fresh = {n: self.device.allocate(len(data)) for n, data in weights.items()}
+        for n, data in weights.items():
+            self._write(fresh[n], data)
+        if name is not None:
+            for n, shape in self._shapes.items():
+                if ".lora_" in n:
+                    self._write(self.states[n], states.get(n) or bytes(4 * product(shape)))
+        if SCALE in self._shapes:
+            self._write(self.states[SCALE], struct.pack("<f", scale if name is not None else 0.0))
+        if fresh or self._swapped:
+            self.store.instead = {
+                **{n: a for n, a in self.store.instead.items() if n not in self._swapped},
+                **fresh,
+            }
+            self.refresh({*fresh, *self._swapped})
+            for buffer in self._swapped.values():
+                self.device.release(buffer)
+            self._swapped = fresh
+        self.adapter = name
+
+    def _write(self, buffer: Buffer, data: bytes) -> None:
+        if len(data) > buffer.nbytes:
+            raise PackageError(
+                f"{len(data)} bytes for a buffer of {buffer.nbytes}",
+                "the package's adapters",
+                "The package is damaged: build it again.",
+            )
+        self.device.write(buffer, data)
+
+    def _free(self) -> None:
+        super()._free()
+        for buffer in getattr(self, "_swapped", {}).values():
+            self.device.release(buffer)
+        self._swapped = {}
+
+
+__all__ = ["CausalLM", "fitted"]

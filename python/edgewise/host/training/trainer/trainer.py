@@ -1,0 +1,564 @@
+"""The class `Trainer`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from ....compiler.ir import Graph, Value
+from ....compiler.schema.training import LANGUAGE_MODEL
+from ....compiler.targets import CPU, target_of
+from ....compiler.training.losses import Loss
+from ....compiler.training.optimizers import Optimizer
+from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
+from ....compiler.training.program import LOSS, Program
+from ....errors import InputError, memory_in_words
+from ....logic.training.schedules import Schedule, factor
+from ...engine import Engine, Owner, default_engine, locked
+from ...profile import Profile, Watch
+from ...session.decoder import DecoderModel
+from ...text import Tokenizer, generate
+from ..data import Rows
+from ..session import TrainingSession
+from .batches import Data, rows_of, shapes_of, tokens_of, training_and_evaluation
+from .checkpoint import load_checkpoint, save_checkpoint
+from .estimate import Estimate
+from .loop import Fit, Loop, Signal
+from .model import TrainedModel
+from .options import check_options
+from .programs import ProgramFactory
+from .progress import History, Progress
+from .results import adapter_states, export_model, language_model_of
+from .run_file import check_run, check_tensors, kept_states
+
+Batch = Mapping[str, object]
+
+
+class Trainer(Owner):
+    """Trains an ONNX model.
+
+        trainer = edgewise.Trainer("smollm2/", adapters=LoraConfig(r=8), sequence_length=128)
+        trainer.fit(["text", ...], epochs=3)
+        trainer.generate("Once")  # with the trained weights
+        trainer.save("run.safetensors")
+        trainer.save_adapter("my-style/")
+        trainer.export("merged.onnx")
+
+    Several threads may use it: a call waits for the end of the present step. docs/guide/
+    training-runs.md describes what a run on texts is.
+
+    Args:
+        model: a model folder (Hugging Face layout), an .onnx file, its bytes, or a Graph.
+        loss: "causal_lm" (default for language models), "cross_entropy", "mse", "l1", "huber",
+            "bce_with_logits", "output:NAME", an object of edgewise.training.losses (GraphLoss: an
+            ONNX model), or a function(graph, outputs, fed).
+        optimizer: a name such as "AdamW" (PyTorch's form), an object of
+            edgewise.training.optimizers, or a dict of its fields with "type".
+        adapters: LoraConfig, or a dict of its fields: adapters are trained and the model stays as
+            it is. None: the model's parameters are trained.
+        learning_rate: overrides the optimizer's. Default for language models with AdamW: 2e-3 for
+            adapters, 3e-4 for parameters.
+        trainable, frozen: names and patterns of parameters that are trained or not. Default: all
+            are trained.
+        batch_size: rows per batch. Default: 4 for language models, else 8.
+        sequence_length: tokens per row; language models only.
+        gradient_accumulation_steps: batches whose gradients are averaged for one update.
+        schedule: "constant", "linear", "cosine", or a function(step, total) that returns the factor
+            of the learning rate.
+        warmup_steps: updates over which the learning rate rises from 0.
+        total_steps: updates that the schedule spans. Default: those of `fit`; `step` alone needs
+            it.
+        max_grad_norm: maximum norm of the gradient; None: no clipping. "auto": 1 for language
+            models, else None.
+        max_grad_value: maximum absolute value of a gradient's elements, or None.
+        no_decay: patterns of parameters without weight decay. "auto": ("*norm*", "*bias*") for
+            language models, else none.
+        groups: [(pattern, {"lr_scale": ..., "weight_decay": ...})] for parameters that differ.
+        memory: maximum bytes of engine memory. Activations are recomputed if that is needed.
+        checkpointing: recompute activations in the backward pass, which takes less memory and
+            more time.
+        seed: of the order of the rows, of dropout, and of adapters' first values. An int from 0 on.
+        dtype: which .onnx file of a folder: "fp32", "fp16", "q4", ...
+        engine: default: the process's.
+        tokenizer: a Tokenizer or a path. Default: the folder's.
+
+    Attributes:
+        graph: the model.
+        session: the TrainingSession, from the first step on.
+        program: the compiled Program, from the first step on.
+        epoch: the present epoch.
+        cursor: batches of it that were used.
+
+    Raises:
+        InputError: an argument cannot be used.
+        ModelError: the file is damaged.
+        UnsupportedOp, MissingGradient: the model cannot be trained.
+        OutOfMemory: `memory` is too little; the message says what would fit. Raised by the first
+            step.
+    """
+
+    rank = -1  # locked before its session
+
+    @memory_in_words
+    def __init__(
+        self,
+        model: Graph | str | os.PathLike[str] | bytes,
+        loss: Loss | str | Callable[..., Value] | None = None,
+        optimizer: Optimizer | str | dict[str, Any] = LANGUAGE_MODEL.optimizer,
+        adapters: LoraConfig | dict[str, Any] | None = None,
+        *,
+        learning_rate: float | None = None,
+        trainable: str | Sequence[str] = "all",
+        frozen: Sequence[str] = (),
+        batch_size: int | None = None,
+        sequence_length: int = LANGUAGE_MODEL.sequence_length,
+        gradient_accumulation_steps: int = LANGUAGE_MODEL.gradient_accumulation_steps,
+        schedule: Schedule = LANGUAGE_MODEL.schedule,
+        warmup_steps: int = LANGUAGE_MODEL.warmup_steps,
+        total_steps: int | None = None,
+        max_grad_norm: float | Literal["auto"] | None = "auto",
+        max_grad_value: float | None = None,
+        no_decay: Sequence[str] | Literal["auto"] = "auto",
+        groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        memory: float | None = None,
+        checkpointing: bool = False,
+        seed: int = LANGUAGE_MODEL.seed,
+        dtype: str | None = None,
+        engine: Engine | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    ):
+        self.model = TrainedModel(model, dtype, tokenizer)
+        given: dict[str, Any] = {
+            "trainable": trainable,
+            "frozen": frozen,
+            "batch_size": batch_size,
+            "sequence_length": sequence_length,
+            "accumulation": gradient_accumulation_steps,
+            "schedule": schedule,
+            "warmup": warmup_steps,
+            "total_steps": total_steps,
+            "max_grad_norm": max_grad_norm,
+            "max_grad_value": max_grad_value,
+            "no_decay": no_decay,
+            "groups": groups,
+            "memory": memory,
+            "checkpointing": checkpointing,
+            "seed": seed,
+        }
+        self.options = check_options(self.model, loss, optimizer, adapters, learning_rate, given)
+        self.graph, self.engine = self.model.graph, engine
+        target = CPU if engine is None else target_of(engine.device)
+        self._programs = ProgramFactory(self.graph, self.options, target)
+        self._session: TrainingSession | None = None
+        self._lm: DecoderModel | None = None
+        self.watch, self.fitting = Watch(), False
+        # Position in the run: the epoch, its batches that were used, the update and the epoch that
+        # the present `fit` began with, its updates, and whether it has ended.
+        self.epoch = self.cursor = self.first_update = self.first_epoch = 0
+        self.total = 0
+        self.done = False
+        self.start_lock()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that was passed, or the model folder's, read on first use.
+
+        Raises:
+            InputError: there is none. TokenizerError: its file is broken.
+        """
+        return self.model.tokenizer
+
+    @memory_in_words
+    def estimate(
+        self,
+        batch: Batch | None = None,
+        *,
+        batch_size: int | None = None,
+        sequence_length: int | None = None,
+        checkpointing: bool | None = None,
+    ) -> Estimate:
+        """The memory that training takes, before any is allocated.
+
+        Args:
+            batch: {name: array}, for the shapes; not for language models.
+            batch_size, sequence_length, checkpointing: override the trainer's.
+        """
+        program = self._programs.make(batch_size, sequence_length, checkpointing, shapes_of(batch))
+        return Estimate.of(program, self.options.accumulation > 1)
+
+    @property
+    def session(self) -> TrainingSession:
+        """The session with the plans and states; there is one from the first step on."""
+        if self._session is None:
+            raise InputError(
+                "nothing has been trained yet", "Trainer", "Call `fit` or `step` first."
+            )
+        return self._session
+
+    @property
+    def program(self) -> Program:
+        """The session's program."""
+        return self.session.program
+
+    @locked
+    def _prepare(self, batch: Batch | None = None) -> None:
+        """Compiles the program and opens the session, if that has not been done."""
+        if self._session is not None:
+            return
+        if not self.options.is_lm and self._programs.shapes is None:
+            self._programs.shapes = shapes_of(batch)
+        program = self._programs.fitting()
+        self._session = TrainingSession(program, self.engine, self.options.seed)
+        self._session.watch = self.watch
+        self.engine = self._session.engine
+
+    @locked
+    def _ready(self, batch: Batch | None = None) -> None:
+        """As _prepare; gives all states their first values."""
+        self._prepare(batch)
+        if not self.session.initialized:
+            accumulates = self.options.accumulation > 1
+            self.session.initialize("accumulate" if accumulates else "train")
+            if accumulates:  # all states are known by now
+                self.program.plan("update")
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The trainer's optimizer, with its learning rate `lr`."""
+        return self.options.optimizer
+
+    # ---- training ----
+    @locked
+    @memory_in_words
+    def step(self, batch: Batch | Sequence[Batch]) -> float:
+        """One update.
+
+        Args:
+            batch: {input or target name: array}, or a list of batches whose gradients are
+                averaged.
+
+        Returns:
+            The loss before the update: the mean over the batches.
+
+        Raises:
+            InputError: a batch has another shape or type than the first one, or lacks an input.
+        """
+        batches: Sequence[Any] = batch if isinstance(batch, (list, tuple)) else [batch]
+        if not batches or not all(isinstance(b, dict) for b in batches):
+            raise InputError(
+                "it is not a batch", "Trainer.step", "Give {name: array}, or a list of them."
+            )
+        self._prepare(batches[0])
+        rate = self.learning_rate()
+        if len(batches) == 1 and self.options.accumulation == 1:
+            return float(self.session.train(batches[0], rate)[LOSS])
+        self.session.reset()
+        losses = [float(self.session.accumulate(b)[LOSS]) for b in batches]
+        self.session.update(rate, 1.0 / len(batches))
+        return sum(losses) / len(batches)
+
+    def learning_rate(self) -> float:
+        """The learning rate of the next update.
+
+        Raises:
+            InputError: the schedule needs `total_steps`.
+        """
+        options = self.options
+        step = self._session.step - self.first_update if self._session is not None else 0
+        total = options.total_steps or self.total or None
+        return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
+
+    @memory_in_words
+    def fit(
+        self,
+        data: Data,
+        epochs: float | None = None,
+        max_steps: int | None = None,
+        evaluation: Data | float | None = None,
+        evaluate_every: int | None = None,
+        early_stopping: int | None = None,
+        callbacks: Sequence[Callable[[Progress], object]] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = LANGUAGE_MODEL.checkpoint_every,
+        progress: bool | None = None,
+        signal: Signal | None = None,
+    ) -> History:
+        """Trains on data.
+
+        A `fit` that was stopped (by a callback, a signal, an error, or the end of the process and
+        `resume`) is continued by the next one, from the batch after the last and up to the same
+        number of updates. After one that ended, the next begins a new run with the trained
+        weights.
+
+        Args:
+            data: a text, or a list of texts or of lists of token ids (language models);
+                {name: array} of inputs and targets; or an object with `__len__` (batches per epoch)
+                and `get(index, epoch)` that returns {name: array}.
+            epochs: passes over the data, fractions allowed. Default: 1, or as many as `max_steps`
+                takes.
+            max_steps: maximum number of updates.
+            evaluation: data like `data`; for texts also a float between 0 and 1: the share of the
+                rows to hold back.
+            evaluate_every: updates between evaluations. Default: once per epoch. The last update is
+                always evaluated.
+            early_stopping: stop after so many evaluations without improvement.
+            callbacks: functions(Progress), called after each update. One that returns False stops
+                the loop.
+            checkpoint: file to save the run in, every `checkpoint_every` updates and at the end.
+            progress: show a line on stderr. Default: if that is a terminal.
+            signal: an object with `aborted`, which is read before each update.
+
+        Raises:
+            Aborted: by the signal. What was learned stays.
+            EngineError: the loss is not finite; a checkpoint that was written before stays.
+            InputError: an argument cannot be used, or another thread is running `fit`.
+        """
+        fit = Fit(
+            epochs,
+            max_steps,
+            evaluate_every,
+            early_stopping,
+            callbacks,
+            checkpoint,
+            checkpoint_every,
+            progress,
+            signal,
+        )
+        with self.lock:
+            if self.fitting:
+                raise InputError(
+                    "another thread is running `fit`",
+                    "Trainer.fit",
+                    "Let it end, or make another Trainer.",
+                )
+            self.fitting = True
+        try:
+            rows, held_out = training_and_evaluation(data, evaluation, self.model, self.options)
+            self._ready(rows.get(0))
+            return Loop(self, rows, held_out, fit).run()
+        finally:
+            self.fitting = False
+
+    def begin_run(self, total: int) -> None:
+        """Begins a run of `total` updates, or goes on with one that was stopped."""
+        if self.done:
+            self.first_update = self.session.step
+            self.epoch = self.first_epoch = self.epoch + (self.cursor > 0)
+            self.cursor, self.done = 0, False
+        self.total = total
+
+    def advance(self, cursor: int, batches: int) -> None:
+        """Records that the first `cursor` of an epoch's `batches` batches were used."""
+        self.cursor = cursor
+        if cursor >= batches:
+            self.epoch, self.cursor = self.epoch + 1, 0
+
+    def refresh(self) -> None:
+        """Lets the language model see weights that have changed."""
+        if self._lm is not None:
+            self._lm.refresh()
+
+    @locked
+    @memory_in_words
+    def evaluate(self, data: Data) -> float:
+        """The mean loss over data, without dropout. Does not change the model.
+
+        Args:
+            data: as `fit`'s.
+
+        Returns:
+            Per token for language models, else per batch.
+        """
+        rows: Rows = rows_of(data, self.model, self.options)
+        self._prepare(rows.get(0))
+        losses, weights = 0.0, 0
+        for i in range(len(rows)):
+            weight = tokens_of(rows, i, None, 1)
+            losses += weight * float(self.session.evaluate(rows.get(i))[LOSS])
+            weights += weight
+        return losses / max(1, weights)
+
+    # ---- results ----
+    def generate(self, prompt: str | Sequence[int], **fields: Any) -> str | list[int]:
+        """Continues a prompt with the present weights.
+
+        Args:
+            prompt: a text or token ids.
+            fields: of transformers' GenerationConfig. Default: max_new_tokens=100.
+
+        Returns:
+            The text, or the token ids, with the prompt.
+        """
+        lm: Any = self.language_model()
+        text = isinstance(prompt, str)
+        out = generate(
+            lm,
+            self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt),
+            tokenizer=self.tokenizer if text else None,
+            **{"max_new_tokens": 100, **fields},
+        )
+        ids = out["sequences"][0] if isinstance(out, dict) else out[0]
+        return self.tokenizer.decode(ids) if text else ids
+
+    @locked
+    def language_model(self) -> DecoderModel:
+        """A DecoderModel that shares this trainer's weights. It is freed with the trainer."""
+        if self._lm is None:
+            self._ready()
+            self._lm = language_model_of(self.model, self.session, self.options.lora, self.watch)
+        return self._lm
+
+    def profile(self) -> Profile:
+        """A Profile of the training and generation in a `with` block.
+
+        with trainer.profile() as p:
+            trainer.step(batch)
+        print(p)
+        p.save("trace.json")
+        """
+        self.engine = self.engine or default_engine()
+        return Profile(self.engine, [self.watch])
+
+    @locked
+    @memory_in_words
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves the run in one safetensors file: parameters or adapters, optimizer states, and the
+        position in the data. The file is complete or not written at all.
+        """
+        self._ready()
+        session = self.session
+        states = {
+            n: (s.dtype, s.shape, session.read(n))
+            for n, s in kept_states(self.program.states).items()
+        }
+        run = {
+            "step": session.step,
+            "runs": session.runs,
+            "epoch": self.epoch,
+            "cursor": self.cursor,
+            "first_update": self.first_update,
+            "first_epoch": self.first_epoch,
+            **self.options.record(),
+            "shapes": self._programs.shapes,
+        }
+        save_checkpoint(states, run, path)
+
+    @locked
+    @memory_in_words
+    def resume(self, path: str | os.PathLike[str], changed: Collection[str] = ()) -> Trainer:
+        """Goes back to where `save` was called.
+
+        Args:
+            path: of the file.
+            changed: what may differ from the run: "learning_rate", "batch_size",
+                "sequence_length", "accumulation", "schedule", "warmup_steps", "seed".
+
+        Returns:
+            This trainer.
+
+        Raises:
+            ModelError: it is not a checkpoint, or damaged.
+            InputError: it is of another model, optimizer or adapters, or of other options. Nothing
+                has changed then.
+        """
+        tensors, run = load_checkpoint(path)
+        check_run(run, self.options, changed, path)
+        if run.get("shapes") is not None and self._programs.shapes is None:
+            self._programs.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
+        self._ready()
+        states = kept_states(self.program.states)
+        check_tensors(tensors, states, path)
+        for n in states:
+            self.session.write(n, tensors[n].bytes())
+        self.session.mended()
+        self.session.runs = run["runs"]
+        self.epoch, self.cursor, self.done = run["epoch"], run["cursor"], False
+        self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
+        self.refresh()
+        return self
+
+    def _check_lora(self) -> LoraConfig:
+        """The trainer's LoraConfig. Raises InputError if it has none."""
+        if self.options.lora is None:
+            raise InputError(
+                "there are no adapters",
+                "Trainer",
+                "Make the trainer with adapters=LoraConfig(...).",
+            )
+        return self.options.lora
+
+    @locked
+    def adapter(self) -> dict[str, tuple[int, Sequence[int], bytes]]:
+        """The adapters, and the modules of modules_to_save and bias.
+
+        Returns:
+            {name in PEFT's files: (dtype code, shape, bytes)}
+
+        Raises:
+            InputError: the trainer has no adapters.
+        """
+        self._check_lora()
+        self._ready()
+        adapters = {
+            n: (s.dtype, s.shape, self.session.read(n))
+            for n, s in self.program.states.items()
+            if s.kind == "adapter" and ".lora_" in n
+        }
+        return {**adapters, **self.session.saved()}
+
+    @locked
+    @memory_in_words
+    def save_adapter(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the adapters in PEFT's layout: adapter_config.json and
+        adapter_model.safetensors.
+        """
+        tensors = self.adapter()
+        save_adapter(Adapter.of(self._check_lora(), tensors), folder)
+
+    @locked
+    @memory_in_words
+    def load_adapter(self, source: Adapter | str | os.PathLike[str] | dict[str, Any]) -> Trainer:
+        """Continues from an adapter. The optimizer and the position in the data stay.
+
+        Args:
+            source: a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter. Its ranks must
+                be this trainer's.
+
+        Returns:
+            This trainer.
+
+        Raises:
+            InputError: it does not fit; nothing has changed then.
+        """
+        adapter = source if isinstance(source, Adapter) else load_adapter(source)
+        own = self.adapter()
+        for n, values in adapter_states(adapter, own, self.session, self._check_lora()).items():
+            self.session.write(n, values)
+        self.refresh()
+        return self
+
+    @locked
+    @memory_in_words
+    def export(
+        self, path: str | os.PathLike[str] | None = None, external_data: str | None = None
+    ) -> bytes | None:
+        """Writes the trained model as an ONNX file: with new weights, or with the adapters merged
+        into the base. Beside quantized weights, adapters are added as nodes.
+
+        Args:
+            path: of the file. None: returns its bytes.
+            external_data: name of a file beside it for the weights; needed from 2 GB on.
+        """
+        self._ready()
+        adapter = None if self.options.lora is None else self.adapter()
+        return export_model(self.session, adapter, path, external_data)
+
+    @locked
+    def free(self) -> None:
+        """Frees all engine memory."""
+        if self._lm is not None:
+            self._lm.free()
+        if self._session is not None:
+            self._session.free()
+        self._lm = self._session = None

@@ -1,0 +1,110 @@
+"""The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...compiler.gpu.gen.shaders import CHOICE
+from ..engine import Buffer
+
+if TYPE_CHECKING:
+    from .engine import WebGPUEngine
+
+ARGMAX_CHUNK, TOP_CHUNK, TOP = 4096, 1024, 256  # as in core/sampling/*.wgsl
+NONE = 0xFFFFFFFF
+
+
+class _Level(NamedTuple):
+    """A dispatch. words: of 32 bits, that it reads; groups: workgroups."""
+
+    pipeline: Any
+    words: int
+    groups: int
+
+
+class Choice:
+    """Finds the highest of float32 logits in a GPU's memory.
+
+    The caller holds the engine's lock.
+    """
+
+    def __init__(self, engine: WebGPUEngine) -> None:
+        self.gpu, self.memory = engine.gpu, engine.device.memory
+        self._pipelines: dict[tuple[str, int], Any] = {}
+        self._pairs: list[Any] = []  # two GPUBuffers that levels write in turns
+
+    def highest(self, logits: Buffer) -> int | None:
+        """The token with the highest logit, the lowest of several. None where a logit is NaN or
+        +infinity, or all are -infinity.
+        """
+        count = logits.nbytes // 4
+        groups = -(-count // ARGMAX_CHUNK)
+        levels = [
+            _Level(self._pipeline("argmax", 0), count, groups),
+            _Level(self._pipeline("argmax", 1), 2 * groups, 1),
+        ]
+        (token,) = struct.unpack("<I", self._run(logits, levels, 4))
+        return None if token == NONE else token
+
+    def top(self, logits: Buffer) -> list[tuple[int, float]] | None:
+        """The 256 highest logits, or all where there are fewer, as (token, logit) in descending
+        order, equal ones by token. None where a logit is NaN or +infinity.
+        """
+        levels: list[_Level] = []
+        count = logits.nbytes // 4
+        while not levels or levels[-1].groups > 1:
+            groups = -(-count // TOP_CHUNK)
+            level = min(len(levels), 1)
+            pipeline = self._pipeline("top", level)
+            levels.append(_Level(pipeline, 2 * count if level else count, groups))
+            count = groups * TOP
+        words = struct.unpack(f"<{2 * TOP}I", self._run(logits, levels, 8 * TOP))
+        if words[0] == NONE:
+            return None
+        return [(token, _logit(rank)) for rank, token in zip(words[::2], words[1::2]) if rank]
+
+    def _run(self, logits: Buffer, levels: list[_Level], nbytes: int) -> bytes:
+        """Runs dispatches one after the other. Returns the first bytes that the last one wrote."""
+        self._make_pairs(levels[0].groups * 8 * TOP)
+        place = self.memory.place(logits)
+        device = self.gpu.device
+        encoder = device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        source, offset = place.gpu_buffer, place.offset
+        for i, level in enumerate(levels):
+            sink = self._pairs[i % 2]
+            parts = [(source, offset, 4 * level.words), (sink, 0, sink.size)]
+            entries = [
+                {"binding": k, "resource": {"buffer": buffer, "offset": at, "size": size}}
+                for k, (buffer, at, size) in enumerate(parts)
+            ]
+            layout = level.pipeline.get_bind_group_layout(0)
+            compute.set_pipeline(level.pipeline)
+            compute.set_bind_group(0, device.create_bind_group(layout=layout, entries=entries))
+            compute.dispatch_workgroups(level.groups)
+            source, offset = sink, 0
+        compute.end()
+        device.queue.submit([encoder.finish()])
+        return bytes(device.queue.read_buffer(source, 0, nbytes))
+
+    def _make_pairs(self, nbytes: int) -> None:
+        if not self._pairs or self._pairs[0].size < nbytes:
+            while self._pairs:
+                self._pairs.pop().destroy()
+            self._pairs = [self.gpu.buffer(nbytes) for _ in range(2)]
+
+    def _pipeline(self, name: str, level: int) -> Any:
+        if (name, level) not in self._pipelines:
+            code = f"const LEVEL = {level}u;\n{CHOICE[name]}"
+            module = self.gpu.device.create_shader_module(code=code)
+            self._pipelines[name, level] = self.gpu.device.create_compute_pipeline(
+                layout="auto", compute={"module": module, "entry_point": "main"}
+            )
+        return self._pipelines[name, level]
+
+
+def _logit(rank: int) -> float:
+    """The float32 with a rank (core/sampling/argmax.wgsl)."""
+    bits = rank & 0x7FFFFFFF if rank >> 31 else ~rank & 0xFFFFFFFF
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])

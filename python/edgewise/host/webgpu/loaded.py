@@ -1,0 +1,352 @@
+"""A plan whose steps run on a GPU. Steps without a shader run on the processor, between copies of
+what they read and write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ...compiler.gpu.batches import Grouping
+from ...compiler.gpu.launch import Launch
+from ...compiler.gpu.link import RECORD_BYTES
+from ...compiler.gpu.steps import constants_of, register_ranges, register_rules, steps_of
+from ...compiler.gpu.wgsl import REGISTERS
+from ...compiler.gpu.work import most_of, operations_of
+from ...compiler.schema.errors import ERRORS
+from ...errors import EdgewiseError, EngineError, InputError
+from ..engine import Buffer, LoadedPlan
+from ..engine.base import Failure, error_of
+from .mirror import Mirrors
+
+if TYPE_CHECKING:
+    from ...compiler.plan import Plan
+    from .engine import WebGPUEngine
+
+CHUNK = 64  # dispatches that are submitted together
+INDEX = next(error.code for error in ERRORS if error.name == "INDEX")
+
+
+class Run:
+    """Launches first to end - 1 of a plan, all on the GPU or all on the processor."""
+
+    __slots__ = ("first", "end", "on_gpu")
+
+    def __init__(self, first: int, end: int, on_gpu: bool) -> None:
+        self.first, self.end, self.on_gpu = first, end, on_gpu
+
+
+class WebGPUPlan(LoadedPlan):
+    """A plan that the engine in C has checked, on a GPU.
+
+    `run` returns when the commands are submitted, or, if a step can find an index that is out of
+    range, when they are done.
+
+    Attributes:
+        launches: how steps are run on the GPU, one or several together; None for a step on the
+            processor.
+        firsts: number of the first step of each.
+        reasons: {step: why it runs on the processor}.
+        operations: of each step.
+        mirrors: memory on the processor of the slots, for the steps there.
+    """
+
+    engine: WebGPUEngine
+
+    def __init__(self, engine: WebGPUEngine, plan: Plan) -> None:
+        self.bound: dict[int, Buffer] = {}
+        self.steps: list[Any] = []
+        self.launches: list[Launch | None] = []
+        self.firsts: list[int] = []
+        self.closed: list[Any] = []  # GPUBuffers of the plan's own
+        self.mirrors: Mirrors | None = None
+        self.fails = self.stale = False
+        super().__init__(engine, plan)
+        try:
+            with engine.lock:
+                self._prepare()
+        except BaseException:
+            self.free()
+            raise
+
+    def _prepare(self) -> None:
+        """Makes the plan's own buffers, and decides how its steps run."""
+        plan, engine, device = self.plan, self.engine, self.engine.gpu.device
+        self.steps = steps_of(plan.data, engine.serial)
+        self.ranges = register_ranges(plan.data)
+        self.values, self.rules = [low for low, _ in self.ranges], register_rules(plan.data)
+        for i, (low, high) in enumerate(self.ranges):
+            if low < -(1 << 31) or high >= 1 << 31 or len(self.ranges) > REGISTERS:
+                raise error_of(Failure(10, -1, i, -1, high), plan, "register")
+        constants = constants_of(plan.data)
+        self.constants = self._buffer(len(constants))
+        self.records = self._buffer(RECORD_BYTES * max(len(self.steps), 1), uniform=True)
+        self.registers_buffer = self._buffer(4 * REGISTERS, uniform=True)
+        self.errors = self._buffer(16)
+        if constants:
+            data = constants + bytes(-len(constants) % 4)
+            device.queue.write_buffer(self.constants, 0, data)
+        self.reasons: dict[int, str] = {}
+        self._choose()
+        self.fails = any(launch is not None and launch.fails for launch in self.launches)
+        self.fresh = True  # whether registers are to be written
+        self.dirty: set[int] = {i for i, launch in enumerate(self.launches) if launch is not None}
+        self.parts = [self._runs(0, plan.init_count), self._runs(plan.init_count, len(self.steps))]
+        if self.reasons:
+            self.mirrors = Mirrors(self)
+        engine.plans.add(self)
+        self.bind_temps()
+
+    def _buffer(self, nbytes: int, uniform: bool = False) -> Any:
+        """A GPUBuffer of the plan's own."""
+        self.closed.append(self.engine.gpu.buffer(nbytes, uniform))
+        return self.closed[-1]
+
+    def _choose(self) -> None:
+        """Decides where each step runs and which ones together, and begins to compile programs."""
+        largest = [high for _, high in self.ranges]
+        failing, first, count = False, 0, self.plan.init_count
+        temporary = [False, False, *(slot.kind == "temp" for slot in self.plan.slots)]
+        kept = [False, False, *(slot.kind in ("state", "computed") for slot in self.plan.slots)]
+        resolved, sizes = self.resolve(), [slot.nbytes for slot in self.plan.slots]
+        self.operations = [
+            operations_of(step, r, sizes, largest) for step, r in zip(self.steps, resolved)
+        ]
+        groups = Grouping(self.steps, resolved, largest, temporary, kept)
+        alone = [
+            Launch(self, i, [step], largest, False).reason for i, step in enumerate(self.steps)
+        ]
+        while first < len(self.steps):
+            end = count if first < count else len(self.steps)
+            end = next((i for i in range(first + 1, end) if alone[i]), end)
+            launch = Launch(self, first, [self.steps[first]], largest, failing)
+            if launch.reason:
+                self.reasons[first] = launch.reason
+            else:
+                launch = self._largest(launch, groups, end, largest, failing)
+                launch.prepare()
+                failing = failing or launch.fails
+            self.firsts.append(first)
+            self.launches.append(None if launch.reason else launch)
+            first += len(launch.steps)
+
+    def _largest(
+        self, launch: Launch, groups: Grouping, end: int, largest: list[int], failing: bool
+    ) -> Launch:
+        """The most steps from the only one of a launch on that one dispatch runs."""
+        first = launch.index
+        while end > first + 1:
+            group = groups.at(first, end)
+            steps = self.steps[first : group.end]
+            if len(steps) == 1:
+                break
+            ends = [end - first for end in group.ends]
+            ways = group.head, group.tail, ends, group.takers, group.chain
+            found = Launch(self, first, steps, largest, failing, *ways)
+            if not found.reason:
+                return found
+            end = first + len(steps) // 2  # fewer, as they need too many bindings
+        return launch
+
+    def _runs(self, first: int, end: int) -> list[Run]:
+        """Runs of the launches with steps first to end - 1."""
+        out: list[Run] = []
+        for i, step in enumerate(self.firsts):
+            if not first <= step < end:
+                continue
+            on_gpu = self.launches[i] is not None
+            if out and out[-1].on_gpu == on_gpu:
+                out[-1].end = i + 1
+            else:
+                out.append(Run(i, i + 1, on_gpu))
+        return out
+
+    def steps_in(self, run: Run) -> tuple[int, int]:
+        """(its first step, the step behind it)"""
+        behind = self.firsts[run.end] if run.end < len(self.firsts) else len(self.steps)
+        return self.firsts[run.first], behind
+
+    # ---- slots
+    def bind_temps(self) -> None:
+        """Binds the arenas, which all plans of the engine share."""
+        if self.steps:
+            temps = [i for i, slot in enumerate(self.plan.slots) if slot.kind == "temp"]
+            for index, slot in enumerate(temps):
+                self.bind(slot, self.engine.temp(index, self.plan.slots[slot].nbytes))
+
+    def bind_temp(self, index: int) -> None:
+        """Binds an arena again, which has moved."""
+        temps = [i for i, slot in enumerate(self.plan.slots) if slot.kind == "temp"]
+        if index < len(temps) and temps[index] in self.bound:
+            self.bind(temps[index], self.engine.temps[index])
+
+    def bind(self, slot: int, buffer: Buffer) -> None:
+        s = self.plan.slots[slot]
+        if buffer.nbytes < s.nbytes:
+            super().bind(slot, buffer)  # raises
+        with self.engine.lock:
+            self.bound[slot] = buffer
+            if self.mirrors is not None:
+                self.mirrors.moved(slot)
+            for i, launch in enumerate(self.launches):
+                if launch is not None and slot in launch.slots:
+                    self.dirty.add(i)
+
+    def unbind(self, slot: int) -> None:
+        self.bound.pop(slot, None)
+
+    def register(self, index: int, value: int) -> None:
+        super().register(index, value)
+        self.values[index] = value
+        for i, rule in self.rules.items():
+            self.values[i] = rule.at(self.values)
+        self.fresh = True
+
+    # ---- runs
+    def init(self) -> None:
+        for plan in list(self.engine.plans):
+            if plan.mirrors is not None:
+                plan.mirrors.computed()
+        self._go(self.parts[0])
+
+    def run(self) -> None:
+        if self.watch is not None and self.watch.profile is not None:
+            self.watch.profile.record(self)
+        else:
+            self._go(self.parts[1])
+
+    def run_timed(self) -> list[float]:
+        """As LoadedPlan.run_timed. Steps that run together count as the first of them."""
+        out: list[float] = []
+        queue = self.engine.gpu.device.queue
+        for run in self.parts[1]:
+            for i in range(run.first, run.end):
+                start = perf_counter()
+                self._go([Run(i, i + 1, run.on_gpu)])
+                queue.on_submitted_work_done_sync()
+                out.append(perf_counter() - start)
+                begin, end = self.steps_in(Run(i, i + 1, run.on_gpu))
+                out += [0.0] * (end - begin - 1)
+        return out
+
+    def _go(self, runs: list[Run]) -> None:
+        with self.engine.lock:
+            self.check_idle()
+            self.torn = self.done = started = False
+            try:
+                self._refresh(runs)
+                for run in runs:
+                    self.ends.check()
+                    if run.on_gpu:
+                        started = True
+                        self._on_gpu(run)
+                    else:
+                        self._check()
+                        assert self.mirrors is not None
+                        started = True
+                        self.mirrors.run(*self.steps_in(run))
+                self._check()
+                self.done, self.stale = True, False
+            except InputError:  # later steps have not written states
+                raise
+            except EdgewiseError:
+                self.torn = started
+                raise
+            except Exception as e:  # the library's own errors
+                self.torn = started
+                raise EngineError(
+                    f"the GPU ended the run ({e})",
+                    self.plan.name or "plan",
+                    "The GPU may be lost or out of memory: open a new engine.",
+                ) from e
+            except BaseException:  # Ctrl-C: some steps may not have been submitted
+                self.torn = started
+                raise
+
+    def _refresh(self, runs: list[Run]) -> None:
+        """Writes registers and what has changed since the last run."""
+        queue = self.engine.gpu.device.queue
+        if self.stale:  # a run ended before its errors were read
+            queue.write_buffer(self.errors, 0, bytes(16))
+        self.stale = self.fails
+        if self.fresh and self.values:
+            data = struct.pack(f"<{len(self.values)}i", *self.values)
+            queue.write_buffer(self.registers_buffer, 0, data)
+        self.fresh = False
+        if self.dirty:
+            for i in sorted(i for i in self.dirty if any(r.first <= i < r.end for r in runs)):
+                launch = self.launches[i]
+                assert launch is not None
+                launch.connect()
+                self.dirty.discard(i)
+
+    def _on_gpu(self, run: Run) -> None:
+        device = self.engine.gpu.device
+        for first, end, waits in self._portions(run):
+            if waits:
+                device.queue.on_submitted_work_done_sync()
+                self.ends.check()
+            encoder = device.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            for launch in self.launches[first:end]:
+                assert launch is not None
+                launch.dispatch(compute)
+            compute.end()
+            device.queue.submit([encoder.finish()])
+
+    def _portions(self, run: Run) -> Iterator[tuple[int, int, bool]]:
+        """(first launch, the one behind the last, whether the GPU ends its work before) of each
+        submit.
+        """
+        first, work, waits = run.first, 0, False
+        for i in range(run.first, run.end):
+            more = sum(self.operations[slice(*self.steps_in(Run(i, i + 1, True)))])
+            full = work + more > most_of(self.engine.serial)
+            if i > first and (full or i == first + CHUNK):
+                yield first, i, waits
+                first, waits = i, full
+            work = more if full else work + more
+        yield first, run.end, waits
+
+    def _check(self) -> None:
+        """Raises InputError where a step found an index that is out of range."""
+        if not self.fails:
+            return
+        queue = self.engine.gpu.device.queue
+        step, index = struct.unpack("<Ii", queue.read_buffer(self.errors, 0, 8))
+        if step:
+            raise error_of(Failure(INDEX, step - 1, -1, -1, index), self.plan, "")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What runs where; see WebGPUEngine.info."""
+        first = self.plan.init_count
+        launches = [
+            launch
+            for step, launch in zip(self.firsts, self.launches)
+            if step >= first and launch is not None
+        ]
+        here = {i: r for i, r in self.reasons.items() if i >= first}
+        mirrors = self.mirrors
+        return {
+            "plan": self.title or self.plan.name,
+            "steps": len(self.steps) - first,
+            "dispatches": sum(launch.dispatches for launch in launches),
+            "pipelines": len({p.text for launch in launches for p in launch.programs}),
+            "onCpu": dict(Counter(self.plan.kernels[i] for i in here)),
+            "why": {self.plan.kernels[i]: reason for i, reason in here.items()},
+            "downloads": mirrors.downloads if mirrors is not None else 0,
+            "uploads": mirrors.uploads if mirrors is not None else 0,
+        }
+
+    def free(self) -> None:
+        super().free()
+        self.engine.plans.discard(self)
+        if self.mirrors is not None:
+            self.mirrors.free()
+        while self.closed:
+            self.closed.pop().destroy()
+        self.launches, self.firsts, self.bound = [], [], {}
