@@ -14,14 +14,16 @@ __version__ = "0.1.0"
 
 
 _LAZY = {  # modules of names that are imported on first use, to keep `import edgewise` fast
-    "pipelines": ("TextGenerationPipeline", "pipeline"),
-    "pipelines.personal": ("personalize",),
-    "text": ("GenerationConfig", "TextIteratorStreamer", "TextStreamer", "generate"),
-    "training": ("LoraConfig", "Trainer", "merge_adapter"),
-    "training.adapters": ("CausalLM",),
-    "devices": ("open_engine",),
-    "session.face.ort_value": ("IOBinding", "OrtValue"),
-    "session.face.environment": (
+    "host.pipelines": ("TextGenerationPipeline", "pipeline"),
+    "host.pipelines.personal": ("personalize",),
+    "host.text": ("GenerationConfig", "TextIteratorStreamer", "TextStreamer", "generate"),
+    "compiler.training.peft": ("LoraConfig",),
+    "host.training.trainer": ("Trainer",),
+    "host.training.merge": ("merge_adapter",),
+    "host.training.adapters": ("CausalLM",),
+    "host.devices": ("open_engine",),
+    "host.session.face.ort_value": ("IOBinding", "OrtValue"),
+    "host.session.face.environment": (
         "disable_telemetry_events",
         "enable_telemetry_events",
         "get_all_providers",

@@ -27,19 +27,19 @@ from .page import CALLS
 # Modules that the compiler imports only in some calls. Other modules would make the snapshot, which
 # a first visit downloads, larger.
 _LATER = (
-    "compile",
-    "inspect",
-    "onnx.sink",
-    "onnx.writer",
-    "passes.last_position",
-    "passes.lora",
-    "passes.recompute",
-    "text.config",
-    "training.artifact_files.models",
-    "training.artifact_files.odtc",
-    "training.export",
-    "training.package",
-    "training.warm",
+    "compiler.compile",
+    "compiler.inspect",
+    "compiler.onnx.sink",
+    "compiler.onnx.writer",
+    "compiler.passes.last_position",
+    "compiler.passes.lora",
+    "compiler.passes.recompute",
+    "host.text.config",
+    "extras.onnxruntime_training.artifact_files.models",
+    "extras.onnxruntime_training.artifact_files.odtc",
+    "compiler.training.export",
+    "compiler.training.package",
+    "compiler.training.warm",
 )
 
 

@@ -29,22 +29,22 @@ def test_import_is_lean(fresh_pyodide):
         before = set(sys.modules)
         import edgewise
         result = sorted(set(sys.modules) - before)""")
-    assert "edgewise.session.inference" in names
+    assert "edgewise.host.session.inference" in names
     heavy = (
         "numpy",
         "js",
         "asyncio",
         "ctypes",
-        "edgewise.text",
-        "edgewise.pipelines",
-        "edgewise.session.decoder",
+        "edgewise.host.text",
+        "edgewise.host.pipelines",
+        "edgewise.host.session.decoder",
         "edgewise.compiler.compile",
-        "edgewise.package",
-        "edgewise.cli",
-        "edgewise.engine.native",
-        "edgewise.engine.browser",
+        "edgewise.compiler.package",
+        "edgewise.host.cli",
+        "edgewise.host.engine.native",
+        "edgewise.host.engine.browser",
     )
-    assert not [n for n in names if n in heavy or n.startswith("edgewise.text.")]
+    assert not [n for n in names if n in heavy or n.startswith("edgewise.host.text.")]
 
 
 def test_bytecode_is_used(pyodide):

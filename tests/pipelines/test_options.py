@@ -170,7 +170,7 @@ def test_options_of_creation(tiny_model, name):
 def test_tasks():
     for module, kind in TASKS.values():
         assert inspect.isclass(
-            getattr(importlib.import_module(f"edgewise.pipelines.{module}"), kind)
+            getattr(importlib.import_module(f"edgewise.host.pipelines.{module}"), kind)
         )
     with pytest.raises(InputError, match="There are: .*fill-mask"):
         edgewise.pipeline("chess", "x")

@@ -125,8 +125,8 @@ def known_names(path: str, text: str) -> list[str]:
     Names belong into contracts, into calls that emit a step, and, in ops/, into rules. A table is
     found by its literals, also by the keywords of dict(softmax=1).
     """
-    part, tree, wrong = path.split("/")[0], ast.parse(text), []
-    if part == "ops":  # rules emit steps; tables stand at the level of the module
+    part, tree, wrong = "/".join(path.split("/")[:2]), ast.parse(text), []
+    if part == "compiler/ops":  # rules emit steps; tables stand at the level of the module
         nodes: list[ast.AST] = []
         for statement in tree.body:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)):
@@ -143,7 +143,8 @@ def known_names(path: str, text: str) -> list[str]:
         }
         nodes = [n for n in every if id(n) not in emitted]
     for node in nodes:
-        if part in ("pipelines", "logic") and getattr(node, "value", None) in OPTIONS:
+        options = part == "host/pipelines" or part.startswith("logic/")
+        if options and getattr(node, "value", None) in OPTIONS:
             continue
         if names_kernels(node) and path not in HOMONYMS.get(node.value.strip(), ()):
             wrong.append(f"{path}:{node.lineno}: {node.value!r}")
@@ -200,7 +201,7 @@ def known_names_ts(path: Path) -> list[str]:
         ("compiler/plan/notes.py", "TABLE.add('gemm')"),
         ("host/profile/limits.py", "SLOW.update(softmax_grad=1)"),
         ("host/session/driver.py", "if kernel == 'where': pass"),
-        ("ops/kernel.py", "_EXACT = {'softmax', 'gemm'}"),
+        ("compiler/ops/kernel.py", "_EXACT = {'softmax', 'gemm'}"),
         ("compiler/ops/reduce/reduction.py", "COSTS = {'softmax': 1}"),
         ("compiler/ops/reduce/reduction.py", "COSTS = dict(softmax=1)"),
         ("compiler/ops/reduce/reduction.py", "FAST = 'softmax reduce'.split()"),
@@ -222,7 +223,7 @@ HOMONYMS = {
         "compiler/training/export.py",
         "compiler/training/state_plans.py",
     ],
-    "cross_entropy": ["compiler/training/losses.py"],
+    "cross_entropy": ["compiler/training/losses.py", "training/losses.py"],
     "fill": [
         "compiler/manifest/training.py",
         "compiler/passes/lora.py",

@@ -37,9 +37,12 @@ def full_engines(folder: str | None = None) -> str:
     Raises:
         EngineError: there are none.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     checkout = os.path.dirname(os.path.dirname(here))
-    candidates = [os.path.join(here, "engine"), os.path.join(checkout, "web", "dist", "engine")]
+    candidates = [
+        os.path.join(here, "host", "engine"),
+        os.path.join(checkout, "web", "dist", "engine"),
+    ]
     for candidate in [folder] if folder else candidates:
         if any(os.path.exists(_full_engine(candidate, flavour)) for flavour in FLAVOURS):
             return candidate

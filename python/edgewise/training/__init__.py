@@ -1,16 +1,10 @@
-"""Training of ONNX models.
+"""`edgewise.training`: public names of training, which is in three places.
 
-    trainer/: Trainer, the loop that fits a model to data, and its checkpoints
-    losses, optimizers, schedules, data: parts of a training run
-    peft/, adapters: LoRA adapters in PEFT's format, and a language model with adapters
-    program, state_plans, parameters, language_model: compile a model to the plans of a run
-    session: runs these plans
-    package, warm: training programs in packages, and a step that warms a page up
-    safetensors, export, merge: files of trained models
-    api/, artifacts, onnxblock/: ONNX Runtime Training's modules of these names
-    artifact_files/: its files
+    compiler/training/: losses, optimizers, programs, LoRA adapters in PEFT's format
+    host/training/: Trainer, the loop that fits a model to data, its checkpoints; runs of programs
+    extras/onnxruntime_training/: ONNX Runtime Training's modules api, artifacts and onnxblock
 
-Import from the modules; the classes below can also be imported from this package.
+Import from the modules beside this file; the classes below can also be imported from here.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def free_port() -> int:
 
 def _environment(home: Path) -> dict[str, str]:
     """Flower's settings: its files in `home`, no telemetry, no look-up of versions."""
-    package = str(Path(__file__).parents[3])
+    package = str(Path(__file__).parents[4])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
@@ -207,7 +207,7 @@ class Clients:
         self._guard = Guard()
 
     def __enter__(self) -> Clients:
-        package = str(Path(__file__).parents[3])
+        package = str(Path(__file__).parents[4])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         for command in self.commands:

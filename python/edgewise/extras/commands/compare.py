@@ -6,10 +6,17 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from .options import add_command, add_dtype, add_input_sizes, parse_dims, parse_shapes, parse_values
+from ...host.cli.options import (
+    add_command,
+    add_dtype,
+    add_input_sizes,
+    parse_dims,
+    parse_shapes,
+    parse_values,
+)
 
 if TYPE_CHECKING:
-    from .options import Commands
+    from ...host.cli.options import Commands
 
 
 def add_parser(commands: Commands) -> None:
@@ -30,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs a model step by step on a GPU and on the processor, each step on the processor's inputs,
     and lists the steps whose results differ by more than their bounds.
     """
-    from ...extras.bench.devices import compare_devices
+    from ..bench.devices import compare_devices
 
     report = compare_devices(
         args.model,

@@ -1,0 +1,1 @@
+"""Public names of extras/federated/__init__.py."""

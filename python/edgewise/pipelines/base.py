@@ -1,0 +1,5 @@
+"""Public names of host/pipelines/base.py."""
+
+from ..host.pipelines.base import Pipeline
+
+__all__ = ["Pipeline"]

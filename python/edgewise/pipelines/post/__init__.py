@@ -1,0 +1,1 @@
+"""Public names of host/pipelines/post/__init__.py."""

@@ -1,0 +1,1 @@
+"""Public names of compiler/processors/__init__.py."""

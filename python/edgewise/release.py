@@ -1,0 +1,1 @@
+"""Public names of extras/release/__init__.py."""

@@ -1,0 +1,1 @@
+"""Public names of extras/serve/__init__.py."""

@@ -1,0 +1,1 @@
+"""Public names of host/session/face/__init__.py."""
