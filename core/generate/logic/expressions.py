@@ -483,6 +483,8 @@ class Expressions:
         if first.is_async:
             raise Unsupported("async: yield a request instead", elt)
         source = self.array(first.iter)
+        looped = self.iterable(first.iter)
+        spread = looped if source == f"[...{looped}]" else None  # a copy alone, to have methods
         self.names.append({})
         target = self.parameter(first.target)
         for test in first.ifs:
@@ -505,6 +507,8 @@ class Expressions:
             ranged = _range_length(source)
             if ranged is not None and not first.ifs:
                 made = f"Array.from({{ length: {ranged} }}, (_, {target}){result} => {body})"
+            elif spread is not None and not first.ifs:
+                made = f"Array.from({spread}, {head} {body})"
             else:
                 made = f"{source}.map({head} {body})"
         self.names.pop()

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { Agreement, type Word } from "../../src/worker/pipelines/seq2seq/speech/agreement.ts";
+import { Agreement } from "../../src/logic/speech/agreement.ts";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/sounds/audio.ts";
 import {
   type AudioDescription,
@@ -96,6 +96,8 @@ test("times are rounded as by Python", () => {
   for (const [x, digits, wanted] of cases) assert.equal(rounded(x, digits), wanted);
 });
 
+type Word = [start: number, end: number, text: string];
+
 interface Pass {
   words: Word[];
   committed: Word[];
@@ -106,9 +108,10 @@ interface Pass {
 test("words of a stream are committed as by whisper_streaming", () => {
   for (const { passes } of vectors<{ passes: Pass[] }[]>("audio/agreement")) {
     const agreement = new Agreement();
+    const word = ([start, end, text]: Word) => ({ start, end, text });
     for (const { words, committed, partial, forget } of passes) {
-      assert.deepEqual(agreement.add(words), committed);
-      assert.deepEqual(agreement.partial, partial);
+      assert.deepEqual(agreement.add(words.map(word)), committed.map(word));
+      assert.deepEqual(agreement.partial, partial.map(word));
       if (forget !== null) agreement.forget(forget);
     }
     const rest = [...agreement.partial];

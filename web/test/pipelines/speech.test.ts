@@ -3,18 +3,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { dynamic_time_warping, token_times } from "../../src/logic/speech/alignment.ts";
+import { Joiner, merge_sequences, type Window } from "../../src/logic/speech/join.ts";
+import { words_of } from "../../src/logic/speech/words.ts";
 import type { VoiceEvent } from "../../src/worker/pipelines/runner.ts";
-import {
-  dynamicTimeWarping,
-  tokenTimes,
-} from "../../src/worker/pipelines/seq2seq/speech/alignment.ts";
-import {
-  Joiner,
-  mergeSequences,
-  type Window,
-} from "../../src/worker/pipelines/seq2seq/speech/join.ts";
 import { SpeechStream, type Spoken } from "../../src/worker/pipelines/seq2seq/speech/stream.ts";
-import { wordsOf } from "../../src/worker/pipelines/seq2seq/speech/words.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Speech {
@@ -36,23 +29,23 @@ const decode = (ids: number[]) => new TextDecoder("utf-8").decode(Uint8Array.fro
 
 test("the path of least cost is that of the reference", () => {
   for (const { cost, rows, columns } of VECTORS.warping)
-    assert.deepEqual(dynamicTimeWarping(cost), [rows, columns]);
+    assert.deepEqual(dynamic_time_warping(cost), [rows, columns]);
   const weights = [
     [9, 1, 0, 0],
     [0, 8, 1, 0],
     [0, 0, 3, 9],
   ];
-  assert.deepEqual(tokenTimes(weights), [0, 0.02, 0.04]);
+  assert.deepEqual(token_times(weights), [0, 0.02, 0.04]);
 });
 
 test("tokens are grouped into the reference's words", () => {
   for (const { ids, language, words, indices } of VECTORS.words)
-    assert.deepEqual(wordsOf(ids, decode, EOS, language), [words, indices]);
+    assert.deepEqual(words_of(ids, decode, EOS, language), [words, indices]);
 });
 
 test("windows are joined as by the reference", () => {
   for (const { words, times, windows, text, chunks } of VECTORS.joined) {
-    const joiner = new Joiner({ decode, eos: EOS, begin: BEGIN, words, times });
+    const joiner = new Joiner(decode, EOS, BEGIN, words, times);
     for (const window of windows) joiner.add(window);
     const [found, parts] = joiner.end();
     assert.equal(found, text);
@@ -67,14 +60,14 @@ test("windows are joined as by the reference", () => {
       );
   }
   assert.deepEqual(
-    mergeSequences([
+    merge_sequences([
       [1, 2, 3, 4],
       [3, 4, 5],
     ])[0],
     [1, 2, 3, 4, 5],
   );
   assert.deepEqual(
-    mergeSequences([
+    merge_sequences([
       [1, 2],
       [7, 8],
     ])[0],

@@ -25,29 +25,32 @@ def dynamic_time_warping(cost: Sequence[Sequence[float]]) -> tuple[list[int], li
     above = array("f", [math.inf]) * (columns + 1)
     above[0] = 0.0
     traces = []
-    for row in cost:
+    for costs in cost:
         here, trace = array("f", [math.inf]) * (columns + 1), bytearray(columns + 1)
         diagonal, left = above[0], math.inf
-        for j in range(1, columns + 1):
-            up = above[j]
+        for j in range(columns):
+            up = above[j + 1]
+            least, step = left, 2
             if diagonal < up and diagonal < left:
                 least, step = diagonal, 0
             elif up < diagonal and up < left:
                 least, step = up, 1
-            else:
-                least, step = left, 2
-            here[j] = row[j - 1] + least
-            left, diagonal, trace[j] = here[j], up, step
+            here[j + 1] = costs[j] + least
+            trace[j + 1] = step
+            left = here[j + 1]
+            diagonal = up
         traces.append(trace)
         above = here
-    i, j = len(cost), columns
+    row, column = len(cost), columns
     rows, places = [], []
-    while i > 0 or j > 0:
-        rows.append(i - 1)
-        places.append(j - 1)
-        step = 2 if i == 0 else 1 if j == 0 else traces[i - 1][j]
-        i -= step != 2
-        j -= step != 1
+    while row > 0 or column > 0:
+        rows.append(row - 1)
+        places.append(column - 1)
+        step = 2 if row == 0 else 1 if column == 0 else traces[row - 1][column]
+        if step != 2:
+            row -= 1
+        if step != 1:
+            column -= 1
     return rows[::-1], places[::-1]
 
 
@@ -63,7 +66,7 @@ def token_times(
     Returns:
         for each token the position at which the path reaches it, in seconds.
     """
-    rows, places = dynamic_time_warping([[-x for x in row] for row in weights])
+    rows, places = dynamic_time_warping([[-x for x in position] for position in weights])
     times: list[float] = []
     for row, place in zip(rows, places):
         if row == len(times):

@@ -201,16 +201,15 @@ def merge_sequences(
         for i in range(1, len(left) + len(right)):
             a, b = max(0, len(left) - i), min(len(left), len(left) + len(right) - i)
             c, d = max(0, i - len(left)), min(len(right), i)
-            matches = sum(
-                left[a + j] == right[c + j] and (not spans or left_spans[a + j] <= here[c + j])
-                for j in range(b - a)
-            )
+            matches = 0
+            for j in range(b - a):
+                if left[a + j] == right[c + j] and (not spans or left_spans[a + j] <= here[c + j]):
+                    matches += 1
             score = matches / i + i / 10000.0  # prefers long matches
             if matches > 1 and score > best:
                 best, found = score, (a, b, c, d)
         # The left one is trusted for the left half of what both have, the right one for the right.
-        a, b, c, d = found
-        middle, start = (a + b) // 2, (c + d) // 2
+        middle, start = (found[0] + found[1]) // 2, (found[2] + found[3]) // 2
         total += left[:middle]
         total_spans += left_spans[:middle]
         left, left_spans = right[start:], list(here[start:])

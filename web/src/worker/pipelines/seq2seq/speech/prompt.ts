@@ -1,11 +1,11 @@
 // The first tokens of Whisper's decoder: language, task, with or without times. Mirrors
 // python/edgewise/host/text/speech/whisper_prompt.py.
 
+import { CODES, LANGUAGES } from "../../../../logic/speech/languages.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import { startIds } from "../fields.ts";
 import type { Seq2SeqModel } from "../model.ts";
 import type { EncodedSource } from "../source.ts";
-import { CODES, LANGUAGES } from "./languages.ts";
 
 const TASKS = ["transcribe", "translate"];
 

@@ -1,16 +1,17 @@
 // automatic-speech-recognition with Whisper. Mirrors
 // python/edgewise/host/pipelines/automatic_speech_recognition.py.
 
+import { Joiner } from "../../../../logic/speech/join.ts";
+import { LANGUAGES } from "../../../../logic/speech/languages.ts";
 import type { TaskSound } from "../../../../protocol/tasks.ts";
 import { InputError } from "../../../../shared/errors.ts";
+import type { Json } from "../../../../shared/python.ts";
 import { DecodingStreamer, type Streamer } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import type { Events, TaskRunner } from "../../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf, HOP, type Samples } from "./features.ts";
-import { type Chunk, Joiner } from "./join.ts";
-import { LANGUAGES } from "./languages.ts";
 import { HeldSamples, samplesOf } from "./samples.ts";
 import { SpeechStream, type Spoken, wishesOf } from "./stream.ts";
 import { beamsOf, type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
@@ -241,14 +242,15 @@ async function recognized(
     text: decode(tokens.filter((t) => t < eos)),
     timestamp: [start + piece.start / RATE, end + piece.start / RATE],
   });
-  const joiner = new Joiner({
+  const joiner = new Joiner(
     decode,
     eos,
-    begin: transcriber.begin,
-    words: call.times === "word",
-    times: call.times !== false,
-    segment_size: model.positions,
-  });
+    transcriber.begin,
+    call.times === "word",
+    call.times !== false,
+    0.02,
+    model.positions,
+  );
   try {
     for await (piece of pieces(samples, call)) {
       const features = await featuresOf(host, piece.samples, ending);
@@ -305,7 +307,7 @@ function streamed(host: TaskHost, events: Events): Streamer {
   };
 }
 
-function chunkFields(chunks: readonly Chunk[], { times, language }: Call): { chunks?: unknown[] } {
+function chunkFields(chunks: readonly Json[], { times, language }: Call): { chunks?: unknown[] } {
   if (!times && !language) return {};
   return {
     chunks: chunks.map((chunk) => ({

@@ -1,11 +1,11 @@
 // Speech recognition of sound that arrives in pieces: text that is certain, and text that may still
 // change. Mirrors python/edgewise/host/pipelines/speech/stream.py.
 
+import { Agreement, type Word } from "../../../../logic/speech/agreement.ts";
 import type { Ending } from "../../host.ts";
 import type { Options } from "../../options.ts";
 import type { TaskStream, Voice } from "../../runner.ts";
 import { RATE } from "../../sounds/voice-port.ts";
-import { Agreement, type Word } from "./agreement.ts";
 
 const PROMPT = 200; // characters of committed text that precede what is transcribed
 const LONG = 15; // seconds: then sound is forgotten up to the end of a committed sentence,
@@ -183,31 +183,31 @@ export class SpeechStream implements TaskStream {
     const seconds = heard.length / RATE;
     const found = await this.transcribe(heard, this.said, ending);
     const first = this.first / RATE;
-    return found.map(({ text, timestamp: [start, end] }) => [
-      first + start,
-      first + (end ?? seconds),
+    return found.map(({ text, timestamp: [start, end] }) => ({
+      start: first + start,
+      end: first + (end ?? seconds),
       text,
-    ]);
+    }));
   }
 
   /** Forgets sound up to the end of a committed sentence or word. */
   private shorten(seconds: number): void {
     const { committed } = this.agreement;
-    const sentence = committed.findLast(([, , text]) => SENTENCE_END.test(text));
+    const sentence = committed.findLast(({ text }) => SENTENCE_END.test(text));
     const last = sentence ?? (seconds > LONGER ? committed.at(-1) : undefined);
     if (!last) {
       // Silence: nothing is committed, and its last second may be the beginning of a word.
       if (seconds > LONGEST) this.drop(this.heard.length - RATE);
       return;
     }
-    this.say(last[1]);
-    this.drop(Math.round(last[1] * RATE) - this.first);
+    this.say(last.end);
+    this.drop(Math.round(last.end * RATE) - this.first);
   }
 
   /** Makes committed words up to a time part of the prompt. */
   private say(time: number): void {
-    const words = this.agreement.committed.filter(([, end]) => end <= time);
-    const text = (this.said + words.map(([, , word]) => word).join("")).slice(-PROMPT);
+    const words = this.agreement.committed.filter(({ end }) => end <= time);
+    const text = (this.said + textOf(words)).slice(-PROMPT);
     this.said = text.length === PROMPT ? text.slice(Math.max(text.indexOf(" "), 0)) : text;
     this.agreement.forget(time);
   }
@@ -219,13 +219,16 @@ export class SpeechStream implements TaskStream {
   }
 
   private event(committed: readonly Word[], skipped?: [number, number]): SpeechEvent[] {
-    const partial = this.agreement.partial.map(([, , text]) => text).join("");
+    const partial = textOf(this.agreement.partial);
     if (!committed.length && partial === this.shown && !skipped) return [];
     this.shown = partial;
-    const text = committed.map(([, , word]) => word).join("");
     const timestamp: SpeechEvent["timestamp"] = committed.length
-      ? [committed[0]![0], committed.at(-1)![1]]
+      ? [committed[0]!.start, committed.at(-1)!.end]
       : null;
-    return [{ committed: text, partial, timestamp, ...(skipped && { skipped }) }];
+    return [{ committed: textOf(committed), partial, timestamp, ...(skipped && { skipped }) }];
   }
+}
+
+function textOf(words: readonly Word[]): string {
+  return words.map(({ text }) => text).join("");
 }

@@ -1,12 +1,12 @@
 // Tokens from log-mel features with Whisper: prompts, windows, fallback, segments. Mirrors
 // python/edgewise/host/text/speech/whisper.py.
 
+import { token_times } from "../../../../logic/speech/alignment.ts";
 import type { GenerationFields } from "../../../../protocol/generation.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import { type GenerateOutput, generate, type Streamer } from "../../../generation/index.ts";
 import type { Seq2SeqModel } from "../model.ts";
 import type { EncodedSource } from "../source.ts";
-import { tokenTimes } from "./alignment.ts";
 import type { Features } from "./features.ts";
 import { firstTokens, idOf, noTimestampsId, type PromptOptions } from "./prompt.ts";
 import { averageLogProbability, logProbability } from "./rescore.ts";
@@ -271,7 +271,7 @@ export class WhisperTranscriber {
     const run = ended ? tokens : tokens.slice(0, -1);
     if (!run.length) return tokens.map(() => 0);
     const weights = await this.model.align(source, [...prompt, ...run], prompt.length, length);
-    const times = tokenTimes(weights);
+    const times = token_times(weights);
     return ended ? times : [...times, times.at(-1)!];
   }
 }
