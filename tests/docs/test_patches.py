@@ -21,6 +21,24 @@ BLOCK = re.compile(r"^<!-- test: (patch|patched) -->\n```\w+\n(.*?)^```$", re.M 
 FAMILIES = ("elementwise", "reduce", "shape")
 
 
+# Runs the cases of the patches' operators.
+CASES = """
+import edgewise
+from ops.harness import all_cases
+
+ran = 0
+for name, case in all_cases():
+    if case.domain == "example.com":
+        model, feeds = case.model()
+        got = edgewise.InferenceSession(model.SerializeToString()).run(None, feeds)
+        for expected in case.references.values():
+            difference = case.differences(got, expected)
+            assert not difference, (name, difference)
+            ran += 1
+assert ran
+"""
+
+
 def blocks(page: Path, kind: str) -> list[str]:
     return [text for found, text in BLOCK.findall(page.read_text()) if found == kind]
 
@@ -30,6 +48,7 @@ def copy_tree(folder: Path) -> None:
     leave_out = shutil.ignore_patterns("__pycache__", "*.so", "*.wasm")
     for part in ("core", "python", "web/src/gen"):
         shutil.copytree(ROOT / part, folder / part, ignore=leave_out)
+    shutil.copy(ROOT / "web" / "worker-parts.json", folder / "web")
 
 
 def run(*command: object, **options: object) -> str:
@@ -67,16 +86,13 @@ def test_patch(name, tmp_path):
     for i, patch in enumerate(patches):
         (tmp_path / f"{i}.diff").write_text(patch)
         run("git", "apply", "--whitespace=nowarn", "-p0", f"{i}.diff", cwd=tmp_path)
-    changed = {line[4:] for patch in patches for line in patch.splitlines() if line[:4] == "+++ "}
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "python")}
-    if any(name.startswith("core/") for name in changed):
-        run(sys.executable, "core/generate", cwd=tmp_path)
-        environment["EDGEWISE_LIBRARY"] = str(compile_library(tmp_path))
-    else:  # the kernels, and so what is generated, are the same
-        run(sys.executable, "core/generate", "--check", cwd=tmp_path)
+    changed = [line[4:] for patch in patches for line in patch.splitlines() if line[:4] == "+++ "]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'python'}:{ROOT / 'tests'}"}
+    if name == "add-an-op":
         assert all(name.startswith("python/edgewise/compiler/ops/") for name in changed)
-        assert len(changed) == len(patches), "an op is one file"
-        from edgewise.engine.native import library_path
-
-        environment["EDGEWISE_LIBRARY"] = library_path()
+        assert len(changed) == len(patches), "an op is one file, and one with its cases"
+    run(sys.executable, "core/generate", cwd=tmp_path)
+    environment["EDGEWISE_LIBRARY"] = str(compile_library(tmp_path))
     run(sys.executable, "-c", programs[0], cwd=tmp_path, env=environment)
+    if any("/cases/" in name for name in changed):
+        run(sys.executable, "-c", CASES, cwd=tmp_path, env=environment)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from edgewise.declare.formula import (
+from edgewise.compiler.declare.formula import (
     FUNCTIONS,
     NotDifferentiable,
     derivative,
@@ -15,7 +15,7 @@ from edgewise.declare.formula import (
     slope_of,
     substitute,
 )
-from edgewise.ops.elementwise.formulas import SLOPES, UNARY, slope_formula
+from edgewise.compiler.ops.elementwise.formulas import SLOPES, UNARY, slope_formula
 
 sys.path.append(str(Path(__file__).parents[2] / "core" / "generate"))
 import formulas as printers
