@@ -139,7 +139,7 @@ def test_a_batch_that_needs_too_many_bindings(monkeypatch):
         session = TrainingSession(training(1, WEBGPU, small=True), gpu())
         with monkeypatch.context() as m:
             if apart:
-                m.setattr("edgewise.compiler.gpu.launch.Launch.fits", fits_until_bound())
+                m.setattr("edgewise.host.webgpu.launch.Launch.fits", fits_until_bound())
             names = {i.name for i in session.program.plan("train").slots if i.kind == "input"}
             feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": ids}
             feeds = {k: v for k, v in feeds.items() if k in names}

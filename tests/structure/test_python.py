@@ -27,7 +27,7 @@ ENTRIES = """__init__.py __main__.py cli.py page.py snapshot.py training/__init_
     capi/onnxruntime_pybind11_state.py""".split()
 LEFT = {  # files that still import from a line below
     f"compiler/{name}.py"
-    for name in """gpu/arrange gpu/launch gpu/packing gpu/work onnx/sink processors/images/__init__
+    for name in """onnx/sink processors/images/__init__
         processors/styles sums task_package/ctc task_package/synthesis task_package/text_to_image
         task_package/towers task_package/zero_shot training/package""".split()
 }

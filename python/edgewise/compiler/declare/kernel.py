@@ -435,8 +435,24 @@ def _volume(sizes: Sequence[int]) -> int:
     return out
 
 
+def _lo(dims: Sequence[int], strides: Sequence[int]) -> int:
+    return sum((d - 1) * s for d, s in zip(dims, strides) if s < 0)
+
+
+def _hi(dims: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum((d - 1) * s for d, s in zip(dims, strides) if s > 0)
+
+
+def _bytes_of(code: int) -> int:
+    return DTYPES.get(code, ("", 1))[1]
+
+
 _PYTHON = {
     "__builtins__": {},
+    "lo": _lo,
+    "hi": _hi,
+    "bytes_of": _bytes_of,
+    "bytes_of_any": _bytes_of,
     "volume": _volume,
     "ceil_div": lambda a, b: -(-a // b),
     "min": min,
@@ -453,8 +469,8 @@ def evaluate(expression: str, params: Mapping[str, object]) -> int:
     """The value of a declared expression.
 
     Args:
-        expression: one without `lo`, `hi`, `distinct` and `bytes_of`.
+        expression: one without `distinct`.
         params: {parameter: int, list of ints or float}.
     """
-    names = {"as_": params["as"]} if "as" in params else {}
+    names = {f"{name}_": params[name] for name in ("as", "is") if name in params}
     return eval(_compiled(expression), _PYTHON, {**params, **names})

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...host.webgpu.memory import ALIGNMENT
 from ..schema.plan_format import ARENA
 from .link import Binding, Role
 from .steps import PlanStep, element_dtype
+
+
+ALIGNMENT = 256  # bytes; bindings begin at multiples of it
 
 
 class Span(NamedTuple):

@@ -1,29 +1,26 @@
 """Which neighbouring steps of a plan run in one dispatch.
 
-The compiler has put them side by side (plan/batches.py). They are recognised here, so that nothing
-depends on a package being right: steps are alike, and none writes what another one touches.
+They have been put side by side (plan/batches.py). Here it is found out which of them are alike, and
+that none writes what another one touches; the result is a part of the plan (program.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..declare.kernel import dimensions, evaluate
 from ..targets.gen.alike import ALIKE
 from .arrange import is_scratch
 from .link import MOST_STEPS, MOST_VARIED, strided
-from .steps import Linear, PlanStep, StepOperand, element_dtype
+from .steps import Linear, PlanStep, StepOperand, Touched, element_dtype
 from .variants import Variant, apart_of, columns_of, conditions_of, count_of, stages_of, variants_of
 
 MOST_KINDS = 4  # of steps in one program
 MOST_IN_CHAIN = 16  # steps of one workgroup
 ROUNDS = 32  # of it, for a step whose length follows registers
 IDLE = 1024  # workgroups that may have nothing to do
-
-if TYPE_CHECKING:
-    from ...host.engine.resolved import ResolvedStep
 
 
 def varied_in(steps: Sequence[PlanStep]) -> tuple[str, ...]:
@@ -55,7 +52,7 @@ class Grouping:
     """Finds the groups of a plan.
 
     Args:
-        steps, resolved: those of the plan, and what they touch.
+        steps, touched: those of the plan, and what their operands touch (steps.touched_by).
         largest: highest values of the registers.
         temporary: {buffer of an operand: whether its contents end with the run}.
         kept: {buffer of an operand: whether a run that fails must not change it}.
@@ -64,12 +61,12 @@ class Grouping:
     def __init__(
         self,
         steps: Sequence[PlanStep],
-        resolved: Sequence[ResolvedStep],
+        touched: Sequence[Sequence[Touched | None]],
         largest: Sequence[int],
         temporary: Sequence[bool],
         kept: Sequence[bool],
     ) -> None:
-        self.steps, self.resolved, self.largest = steps, resolved, largest
+        self.steps, self.touched, self.largest = steps, touched, largest
         self.temporary, self.kept = temporary, kept
 
     def at(self, first: int, end: int) -> Group:
@@ -168,7 +165,7 @@ class Grouping:
         """
         out = []
         it = self.steps[step]
-        of = zip(it.kernel.operands, it.operands, self.resolved[step].operands)
+        of = zip(it.kernel.operands, it.operands, self.touched[step])
         for i, (o, v, r) in enumerate(of):
             if v is None or r is None or is_scratch(it, i) or o.name == without:
                 continue
@@ -224,7 +221,7 @@ class Grouping:
 
     def _unread(self, step: int, name: str, end: int) -> bool:
         """Whether nothing from step `end` on reads what a step writes."""
-        found = self.resolved[step].operands[self.steps[step].kernel.index[name]]
+        found = self.touched[step][self.steps[step].kernel.index[name]]
         assert found is not None
         if not self.temporary[found.buffer]:
             return False
@@ -233,7 +230,7 @@ class Grouping:
             it = self.steps[later]
             hits = [
                 o.output and not o.updated
-                for o, v, r in zip(it.kernel.operands, it.operands, self.resolved[later].operands)
+                for o, v, r in zip(it.kernel.operands, it.operands, self.touched[later])
                 if v is not None
                 and r is not None
                 and r.buffer == found.buffer
@@ -264,8 +261,8 @@ class Grouping:
         inputs = [self._operand(tail, a), self._operand(tail, b)]
         if results[0] == results[1] or inputs not in (results, results[::-1]):
             return False
-        one = self.resolved[begin].operands[self.steps[begin].kernel.index[name]]
-        all_ = self.resolved[tail].operands[self.steps[tail].kernel.index[y]]
+        one = self.touched[begin][self.steps[begin].kernel.index[name]]
+        all_ = self.touched[tail][self.steps[tail].kernel.index[y]]
         if one is None or all_ is None or one.end - one.begin != all_.end - all_.begin:
             return False
         virtual = {r[:3] for r in self._ranges(first) if r[3] and first < begin}
@@ -356,7 +353,7 @@ class Grouping:
 
     def _elements(self, part: int, name: str) -> int:
         """Number of float32 elements of a result."""
-        found = self.resolved[part].operands[self.steps[part].kernel.index[name]]
+        found = self.touched[part][self.steps[part].kernel.index[name]]
         assert found is not None
         return (found.end - found.begin) // 4
 
@@ -443,6 +440,14 @@ def _rows(step: PlanStep, index: int) -> tuple[int, int]:
     """(bytes from one row of an operand to the next, bytes of a row that it touches); (0, 0) where
     it has none.
     """
+    key = "rows", index
+    if key not in step.memo:
+        step.memo[key] = _rows_of(step, index)
+    found: tuple[int, int] = step.memo[key]
+    return found
+
+
+def _rows_of(step: PlanStep, index: int) -> tuple[int, int]:
     dims = _spans(step, index) or []
     span, size = 1, element_dtype(step.kernel, index, step.params)[1]
     for i, (d, s) in enumerate(dims):
@@ -468,6 +473,13 @@ def _most_bytes(step: PlanStep, index: int, largest: Sequence[int]) -> int:
 
 def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -> object:
     """What steps of a batch agree in; None where a step runs alone."""
+    key = "common", *map(id, stages), *largest
+    if key not in step.memo:
+        step.memo[key] = _common_of(step, stages, largest)
+    return step.memo[key]
+
+
+def _common_of(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -> object:
     rule = ALIKE.get(step.kernel.name)
     if rule is None or len(stages) != 1 or len(rule[0]) > MOST_VARIED:
         return None

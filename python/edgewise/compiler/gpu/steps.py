@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from ..declare.kernel import Kernel, evaluate
 from ..declare.registers import Rule
 from ..ops.table import kernel_table
-from ..schema.plan_format import HEADER, NONE, OPERAND, PATCH, REGISTER, STEP
+from ..schema.plan_format import HEADER, NONE, OPERAND, PATCH, REGISTER, SLOT, STEP
 
 
 class Linear(NamedTuple):
@@ -44,6 +44,11 @@ class StepOperand:
     register: int
     scale: int
 
+    @property
+    def form(self) -> tuple[int, int, int]:
+        """What a shader depends on of it."""
+        return self.offset % 4, self.register, self.scale
+
 
 @dataclass(frozen=True)
 class PlanStep:
@@ -54,21 +59,30 @@ class PlanStep:
         params: by name; numbers, Linear, or lists of them.
         operands: in the order of the contract, None where absent.
         serial: whether it runs on a GPU in software, which takes long for barriers.
+        memo: what has been found out about it, shared by steps that differ in their memory alone.
     """
 
     kernel: Kernel
     params: Params
     operands: tuple[StepOperand | None, ...]
     serial: bool = False
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def dynamic(self) -> bool:
         """Whether a parameter follows a register."""
-        return any(
-            isinstance(x, Linear)
-            for value in self.params.values()
-            for x in (value if isinstance(value, list) else [value])
-        )
+        if "dynamic" not in self.memo:
+            self.memo["dynamic"] = any(
+                isinstance(x, Linear)
+                for value in self.params.values()
+                for x in (value if isinstance(value, list) else [value])
+            )
+        return bool(self.memo["dynamic"])
+
+    @property
+    def moves(self) -> bool:
+        """Whether a parameter or an operand follows a register."""
+        return self.dynamic or any(v is not None and v.register >= 0 for v in self.operands)
 
     def values(self, registers: Sequence[int]) -> dict[str, int | float | list[int]]:
         """The parameters with these registers."""
@@ -92,6 +106,7 @@ def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
     kernels = kernel_table().kernels
     header = HEADER.unpack_from(data)
     out, at = [], header[HEADER_STEPS_AT]
+    known: dict[Any, tuple[Params, dict[Any, Any]]] = {}
     for _ in range(header[HEADER_INIT] + header[HEADER_STEPS]):
         kernel, n_operands, n_patches, _, param_bytes, step_bytes = STEP.unpack_from(data, at)
         params_at = at + STEP.size
@@ -103,25 +118,33 @@ def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
                 PATCH.unpack_from(data, patches_at + i * PATCH.size) for i in range(n_patches)
             )
         }
-        operands = (
+        unpacked = (
             OPERAND.unpack_from(data, operands_at + i * OPERAND.size) for i in range(n_operands)
         )
-        out.append(
-            PlanStep(
-                kernels[kernel],
-                _params(kernels[kernel], data[params_at : params_at + param_bytes], patches),
-                tuple(
-                    None if o[0] == NONE else StepOperand(o[0], o[2], o[1] - 1, o[3])
-                    for o in operands
-                ),
-                serial,
-            )
+        operands = tuple(
+            None if o[0] == NONE else StepOperand(o[0], o[2], o[1] - 1, o[3]) for o in unpacked
         )
+        form = kernel, data[params_at:operands_at], *(v and v.form for v in operands)
+        if form not in known:
+            values = data[params_at : params_at + param_bytes]
+            known[form] = _params(kernels[kernel], values, patches), {}
+        params, memo = known[form]
+        out.append(PlanStep(kernels[kernel], params, operands, serial, memo))
         at += step_bytes
     return out
 
 
-HEADER_INIT, HEADER_STEPS, HEADER_REGISTERS_AT, HEADER_CONST_AT, HEADER_STEPS_AT = 4, 5, 8, 10, 12
+def end_of_steps(data: bytes) -> int:
+    """The byte behind the last step of a plan that the engine has checked."""
+    header = HEADER.unpack_from(data)
+    at: int = header[HEADER_STEPS_AT]
+    for _ in range(header[HEADER_INIT] + header[HEADER_STEPS]):
+        at += STEP.unpack_from(data, at)[-1]
+    return at
+
+
+HEADER_INIT, HEADER_STEPS, HEADER_REGISTERS_AT, HEADER_SLOTS_AT = 4, 5, 8, 9
+HEADER_CONST_AT, HEADER_STEPS_AT = 10, 12
 
 
 def constants_of(data: bytes) -> bytes:
@@ -143,6 +166,50 @@ def register_rules(data: bytes) -> dict[int, Rule]:
     count, at = header[2], header[HEADER_REGISTERS_AT]
     entries = (REGISTER.unpack_from(data, at + i * REGISTER.size)[2:] for i in range(count))
     return {i: rule for i, e in enumerate(entries) if (rule := Rule(*e)).divisor}
+
+
+def slot_bytes(data: bytes) -> list[int]:
+    """Bytes of each slot of a plan."""
+    header = HEADER.unpack_from(data)
+    count, at = header[3], header[HEADER_SLOTS_AT]
+    return [SLOT.unpack_from(data, at + i * SLOT.size)[0] for i in range(count)]
+
+
+def first_registers(data: bytes) -> list[int]:
+    """The registers of a plan before one is set: what is next to 0, and what follows from it."""
+    rules, out = register_rules(data), []
+    for i, (low, high) in enumerate(register_ranges(data)):
+        out.append(rules[i].at(out) if i in rules else min(max(low, 0), high))
+    return out
+
+
+class Touched(NamedTuple):
+    """Bytes of a buffer that a step may touch: of an arena, the constants or a slot, as numbered in
+    StepOperand.
+    """
+
+    buffer: int
+    begin: int
+    end: int
+
+
+def touched_by(step: PlanStep, registers: Sequence[int]) -> tuple[Touched | None, ...]:
+    """What each operand of a step touches with these registers, by its contract; the rules are
+    those of the engine in C (core/resolve.c).
+    """
+    values = step.values(registers)
+    if step.is_empty(values):
+        return tuple(v and Touched(v.buffer, 0, 0) for v in step.operands)
+    out: list[Touched | None] = []
+    for o, v in zip(step.kernel.operands, step.operands):
+        if v is None:
+            out.append(None)
+            continue
+        size = evaluate(o.size, values)
+        at = v.offset + (registers[v.register] * v.scale if v.register >= 0 else 0)
+        low, high = evaluate(o.lo, values), evaluate(o.hi, values)
+        out.append(Touched(v.buffer, at + low * size, at + high * size))
+    return tuple(out)
 
 
 def _params(kernel: Kernel, data: bytes, patches: dict[int, Linear]) -> Params:

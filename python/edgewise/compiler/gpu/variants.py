@@ -102,6 +102,14 @@ def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
         step: the step.
         largest: the highest values of the plan's registers.
     """
+    key = "stages", *largest
+    if key not in step.memo:
+        step.memo[key] = _stages_of(step, largest)
+    found: list[Variant] = step.memo[key]
+    return found
+
+
+def _stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
     values = conditions_of(step, largest)
     for i, v in enumerate(step.operands):
         if v is not None and step.kernel.operands[i].name != "scratch":

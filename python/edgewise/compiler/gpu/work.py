@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ...host.engine.resolved import ResolvedStep
 from ..declare.kernel import evaluate
 from ..schema.plan_format import SLOT0
-from .steps import PlanStep
+from .steps import PlanStep, Touched
 from .variants import count_of, stages_of
 
 # Operations of a dispatch, and of what is submitted without waiting: about a second of a slow GPU,
@@ -27,14 +27,17 @@ def most_of(serial: bool) -> int:
 
 
 def operations_of(
-    step: PlanStep, resolved: ResolvedStep, slots: Sequence[int], largest: Sequence[int]
+    step: PlanStep,
+    touched: Sequence[Touched | None],
+    slots: Sequence[int],
+    largest: Sequence[int],
 ) -> int:
     """The operations of a step: those that its contract declares, or else one for each byte that it
     touches.
 
     Args:
         step: the step.
-        resolved: the same with any registers.
+        touched: by its operands, with any registers.
         slots: bytes of the plan's slots.
         largest: the highest values of the registers.
     """
@@ -42,8 +45,8 @@ def operations_of(
     if cost is not None:
         return evaluate(cost.operations, step.values(largest))
     return sum(
-        slots[v.buffer - SLOT0] if resolved.registers and v.buffer >= SLOT0 else v.end - v.begin
-        for v in resolved.operands
+        slots[v.buffer - SLOT0] if step.moves and v.buffer >= SLOT0 else v.end - v.begin
+        for v in touched
         if v is not None
     )
 

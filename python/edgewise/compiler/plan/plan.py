@@ -129,8 +129,13 @@ class Plan:
         for slot in builder.slots:
             slot.tensor = builder.slot_of[slot.name].tensor if slot.kind == "weight" else None
         steps = builder.init_steps + builder.steps
+        data = _plan_bytes(builder, registers, further, steps)
+        if builder.target.alike:  # which steps the device runs at once is a part of the plan
+            from ..gpu.program import with_program
+
+            data = with_program(data, [slot.kind for slot in builder.slots])
         return Plan(
-            _plan_bytes(builder, registers, further, steps),
+            data,
             builder.slots,
             [name for name, _, _ in registers],
             [s.label.where if s.label is not None else "" for s in steps],

@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ...compiler.gpu.batches import Grouping
-from ...compiler.gpu.launch import Launch
+from ...compiler.gpu.batches import Group
+from ...compiler.gpu.grouped import Facts
 from ...compiler.gpu.link import RECORD_BYTES
-from ...compiler.gpu.steps import constants_of, register_ranges, register_rules, steps_of
+from ...compiler.gpu.program import read_program
+from ...compiler.gpu.steps import constants_of, register_rules
 from ...compiler.gpu.wgsl import REGISTERS
-from ...compiler.gpu.work import most_of, operations_of
+from ...compiler.gpu.work import most_of
 from ...compiler.schema.errors import ERRORS
 from ...errors import EdgewiseError, EngineError, InputError
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
+from .launch import Launch
 from .mirror import Mirrors
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class WebGPUPlan(LoadedPlan):
             processor.
         firsts: number of the first step of each.
         reasons: {step: why it runs on the processor}.
-        operations: of each step.
+        facts: by which it is decided how steps run; `operations` are those of each.
         mirrors: memory on the processor of the slots, for the steps there.
     """
 
@@ -75,8 +77,7 @@ class WebGPUPlan(LoadedPlan):
     def _prepare(self) -> None:
         """Makes the plan's own buffers, and decides how its steps run."""
         plan, engine, device = self.plan, self.engine, self.engine.gpu.device
-        self.steps = steps_of(plan.data, engine.serial)
-        self.ranges = register_ranges(plan.data)
+        self._read()
         self.values, self.rules = [low for low, _ in self.ranges], register_rules(plan.data)
         for i, (low, high) in enumerate(self.ranges):
             if low < -(1 << 31) or high >= 1 << 31 or len(self.ranges) > REGISTERS:
@@ -105,51 +106,33 @@ class WebGPUPlan(LoadedPlan):
         self.closed.append(self.engine.gpu.buffer(nbytes, uniform))
         return self.closed[-1]
 
+    def _read(self) -> None:
+        """Finds out what it takes to run the plan on this GPU."""
+        gpu, kinds = self.engine.gpu, [slot.kind for slot in self.plan.slots]
+        self.facts = Facts(
+            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes
+        )
+        self.steps, self.operations = self.facts.steps, self.facts.operations
+        self.ranges = self.facts.ranges
+
     def _choose(self) -> None:
-        """Decides where each step runs and which ones together, and begins to compile programs."""
-        largest = [high for _, high in self.ranges]
-        failing, first, count = False, 0, self.plan.init_count
-        temporary = [False, False, *(slot.kind == "temp" for slot in self.plan.slots)]
-        kept = [False, False, *(slot.kind in ("state", "computed") for slot in self.plan.slots)]
-        resolved, sizes = self.resolve(), [slot.nbytes for slot in self.plan.slots]
-        self.operations = [
-            operations_of(step, r, sizes, largest) for step, r in zip(self.steps, resolved)
-        ]
-        groups = Grouping(self.steps, resolved, largest, temporary, kept)
-        alone = [
-            Launch(self, i, [step], largest, False).reason for i, step in enumerate(self.steps)
-        ]
+        """Decides where each step runs, and begins to compile programs. Which ones run together is
+        written in the plan (program.py).
+        """
+        failing, first = False, 0
+        groups = {g.first: g for g in read_program(self.plan.data, self.facts, self.plan.name)}
         while first < len(self.steps):
-            end = count if first < count else len(self.steps)
-            end = next((i for i in range(first + 1, end) if alone[i]), end)
-            launch = Launch(self, first, [self.steps[first]], largest, failing)
+            launch = Launch(self, groups.get(first, Group(first, first + 1)), failing)
+            if launch.reason and len(launch.steps) > 1:  # this GPU binds less than others
+                launch = Launch(self, Group(first, first + 1), failing)
             if launch.reason:
                 self.reasons[first] = launch.reason
             else:
-                launch = self._largest(launch, groups, end, largest, failing)
                 launch.prepare()
                 failing = failing or launch.fails
             self.firsts.append(first)
             self.launches.append(None if launch.reason else launch)
             first += len(launch.steps)
-
-    def _largest(
-        self, launch: Launch, groups: Grouping, end: int, largest: list[int], failing: bool
-    ) -> Launch:
-        """The most steps from the only one of a launch on that one dispatch runs."""
-        first = launch.index
-        while end > first + 1:
-            group = groups.at(first, end)
-            steps = self.steps[first : group.end]
-            if len(steps) == 1:
-                break
-            ends = [end - first for end in group.ends]
-            ways = group.head, group.tail, ends, group.takers, group.chain
-            found = Launch(self, first, steps, largest, failing, *ways)
-            if not found.reason:
-                return found
-            end = first + len(steps) // 2  # fewer, as they need too many bindings
-        return launch
 
     def _runs(self, first: int, end: int) -> list[Run]:
         """Runs of the launches with steps first to end - 1."""

@@ -12,11 +12,11 @@ from collections import deque
 from threading import Lock
 from typing import Any, NamedTuple
 
+from ...compiler.gpu.arrange import ALIGNMENT
 from ...errors import OutOfMemory
 from ..engine import Buffer
 from .gpu import Gpu
 
-ALIGNMENT = 256
 LEAST, MOST = (
     1 << 22,
     1 << 28,

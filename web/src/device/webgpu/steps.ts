@@ -42,6 +42,20 @@ export interface PlanStep {
   operands: (StepOperand | undefined)[];
   /** Whether a parameter follows a register. */
   dynamic: boolean;
+  /** What has been found out about it, shared by steps that differ in their memory alone. */
+  memo: Memo;
+}
+
+/** Of steps with the same parameters and operands, wherever these lie. */
+export interface Memo {
+  /** A number that no other such steps of the device have. */
+  readonly id: number;
+  /** Values of the parameters, and the registers that they were found for. */
+  values?: [registers: readonly number[], values: Values];
+  types: (ElementType | undefined)[];
+  /** Of variants.ts and program.ts. */
+  stages?: unknown;
+  common?: string;
 }
 
 const { planHeader, registerEntry, stepHeader, patch, operand } = LAYOUT;
@@ -64,6 +78,12 @@ export const mode = { serial: false };
 
 /** The parameters with these registers, `has_<operand>` and `serial`. */
 export function valuesOf(step: PlanStep, registers: readonly number[]): Values {
+  const { memo } = step;
+  if (memo.values?.[0] !== registers) memo.values = [registers, withoutMemo(step, registers)];
+  return memo.values[1];
+}
+
+function withoutMemo(step: PlanStep, registers: readonly number[]): Values {
   const out: Record<string, unknown> = { ...mode };
   for (const [name, x] of step.params) out[name] = withRegisters(x, registers);
   step.contract?.operands.forEach(({ name }, i) => {
@@ -83,7 +103,8 @@ export function isEmpty(step: PlanStep, values: Values): boolean {
 /** ONNX code of an operand's elements, 0 where they are only moved, and bytes per element. */
 export function elementType(step: PlanStep, index: number): ElementType {
   const { type } = step.contract!.operands[index]! as OperandContract;
-  return typeof type === "function" ? type(Object.fromEntries(step.params)) : type;
+  if (typeof type !== "function") return type;
+  return (step.memo.types[index] ??= type(Object.fromEntries(step.params)));
 }
 
 /** What a device reads of a plan. */
@@ -91,8 +112,12 @@ export interface PlanParts {
   steps: PlanStep[];
   initCount: number;
   constants: Uint8Array;
+  /** The byte behind the last step. */
+  end: number;
   /** Lowest and highest value of each register. */
   registers: [low: number, high: number][];
+  /** The highest values. */
+  largest: readonly number[];
   /** Sets the registers that follow from others. */
   derive(values: number[]): void;
   /** Bytes of each slot. */
@@ -127,19 +152,26 @@ export function partsOf(plan: Uint8Array): PlanParts {
   const registersAt = wide(head.registers_at);
   const slotsAt = wide(head.slots_at);
   const steps: PlanStep[] = [];
+  const known = new Map<string, PlanStep>();
   let at = wide(head.steps_at);
   for (let i = 0; i < count; i++) {
-    steps.push(stepAt(view, at));
+    steps.push(stepAt(plan, view, at, known));
     at += view.getUint32(at + stepHeader.at.step_bytes, true);
   }
+  const registers = Array.from(
+    { length: view.getUint32(head.n_registers, true) },
+    (_, i): [number, number] => {
+      const entry = registersAt + i * registerEntry.bytes;
+      return [wide(entry + registerEntry.at.min), wide(entry + registerEntry.at.max)];
+    },
+  );
   return {
     steps,
     initCount,
+    end: at,
     constants: plan.subarray(constAt, constAt + wide(head.const_bytes)),
-    registers: Array.from({ length: view.getUint32(head.n_registers, true) }, (_, i) => {
-      const entry = registersAt + i * registerEntry.bytes;
-      return [wide(entry + registerEntry.at.min), wide(entry + registerEntry.at.max)];
-    }),
+    registers,
+    largest: registers.map(([, high]) => high),
     derive(values) {
       values.forEach((_, i) => {
         const entry = registersAt + i * registerEntry.bytes;
@@ -158,38 +190,62 @@ export function partsOf(plan: Uint8Array): PlanParts {
   };
 }
 
-function stepAt(view: DataView, at: number): PlanStep {
+let made = 0; // kinds of steps, of all plans
+
+/** The step at a byte. known: steps that were read before, by what differs in their memory alone. */
+function stepAt(
+  plan: Uint8Array,
+  view: DataView,
+  at: number,
+  known: Map<string, PlanStep>,
+): PlanStep {
   const wide = (byte: number): number => Number(view.getBigInt64(byte, true));
   const kernel = kernelAt(view, at);
   const paramsAt = at + stepHeader.bytes;
   const patchesAt =
     paramsAt + Math.ceil(view.getUint32(at + stepHeader.at.param_bytes, true) / 8) * 8;
+  const operandsAt = patchesAt + view.getUint16(at + stepHeader.at.n_patches, true) * patch.bytes;
+  const operands: (StepOperand | undefined)[] = [];
+  let form = `${kernel} ${plan.subarray(paramsAt, operandsAt).join()}`;
+  for (let i = view.getUint16(at + stepHeader.at.n_operands, true), o = operandsAt; i; i--) {
+    const buffer = view.getUint32(o + operand.at.buffer, true);
+    if (buffer === BUFFERS.NONE) {
+      operands.push(undefined);
+      form += " -";
+    } else {
+      const offset = wide(o + operand.at.offset);
+      const register = view.getInt32(o + operand.at.reg, true) - 1;
+      const scale = wide(o + operand.at.scale);
+      operands.push({ buffer, offset, register, scale });
+      form += ` ${offset % 4} ${register} ${scale}`;
+    }
+    o += operand.bytes;
+  }
+  const alike = known.get(form);
+  if (alike) return { ...alike, operands };
   const patches = new Map<number, Linear>();
-  const patchCount = view.getUint16(at + stepHeader.at.n_patches, true);
-  for (let i = 0; i < patchCount; i++) {
-    const p = patchesAt + i * patch.bytes;
+  for (let p = patchesAt; p < operandsAt; p += patch.bytes)
     patches.set(view.getUint32(p + patch.at.field, true), {
       register: view.getUint32(p + patch.at.reg, true),
       scale: wide(p + patch.at.scale),
       add: wide(p + patch.at.add),
     });
-  }
-  const operandsAt = patchesAt + patchCount * patch.bytes;
-  const operands = Array.from(
-    { length: view.getUint16(at + stepHeader.at.n_operands, true) },
-    (_, i): StepOperand | undefined => {
-      const o = operandsAt + i * operand.bytes;
-      const buffer = view.getUint32(o + operand.at.buffer, true);
-      if (buffer === BUFFERS.NONE) return undefined;
-      return {
-        buffer,
-        offset: wide(o + operand.at.offset),
-        register: view.getInt32(o + operand.at.reg, true) - 1,
-        scale: wide(o + operand.at.scale),
-      };
-    },
-  );
   const contract = SHADERS[kernel];
+  const [params, floats] = paramsOf(contract, view, paramsAt, patches);
+  const dynamic = [...params.values()].some(follows);
+  const memo: Memo = { id: made++, types: [] };
+  const step = { kernel, contract, params, floats, operands, dynamic, memo };
+  known.set(form, step);
+  return step;
+}
+
+/** The parameters of a step, and the names of those that are floats. */
+function paramsOf(
+  contract: KernelShaders | undefined,
+  view: DataView,
+  at: number,
+  patches: ReadonlyMap<number, Linear>,
+): [params: Map<string, Param>, floats: Set<string>] {
   const params = new Map<string, Param>();
   const floats = new Set<string>();
   let field = 0;
@@ -197,16 +253,15 @@ function stepAt(view: DataView, at: number): PlanStep {
     const [, name, float, size] = /^(\w+)(:f32)?(?:\[(\d+)\])?$/.exec(word)!;
     const numbers = Array.from(
       { length: size === undefined ? 1 : +size },
-      (_, i): Number_ => patches.get(field + i) ?? view.getInt32(paramsAt + 4 * (field + i), true),
+      (_, i): Number_ => patches.get(field + i) ?? view.getInt32(at + 4 * (field + i), true),
     );
     if (float) {
       floats.add(name!);
-      params.set(name!, view.getFloat32(paramsAt + 4 * field, true));
+      params.set(name!, view.getFloat32(at + 4 * field, true));
     } else params.set(name!, size === undefined ? numbers[0]! : numbers);
     field += numbers.length;
   }
-  const dynamic = [...params.values()].some(follows);
-  return { kernel, contract, params, floats, operands, dynamic };
+  return [params, floats];
 }
 
 /** Whether a step reads and writes float32 one after the other. */

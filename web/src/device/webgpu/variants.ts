@@ -87,7 +87,10 @@ export const folded = (count: number): Grid =>
  * parameters and types.
  * @param largest the highest values of the plan's registers
  */
-export function stagesOf(step: PlanStep, largest: readonly number[]): Variant[] {
+export const stagesOf = (step: PlanStep, largest: readonly number[]): readonly Variant[] =>
+  (step.memo.stages ??= findStages(step, largest)) as readonly Variant[];
+
+function findStages(step: PlanStep, largest: readonly number[]): Variant[] {
   const { contract } = step;
   if (!contract) return [];
   const values = valuesOf(step, largest);
