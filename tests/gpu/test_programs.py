@@ -113,23 +113,8 @@ def test_both_languages_run_the_same_steps_at_once():
     kept = [{"cache": "state"}.get(kind, kind) for kind in token.facts.kinds]
     facts = Facts(token.plan.data, kept, False, BINDINGS, BINDING_BYTES)
     assert found and not any(group.takers for group in groups_of(facts, token.plan.data))
-    question = {
-        "plans": [],
-        "numbers": [],
-        "loaded": [
-            {
-                "plan": base64.b64encode(p.plan.data).decode(),
-                "kinds": [slot.kind for slot in p.plan.slots],
-                "resolved": [
-                    [v and [v.buffer, v.begin, v.end] for v in step.operands]
-                    for step in p.loaded.resolve()
-                ],
-            }
-            for p in printed
-        ],
-    }
     sizes = set()
-    for got, want in zip(answers(question)["grouped"], printed, strict=True):
+    for got, want in zip(answers(loaded=printed)["grouped"], printed, strict=True):
         count = want.plan.init_count
         launches = [x for x in want.launches if x is not None and x.index >= count]
         sizes |= {(len(x.steps), x.head, x.tail) for x in launches}
@@ -159,8 +144,28 @@ def unreplaced(text):
     return [name for name in parts_of(SUBGROUPS) if name in common and common[name] in text]
 
 
-def answers(question):
+def coded(data):
+    return base64.b64encode(data).decode()
+
+
+def answers(plans=(), loaded=(), damaged=()):
     """What web/test/reader/programs.ts prints."""
+    question = {
+        "plans": [coded(data) for data in plans],
+        "numbers": NUMBERS,
+        "damaged": [coded(data) for data in damaged],
+        "loaded": [
+            {
+                "plan": coded(p.plan.data),
+                "kinds": [slot.kind for slot in p.plan.slots],
+                "resolved": [
+                    [v and [v.buffer, v.begin, v.end] for v in step.operands]
+                    for step in p.loaded.resolve()
+                ],
+            }
+            for p in loaded
+        ],
+    }
     answer = subprocess.run(
         [shutil.which("node"), ROOT / "web/test/reader/read.mjs", "", "programs.ts"],
         input=json.dumps(question).encode(),
@@ -176,8 +181,7 @@ def test_both_languages_print_the_same_programs(monkeypatch):
     for name in ("nanogpt_op17_ce_adamw", "mlp_clipnorm_ce_adamw"):
         program = ZooCase(cases()[name]).program(target=WEBGPU)
         plans += [plan.data for plan in program.plans.values()]
-    encoded = [base64.b64encode(plan).decode() for plan in plans]
-    got = answers({"plans": encoded, "loaded": [], "numbers": NUMBERS})
+    got = answers(plans)
     assert got["serial"] == [printed(plan, serial=True) for plan in plans]
     assert got["numbers"] == [repr(x) for x in NUMBERS]
     want = [printed(plan) for plan in plans]

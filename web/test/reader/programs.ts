@@ -1,7 +1,8 @@
 // Prints the WGSL programs of plans as JSON, for tests/gpu/test_programs.py. Reads from standard
 // input: `plans`, of whose steps each is printed alone; `loaded`, whose steps are grouped as a
-// device does it, with what C says that they touch; and `numbers`. `serial` are
-// the programs of `plans` for GPUs in software.
+// device does it, with what C says that they touch; `damaged` plans in the place of the first one of
+// these, of which it says whether they are refused; and `numbers`. `serial` are the programs of
+// `plans` for GPUs in software.
 import { readFileSync } from "node:fs";
 import type { Device, PlanHandle } from "../../src/device/device.ts";
 import type { ResolvedStep } from "../../src/device/wasm/resolve.ts";
@@ -23,9 +24,10 @@ interface Loaded {
   resolved: ([buffer: number, begin: number, end: number] | null)[][];
 }
 
-const { plans, loaded, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
+const { plans, loaded, damaged, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
   plans: string[];
   loaded: Loaded[];
+  damaged: string[];
   numbers: number[];
 };
 Object.assign(SHADERS, PART);
@@ -77,6 +79,7 @@ const device = {
     bindingBytes: 2 ** 27,
     buffer: (size: number) => ({ size }),
     write: () => undefined,
+    free: () => undefined,
   },
   machine,
   pipelines: { get: () => ({ made: Promise.resolve() }) },
@@ -90,6 +93,14 @@ const grouped = loaded.map(({ plan, kinds }, i) => {
       : [],
   );
 });
+const refused = damaged.map((plan) => {
+  try {
+    new Printed(device, 0 as PlanHandle, bytesOf(plan), loaded[0]!.kinds, "");
+    return "";
+  } catch (e) {
+    return String(e);
+  }
+});
 await loadParts(["serial"], none);
 const serial = plans.map(print);
-process.stdout.write(JSON.stringify({ printed, serial, grouped, numbers: numbers.map(decimal) }));
+process.stdout.write(JSON.stringify({ printed, serial, grouped, refused, numbers: numbers.map(decimal) }));

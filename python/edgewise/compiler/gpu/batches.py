@@ -194,7 +194,9 @@ class Grouping:
             return None
         name = rule.partition(" if ")[0]
         read, written = self._operand(part, name), self._operand(head, made)
-        return name if read is not None and read == written and read.register < 0 else None
+        if read is None or read != written or read.register >= 0:
+            return None
+        return name if self._elements(part, name) == self._elements(head, made) else None
 
     def _operand(self, step: int, name: str) -> StepOperand | None:
         kernel = self.steps[step].kernel
@@ -352,7 +354,7 @@ class Grouping:
         return operand if element_dtype(it.kernel, index, it.params)[1] == 4 else ""
 
     def _elements(self, part: int, name: str) -> int:
-        """Number of float32 elements of a result."""
+        """Number of float32 elements of an operand."""
         found = self.touched[part][self.steps[part].kernel.index[name]]
         assert found is not None
         return (found.end - found.begin) // 4

@@ -1,14 +1,16 @@
 """The GPU program of a plan: which of its steps run in one dispatch, for each class of devices.
 
-It is the last section of a plan for a GPU, behind the steps: MAGIC, and JSON. What a device can
-only know when it opens a plan is not in it: where memory lies, how many buffers it binds, whether
-it has subgroups. What a package can get wrong is not in it either: the WGSL is that of the host,
-with the numbers of the plan that the engine in C has checked.
+It is the last section of a plan for a GPU, after the steps: MAGIC, and JSON. What only a device
+knows that opens a plan is not in it: where memory lies, how many buffers it binds, whether it has
+subgroups. WGSL is not in it either, since nothing bounds how long a text runs that a package could
+choose: a host composes it of its own shaders, with the numbers of the plan that the engine in C has
+checked.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 
 from ...errors import PlanError
@@ -21,6 +23,10 @@ MAGIC = b"EDGEGPU1"  # the last character is the version
 CLASSES = {False: "hardware", True: "serial"}  # by whether the GPU is one in software
 HEAD, TAIL, CHAIN = 1, 2, 4  # bits of a group's flags
 
+WITHOUT = (
+    "has no GPU program: its steps run one by one, which takes longer. Build the package again."
+)
+
 # What a program counts on; where a device has less, steps run one by one (Launch.members).
 BINDINGS, BINDING_BYTES = 10, 1 << 27
 
@@ -31,8 +37,13 @@ def with_program(data: bytes, kinds: Sequence[str]) -> bytes:
     for serial, name in CLASSES.items():
         groups = groups_of(Facts(data, kinds, serial, BINDINGS, BINDING_BYTES), data)
         found[name] = [_packed(group) for group in groups]
-    text = json.dumps(found, separators=(",", ":")).encode()
-    out = bytearray(data) + bytes(-len(data) % 16) + MAGIC + text
+    return joined(data, json.dumps(found, separators=(",", ":")).encode())
+
+
+def joined(data: bytes, program: bytes) -> bytes:
+    """A plan with a program in the place of its own."""
+    out = bytearray(data[: end_of_steps(data)])
+    out += bytes(-len(out) % 16) + MAGIC + program
     header = list(HEADER.unpack_from(out))
     header[-1] = len(out)
     HEADER.pack_into(out, 0, *header)
@@ -88,7 +99,7 @@ def read_program(data: bytes, facts: Facts, where: str) -> list[Group]:
         where: name of the plan, for errors.
 
     Returns:
-        [] where the plan has no program: then steps run one by one.
+        [] where the plan has none, of which it warns: steps run one by one then.
 
     Raises:
         PlanError: the program is damaged.
@@ -96,6 +107,8 @@ def read_program(data: bytes, facts: Facts, where: str) -> list[Group]:
     total, at = HEADER.unpack_from(data)[-1], end_of_steps(data)
     at += -at % 16
     if data[at : at + len(MAGIC)] != MAGIC:
+        if len(facts.steps) > 1:
+            warnings.warn(f"{where or 'a plan'} {WITHOUT}", stacklevel=2)
         return []
     serial = any(step.serial for step in facts.steps)
     try:

@@ -53,34 +53,36 @@ export function arrange(
   spans: readonly (readonly (Span | undefined)[])[],
   ends: readonly number[] = [],
 ): Arrangement {
-  const outputs = (m: number, k: number): boolean => steps[m]!.contract!.operands[k]!.output;
   const family = familiesOf(steps, ends);
-  const members = spans.flatMap((of, m) =>
-    of.flatMap((span, k): Member[] => (span ? [[m, k, span]] : [])),
-  );
-  const written = new Set(members.flatMap(([m, k, { number }]) => (outputs(m, k) ? [number] : [])));
+  const written = new Set<number>();
+  for (const [m, of] of spans.entries())
+    for (let k = 0; k < of.length; k++)
+      if (of[k] && steps[m]!.contract!.operands[k]!.output) written.add(of[k]!.number);
   const groups = new Map<string, Member[]>();
-  for (const member of members) {
-    const [m, k, { number, begin, end }] = member;
-    const own = steps.length === 1 ? [begin, end] : [`of ${family[m]!}`, k];
-    const key = `${number} ${written.has(number) ? "" : own.join(" ")}`;
-    const group = groups.get(key);
-    if (group) group.push(member);
-    else groups.set(key, [member]);
-  }
+  for (const [m, of] of spans.entries())
+    for (let k = 0; k < of.length; k++) {
+      const span = of[k];
+      if (!span) continue;
+      const { number, begin, end } = span;
+      const own = steps.length === 1 ? `${begin} ${end}` : `of ${family[m]!} ${k}`;
+      const key = written.has(number) ? `${number}` : `${number} ${own}`;
+      const group = groups.get(key);
+      if (group) group.push([m, k, span]);
+      else groups.set(key, [[m, k, span]]);
+    }
   const used = new Map<string, number[]>();
-  const out: Arrangement = {
-    roles: [],
-    bindings: [],
-    ranges: [],
-    offsets: steps.map(({ operands }) => operands.map(() => 0)),
-    choices: steps.map(({ operands }) => operands.map(() => 0)),
-  };
+  const out: Arrangement = { roles: [], bindings: [], ranges: [], offsets: [], choices: [] };
+  for (const { operands } of steps) {
+    out.offsets.push(new Array<number>(operands.length).fill(0));
+    out.choices.push(new Array<number>(operands.length).fill(0));
+  }
   for (const of of groups.values()) {
     const { number } = of[0]![2];
-    const least = Math.min(...of.map(([, , { begin }]) => begin));
+    let [least, most] = [Infinity, 0];
+    for (const [, , span] of of)
+      [least, most] = [Math.min(least, span.begin), Math.max(most, span.end)];
     const begin = Math.floor(least / ALIGNMENT) * ALIGNMENT;
-    const end = Math.ceil(Math.max(...of.map(([, , span]) => span.end)) / 4) * 4;
+    const end = Math.ceil(most / 4) * 4;
     const binding = out.bindings.length;
     for (const [m, k, { zero }] of of) {
       const key = `${family[m]!} ${k}`;
@@ -93,15 +95,16 @@ export function arrange(
     out.bindings.push({ written: written.has(number), stored: storedAs(steps, of) });
     out.ranges.push([number, begin, end]);
   }
-  family.forEach((f, m) => {
-    if (m && f === family[m - 1]) return;
-    out.roles.push(
-      steps[m]!.operands.map((_, k) => {
-        const bindings = used.get(`${f} ${k}`) ?? [];
-        return { bindings, written: outputs(m, k) && bindings.length > 0 };
-      }),
-    );
-  });
+  for (const [m, f] of family.entries()) {
+    if (m && f === family[m - 1]) continue;
+    const { operands, contract } = steps[m]!;
+    const roles: Role[] = [];
+    for (let k = 0; k < operands.length; k++) {
+      const bindings = used.get(`${f} ${k}`) ?? [];
+      roles.push({ bindings, written: contract!.operands[k]!.output && bindings.length > 0 });
+    }
+    out.roles.push(roles);
+  }
   return out;
 }
 
@@ -117,12 +120,13 @@ export function familiesOf(steps: readonly PlanStep[], ends: readonly number[]):
 
 /** What the operands with one binding are stored as. */
 function storedAs(steps: readonly PlanStep[], members: readonly Member[]): Stored {
-  const types = members.map(([m, k]) => elementType(steps[m]!, k));
-  const narrow = members.some(
-    ([m, k], n) => steps[m]!.contract!.operands[k]!.output && types[n]![1] < 4,
-  );
-  if (narrow) return "atomic<u32>";
-  return types.every(([dtype]) => dtype === 1) ? "f32" : "u32";
+  let floats = true;
+  for (const [m, k] of members) {
+    const [dtype, bytes] = elementType(steps[m]!, k);
+    if (bytes < 4 && steps[m]!.contract!.operands[k]!.output) return "atomic<u32>";
+    floats &&= dtype === 1;
+  }
+  return floats ? "f32" : "u32";
 }
 
 /** Whether an operand is working memory of the C function, in the engine's own arena. */

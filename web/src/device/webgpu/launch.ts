@@ -4,17 +4,17 @@
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { Values } from "../../gen/shaders.ts";
 import { type Arrangement, arrange, familiesOf, isScratch, type Span } from "./arrange.ts";
-import { isSwapped, jsonOf, variedIn } from "./batches.ts";
 import type { PlanContext } from "./context.ts";
 import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
-import type { GpuRange } from "./memory.ts";
 import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
+import { alone, type Group, isSwapped, variedIn } from "./program.ts";
 import {
   follows,
   isEmpty,
   mode,
   type Param,
   type PlanStep,
+  textOf,
   valuesOf,
   withRegisters,
 } from "./steps.ts";
@@ -44,6 +44,9 @@ export class Launch {
   readonly reason: string;
   /** Slots that it binds. */
   readonly slots: ReadonlySet<number>;
+  /** Its first step, and all of them. */
+  readonly index: number;
+  readonly steps: readonly PlanStep[];
   /** Whether a program of it can find an index that is out of range. */
   fails = false;
   programs: Program[] = [];
@@ -56,13 +59,21 @@ export class Launch {
   private readonly step: PlanStep;
   /** Steps that the body runs. */
   private readonly parts: readonly PlanStep[];
-  private readonly stages: Variant[];
+  private readonly stages: readonly Variant[];
   /** The same by kind, and the parameters in which those of a kind differ. */
   private readonly kinds: readonly (readonly PlanStep[])[];
-  private readonly varied: readonly (readonly string[])[];
+  private readonly varied: readonly string[][];
   private readonly guarded: boolean = false;
+  /** As of Group; `ends` from the first step on. */
+  private readonly head: boolean;
+  private readonly tail: boolean;
+  private readonly takers: number;
+  private readonly chain: boolean;
+  private readonly ends: readonly number[];
   private readonly groups = new Map<string, GPUBindGroup[]>();
   private arrangement = "";
+  /** What several steps bind, if memory is bound as it usually is. */
+  private expected: Arrangement | undefined;
   private counts: number[] = [];
   private total = 0;
   /** Workgroups of the stages. */
@@ -73,32 +84,25 @@ export class Launch {
   private values: Record<string, unknown> = {};
 
   /**
-   * @param index of the first step
-   * @param steps one; or a group (batches.ts): steps that are alike, and a head and a tail
+   * @param group of the plan's steps: one, or several that one dispatch runs
    * @param failing whether a step before it can find an index that is out of range
-   * @param ends behind the steps of each kind, from the first step on
-   * @param takers steps at the end that take results
-   * @param chain whether one workgroup runs one kind after the other
    */
   constructor(
     private readonly plan: PlanContext,
-    readonly index: number,
-    readonly steps: readonly PlanStep[],
+    group: Group,
     private readonly failing: boolean,
-    private readonly head = false,
-    private readonly tail = false,
-    private readonly ends: readonly number[] = [],
-    private readonly takers = 0,
-    private readonly chain = false,
   ) {
-    this.step = steps[+head]!;
+    const { head, tail, takers, chain, first } = group;
+    const steps = plan.parts.steps.slice(first, group.end);
+    [this.head, this.tail, this.takers, this.chain] = [head, tail, takers, chain];
+    [this.index, this.steps, this.step] = [first, steps, steps[+head]!];
+    this.ends = group.ends.map((end) => end - first);
     this.parts = steps.slice(+head, steps.length - +tail - takers);
-    this.kinds = ends.length
-      ? ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end))
+    this.kinds = this.ends.length
+      ? this.ends.map((end, i) => steps.slice(this.ends[i - 1] ?? 0, end))
       : [this.parts];
     this.varied = this.kinds.map((kind) => (tail ? [] : variedIn(kind)));
-    const { registers } = plan.parts;
-    const { largest } = this;
+    const { largest } = plan.parts;
     this.stages = stagesOf(this.step, largest);
     const slotOf = (buffer: number): number[] =>
       buffer >= BUFFERS.SLOT0 ? [buffer - BUFFERS.SLOT0] : [];
@@ -116,7 +120,8 @@ export class Launch {
         }),
       );
     if (steps.length > 1) {
-      if (!this.fits(this.arranged(false))) {
+      this.expected = this.arranged(false);
+      if (!this.fits(this.expected)) {
         this.reason = "more buffers than this GPU binds";
         return;
       }
@@ -127,13 +132,14 @@ export class Launch {
       this.total = tail ? this.counts[0]! : this.counts.reduce((sum, n) => sum + n, 0);
       if (chain) this.total = 1;
       this.grids = [this.total];
-    } else this.watch(registers.map(([low]) => low));
+    } else if (this.step.dynamic) this.watch();
+    else this.grids = this.gridsFor(valuesOf(this.step, largest));
   }
 
   /** Finds the grids, and whether one read a parameter that follows registers. */
-  private watch(registers: readonly number[]): void {
+  private watch(): void {
     const read = new Set<string | symbol>();
-    this.values = { ...valuesOf(this.step, registers) };
+    this.values = { ...valuesOf(this.step, this.plan.parts.largest) };
     const get = (of: Record<string, unknown>, name: string): unknown => {
       read.add(name);
       return of[name];
@@ -161,7 +167,8 @@ export class Launch {
 
   /** Begins to compile the programs, as far as it is known what they will bind. */
   prepare(): void {
-    this.print(this.arranged(false));
+    this.print(this.expected ?? this.arranged(false));
+    this.expected = undefined;
   }
 
   /** Dispatches of a run. */
@@ -178,11 +185,6 @@ export class Launch {
 
   private get where(): string {
     return `${this.plan.where}, step ${this.index}, kernel ${this.step.kernel}`;
-  }
-
-  /** Highest values of the registers. */
-  private get largest(): number[] {
-    return this.plan.parts.registers.map(([, high]) => high);
   }
 
   private gridsFor(values: Values): number[] {
@@ -213,7 +215,7 @@ export class Launch {
     const { gpu } = this.plan.device;
     if (!this.stages.length) return "no shader for these parameters and types";
     const work = this.plan.operations.slice(this.index, this.index + this.steps.length);
-    const reason = excess(this.steps, work, this.largest);
+    const reason = excess(this.steps, work, this.plan.parts.largest);
     if (reason || this.steps.length > 1) return reason; // each alone can run
     const { operands } = this.step;
     const count = new Set(operands.flatMap((v) => (v ? [v.buffer] : []))).size + 1;
@@ -247,36 +249,39 @@ export class Launch {
   private spans(member: number, placed: boolean): (Span | undefined)[] {
     const { plan, steps } = this;
     const step = steps[member]!;
-    return step.operands.map((v, i) => {
-      if (!v || isScratch(step, i) || this.isVirtual(member, i)) return undefined;
-      if (v.buffer === BUFFERS.CONST)
-        return { number: CONSTANTS, begin: 0, end: plan.buffers.constants.size, zero: v.offset };
-      const [begin, end] = this.window(member, i);
-      const slot = v.buffer - BUFFERS.SLOT0;
-      let [number, at] = [v.buffer, 0];
-      if (placed) {
-        const { block, offset } = this.bound(slot);
-        [number, at] = [block.number, offset];
-      } else if (steps.length > 1) number = SHARED[plan.kinds[slot]!] ?? number;
-      return { number, begin: at + begin, end: at + end, zero: at + v.offset };
-    });
+    const out: (Span | undefined)[] = [];
+    for (const [i, v] of step.operands.entries()) {
+      if (!v || isScratch(step, i) || this.isVirtual(member, i)) {
+        out.push(undefined);
+      } else if (v.buffer === BUFFERS.CONST) {
+        const end = plan.buffers.constants.size;
+        out.push({ number: CONSTANTS, begin: 0, end, zero: v.offset });
+      } else {
+        const [begin, end] = this.window(member, i);
+        const slot = v.buffer - BUFFERS.SLOT0;
+        let [number, at] = [v.buffer, 0];
+        if (placed) {
+          const { block, offset } = plan.bufferOf(slot);
+          [number, at] = [block.number, offset];
+        } else if (steps.length > 1) number = SHARED[plan.kinds[slot]!] ?? number;
+        out.push({ number, begin: at + begin, end: at + end, zero: at + v.offset });
+      }
+    }
+    return out;
   }
 
   /** Whether an operand is computed where it is used, so that its memory is not touched. */
   private isVirtual(member: number, index: number): boolean {
     const { name, output } = this.steps[member]!.contract!.operands[index]!;
+    if (this.steps.length === 1) return false;
     if (this.head && member === 0) return output;
     if (this.tail && member === this.steps.length - 1) return !output;
     if (member >= this.steps.length - this.takers)
-      return name === stagesOf(this.steps[member]!, this.largest)[0]!.takes![0];
+      return name === stagesOf(this.steps[member]!, this.plan.parts.largest)[0]!.takes![0];
     const { before, after } = this.stages[0]!;
     return (
       (this.head && name === before?.[0]) || ((this.tail || this.takers > 0) && name === after?.[0])
     );
-  }
-
-  private bound(slot: number): GpuRange {
-    return this.plan.bufferOf(slot);
   }
 
   /** Makes the programs for an arrangement, and begins to compile them. */
@@ -287,20 +292,20 @@ export class Launch {
     const { texts, pipelines, machine } = this.plan.device;
     const batch = this.steps.length > 1 ? this.batchOf(roles) : undefined;
     const { varied, steps, head, tail } = this;
-    const printed = ({ kernel, params, operands }: PlanStep, kind = 0): unknown => [
-      kernel,
-      [...params].filter(([name]) => !varied[kind]!.includes(name)),
-      operands.map((v) => v && [v.register, v.scale]),
+    const ends = [head && textOf(steps[0]!), tail && textOf(steps.at(-1)!)];
+    const others = this.kinds.map(([first], i) => textOf(first!, varied[i]));
+    const taken = steps.slice(steps.length - this.takers).map((step) => textOf(step));
+    const ways = [
+      this.guarded,
+      steps.length,
+      this.ends,
+      this.chain,
+      batch?.swapped,
+      batch?.columns,
     ];
-    const others = this.kinds.slice(1).map(([first], i) => printed(first!, i + 1));
-    const ends = [head && printed(steps[0]!), tail && printed(steps.at(-1)!), others, this.ends];
-    const taken = steps
-      .slice(steps.length - this.takers)
-      .map((step) => [[...step.params], printed(step)]);
+    const all = `${[textOf(this.step, varied[0]), ends, others, taken, varied].join("\n")}${key}`;
     this.programs = this.stages.map((stage) => {
-      const own = [stage.name, printed(this.step), this.guarded, varied, steps.length];
-      const ways = [this.chain, batch?.swapped, batch?.columns];
-      const of = `${jsonOf([own, ends, taken, ways])}${key}`;
+      const of = `${stage.name} ${ways.join(" ")}\n${all}`;
       let program = texts.get(of);
       if (!program) {
         const { step, guarded } = this;
@@ -318,7 +323,8 @@ export class Launch {
   private batchOf(roles: Arrangement["roles"]): Batch {
     const { steps, varied, head, tail } = this;
     const families = familiesOf(steps, this.ends);
-    const { largest, takers } = this;
+    const { takers } = this;
+    const { largest } = this.plan.parts;
     const last = steps.slice(steps.length - takers);
     return {
       records: steps.length,
@@ -338,7 +344,7 @@ export class Launch {
       columns: this.stages[0]!.columns?.(valuesOf(this.step, largest)) ?? 0,
       others: this.kinds.slice(1).map(([step], i) => {
         const first = this.ends[i]!;
-        const [variant] = stagesOf(step!, this.largest);
+        const [variant] = stagesOf(step!, this.plan.parts.largest);
         return {
           step: step!,
           first,
@@ -384,7 +390,7 @@ export class Launch {
     if (!apart) this.members = [];
     else if (!this.members.length)
       this.members = this.steps.map(
-        (step, i) => new Launch(this.plan, this.index + i, [step], this.failing),
+        (_, i) => new Launch(this.plan, alone(this.index + i), this.failing),
       );
     for (const member of this.members) member.connect();
   }
@@ -441,7 +447,7 @@ export class Launch {
     if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, buffers.errors));
     const places = new Map([[CONSTANTS, buffers.constants]]);
     for (const slot of this.slots) {
-      const { block } = this.bound(slot);
+      const { block } = this.plan.bufferOf(slot);
       places.set(block.number, block.gpu);
     }
     ranges.forEach(([number, begin, end], i) => {

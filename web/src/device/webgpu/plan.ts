@@ -4,12 +4,12 @@
 import { PlanError } from "../../shared/errors.ts";
 import type { PlanHandle } from "../device.ts";
 import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
-import { Grouping, kindIn } from "./batches.ts";
 import type { GpuContext, PlanContext } from "./context.ts";
 import { Launch } from "./launch.ts";
 import { RECORD_BYTES } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { Mirrors } from "./mirror.ts";
+import { alone, readProgram, WITHOUT } from "./program.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
 import { mostWork, operationsOf } from "./variants.ts";
 import { REGISTERS } from "./wgsl.ts";
@@ -59,6 +59,8 @@ export class GpuPlan implements PlanContext {
   private readonly reasons = new Map<number, string>();
   private readonly bound = new Map<number, GpuRange>();
   private readonly dirty = new Set<number>();
+  /** Launches that bind a slot. */
+  private readonly users = new Map<number, number[]>();
   private fresh = true;
   private mirrors: Mirrors | undefined;
   /** Of all steps but init steps. */
@@ -103,7 +105,7 @@ export class GpuPlan implements PlanContext {
       gpu.write(this.buffers.constants, 0, words);
     }
     try {
-      this.fails = this.choose();
+      this.fails = this.choose(bytes);
     } catch (e) {
       this.free();
       throw e;
@@ -112,70 +114,43 @@ export class GpuPlan implements PlanContext {
   }
 
   /**
-   * Decides where each step runs and which ones together, and begins to compile programs. Init
-   * steps run alone, since the host runs them in pieces.
+   * Decides where each step runs, and begins to compile programs; which ones run together is
+   * written in the plan. Init steps run alone, since the host runs them in pieces.
    * @returns whether a step can find an index that is out of range
    */
-  private choose(): boolean {
-    const { steps, initCount, registers } = this.parts;
-    const largest = registers.map(([, high]) => high);
+  private choose(bytes: Uint8Array): boolean {
+    const { steps, initCount, largest, slotBytes } = this.parts;
     const resolved = this.resolve(0, steps.length);
-    const sizes = this.parts.slotBytes;
-    this.operations = steps.map((step, i) => operationsOf(step, resolved[i]!, sizes, largest));
-    const groups = new Grouping(
-      steps,
-      resolved,
-      largest,
-      kindIn(this.kinds, "temp"),
-      kindIn(this.kinds, "state", "computed"),
-    );
-    const alone = steps.map((step, i) => new Launch(this, i, [step], false).reason);
+    this.operations = steps.map((step, i) => operationsOf(step, resolved[i]!, slotBytes, largest));
+    const program = readProgram(bytes, this.parts, resolved, this.where);
+    if (!program && steps.length > 1) console.warn(`edgewise: ${this.where} ${WITHOUT}`);
     let failing = false;
     let first = 0;
     while (first < steps.length) {
+      const group = first < initCount ? undefined : program?.get(first);
+      let launch = new Launch(this, group ?? alone(first), failing);
+      // a GPU that binds less than others
+      if (group && launch.reason) launch = new Launch(this, alone(first), failing);
+      const { reason } = launch;
       this.firsts.push(first);
-      const reason = alone[first];
       if (reason) {
         this.reasons.set(first, reason);
         this.launches.push(undefined);
-        first++;
-        continue;
+      } else {
+        launch.prepare();
+        failing ||= launch.fails;
+        const number = this.launches.push(launch) - 1;
+        this.dirty.add(number);
+        for (const slot of launch.slots) {
+          const known = this.users.get(slot);
+          if (known) known.push(number);
+          else this.users.set(slot, [number]);
+        }
       }
-      let end = first + 1;
-      while (first >= initCount && end < steps.length && !alone[end]) end++;
-      const launch = this.largest(groups, first, end, failing);
-      launch.prepare();
-      failing ||= launch.fails;
-      this.dirty.add(this.launches.push(launch) - 1);
       first += launch.steps.length;
     }
     this.firsts.push(first);
     return failing;
-  }
-
-  /** The most steps from step `first` on that one dispatch runs. */
-  private largest(groups: Grouping, first: number, behind: number, failing: boolean): Launch {
-    let end = behind;
-    while (end > first + 1) {
-      const group = groups.at(first, end);
-      const steps = this.parts.steps.slice(first, group.end);
-      if (steps.length === 1) break;
-      const ends = group.ends.map((behind) => behind - first);
-      const found = new Launch(
-        this,
-        first,
-        steps,
-        failing,
-        group.head,
-        group.tail,
-        ends,
-        group.takers,
-        group.chain,
-      );
-      if (!found.reason) return found;
-      end = first + (steps.length >> 1); // fewer, as they need too many bindings
-    }
-    return new Launch(this, first, this.parts.steps.slice(first, first + 1), failing);
   }
 
   /** Steps as they would run now. */
@@ -205,9 +180,7 @@ export class GpuPlan implements PlanContext {
       );
     this.bound.set(slot, buffer);
     this.mirrors?.moved(slot);
-    this.launches.forEach((launch, i) => {
-      if (launch?.slots.has(slot)) this.dirty.add(i);
-    });
+    for (const i of this.users.get(slot) ?? []) this.dirty.add(i);
   }
 
   /** Init steps have run, of this plan or of another one. */

@@ -48,11 +48,11 @@ export interface PlanStep {
 
 /** Of steps with the same parameters and operands, wherever these lie. */
 export interface Memo {
-  /** A number that no other such steps of the device have. */
-  readonly id: number;
   /** Values of the parameters, and the registers that they were found for. */
   values?: [registers: readonly number[], values: Values];
   types: (ElementType | undefined)[];
+  /** By names of parameters that are left out. */
+  texts: Map<string, string>;
   /** Of variants.ts and program.ts. */
   stages?: unknown;
   common?: string;
@@ -90,6 +90,26 @@ function withoutMemo(step: PlanStep, registers: readonly number[]): Values {
     out[`has_${name}`] = step.operands[i] !== undefined;
   });
   return out;
+}
+
+/** What a program depends on of a step. without: names of parameters that are left out. */
+export function textOf(
+  { kernel, params, operands, memo }: PlanStep,
+  without: string[] = [],
+): string {
+  const key = without.join(" ");
+  let found = memo.texts.get(key);
+  if (found === undefined) {
+    const exact = (x: Number_): string =>
+      isLinear(x) ? `${x.register} ${x.scale} ${x.add}` : Object.is(x, -0) ? "-0" : String(x);
+    found = `${kernel};`;
+    for (const [name, x] of params)
+      if (!without.includes(name))
+        found += `${name} ${Array.isArray(x) ? x.map(exact).join() : exact(x)};`;
+    for (const v of operands) found += v ? `${v.register} ${v.scale};` : ";";
+    memo.texts.set(key, found);
+  }
+  return found;
 }
 
 /** Whether a step with these values of its parameters does nothing. */
@@ -190,8 +210,6 @@ export function partsOf(plan: Uint8Array): PlanParts {
   };
 }
 
-let made = 0; // kinds of steps, of all plans
-
 /** The step at a byte. known: steps that were read before, by what differs in their memory alone. */
 function stepAt(
   plan: Uint8Array,
@@ -233,7 +251,7 @@ function stepAt(
   const contract = SHADERS[kernel];
   const [params, floats] = paramsOf(contract, view, paramsAt, patches);
   const dynamic = [...params.values()].some(follows);
-  const memo: Memo = { id: made++, types: [] };
+  const memo: Memo = { types: [], texts: new Map() };
   const step = { kernel, contract, params, floats, operands, dynamic, memo };
   known.set(form, step);
   return step;
