@@ -5,7 +5,8 @@ the machine reaches, to see how it packs weights, and to compare devices.
 import re
 from base64 import b64encode
 
-from edgewise.compiler.gpu.packing import COLUMNS, DOTS, ROWS, packing_plan
+from edgewise.compiler.gpu.link import DOTS
+from edgewise.compiler.gpu.packing import COLUMNS, ROWS, packing_plan
 from edgewise.compiler.gpu.probe import SIZES, factors, probe_plan
 from edgewise.compiler.training.warm import warm_plan
 from edgewise.host.profile.limits import LIMITS, limit_plan

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from edgewise.host.webgpu.loaded import WebGPUPlan
 from edgewise.compiler.gpu.wgsl import MACHINE
+from edgewise.host.webgpu.loaded import WebGPUPlan
 
 
 class Printed(WebGPUPlan):
@@ -18,9 +18,7 @@ class Printed(WebGPUPlan):
         self.loaded = loaded
         gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
         prepared = SimpleNamespace(prepare=lambda program, where: None)
-        self.engine = SimpleNamespace(
-            gpu=gpu, pipelines=prepared, machine=MACHINE, serial=serial
-        )
+        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared, machine=MACHINE, serial=serial)
         self.plan = loaded.plan
         self._read()
         self.reasons, self.launches, self.firsts = {}, [], []

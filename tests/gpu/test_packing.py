@@ -7,10 +7,11 @@ import pytest
 from edgewise import InferenceSession
 from edgewise.compiler.gpu import variants
 from edgewise.compiler.gpu.arrange import Span, arrange
-from edgewise.compiler.gpu.packing import declarations, packing_of
+from edgewise.compiler.gpu.link import declarations
 from edgewise.compiler.gpu.steps import Linear, steps_of
 from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.engine.native import NativeEngine
+from edgewise.host.webgpu.engine import packing_of
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import LIBRARIES, gpu

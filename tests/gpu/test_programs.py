@@ -11,11 +11,6 @@ from pathlib import Path
 from bench import models
 from edgewise import InferenceSession
 from edgewise.compiler.compile import compile_causal_lm
-from edgewise.engine import LoadedPlan
-from edgewise.errors import EdgewiseError
-from edgewise.onnx import BytesSource, read_model
-from edgewise.compiler.targets.webgpu import WEBGPU
-from edgewise.training.peft import LoraConfig
 from edgewise.compiler.gpu.arrange import Span, arrange
 from edgewise.compiler.gpu.gen.shaders import COMMON, SUBGROUPS
 from edgewise.compiler.gpu.grouped import Facts
@@ -25,6 +20,11 @@ from edgewise.compiler.gpu.steps import register_ranges, steps_of
 from edgewise.compiler.gpu.subgroups import in_subgroups
 from edgewise.compiler.gpu.variants import parts_of, stages_of
 from edgewise.compiler.gpu.wgsl import program_of
+from edgewise.compiler.targets.webgpu import WEBGPU
+from edgewise.engine import LoadedPlan
+from edgewise.errors import EdgewiseError
+from edgewise.onnx import BytesSource, read_model
+from edgewise.training.peft import LoraConfig
 from ops.harness import all_cases
 from training.zoo import ZooCase, cases
 

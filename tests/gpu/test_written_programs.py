@@ -4,10 +4,7 @@ import json
 from copy import copy
 
 import pytest
-from edgewise.engine import LoadedPlan
-from edgewise.errors import PlanError
-from edgewise.compiler.schema.plan_format import HEADER
-from edgewise.compiler.targets.webgpu import WEBGPU
+from edgewise.compiler.gpu.grouped import Facts
 from edgewise.compiler.gpu.program import (
     BINDING_BYTES,
     BINDINGS,
@@ -19,8 +16,11 @@ from edgewise.compiler.gpu.program import (
     joined,
     read_program,
 )
-from edgewise.compiler.gpu.grouped import Facts
 from edgewise.compiler.gpu.steps import end_of_steps, first_registers, steps_of, touched_by
+from edgewise.compiler.schema.plan_format import HEADER
+from edgewise.compiler.targets.webgpu import WEBGPU
+from edgewise.engine import LoadedPlan
+from edgewise.errors import PlanError
 
 from .printed import Printed
 from .test_arenas import ForeignEngine, language_model

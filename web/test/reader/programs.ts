@@ -1,6 +1,6 @@
 // Prints the WGSL programs of plans as JSON, for tests/gpu/test_programs.py. Reads from standard
 // input: `plans`, of whose steps each is printed alone; `loaded`, whose steps are grouped as a
-// device does it, with what C says that they touch; `damaged` plans in the place of the first one of
+// device does it, with what C says that they touch; `damaged` plans in the place of the first of
 // these, of which it says whether they are refused; and `numbers`. `serial` are the programs of
 // `plans` for GPUs in software.
 import { readFileSync } from "node:fs";
@@ -103,4 +103,6 @@ const refused = damaged.map((plan) => {
 });
 await loadParts(["serial"], none);
 const serial = plans.map(print);
-process.stdout.write(JSON.stringify({ printed, serial, grouped, refused, numbers: numbers.map(decimal) }));
+process.stdout.write(
+  JSON.stringify({ printed, serial, grouped, refused, numbers: numbers.map(decimal) }),
+);

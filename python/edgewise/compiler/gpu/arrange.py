@@ -9,7 +9,6 @@ from ..schema.plan_format import ARENA
 from .link import Binding, Role
 from .steps import PlanStep, element_dtype
 
-
 ALIGNMENT = 256  # bytes; bindings begin at multiples of it
 
 

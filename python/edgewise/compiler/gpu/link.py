@@ -24,6 +24,22 @@ MOST_VARIED, MOST_CHOICES, MOST_STEPS = 28, 4, 256
 RESERVED = {"type", "as", "mod", "filter", "from", "final", "target", "set"}
 BUILT_IN = {"cos", "sin"}  # operands of these names have accessors with an underscore
 
+DOTS = {  # sum of four products of signed bytes: whether WGSL has a function for it
+    True: "fn dot_of_bytes(v: vec4i, w_: u32) -> i32 { return dot4I8Packed(pack4xI8(v), w_); }",
+    False: "fn dot_of_bytes(v: vec4i, w_: u32) -> i32 {"
+    " return v.x * (bitcast<i32>(w_ << 24u) >> 24u) + v.y * (bitcast<i32>(w_ << 16u) >> 24u)"
+    " + v.z * (bitcast<i32>(w_ << 8u) >> 24u) + v.w * (bitcast<i32>(w_) >> 24u); }",
+}
+
+
+def declarations(columns: int, together: int, dots: bool) -> dict[str, str]:
+    """What shaders may refer to beside the contract of their kernel."""
+    return {
+        "PANEL": f"const PANEL = {columns}u;",
+        "TOGETHER": f"const TOGETHER = {together}u;",
+        "dot_of_bytes": DOTS[dots],
+    }
+
 
 class Role(NamedTuple):
     """How an operand is bound: the numbers of its bindings. None where it is absent, several where
@@ -51,7 +67,7 @@ class Linker:
     bindings: Sequence[Binding]
     varied: Sequence[str] = ()  # parameters that vary in a batch
     row: str = ""  # of several records: expression of the number of the step's own
-    machine: Mapping[str, str] = field(default_factory=dict)  # packing.declarations
+    machine: Mapping[str, str] = field(default_factory=dict)  # declarations
     out: dict[str, str] = field(default_factory=dict)
     registers: bool = False
     fails: bool = False

@@ -44,6 +44,7 @@ def joined(data: bytes, program: bytes) -> bytes:
     """A plan with a program in the place of its own."""
     out = bytearray(data[: end_of_steps(data)])
     out += bytes(-len(out) % 16) + MAGIC + program
+    out += b" " * (-len(out) % 16)
     header = list(HEADER.unpack_from(out))
     header[-1] = len(out)
     HEADER.pack_into(out, 0, *header)

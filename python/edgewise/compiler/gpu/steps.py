@@ -177,7 +177,8 @@ def slot_bytes(data: bytes) -> list[int]:
 
 def first_registers(data: bytes) -> list[int]:
     """The registers of a plan before one is set: what is next to 0, and what follows from it."""
-    rules, out = register_rules(data), []
+    rules = register_rules(data)
+    out: list[int] = []
     for i, (low, high) in enumerate(register_ranges(data)):
         out.append(rules[i].at(out) if i in rules else min(max(low, 0), high))
     return out
@@ -199,7 +200,7 @@ def touched_by(step: PlanStep, registers: Sequence[int]) -> tuple[Touched | None
     """
     values = step.values(registers)
     if step.is_empty(values):
-        return tuple(v and Touched(v.buffer, 0, 0) for v in step.operands)
+        return tuple(None if v is None else Touched(v.buffer, 0, 0) for v in step.operands)
     out: list[Touched | None] = []
     for o, v in zip(step.kernel.operands, step.operands):
         if v is None:

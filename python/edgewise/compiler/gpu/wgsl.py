@@ -15,7 +15,7 @@ What a body may use, besides the functions in core/kernels/common.wgsl:
     has_x           whether a step has the operand
     type_code       the parameter `type`, a reserved word of WGSL
     fail(index)     an index from data is out of range
-    PANEL, TOGETHER, dot_of_bytes(v, w)     packed weights of bytes, and their products: packing.py
+    PANEL, TOGETHER, dot_of_bytes(v, w)     packed weights of bytes, and their products
     GROUP           invocations in a workgroup
 
 and defines `element(i: u32)`, called for each i below `threads`, or `run(group: u32, lane: u32)`,
@@ -31,8 +31,17 @@ from typing import NamedTuple
 
 from ..declare.kernel import evaluate
 from .accessors import TYPES, class_of
-from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, record_word, unsigned
-from .packing import declarations
+from .link import (
+    RECORD_BYTES,
+    START,
+    TOTAL,
+    Binding,
+    Linker,
+    Role,
+    declarations,
+    record_word,
+    unsigned,
+)
 from .steps import Linear, PlanStep, element_dtype
 from .variants import FOLD, Variant, variants_of
 
@@ -132,7 +141,7 @@ def program_of(
         bindings: that the roles name.
         guarded: whether it must do nothing once an index was out of range.
         batch: what else the dispatch runs; None: the step alone.
-        machine: packing.declarations of the machine.
+        machine: link.declarations of the machine.
     """
     varied, row = (batch.varied, "batch_part") if batch else ((), "")
     linker = Linker(step, variant, roles, bindings, varied, row, machine)

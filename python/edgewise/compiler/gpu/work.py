@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...host.engine.resolved import ResolvedStep
 from ..declare.kernel import evaluate
 from ..schema.plan_format import SLOT0
 from .steps import PlanStep, Touched
@@ -27,10 +26,7 @@ def most_of(serial: bool) -> int:
 
 
 def operations_of(
-    step: PlanStep,
-    touched: Sequence[Touched | None],
-    slots: Sequence[int],
-    largest: Sequence[int],
+    step: PlanStep, touched: Sequence[Touched | None], slots: Sequence[int], largest: Sequence[int]
 ) -> int:
     """The operations of a step: those that its contract declares, or else one for each byte that it
     touches.

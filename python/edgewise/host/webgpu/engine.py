@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ...compiler.gpu.packing import declarations, packing_of
+from ...compiler.gpu.link import declarations
+from ...compiler.gpu.packing import COLUMNS, ROWS, SIZES, packing_plan
 from ...errors import EngineError
-from ..engine import Buffer
+from ..engine import Buffer, LoadedPlan
 from ..engine.device import EngineDevice
 from ..engine.native import NativeEngine
 from .device import WebGPUDevice
@@ -46,7 +47,7 @@ class WebGPUEngine(NativeEngine):
         serial: whether to prefer shaders without barriers; None: if the GPU is one in software.
 
     Attributes:
-        machine: what shaders refer to that differs between machines (packing.declarations).
+        machine: what shaders refer to that differs between machines (link.declarations).
 
     Raises:
         EngineError: there is no implementation of WebGPU, or no GPU.
@@ -108,3 +109,20 @@ class WebGPUEngine(NativeEngine):
             "bytes": memory.nbytes,
             "plans": [plan.info for plan in self.plans],
         }
+
+
+def packing_of(engine: NativeEngine) -> tuple[int, int]:
+    """(columns of a panel, elements of a column that lie side by side), from packing a matrix."""
+    addresses = [engine.alloc(size) for size in SIZES]
+    loaded = LoadedPlan(engine, packing_plan())
+    try:
+        for slot, (address, size) in enumerate(zip(addresses, SIZES)):
+            loaded.bind(slot, Buffer(address, size))
+        engine.write(addresses[0], bytes(range(256)))
+        loaded.run()
+        packed = engine.read(addresses[1], SIZES[1])[4 * COLUMNS :]
+    finally:
+        loaded.free()
+        for address in addresses:
+            engine.free(address)
+    return packed.index(4) // 4, packed.index(ROWS)

@@ -1,8 +1,9 @@
 // The GPU program of a plan: which of its steps run in one dispatch. The compiler has written it
-// (python/edgewise/compiler/gpu/program.py). Here it is read, and checked as far as a package could gain
-// from a wrong one: steps that share a body have its parameters, and what one takes from another is
-// as long as what that gives, so that a dispatch does the work of its steps and touches what they
-// touch, which the engine in C has checked. Whether they may run at once is the compiler's to know.
+// (python/edgewise/compiler/gpu/program.py). Here it is read, and checked as far as a package could
+// gain from a wrong one: steps that share a body have its parameters, and what one takes from
+// another is as long as what that gives, so that a dispatch does the work of its steps and touches
+// what they touch, which the engine in C has checked. Whether they may run at once is the
+// compiler's to know.
 
 import type { End } from "../../gen/shaders.ts";
 import { PlanError } from "../../shared/errors.ts";

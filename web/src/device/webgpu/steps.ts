@@ -210,7 +210,7 @@ export function partsOf(plan: Uint8Array): PlanParts {
   };
 }
 
-/** The step at a byte. known: steps that were read before, by what differs in their memory alone. */
+/** The step at a byte. known: steps that were read before, one of those that are alike. */
 function stepAt(
   plan: Uint8Array,
   view: DataView,
