@@ -1,5 +1,5 @@
 // One step of a plan on a GPU, or a batch: its programs, what they bind, and their grids. The twin
-// of python/edgewise/compiler/gpu/launch.py.
+// of python/edgewise/host/webgpu/launch.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { Values } from "../../gen/shaders.ts";
