@@ -67,7 +67,7 @@ test-slow: test ## run the tests marked slow alone
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q
 
-check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
+check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic $(stamp)/shaders ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
@@ -142,8 +142,8 @@ wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, 
 	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
-	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure text-library demo-model)
-	rm -f python/edgewise/host/engine/*.so
+	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads shaders web wheel wheel-pure text-library demo-model)
+	rm -f python/edgewise/host/engine/*.so python/edgewise/compiler/gpu/gen/shaders.py web/src/gen/shaders*.ts
 
 # Tools
 
@@ -253,7 +253,7 @@ $(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildca
 	@$(MAKE) --silent --no-print-directory -C wasm PYTHON="$(PYTHON)"
 	@touch $@
 
-$(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system
+$(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system $(stamp)/shaders
 	@cmake -S core -B .build/native -G "Unix Makefiles" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/native > .build/native/log
 	@cmake --install .build/native --prefix python > .build/native/log
@@ -306,13 +306,18 @@ $(stamp)/frameworks: $(stamp)/node-frameworks $(stamp)/bundlers
 	  cp -r .build/bundlers/node_modules/edgewise .build/frameworks/$$name/node_modules/ || exit 1; done
 	@touch $@
 
+# The shaders of core/kernels and core/sampling, as modules of Python and TypeScript.
+$(stamp)/shaders: $(shell find core -name '*.wgsl') $(wildcard core/generate/*.py) $(python_sources) | $(stamp)/system
+	@$(PYTHON) core/generate --built
+	@touch $@
+
 # Logic of both hosts: python/edgewise/logic as TypeScript. mypy finds the types that this needs.
 $(stamp)/logic: $(wildcard core/generate/logic/*.py) $(shell find python/edgewise/logic -name '*.py' 2>/dev/null) python/edgewise/errors.py | $(stamp)/venv-check
 	$(checker)python core/generate/logic
 	@touch $@
 
 # The bundle contains a hash of the compiler's sources, so that pages discard plans of other versions.
-$(stamp)/web: $(stamp)/logic $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(stamp)/node-declarations
+$(stamp)/web: $(stamp)/logic $(stamp)/shaders $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(stamp)/node-declarations
 	npm --prefix web run --silent build
 	npm --prefix web/declarations run --silent build
 	@touch $@

@@ -1,5 +1,4 @@
-"""The shaders of kernels as modules of Python and TypeScript:
-core/kernels/*/<kernel>[.<variant>].wgsl.
+"""The shaders of kernels, core/kernels/*/<kernel>[.<variant>].wgsl, as a module of Python.
 
 The first comment lines of a shader say how it is run, as `// key: value`, which a line indented by
 five spaces continues:
@@ -40,7 +39,6 @@ import pathlib
 import re
 
 import formulas
-import shaders_typescript
 from edgewise.compiler.declare.kernel import KERNELS, parse
 
 SHARED = "shared"
@@ -164,7 +162,7 @@ def shaders(_table):
     out = [NOTE, "", "from __future__ import annotations", ""]
     out += [f'COMMON = """\\\n{common}\n"""', ""]
     out += ["# the reductions of COMMON for GPUs with subgroups"]
-    out += [f'SUBGROUPS = """\\\n{subgroups()}\n"""', ""]
+    out += [f'SUBGROUPS = """\\\n{subgroups()}\n"""', "", *alike()]
     out += ["# {kernel: [(name, what its first lines say, text)]}; special shaders come first"]
     out += ["SHADERS: dict[str, list[tuple[str, dict[str, str], str]]] = {"]
     for kernel, variants in sorted(of.items()):
@@ -180,53 +178,25 @@ def shaders(_table):
     return "\n".join([*out, "}", ""])
 
 
-def typescript(_table):
-    """The text of web/src/gen/shaders.ts."""
-    return shaders_typescript.module(*collected(), KERNELS, subgroups())
-
-
-def typescript_choice(_table):
-    """The text of web/src/gen/shaders_choice.ts."""
-    return shaders_typescript.choice_module(choices())
-
-
-def typescript_part(which):
-    """The function that returns the text of web/src/gen/shaders_<which>.ts."""
-    return lambda _table: shaders_typescript.part(which, collected()[1], KERNELS)
-
-
 def quoted(texts):
     """A tuple of texts as source code."""
     return "(" + ", ".join(f'"{x}"' for x in texts) + ("," if len(texts) == 1 else "") + ")"
 
 
-def alike(_table):
-    """The text of python/edgewise/compiler/targets/gen/alike.py."""
-    out = [NOTE, "", "from __future__ import annotations", ""]
-    out += ["# {kernel: (parameters that may vary, conditions)} of steps that one dispatch runs"]
+def alike():
+    """The lines of ALIKE in python/edgewise/compiler/gpu/gen/shaders.py."""
+    out = ["# {kernel: (parameters that may vary, conditions)} of steps that one dispatch runs"]
     out += ["ALIKE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"]
     for path in sorted(KERNELS_FOLDER.glob("*/*.wgsl"), key=lambda path: path.name):
         declared, name = read(path)[0], path.name.removesuffix(".wgsl")
         if "alike" in declared:
-            vary = tuple(declared.get("vary", "").split())
-            unknown = set(vary) - set(KERNELS[name].params)
+            unknown = set(declared.get("vary", "").split()) - set(KERNELS[name].params)
             if unknown:
                 raise ValueError(f"{path}: {unknown} are no parameters")
             same = tuple(filter(None, declared.get("same", "").split("; ")))
             rows = [quoted(declared.get("vary", "").split()), quoted(same)]
-            line = f'    "{name}": ({", ".join(rows)}),'
-            long = [f'    "{name}": (', *(f"        {row}," for row in rows), "    ),"]
-            out += [line] if len(line) <= 100 else long
-    return "\n".join([*out, "}", ""])
+            out.append(f'    "{name}": ({", ".join(rows)}),')
+    return [*out, "}", ""]
 
 
-FILES = {
-    "python/edgewise/compiler/targets/gen/alike.py": alike,
-    "python/edgewise/compiler/gpu/gen/shaders.py": shaders,
-    "web/src/gen/shaders.ts": typescript,
-    "web/src/gen/shaders_bytes.ts": typescript_part("bytes"),
-    "web/src/gen/shaders_choice.ts": typescript_choice,
-    "web/src/gen/shaders_images.ts": typescript_part("images"),
-    "web/src/gen/shaders_serial.ts": typescript_part("serial"),
-    "web/src/gen/shaders_training.ts": typescript_part("training"),
-}
+FILES = {"python/edgewise/compiler/gpu/gen/shaders.py": shaders}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..declare.kernel import dimensions, evaluate
-from ..targets.gen.alike import ALIKE
 from .arrange import is_scratch
+from .gen.shaders import ALIKE
 from .link import MOST_STEPS, MOST_VARIED, strided
 from .steps import Linear, PlanStep, StepOperand, Touched, element_dtype
 from .variants import Variant, apart_of, columns_of, conditions_of, count_of, stages_of, variants_of

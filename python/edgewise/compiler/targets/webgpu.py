@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..gpu.gen.shaders import ALIKE
 from ..ops.table import kernel_table
 from ..passes import COMBINE, RECOGNISE
-from .gen.alike import ALIKE
 from .target import Alike, LoweringRules, MemoryRules, Target
 
 WEBGPU = Target(

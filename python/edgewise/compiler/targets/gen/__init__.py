@@ -1,1 +1,0 @@
-"""Generated: the shaders."""
