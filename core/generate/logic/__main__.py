@@ -2,6 +2,7 @@
 
     .build/venv-check/bin/python core/generate/logic            write what changed
     .build/venv-check/bin/python core/generate/logic --check    only say what cannot be printed
+    .build/venv-check/bin/python core/generate/logic FROM TO    print another folder, for tests
 
 docs/architecture/logic.md has the rules of the subset of Python. Requires mypy.
 """
@@ -14,17 +15,47 @@ import json
 import os
 import pathlib
 import sys
+from typing import NamedTuple
 
+from mypy.build import BuildResult
 from printed import Unsupported
 from statements import Line, Module
 from types_of import Types, Writer, check
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = "edgewise.logic"
-SOURCE = ROOT / "python" / "edgewise" / "logic"
-OUTPUT = ROOT / "web" / "src" / "logic"
-# Modules whose counterparts in TypeScript are written by hand, as paths below web/src.
-BY_HAND = {"edgewise.errors": "shared/errors", "edgewise.logic.native": "shared/native"}
+# Modules whose counterparts in TypeScript are written by hand.
+SHARED = ROOT / "web" / "src" / "shared"
+BY_HAND = {"edgewise.errors": SHARED / "errors.ts", "edgewise.logic.native": SHARED / "native.ts"}
+
+
+class Folders(NamedTuple):
+    """What is printed, and where to."""
+
+    source: pathlib.Path = ROOT / "python" / "edgewise" / "logic"
+    output: pathlib.Path = ROOT / "web" / "src" / "logic"
+
+    def modules(self) -> dict[str, pathlib.Path]:
+        """{module: file} of all that is printed."""
+        found = {}
+        for path in sorted(self.source.rglob("*.py")):
+            parts = path.relative_to(self.source).with_suffix("").parts
+            name = ".".join([PACKAGE, *parts])
+            if path.name != "__init__.py" and name not in BY_HAND:
+                found[name] = path
+        return found
+
+    def printed(self, module: str) -> pathlib.Path:
+        """The printed file of a module, or the one by hand."""
+        return BY_HAND.get(module) or self.output.joinpath(*module.split(".")[2:]).with_suffix(
+            ".ts"
+        )
+
+
+def relative(start: pathlib.Path, end: pathlib.Path) -> str:
+    """The path by which a file names another."""
+    text = os.path.relpath(end, start.parent).replace(os.sep, "/")
+    return text if text.startswith(".") else f"./{text}"
 
 
 class Imports:
@@ -32,11 +63,12 @@ class Imports:
 
     Args:
         module: the module that is printed.
+        folders: where it is printed to.
     """
 
-    def __init__(self, module: str) -> None:
-        self.module = module
-        self.names: dict[str, dict[str, bool]] = {}  # file: {name: whether for types alone}
+    def __init__(self, module: str, folders: Folders) -> None:
+        self.module, self.folders = module, folders
+        self.names: dict[str, dict[str, bool]] = {}  # module: {name: whether for types alone}
 
     def name(self, module: str, name: str, for_type: bool) -> str:
         """The name in this file of a name of another module."""
@@ -54,57 +86,27 @@ class Imports:
         for module in sorted(self.names):
             names = self.names[module]
             parts = [f"type {n}" if names[n] else n for n in sorted(names)]
-            texts.append(
-                f'import {{ {", ".join(parts)} }} from "{path_between(self.module, module)}";'
-            )
+            path = relative(self.folders.printed(self.module), self.folders.printed(module))
+            texts.append(f'import {{ {", ".join(parts)} }} from "{path}";')
         return texts
 
 
-def path_between(importer: str, module: str) -> str:
-    """The path by which one printed file imports another."""
-    start = file_of(importer).parent
-    target = BY_HAND.get(module)
-    end = ROOT / "web" / "src" / f"{target}.ts" if target else file_of(module)
-    text = os.path.relpath(end, start).replace(os.sep, "/")
-    return text if text.startswith(".") else f"./{text}"
-
-
-def file_of(module: str) -> pathlib.Path:
-    """The printed file of a module."""
-    return OUTPUT.joinpath(*module.split(".")[2:]).with_suffix(".ts")
-
-
-def modules() -> dict[str, pathlib.Path]:
-    """{module: file} of all that is printed."""
-    found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        name = ".".join([PACKAGE, *parts])
-        if path.name != "__init__.py" and name not in BY_HAND:
-            found[name] = path
-    return found
-
-
-def printed(module: str, path: pathlib.Path, trees: dict[str, ast.Module], result: object) -> str:
+def printed(
+    module: str, folders: Folders, trees: dict[str, ast.Module], result: BuildResult
+) -> str:
     """The text of a module, with its map."""
-    imports = Imports(module)
+    path, file = folders.modules()[module], folders.printed(module)
+    imports = Imports(module, folders)
     writer = Writer(module, PACKAGE, imports.name)
     text = path.read_text(encoding="utf-8")
-    lines = Module(text, Types(result, module), writer, trees).module()  # type: ignore[arg-type]
-    relative = path.relative_to(ROOT).as_posix()
-    head = [f"// generated from {relative} by core/generate/logic; do not edit"]
-    helpers = os.path.relpath(ROOT / "web/src/shared/python.ts", file_of(module).parent)
-    body = "\n".join(line.text for line in lines)
-    if "py." in body:
-        head.append(f'import * as py from "{helpers.replace(os.sep, "/")}";')
+    lines = Module(text, Types(result, module), writer, trees).module()
+    name = relative(ROOT / "x", path).removeprefix("./")
+    head = [f"// generated from {name} by core/generate/logic; do not edit"]
+    if any("py." in line.text for line in lines):
+        head.append(f'import * as py from "{relative(file, SHARED / "python.ts")}";')
     head += imports.lines()
     everything = [Line(x, 0) for x in head] + lines
-    return (
-        "\n".join(x.text for x in everything)
-        + "\n"
-        + source_map(everything, path, file_of(module))
-        + "\n"
-    )
+    return "\n".join([*(x.text for x in everything), source_map(everything, path, file), ""])
 
 
 def source_map(lines: list[Line], source: pathlib.Path, file: pathlib.Path) -> str:
@@ -141,7 +143,9 @@ def _vlq(value: int) -> str:
 
 def main(arguments: list[str]) -> int:
     """Prints all modules. Returns 1 and says which lines are at fault if some cannot be."""
-    found = modules()
+    only_check = arguments == ["--check"]
+    folders = Folders() if len(arguments) < 2 else Folders(*map(pathlib.Path, arguments))
+    found = folders.modules()
     trees = {m: ast.parse(p.read_text(encoding="utf-8")) for m, p in found.items()}
     try:
         result = check(ROOT / "python", PACKAGE, found)
@@ -151,18 +155,18 @@ def main(arguments: list[str]) -> int:
     faults, made = [], {}
     for module, path in found.items():
         try:
-            made[file_of(module)] = printed(module, path, trees, result)
+            made[folders.printed(module)] = printed(module, folders, trees, result)
         except Unsupported as e:
-            faults.append(f"{path.relative_to(ROOT)}:{e.line or 1}: {e.what}")
+            faults.append(f"{os.path.relpath(path)}:{e.line or 1}: {e.what}")
     print("\n".join(faults), file=sys.stderr, end="\n" if faults else "")
-    if "--check" not in arguments:
-        write(made)
+    if not only_check:
+        write(made, folders.output)
     return 1 if faults else 0
 
 
-def write(made: dict[pathlib.Path, str]) -> None:
+def write(made: dict[pathlib.Path, str], output: pathlib.Path) -> None:
     """Writes what changed, and removes files whose modules are gone."""
-    for file in OUTPUT.rglob("*.ts"):
+    for file in output.rglob("*.ts"):
         if file not in made:
             file.unlink()
     for file, text in made.items():

@@ -181,7 +181,8 @@ class Expressions:
 
     def _dict(self, node: ast.Dict) -> Code:
         word = self.kind(node)
-        if word in ("json", "typeddict", "mapping", "any"):
+        spread = [self.kind(v) for k, v in zip(node.keys, node.values) if k is None]
+        if word in ("json", "typeddict", "mapping", "any") or "json" in spread:
             return Code(f"{{ {', '.join(self._properties(node))} }}" if node.keys else "{}")
         if word != "dict":
             raise Unsupported("a dict of an unknown type: annotate the variable", node)
@@ -487,6 +488,10 @@ class Expressions:
         spread = looped if source == f"[...{looped}]" else None  # a copy alone, to have methods
         self.names.append({})
         target = self.parameter(first.target)
+        if any(isinstance(x, ast.NamedExpr) for test in first.ifs for x in ast.walk(test)):
+            made = self._tested(first, rest, elt, source, target)
+            self.names.pop()
+            return made
         for test in first.ifs:
             source = f"{source}.filter(({target}) => {self.condition(test)})"
         if rest:
@@ -513,6 +518,20 @@ class Expressions:
                 made = f"{source}.map({head} {body})"
         self.names.pop()
         return made
+
+    def _tested(
+        self,
+        first: ast.comprehension,
+        rest: list[ast.comprehension],
+        elt: ast.expr,
+        source: str,
+        target: str,
+    ) -> str:
+        """A comprehension whose tests set variables: each element's tests precede its value."""
+        if rest:
+            raise Unsupported("a := in a comprehension of several loops", elt)
+        tests = " && ".join(self.condition(x, AND + 1) for x in first.ifs)
+        return f"{source}.flatMap(({target}) => ({tests} ? [{self.text(elt)}] : []))"
 
     def _result_of(self, elt: ast.expr) -> str:
         """The annotation of an arrow function that returns a tuple."""

@@ -101,6 +101,8 @@ def _text_replace(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[
     if len(node.args) != 2:
         raise Unsupported("replace with a count", node)
     old, new = p.text(node.args[0]), p.text(node.args[1])
+    if not (isinstance(node.args[0], ast.Constant) and node.args[0].value):
+        return f"py.replace({p.text(func.value)}, {old}, {new})", CALL
     return f"{p.text(func.value, CALL)}.replaceAll({old}, () => {new})", CALL
 
 

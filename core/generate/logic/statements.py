@@ -826,8 +826,15 @@ class Module(Expressions):
             word = self.kind(target.value)
             if word in ("json", "typeddict"):
                 return self.property(target)
-            return f"{self.text(target.value, CALL)}[{self.text(target.slice)}]"
+            return f"{self.text(target.value, CALL)}[{self._at(target)}]"
         return self._target(target)
+
+    def _at(self, target: ast.Subscript) -> str:
+        """The index of an element that is set, counted from the start."""
+        text = self.text(target.slice)
+        if text.startswith("-"):
+            return f"{self.text(target.value, CALL)}.length - {text[1:]}"
+        return text
 
     def _store(self, target: ast.expr, text: str, node: ast.stmt) -> None:
         if isinstance(target, ast.Attribute):
@@ -846,10 +853,7 @@ class Module(Expressions):
         elif word in ("json", "typeddict"):
             self.put(f"{self.property(target)} = {text};", node)
         else:
-            at = self.text(target.slice)
-            if at.startswith("-"):
-                at = f"{x}.length - {at[1:]}"
-            self.put(f"{x}[{at}] = {text};", node)
+            self.put(f"{x}[{self._at(target)}] = {text};", node)
 
     def _s_augassign(self, node: ast.AugAssign) -> None:
         target, sign = node.target, type(node.op).__name__

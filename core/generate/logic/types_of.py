@@ -179,13 +179,13 @@ def kind(found: t.Type | None) -> str:
     if isinstance(found, t.TypeVarType):
         return "object" if kind(found.upper_bound) == "object" else kind(found.upper_bound)
     if isinstance(found, t.UnionType):
-        kinds = {kind(item) for item in found.items}
-        return kinds.pop() if len(kinds) == 1 else "union"
+        words = {kind(item) for item in found.items}
+        return words.pop() if len(words) == 1 else "union"
     if not isinstance(found, t.Instance):
         return "any"
     name = found.type.fullname
     if name in ("builtins.dict", "typing.Mapping", "typing.MutableMapping"):
-        if kind(found.args[0]) == "str" and kind(found.args[1]) in ("any", "object"):
+        if kind(found.args[0]) == "str" and kinds(found.args[1]) & {"any", "object"}:
             return "json"
         return "mapping" if name == "typing.Mapping" and kind(found.args[0]) == "str" else "dict"
     if name in _KINDS:

@@ -1,0 +1,118 @@
+// Arithmetic that Python and JavaScript do differently.
+
+import { ValueError } from "./errors.ts";
+import { decimals, repr } from "./formats.ts";
+import { strip } from "./texts.ts";
+
+/** a % b, with the sign of b. */
+export function mod(a: number, b: number): number {
+  const rest = a % b;
+  return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
+}
+
+export function divmod(a: number, b: number): [number, number] {
+  return [Math.floor(a / b), mod(a, b)];
+}
+
+/** Rounds half to even, as Python does: to an integer, or to a number of decimals. */
+export function round(value: number, digits?: number | null): number {
+  if (digits == null) {
+    const floor = Math.floor(value);
+    const half = value - floor;
+    if (half !== 0.5) return half < 0.5 ? floor : floor + 1;
+    return floor % 2 === 0 ? floor : floor + 1;
+  }
+  if (!Number.isFinite(value) || Math.abs(value) >= 1e21) return value;
+  if (digits < 0) return round(value / 10 ** -digits) * 10 ** -digits;
+  const made = Number(decimals(Math.abs(value), digits));
+  return value < 0 ? -made : made;
+}
+
+export function isInfinite(value: number): boolean {
+  return value === Number.POSITIVE_INFINITY || value === Number.NEGATIVE_INFINITY;
+}
+
+export function log(value: number, base?: number): number {
+  return base === undefined ? Math.log(value) : Math.log(value) / Math.log(base);
+}
+
+export function gcd(a: number, b: number): number {
+  let [x, y] = [Math.abs(a), Math.abs(b)];
+  while (y) [x, y] = [y, x % y];
+  return x;
+}
+
+export function copySign(value: number, sign: number): number {
+  const negative = sign < 0 || Object.is(sign, -0);
+  return negative ? -Math.abs(value) : Math.abs(value);
+}
+
+/** The sum of floats, rounded once: math.fsum (Shewchuk 1997). */
+export function exactSum(values: Iterable<number>): number {
+  const parts: number[] = [];
+  for (let x of values) {
+    let kept = 0;
+    for (let y of parts) {
+      if (Math.abs(x) < Math.abs(y)) [x, y] = [y, x];
+      const high = x + y;
+      const low = y - (high - x);
+      if (low) parts[kept++] = low;
+      x = high;
+    }
+    parts.length = kept;
+    parts.push(x);
+  }
+  let at = parts.length;
+  if (!at) return 0;
+  let high = parts[--at] as number;
+  let low = 0;
+  while (at > 0) {
+    const x = high;
+    const y = parts[--at] as number;
+    high = x + y;
+    low = y - (high - x);
+    if (low) break;
+  }
+  const next = parts[at - 1];
+  if (at > 0 && next !== undefined && ((low < 0 && next < 0) || (low > 0 && next > 0))) {
+    const twice = low * 2;
+    const x = high + twice;
+    if (twice === x - high) high = x;
+  }
+  return high;
+}
+
+export function sum(values: Iterable<number | boolean>, start = 0): number {
+  let total = start;
+  for (const x of values) total += Number(x);
+  return total;
+}
+
+/** int(x) of a number or a text. Throws a ValueError for a text that is none. */
+export function int(value: unknown, base = 10): number {
+  if (typeof value !== "string") return Math.trunc(Number(value));
+  const text = strip(value).replaceAll("_", "");
+  const digits = "0123456789abcdefghijklmnopqrstuvwxyz".slice(0, base);
+  if (!new RegExp(`^[+-]?[${digits}]+$`, "i").test(text)) {
+    throw new ValueError(`invalid literal for int() with base ${base}: ${repr(value)}`);
+  }
+  return Number.parseInt(text, base);
+}
+
+/** float(x) of a number or a text. Throws a ValueError for a text that is none. */
+export function float(value: unknown): number {
+  if (typeof value !== "string") return Number(value);
+  const text = strip(value).toLowerCase();
+  const named = /^([+-]?)(inf|infinity|nan)$/.exec(text);
+  if (named) return named[2] === "nan" ? Number.NaN : Number(`${named[1]}Infinity`);
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/.test(text)) {
+    throw new ValueError(`could not convert string to float: ${repr(value)}`);
+  }
+  return Number(text);
+}
+
+export function product(values: Iterable<number>): number {
+  let made = 1;
+  for (const x of values) made *= x;
+  return made;
+}
