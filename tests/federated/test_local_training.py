@@ -10,7 +10,7 @@ from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
 from edgewise.extras.federated.codec import Schema
 from edgewise.extras.federated.local_training import LocalTraining, drawn
-from edgewise.host.training.trainer.batches import rows_of
+from edgewise.host.training.trainer.loop import rows_of
 
 from tests.training.llama import Lora
 from tests.training.trainer.models import net, rows

@@ -241,7 +241,7 @@ HOMONYMS = {
         "compiler/training/package.py",
         "compiler/training/program.py",
         "host/training/trainer/options.py",
-        "host/training/trainer/run_file.py",
+        "host/training/trainer/checkpoint.py",
     ],
     "pool": ["host/pipelines/images/image_classification.py", "host/session/memory.py"],
     "product": ["compiler/declare/op.py"],

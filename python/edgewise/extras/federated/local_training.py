@@ -14,8 +14,8 @@ import numpy as np
 from ...errors import Aborted, InputError
 from ...host.training.data import Rows
 from ...host.training.trainer import Progress, Trainer
-from ...host.training.trainer.batches import Data, rows_of
-from ...host.training.trainer.run_file import kept_states
+from ...host.training.trainer.checkpoint import kept_states
+from ...host.training.trainer.loop import Data, rows_of
 from .client import SETTINGS, Trained
 from .codec import Floats, Schema, Values
 

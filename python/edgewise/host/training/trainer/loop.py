@@ -1,4 +1,4 @@
-"""The loop of `Trainer.fit`."""
+"""The loop of `Trainer.fit`: batches of the data, steps, and reports."""
 
 from __future__ import annotations
 
@@ -6,18 +6,148 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, cast
 
-from ....errors import Aborted, EngineError
-from ..data import Rows, total_updates, updates_per_epoch
-from .batches import tokens_of
-from .options import check_finite, check_whole
-from .progress import History, Progress
+from ....errors import Aborted, EngineError, InputError
+from ...arrays import as_input
+from ..data import (
+    ArrayRows,
+    Rows,
+    TokenRows,
+    encode_texts,
+    split_rows,
+    token_rows,
+    total_updates,
+    updates_per_epoch,
+)
+from .options import Options, TrainedModel, check_finite, check_whole
 
 if TYPE_CHECKING:
     from .trainer import Trainer
+
+
+BAR = 24  # columns
+
+
+@dataclass
+class Progress:
+    """State of a run after an update, as callbacks get it.
+
+    Attributes:
+        step: updates made.
+        total: updates of the run.
+        epoch: passes over the data, with a fraction.
+        loss: mean over the update's batches, before the update.
+        learning_rate: of the next update.
+        tokens_per_second: of other models than language models, rows per second.
+        seconds_left: at the present speed.
+        evaluation: loss on the evaluation data, if it was computed after this update.
+    """
+
+    step: int
+    total: int
+    epoch: float
+    loss: float
+    learning_rate: float
+    tokens_per_second: float
+    seconds_left: float
+    evaluation: float | None = None
+
+    def show(self, unit: str) -> None:
+        """Writes one line to stderr over the one before. unit: "tokens" or "rows"."""
+        filled = round(BAR * self.step / max(1, self.total))
+        evaluation = "" if self.evaluation is None else f" evaluation {self.evaluation:.4f}"
+        sys.stderr.write(
+            f"\r{'#' * filled}{'.' * (BAR - filled)} {self.step}/{self.total}"
+            f" loss {self.loss:.4f}{evaluation} lr {self.learning_rate:.2e}"
+            f" {self.tokens_per_second:.0f} {unit}/s {self.seconds_left:.0f} s left "
+        )
+        sys.stderr.flush()
+
+
+@dataclass
+class History:
+    """Result of `Trainer.fit`.
+
+    Attributes:
+        losses: of each update.
+        evaluations: [(step, loss on the evaluation data)].
+        stopped: why the loop ended: "done", "early_stopping" or "callback".
+    """
+
+    losses: list[float] = field(default_factory=list)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+    stopped: str = "done"
+
+
+Data = str | Iterable[str | Sequence[int]] | Mapping[str, object] | Rows
+
+
+def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
+    """Batches of data.
+
+    Args:
+        data: a text, texts or lists of token ids (language models); {name: array}; or Rows, which
+            pass unchanged.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if hasattr(data, "get") and hasattr(data, "__len__") and not isinstance(data, dict):
+        return cast(Rows, data)
+    if isinstance(data, dict):
+        return ArrayRows(data, options.batch_size, options.seed)
+    if not options.is_lm or isinstance(data, (bytes, bytearray)) or not hasattr(data, "__iter__"):
+        raise InputError(
+            f"expected data, got {type(data).__name__}",
+            "data",
+            "Give {name: array}, or texts for a language model.",
+        )
+    texts = [data] if isinstance(data, str) else list(data)
+    ids = encode_texts(texts, lambda: model.tokenizer)
+    pad = model.pad
+    rows = token_rows(ids, options.sequence_length, model.end, pad)
+    return TokenRows(rows, options.batch_size, options.seed, pad)
+
+
+def training_and_evaluation(
+    data: Data, evaluation: Data | float | None, model: TrainedModel, options: Options
+) -> tuple[Rows, Rows | None]:
+    """Batches to train on, and batches to evaluate on or None.
+
+    Args:
+        data, evaluation: as `Trainer.fit`'s. A float holds back that share of the rows.
+    """
+    rows = rows_of(data, model, options)
+    if evaluation is None:
+        return rows, None
+    if not isinstance(evaluation, float):
+        return rows, rows_of(evaluation, model, options)
+    if not isinstance(rows, TokenRows):
+        raise InputError(
+            "a share can be held back from texts only",
+            "evaluation",
+            "Give data of the same kind as the training data.",
+        )
+    train, held_out = (
+        TokenRows(part, options.batch_size, options.seed, rows.pad)
+        for part in split_rows(rows.rows, evaluation, options.seed)
+    )
+    return train, held_out
+
+
+def tokens_of(rows: Rows, index: int, epoch: int | None, otherwise: int) -> int:
+    """Labels in a batch; `otherwise` for rows that do not count them."""
+    return rows.tokens(index, epoch) if hasattr(rows, "tokens") else otherwise
+
+
+def shapes_of(batch: Mapping[str, object] | None) -> dict[str, list[int]] | None:
+    """Shapes of a batch's arrays."""
+    if batch is None:
+        return None
+    return {name: list(as_input(x, name)[1]) for name, x in batch.items()}
 
 
 class Signal(Protocol):

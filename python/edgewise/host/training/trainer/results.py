@@ -13,7 +13,7 @@ from ...profile import Watch
 from ...session.decoder import DecoderModel
 from ..adapters import fitted, floats, transposed
 from ..session import TrainingSession
-from .model import TrainedModel
+from .options import TrainedModel
 
 Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
 

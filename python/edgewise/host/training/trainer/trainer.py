@@ -21,16 +21,22 @@ from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
 from ..data import Rows
 from ..session import TrainingSession
-from .batches import Data, rows_of, shapes_of, tokens_of, training_and_evaluation
-from .checkpoint import load_checkpoint, save_checkpoint
-from .estimate import Estimate
-from .loop import Fit, Loop, Signal
-from .model import TrainedModel
-from .options import check_options
-from .programs import ProgramFactory
-from .progress import History, Progress
+from .checkpoint import check_run, check_tensors, kept_states, load_checkpoint, save_checkpoint
+from .loop import (
+    Data,
+    Fit,
+    History,
+    Loop,
+    Progress,
+    Signal,
+    rows_of,
+    shapes_of,
+    tokens_of,
+    training_and_evaluation,
+)
+from .options import TrainedModel, check_options
+from .programs import Estimate, ProgramFactory
 from .results import adapter_states, export_model, language_model_of
-from .run_file import check_run, check_tensors, kept_states
 
 Batch = Mapping[str, object]
 
