@@ -15,7 +15,7 @@ await build({
   ...options,
   entryPoints: {
     edgewise: join(here, "src/page/index.ts"),
-    compiler: join(here, "src/entry/compiler.ts"),
+    compiler: join(here, "src/worker/entry/compiler.ts"),
     inline: join(here, "src/worker/inline.ts"),
     ...Object.fromEntries(
       modules
@@ -34,20 +34,20 @@ const beside = (filter, path, kinds) => ({
 });
 await build({
   ...options,
-  entryPoints: { federated: join(here, "src/federated/index.ts") },
+  entryPoints: { federated: join(here, "src/extras/federated/index.ts") },
   outdir: out,
   plugins: [beside(/\/secure\/index\.ts$/, "./federated-secure.js", ["dynamic-import"])],
 });
 await build({
   ...options,
-  entryPoints: { "federated-secure": join(here, "src/federated/secure/index.ts") },
+  entryPoints: { "federated-secure": join(here, "src/extras/federated/secure/index.ts") },
   outdir: out,
   plugins: [beside(/\/shared\/errors\.ts$/, "./federated.js", ["import-statement"])],
 });
 // So have the storage of browsers without private files, and the decoder of deltas.
 await build({
   ...options,
-  entryPoints: { release: join(here, "src/release/index.ts") },
+  entryPoints: { release: join(here, "src/extras/release/index.ts") },
   outdir: out,
   plugins: [
     beside(/\/indexed\.ts$/, "./release-indexed.js", ["dynamic-import"]),
@@ -58,7 +58,7 @@ await build({
   ...options,
   entryPoints: {
     "release-indexed": join(here, "src/shared/files/indexed.ts"),
-    "release-deltas": join(here, "src/release/codec.ts"),
+    "release-deltas": join(here, "src/extras/release/codec.ts"),
   },
   outdir: out,
   plugins: [beside(/\/errors\.ts$/, "./release.js", ["import-statement"])],
@@ -88,7 +88,7 @@ for (const [name, parts] of Object.entries(additions))
 await build({
   ...options,
   format: "iife",
-  entryPoints: { sw: join(here, "src/offline/sw.ts") },
+  entryPoints: { sw: join(here, "src/extras/offline/sw.ts") },
   outdir: out,
 });
 
@@ -109,7 +109,9 @@ await build({
     {
       name: "what differs in Node",
       setup: (b) =>
-        b.onResolve({ filter: /\/realm\.ts$/ }, () => ({ path: join(here, "src/node/worker.ts") })),
+        b.onResolve({ filter: /\/realm\.ts$/ }, () => ({
+          path: join(here, "src/page/node/worker.ts"),
+        })),
     },
   ],
 });
@@ -117,7 +119,7 @@ await build({
   ...options,
   platform: "node",
   sourcemap: false,
-  entryPoints: { "node-worker": join(here, "src/node/bootstrap.ts") },
+  entryPoints: { "node-worker": join(here, "src/page/node/bootstrap.ts") },
   outExtension: { ".js": ".mjs" },
   outdir: out,
 });

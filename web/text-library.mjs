@@ -1,5 +1,6 @@
-// Bundles the text library of the wheel for Pyodide (src/entry/text-library.ts) as an expression
-// whose value is its exports: dist/python/text-library.js, with the licences of what it contains.
+// Bundles the text library of the wheel for Pyodide (src/worker/entry/text-library.ts) as an
+// expression whose value is its exports: dist/python/text-library.js, with the licences of what it
+// contains.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
@@ -14,7 +15,7 @@ const {
   format: "iife",
   globalName: "library",
   sourcemap: false,
-  entryPoints: [join(here, "src/entry/text-library.ts")],
+  entryPoints: [join(here, "src/worker/entry/text-library.ts")],
   banner: { js: "(()=>{" },
   footer: { js: "return library})()" },
   write: false,

@@ -13,8 +13,8 @@ const { useDefineForClassFields } = JSON.parse(
   readFileSync(join(here, "tsconfig.json"), "utf8"),
 ).compilerOptions;
 
-const ENTRY = "src/entry/worker.ts";
-const WHOLE = "src/entry/everything.ts";
+const ENTRY = "src/worker/entry/worker.ts";
+const WHOLE = "src/worker/entry/everything.ts";
 
 /**
  * The scripts. `scripts`: names by the module that an import() names. A module is in the first

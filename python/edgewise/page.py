@@ -1,8 +1,8 @@
 """The one entry for pages: what the compiler's worker asks of Python.
 
-web/src/compiler/index.ts calls `run` with the files of a model and a question; nothing else in the
-package is called from JavaScript. Modules are imported when they are first asked for, since each of
-them makes Python's start longer.
+web/src/worker/compiler/index.ts calls `run` with the files of a model and a question; nothing else
+in the package is called from JavaScript. Modules are imported when they are first asked for, since
+each of them makes Python's start longer.
 """
 
 from __future__ import annotations

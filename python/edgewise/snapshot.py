@@ -1,9 +1,9 @@
 """A snapshot of Pyodide's memory, taken after Edgewise was imported.
 
 When the package is built, wasm/pyodide/snapshot.mjs calls `prepare` and writes the snapshot. The
-compiler's worker (web/src/compiler/start.ts) restores it and calls `resume`. This takes about a
-tenth of the time of starting Python with its standard library and the wheel. They are downloaded
-only if a module is imported that is not in the snapshot.
+compiler's worker (web/src/worker/compiler/start.ts) restores it and calls `resume`. This takes
+about a tenth of the time of starting Python with its standard library and the wheel. They are
+downloaded only if a module is imported that is not in the snapshot.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// Compilation in the page, step by step, as in web/src/compiler/index.ts: Pyodide, the wheel, the
-// import, the compilation.
+// Compilation in the page, step by step, as in web/src/worker/compiler/index.ts: Pyodide, the
+// wheel, the import, the compilation.
 import { now, serve } from "./rpc.js";
 
 let pyodide;

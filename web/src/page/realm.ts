@@ -1,5 +1,5 @@
-// What differs between a page and Node: src/node/worker.ts stands in the place of this module in
-// edgewise.node.js.
+// What differs between a page and Node: src/page/node/worker.ts stands in the place of this module
+// in edgewise.node.js.
 
 import { trusted } from "../shared/trusted.ts";
 

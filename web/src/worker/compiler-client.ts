@@ -1,6 +1,6 @@
-// Compiles models in a separate worker (src/compiler). It starts while a model is still downloading
-// and is terminated after compiling: this frees Pyodide's memory, makes aborts immediate, and
-// isolates failures.
+// Compiles models in a separate worker (src/worker/compiler). It starts while a model is still
+// downloading and is terminated after compiling: this frees Pyodide's memory, makes aborts
+// immediate, and isolates failures.
 
 import type { Compiled, FromCompiler, ToCompiler } from "../protocol/compiler.ts";
 import { makeError } from "../protocol/errors.ts";

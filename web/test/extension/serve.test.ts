@@ -1,7 +1,7 @@
 // The end of an extension's port that runs the model, with messages that a web page's tab may send.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { serve } from "../../src/extension/serve.ts";
+import { serve } from "../../src/extras/extension/serve.ts";
 
 type Listener<T> = (value: T) => void;
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { FederatedClient } from "../../src/federated/client.ts";
+import { FederatedClient } from "../../src/extras/federated/client.ts";
 import { FakeDatabase, FakeSocket, until } from "./fakes.ts";
 
 let database: FakeDatabase;

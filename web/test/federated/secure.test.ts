@@ -2,14 +2,25 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Schema, type Values } from "../../src/federated/codec.ts";
-import type { Message } from "../../src/federated/connection.ts";
-import { decoded, encoded, isUsable, sign, signingKey } from "../../src/federated/secure/crypto.ts";
-import { type Host, takePart } from "../../src/federated/secure/index.ts";
-import { Member } from "../../src/federated/secure/member.ts";
-import { discreteGaussian, epsilonOf } from "../../src/federated/secure/noise.ts";
-import { checkCertificate, type Entry, Plan, statement } from "../../src/federated/secure/plan.ts";
-import { quantize } from "../../src/federated/secure/quantize.ts";
+import { Schema, type Values } from "../../src/extras/federated/codec.ts";
+import type { Message } from "../../src/extras/federated/connection.ts";
+import {
+  decoded,
+  encoded,
+  isUsable,
+  sign,
+  signingKey,
+} from "../../src/extras/federated/secure/crypto.ts";
+import { type Host, takePart } from "../../src/extras/federated/secure/index.ts";
+import { Member } from "../../src/extras/federated/secure/member.ts";
+import { discreteGaussian, epsilonOf } from "../../src/extras/federated/secure/noise.ts";
+import {
+  checkCertificate,
+  type Entry,
+  Plan,
+  statement,
+} from "../../src/extras/federated/secure/plan.ts";
+import { quantize } from "../../src/extras/federated/secure/quantize.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Texts = Record<string, string>;

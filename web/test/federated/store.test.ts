@@ -9,7 +9,7 @@ import {
   keep,
   keptOf,
   type State,
-} from "../../src/federated/store.ts";
+} from "../../src/extras/federated/store.ts";
 
 const made = await keep("r", Uint8Array.of(1, 2, 3));
 

@@ -3,8 +3,8 @@
 // 0.01 to every number.
 
 import { execFileSync } from "node:child_process";
-import { FederatedClient } from "../../src/federated/client.ts";
-import type { Certificate } from "../../src/federated/secure/plan.ts";
+import { FederatedClient } from "../../src/extras/federated/client.ts";
+import type { Certificate } from "../../src/extras/federated/secure/plan.ts";
 import { FakeDatabase } from "./fakes.ts";
 
 const [url, name, authority, python, key] = process.argv.slice(2) as [

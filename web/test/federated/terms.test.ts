@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isTime, objection, type Terms } from "../../src/federated/terms.ts";
+import { isTime, objection, type Terms } from "../../src/extras/federated/terms.ts";
 
 // what a server says about its rounds meets no terms, unless they trust it
 const task = { kind: "task", cohort: 5, privacy: { epsilon: 4 }, secureAggregation: true };

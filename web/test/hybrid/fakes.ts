@@ -1,10 +1,10 @@
 // A clock that tests move, and sides that write a known text.
 
-import type { Clock } from "../../src/hybrid/clock.ts";
-import type { Writer } from "../../src/hybrid/device.ts";
-import type { Cloud } from "../../src/hybrid/openai.ts";
-import type { Side, Task } from "../../src/hybrid/side.ts";
-import { continued } from "../../src/hybrid/side.ts";
+import type { Clock } from "../../src/extras/hybrid/clock.ts";
+import type { Writer } from "../../src/extras/hybrid/device.ts";
+import type { Cloud } from "../../src/extras/hybrid/openai.ts";
+import type { Side, Task } from "../../src/extras/hybrid/side.ts";
+import { continued } from "../../src/extras/hybrid/side.ts";
 import { Aborted } from "../../src/shared/errors.ts";
 
 /** Time that passes only when everybody waits. */

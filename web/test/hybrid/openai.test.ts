@@ -4,11 +4,11 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import test, { after, before } from "node:test";
-import { Egress } from "../../src/hybrid/egress.ts";
-import { CloudError } from "../../src/hybrid/events.ts";
-import { type HybridCall, hybrid } from "../../src/hybrid/hybrid.ts";
-import { type OpenAIOptions, openAI } from "../../src/hybrid/openai.ts";
-import type { HybridError } from "../../src/hybrid/relay.ts";
+import { Egress } from "../../src/extras/hybrid/egress.ts";
+import { CloudError } from "../../src/extras/hybrid/events.ts";
+import { type HybridCall, hybrid } from "../../src/extras/hybrid/hybrid.ts";
+import { type OpenAIOptions, openAI } from "../../src/extras/hybrid/openai.ts";
+import type { HybridError } from "../../src/extras/hybrid/relay.ts";
 import { InputError } from "../../src/shared/errors.ts";
 
 interface Asked {

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { type Rules, rules, type Signals } from "../../src/hybrid/policy.ts";
-import { Rates } from "../../src/hybrid/rates.ts";
+import { type Rules, rules, type Signals } from "../../src/extras/hybrid/policy.ts";
+import { Rates } from "../../src/extras/hybrid/rates.ts";
 
 const rates = (first: number, spread = first / 20, failures = 0) => ({
   ...{ measured: 9, first, spread, rate: 20, failures },

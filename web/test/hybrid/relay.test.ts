@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { realClock } from "../../src/hybrid/clock.ts";
-import { type HybridOptions, hybrid } from "../../src/hybrid/hybrid.ts";
-import { HybridError } from "../../src/hybrid/relay.ts";
-import { continues, type Task } from "../../src/hybrid/side.ts";
+import { realClock } from "../../src/extras/hybrid/clock.ts";
+import { type HybridOptions, hybrid } from "../../src/extras/hybrid/hybrid.ts";
+import { HybridError } from "../../src/extras/hybrid/relay.ts";
+import { continues, type Task } from "../../src/extras/hybrid/side.ts";
 import { Aborted, InputError } from "../../src/shared/errors.ts";
 import {
   type Behaviour,

@@ -3,9 +3,9 @@
 
 import assert from "node:assert/strict";
 import test, { afterEach } from "node:test";
-import { hybrid } from "../../src/hybrid/hybrid.ts";
-import { openAI } from "../../src/hybrid/openai.ts";
-import type { HybridError } from "../../src/hybrid/relay.ts";
+import { hybrid } from "../../src/extras/hybrid/hybrid.ts";
+import { openAI } from "../../src/extras/hybrid/openai.ts";
+import type { HybridError } from "../../src/extras/hybrid/relay.ts";
 
 const { fetch } = globalThis;
 afterEach(() => {

@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import test, { after, before } from "node:test";
-import { HybridError } from "../../src/hybrid/relay.ts";
+import { HybridError } from "../../src/extras/hybrid/relay.ts";
+import { type SplitOptions, splitSession } from "../../src/extras/split/session.ts";
+import { packTensors, type TensorLike, unpackTensors } from "../../src/extras/split/wire.ts";
 import { InputError, ModelError } from "../../src/shared/errors.ts";
-import { type SplitOptions, splitSession } from "../../src/split/session.ts";
-import { packTensors, type TensorLike, unpackTensors } from "../../src/split/wire.ts";
 
 class Tensor implements TensorLike {
   constructor(

@@ -3,9 +3,9 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { hybrid } from "../../src/hybrid/hybrid.ts";
-import type { Cloud } from "../../src/hybrid/openai.ts";
-import { OVERHEAD } from "../../src/hybrid/rates.ts";
+import { hybrid } from "../../src/extras/hybrid/hybrid.ts";
+import type { Cloud } from "../../src/extras/hybrid/openai.ts";
+import { OVERHEAD } from "../../src/extras/hybrid/rates.ts";
 import { never, VirtualClock } from "./fakes.ts";
 
 const REQUESTS = 200;

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { canonical } from "../../src/release/canonical.ts";
-import { ReleaseError } from "../../src/release/errors.ts";
-import { toHex } from "../../src/release/keys.ts";
-import { Refresh, type TrustedFiles } from "../../src/release/tuf.ts";
+import { canonical } from "../../src/extras/release/canonical.ts";
+import { ReleaseError } from "../../src/extras/release/errors.ts";
+import { toHex } from "../../src/extras/release/keys.ts";
+import { Refresh, type TrustedFiles } from "../../src/extras/release/tuf.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Case {

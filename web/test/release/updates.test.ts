@@ -2,16 +2,16 @@
 
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { decode } from "../../src/release/codec.ts";
-import { ReleaseError } from "../../src/release/errors.ts";
-import { Installed } from "../../src/release/installed.ts";
-import { digest } from "../../src/release/keys.ts";
+import { decode } from "../../src/extras/release/codec.ts";
+import { ReleaseError } from "../../src/extras/release/errors.ts";
+import { Installed } from "../../src/extras/release/installed.ts";
+import { digest } from "../../src/extras/release/keys.ts";
 import {
   type DeltaCodec,
   parseManifest,
   type ReleaseManifest,
-} from "../../src/release/manifest.ts";
-import { ModelUpdates, selected, type UpdatesOptions } from "../../src/release/updates.ts";
+} from "../../src/extras/release/manifest.ts";
+import { ModelUpdates, selected, type UpdatesOptions } from "../../src/extras/release/updates.ts";
 import { openFolder } from "../../src/shared/files/folders.ts";
 import { changingLinks, removeUnused } from "../../src/shared/files/kept.ts";
 import { Downloads } from "../../src/worker/files/downloads.ts";

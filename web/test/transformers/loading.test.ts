@@ -3,7 +3,6 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ProgressEvent } from "../../src/protocol/loading.ts";
 import {
   AutoModel,
   AutoModelForCausalLM,
@@ -14,7 +13,8 @@ import {
   RawImage,
   read_audio,
   Tensor,
-} from "../../src/transformers/index.ts";
+} from "../../src/extras/transformers/index.ts";
+import type { ProgressEvent } from "../../src/protocol/loading.ts";
 import { openModel } from "../../src/worker/inference/open.ts";
 import { FileServer } from "../common/server.ts";
 import { type Sent, SilentWorker, withSilentWorkers } from "../common/silent-worker.ts";

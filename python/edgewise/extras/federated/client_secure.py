@@ -1,6 +1,7 @@
 """What a client demands of rounds, and its part in secure aggregation.
 
-web/src/federated/terms.ts and web/src/federated/secure/index.ts are the same for pages.
+web/src/extras/federated/terms.ts and web/src/extras/federated/secure/index.ts are the same for
+pages.
 """
 
 from __future__ import annotations

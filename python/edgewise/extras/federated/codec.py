@@ -12,8 +12,8 @@ A value times its scale is the number, in float32. Scales of LoRA's matrices bel
 for each row of lora_A and each column of lora_B. Other parameters have one for each 64 values in
 row-major order. `kind` is "delta", or "weights" (float32 only).
 
-web/src/federated/codec.ts is the same in TypeScript; tests/conformance/federated.json holds the
-vectors of both.
+web/src/extras/federated/codec.ts is the same in TypeScript; tests/conformance/federated.json holds
+the vectors of both.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class LocalTraining:
         """As Training.train; `seed` is for audits alone.
 
         With `audit` ({texts, batch, sequence}) in the config it trains on these texts, in the order
-        and with the dropout of `seed`, as a page does (web/src/federated/trainers.ts).
+        and with the dropout of `seed`, as a page does (web/src/extras/federated/trainers.ts).
 
         Of the config it reads local-steps (updates, default 10), learning-rate, keep-optimizer (the
         moments and the number of updates are those of `kept`; audits begin with new ones, as the

@@ -1,4 +1,4 @@
-"""Installs releases on this machine: what web/src/release does in a page."""
+"""Installs releases on this machine: what web/src/extras/release does in a page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Deltas between two versions of a chunk of numbers, exact to the bit. web/src/release/codec.ts
-decodes the same.
+"""Deltas between two versions of a chunk of numbers, exact to the bit.
+web/src/extras/release/codec.ts decodes the same.
 
 Integers are deflated (zlib); floats.py tells of floating-point numbers.
 

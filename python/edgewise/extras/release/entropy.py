@@ -1,5 +1,5 @@
 """Entropy coding of bytes in segments, each with frequencies of its own: interleaved rANS (J. Duda,
-arXiv:1311.2540; F. Giesen, arXiv:1402.3392). web/src/release/entropy.ts decodes the same.
+arXiv:1311.2540; F. Giesen, arXiv:1402.3392). web/src/extras/release/entropy.ts decodes the same.
 
     u32     bytes of what follows: for each segment 256 u16 that sum to 4096, deflated (zlib)
     u32     number of lanes: MOST_LANES, or more than one for 2 * SPACING coded bytes

@@ -1,4 +1,5 @@
-"""Deltas of floating-point numbers, exact to the bit. web/src/release/floats.ts decodes the same.
+"""Deltas of floating-point numbers, exact to the bit. web/src/extras/release/floats.ts decodes the
+same.
 
 Numbers are compared by the ordinals of their upper 16 bits: these bits, with those of negative
 numbers inverted but for the sign, so that neighbours differ by 1. The lower 16 bits of float32 are

@@ -1,5 +1,5 @@
 """The manifest of a release: of which chunks its content consists, where they are, and from which
-chunks of earlier versions deltas lead to them. web/src/release/manifest.ts reads the same.
+chunks of earlier versions deltas lead to them. web/src/extras/release/manifest.ts reads the same.
 
     {"format": "edgewise.release.1", "name": "letters", "version": 3, "kind": "package",
      "fraction": 0.1, "bytes": N, "sha256": "...",

@@ -1,7 +1,7 @@
 """Calls of a page's InferenceSession to Python: to split the model, to compile a part for given
 shapes, and to run a node that the page cannot run. The page runs everything else.
 
-The calls arrive in the compiler's worker (web/src/compiler/index.ts);
+The calls arrive in the compiler's worker (web/src/worker/compiler/index.ts);
 web/src/worker/inference/python.ts sends them.
 """
 

@@ -1,8 +1,8 @@
 """Tokenizers and chat templates in Pyodide: the JavaScript libraries that pages use.
 
-The wheel has them in one script (web/src/entry/text-library.ts), which is evaluated when the first
-tokenizer or template is made. It has no state beyond that, needs no network, and runs in whatever
-thread Pyodide runs in.
+The wheel has them in one script (web/src/worker/entry/text-library.ts), which is evaluated when the
+first tokenizer or template is made. It has no state beyond that, needs no network, and runs in
+whatever thread Pyodide runs in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-// Threads of an engine: workers that instantiate its module on its memory (src/thread/index.ts).
+// Threads of an engine: workers that instantiate its module on its memory
+// (src/worker/thread/index.ts).
 
 import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { life } from "../../shared/lives.ts";

@@ -24,7 +24,7 @@ export interface KeptFile {
   modified: number;
   /** Checksums of a complete file (kept-sums.ts), except for packages, which contain theirs. */
   sums?: string[];
-  /** The release that it is a version of (src/release). */
+  /** The release that it is a version of (src/extras/release). */
   release?: ReleaseOf;
 }
 

@@ -11,8 +11,8 @@ implementation. docs/architecture/secure-aggregation.md describes it.
     member: a client's part
     group: the hub's part
 
-web/src/federated/secure is the same for pages; tests/conformance/federated/secure.json has vectors
-of both.
+web/src/extras/federated/secure is the same for pages; tests/conformance/federated/secure.json has
+vectors of both.
 """
 
 VERSION = 1

@@ -1,6 +1,6 @@
 """The building blocks of secure aggregation, over the package cryptography.
 
-All of it exists in TypeScript, too: web/src/federated/secure/crypto.ts.
+All of it exists in TypeScript, too: web/src/extras/federated/secure/crypto.ts.
 """
 
 from __future__ import annotations

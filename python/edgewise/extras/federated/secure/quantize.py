@@ -7,7 +7,7 @@ C / sqrt(n), whatever the update was, and one step fits all (as in Kairouz et al
 Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021). The norm of
 the integers never exceeds C / step: noise is measured against it.
 
-web/src/federated/secure/quantize.ts is the same, number by number.
+web/src/extras/federated/secure/quantize.ts is the same, number by number.
 """
 
 from __future__ import annotations
