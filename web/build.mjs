@@ -21,7 +21,7 @@ await build({
       modules
         // made of several files, below
         .filter((name) => !["federated", "release", ...Object.keys(additions)].includes(name))
-        .map((name) => [name, join(here, `src/${name}/index.ts`)]),
+        .map((name) => [name, join(here, `src/extras/${name}/index.ts`)]),
     ),
   },
   outdir: out,
@@ -79,7 +79,7 @@ for (const [name, parts] of Object.entries(additions))
       ]);
       await build({
         ...options,
-        entryPoints: { [file(part)]: join(here, `src/${name}/${part}.ts`) },
+        entryPoints: { [file(part)]: join(here, `src/extras/${name}/${part}.ts`) },
         outdir: out,
         plugins: [...own, library],
       });

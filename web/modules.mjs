@@ -1,5 +1,5 @@
-// The modules of the package beside "edgewise": `src/NAME/index.ts` of each export "./NAME" of
-// package.json becomes `dist/NAME.js` and `dist/NAME.d.ts`.
+// The modules of the package beside "edgewise": `src/extras/NAME/index.ts` of each export "./NAME"
+// of package.json becomes `dist/NAME.js` and `dist/NAME.d.ts`.
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
@@ -14,4 +14,4 @@ export const additions = { transformers: ["text"] };
 /** Names, such as "offline". */
 export const modules = Object.keys(JSON.parse(readFileSync(file("package.json"), "utf8")).exports)
   .map((name) => name.slice(2))
-  .filter((name) => name && existsSync(file(`src/${name}/index.ts`)));
+  .filter((name) => name && existsSync(file(`src/extras/${name}/index.ts`)));

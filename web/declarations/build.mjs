@@ -14,7 +14,10 @@ const library = {
   resolveId: (id) =>
     /\/page\/index(\.d)?\.[jt]s$/.test(id) ? { id: "./edgewise.js", external: true } : null,
 };
-for (const [module, name] of [["page", "edgewise"], ...modules.map((name) => [name, name])]) {
+for (const [module, name] of [
+  ["page", "edgewise"],
+  ...modules.map((name) => [`extras/${name}`, name]),
+]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),
     plugins: [...(name in additions ? [library] : []), dts()],
