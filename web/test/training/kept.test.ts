@@ -201,26 +201,3 @@ test("a crash while a checkpoint is written leaves the previous one", async () =
     assert.equal(await stepOf(), failed ? 2 : 3, String(at));
   }
 });
-
-test("checkpoints of earlier versions, with checksums without the header, are read", async () => {
-  const storage = await saved(1);
-  const { Sum } = await import("../../src/shared/checkpoints/sum.ts");
-  const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record(5))));
-  const { order } = safetensorsHead(TENSORS);
-  for (const name of order) sum.add(bytes(5)(name));
-  const { head } = safetensorsHead(TENSORS, {
-    edgewise: JSON.stringify({
-      format: "edgewise-run-1",
-      generation: 7,
-      sum: sum.hex(),
-      record: record(5),
-    }),
-  });
-  storage.files.set(
-    "edgewise/checkpoints/run.b.safetensors",
-    new Uint8Array(await new Blob([head, ...order.map(bytes(5))]).arrayBuffer()),
-  );
-  assert.equal(await stepOf(), 5);
-  await save(6);
-  assert.equal(await stepOf(), 6);
-});

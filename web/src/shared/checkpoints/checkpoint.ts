@@ -9,13 +9,10 @@ import { storageError } from "../files/cached.ts";
 import { folder, openFolder, removeFrom } from "../files/folders.ts";
 import type { Folder, OpenFile } from "../files/stored.ts";
 import { type Contents, readSafetensors, safetensorsHead, type TensorInfo } from "./safetensors.ts";
-import { addFile, Sum, sumOfFile } from "./sum.ts";
+import { Sum, sumOfFile } from "./sum.ts";
 
 const FOLDER = "checkpoints";
 const FORMAT = "edgewise-run-2";
-// An earlier format, still read, whose checksum covers the record and the tensors but not the
-// header.
-const HEADLESS = "edgewise-run-1";
 const CHUNK = 4 << 20;
 const SIDES = ["a", "b"] as const;
 
@@ -65,14 +62,6 @@ function checkCheckpointName(name: unknown): asserts name is string {
     );
 }
 
-/** The checksum of files in the format HEADLESS. */
-async function headlessSum(file: Blob, { tensors }: Contents, record: RunRecord): Promise<string> {
-  const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
-  for (const { offset, bytes } of tensors.values())
-    await addFile(sum, file, offset, offset + bytes);
-  return sum.hex();
-}
-
 interface Side {
   side: (typeof SIDES)[number];
   file: File;
@@ -91,23 +80,16 @@ async function sides(dir: Folder, name: string, verify: boolean): Promise<Side[]
       const head = JSON.parse(contents.metadata.edgewise ?? "null") as {
         format?: string;
         generation: number;
-        sum: string;
         record: RunRecord;
       } | null;
       if (
-        (head?.format !== FORMAT && head?.format !== HEADLESS) ||
+        head?.format !== FORMAT ||
         !Number.isInteger(head.generation) ||
         typeof head.record !== "object" ||
         head.record === null
       )
         continue;
-      if (
-        verify &&
-        !(head.format === FORMAT
-          ? (await sumOfFile(file)).fits
-          : (await headlessSum(file, contents, head.record)) === head.sum)
-      )
-        continue;
+      if (verify && !(await sumOfFile(file)).fits) continue;
       found.push({ side, file, generation: head.generation, record: head.record, contents });
     } catch {
       // missing, or truncated while it was written: use the other file

@@ -89,12 +89,6 @@ export async function fileIn(dir: Folder | undefined, name: string): Promise<Fil
   return dir.read(name);
 }
 
-/** Reads a small text file. */
-export async function textIn(dir: Folder | undefined, name: string): Promise<string> {
-  const file = await fileIn(dir, name);
-  return stored(() => file.text(), name);
-}
-
 /** Deletes a file, if it exists and can be deleted. */
 export async function removeFrom(dir: Folder | undefined, name: string): Promise<void> {
   await dir?.remove(name).catch(() => undefined);

@@ -49,35 +49,6 @@ export class BlobSource implements ByteSource {
   }
 }
 
-/** Bytes in this thread's memory. */
-export class BytesSource implements ByteSource {
-  readonly size: number;
-  readonly validator: undefined;
-
-  constructor(
-    private readonly bytes: Uint8Array<ArrayBuffer>,
-    readonly name: string,
-    private readonly options: {
-      signal?: AbortSignal | undefined;
-      onBytes?: OnBytes | undefined;
-    } = {},
-  ) {
-    this.size = bytes.length;
-  }
-
-  async open(): Promise<void> {}
-
-  async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-    for (let at = offset; at < this.size; ) {
-      throwIfAborted(this.options.signal);
-      const piece = this.bytes.subarray(at, at + PIECE);
-      at += piece.length;
-      this.options.onBytes?.(at, this.size);
-      yield piece;
-    }
-  }
-}
-
 /**
  * Serves bytes of the page's memory to a worker, piece by piece, in two buffers that are sent back
  * and forth. Posting the bytes would copy them twice and hold them three times; a Blob would pass

@@ -7,37 +7,11 @@ import { InputError } from "../../shared/errors.ts";
 import { bytesOf, checked, Memory } from "./memory.ts";
 
 /**
- * Changes the sampling rate of sound by a windowed sinc, without delay. Frequencies up to 0.9 of
- * the lower rate's Nyquist frequency keep their amplitude; those above that frequency are
- * attenuated by more than 80 dB.
- * @param samples one channel
- * @param rate Hz, 1 to 2^20
- * @param toRate Hz, at most 256 times higher or lower
- * @returns ceil(samples.length * toRate / rate) samples
- * @throws InputError
- */
-export function resampleAudio(
-  device: Pick<Device, "host">,
-  samples: Float32Array,
-  rate: number,
-  toRate: number,
-): Float32Array<ArrayBuffer> {
-  if (rate === toRate) return samples.slice();
-  const stream = new Resampler(device, rate, toRate);
-  try {
-    const pieces = [stream.feed(samples), stream.end()] as const;
-    const out = new Float32Array(pieces[0].length + pieces[1].length);
-    out.set(pieces[0]);
-    out.set(pieces[1], pieces[0].length);
-    return out;
-  } finally {
-    stream.close();
-  }
-}
-
-/**
- * {@link resampleAudio} for sound that arrives in pieces. Its result does not depend on how the
- * sound is divided.
+ * Changes the sampling rate of sound that arrives in pieces, by a windowed sinc, without delay.
+ * Frequencies up to 0.9 of the lower rate's Nyquist frequency keep their amplitude; those above
+ * that frequency are attenuated by more than 80 dB. The result does not depend on how the sound is
+ * divided: ceil(samples * toRate / rate) samples in total. Rates are in Hz, 1 to 2^20, at most 256
+ * times higher or lower than each other; others throw an InputError.
  */
 export class Resampler {
   private readonly host: Host;
