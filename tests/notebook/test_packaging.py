@@ -25,12 +25,12 @@ def test_wheel(wheel):
         )
         assert not [n for n in names if n.endswith((".so", ".dylib", ".dll", ".c"))]
         # the library of texts in JavaScript instead of jinja2's sandbox
-        licenses = z.read("edgewise/text/text-library.LICENSES.txt").decode()
+        licenses = z.read("edgewise/host/text/text-library.LICENSES.txt").decode()
         for package in ("@huggingface/tokenizers", "@huggingface/jinja"):
             text = (ROOT / "web/node_modules" / package / "LICENSE").read_text()
             assert package in licenses and text in licenses
-        assert "edgewise/text/text-library.js" in names
-        assert not [n for n in names if n.startswith("edgewise/text/templates/")]
+        assert "edgewise/host/text/text-library.js" in names
+        assert not [n for n in names if n.startswith("edgewise/host/text/templates/")]
         sources = [n for n in names if n.endswith(".py")]
         assert {"edgewise/__init__.py", "edgewise/host/engine/browser.py"} <= set(sources)
         for source in sources:
