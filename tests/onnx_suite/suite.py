@@ -10,8 +10,9 @@ import warnings
 from pathlib import Path
 
 import onnx
-from edgewise.backend import EdgewiseBackend
 from onnx.backend.test.loader import load_model_tests
+
+from .backend import EdgewiseBackend
 
 KINDS = {
     "node": "Node",

@@ -2,9 +2,9 @@
 optionals, strings, loops, branches, data-dependent shapes.
 """
 
-import edgewise.extras.backend
 from engines.page_session import PageSession
 
+from . import backend
 from .suite import contents, suite
 from .test_suite import reason
 
@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc):
 
 def test_onnx(name, monkeypatch):
     monkeypatch.setattr(
-        edgewise.extras.backend,
+        backend,
         "InferenceSession",
         lambda graph, engine=None: PageSession(suite()[name].model.SerializeToString()),
     )

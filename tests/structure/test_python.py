@@ -114,7 +114,7 @@ def test_faces_only_name():
         ({"js", "pyodide", "pyodide_js"}, "host/engine/browser.py host/text/browser.py"),
         (
             {"numpy"},
-            "host/arrays.py extras/backend.py extras/bench/peer.py"
+            "host/arrays.py extras/bench/peer.py"
             + "".join(f" extras/federated/{file}" for file in FEDERATED)
             + "".join(f" extras/release/{file}" for file in RELEASE["numpy"]),
         ),
@@ -135,7 +135,6 @@ def test_nothing_is_needed_but_python():
         ("host/arrays.py", "numpy"),
         ("host/arrays.py", "ml_dtypes"),
         ("host/hub.py", "huggingface_hub"),
-        ("extras/backend.py", "numpy"),
         ("host/text/library.py", "tokenizers"),
         ("host/text/templates/rendering.py", "jinja2"),
         ("host/text/templates/bounds.py", "jinja2"),
@@ -144,7 +143,6 @@ def test_nothing_is_needed_but_python():
         ("host/text/templates/sandbox.py", "jinja2"),
         ("host/text/templates/tables.py", "markupsafe"),
         ("extras/onnxruntime_training/onnxblock/_graph_utils.py", "onnx"),
-        ("extras/backend.py", "onnx"),
         ("host/media/decode.py", "soundfile"),
         ("host/media/recording.py", "soundfile"),
         ("host/media/pictures.py", "PIL"),

@@ -17,7 +17,7 @@ from edgewise.capi import onnxruntime_pybind11_state
 # Modules of onnxruntime, and what takes their place.
 MODULES = {
     "onnxruntime": edgewise,
-    "onnxruntime.backend": "edgewise.backend",
+    "onnxruntime.backend": "onnx_suite.backend",
     "onnxruntime.capi": "edgewise.capi",
     "onnxruntime.training": "edgewise.training",
     "onnxruntime.training.api": "edgewise.training.api",
@@ -59,8 +59,10 @@ def _keep_old_exporter():
 
 def main(arguments):
     _keep_old_exporter()
+    sys.path.append(str(Path(__file__).parents[1]))
     for name, module in MODULES.items():
         sys.modules[name] = importlib.import_module(module) if isinstance(module, str) else module
+    edgewise.backend = sys.modules["onnxruntime.backend"]
     for name in [n for n in sys.modules if n.startswith("edgewise.training.")]:
         sys.modules[name.replace("edgewise", "onnxruntime", 1)] = sys.modules[name]
     for name in ("_pybind_state", "onnxruntime_pybind11_state"):

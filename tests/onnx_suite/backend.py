@@ -1,11 +1,9 @@
 """ONNX's backend interface, onnx.backend.base
 (https://github.com/onnx/onnx/blob/main/docs/ImplementingAnOnnxBackend.md), for `InferenceSession`:
+with it ONNX's test runner runs its tests, and onnxruntime's tests of `onnxruntime.backend` run.
 
-    from edgewise import backend
     outputs = backend.prepare(model).run([x, y])  # outputs[0], outputs["name"]
     outputs = backend.run_node(node, [x, y], opset_version=13)
-
-Only this module and training.onnxblock need the onnx package.
 """
 
 from __future__ import annotations
@@ -14,22 +12,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..compiler.inspect import unsupported
-from ..compiler.onnx import as_source, read_model
-from ..errors import InputError, ModelError
-from ..host.arrays import Array
-from ..host.session import InferenceSession
-
-try:
-    import numpy
-    import onnx
-    from onnx.backend.base import Backend, BackendRep, namedtupledict
-except ImportError:
-    raise InputError(
-        "the onnx package is not installed",
-        "edgewise.backend",
-        "pip install onnx, or use edgewise.InferenceSession, which does not need it.",
-    ) from None
+import numpy
+import onnx
+from edgewise import InferenceSession
+from edgewise.compiler.inspect import unsupported
+from edgewise.compiler.onnx import as_source, read_model
+from edgewise.errors import InputError, ModelError
+from edgewise.host.arrays import Array
+from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 __all__ = [
     "EdgewiseBackend",
