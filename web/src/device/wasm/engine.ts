@@ -11,10 +11,8 @@ import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
 import { slotsOfPlan, stepsOf } from "../plan-header.ts";
-import { addressOf, LinearBuffer } from "./buffer.ts";
 import type { EngineExports } from "./exports.ts";
 import { failureOf } from "./failures.ts";
-import { makeMemory } from "./linear-memory.ts";
 import { chosenModule, instantiate } from "./module.ts";
 import { open, register } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
@@ -429,4 +427,49 @@ export class Engine implements Device {
       detail: view.getBigInt64(at + LAYOUT.error.at.detail, true),
     });
   }
+}
+
+/** A range of linear memory. */
+export class LinearBuffer implements Buffer {
+  constructor(
+    /** Address in linear memory. */
+    readonly address: number,
+    readonly bytes: number,
+  ) {}
+
+  part(offset: number, bytes = this.bytes - offset): Buffer {
+    return new LinearBuffer(this.address + offset, bytes);
+  }
+}
+
+/** Address of a buffer allocated by an {@link Engine}. */
+export function addressOf(buffer: Buffer): number {
+  return (buffer as LinearBuffer).address;
+}
+
+const PAGE = 65536;
+const INITIAL_PAGES = 32;
+
+/**
+ * Reserves address space for 4 GB, or less if the device does not allow that; the reservation is
+ * the maximum that the memory can grow to.
+ */
+export function makeMemory(shared: boolean): WebAssembly.Memory {
+  let last: unknown;
+  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
+    try {
+      return new WebAssembly.Memory({
+        initial: INITIAL_PAGES,
+        maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)),
+        shared,
+      });
+    } catch (e) {
+      last = e;
+    }
+  }
+  throw new OutOfMemory(
+    `the browser did not allocate memory for the engine (${message(last)})`,
+    "",
+    "Close other tabs.",
+  );
 }

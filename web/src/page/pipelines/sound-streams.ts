@@ -6,7 +6,6 @@ import type { Client } from "../client.ts";
 import type { CallOptions } from "./base-types.ts";
 import { microphone } from "./microphone.ts";
 import { type RawSound, type Samples, sendableSound, soundBuffers } from "./sounds.ts";
-import { workers } from "./workers.ts";
 
 /** A part of a sound. Arrays have the sampling rate that the model takes. */
 export type SoundPiece = Samples | AudioBuffer | RawSound;
@@ -170,3 +169,6 @@ async function* ahead(
     left = true; // ends the reading with the next piece
   }
 }
+
+/** The worker of each pipeline, and its task. */
+export const workers = new WeakMap<object, { client: Client; task: string }>();

@@ -17,10 +17,10 @@ import { TextStreamer } from "../text-generation.ts";
 import { drawingPipeline } from "./drawing.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
+import { workers } from "./sound-streams.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import { speakingPipeline } from "./speaking.ts";
 import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
-import { workers } from "./workers.ts";
 
 /** What the inputs of each task are. */
 const KINDS = {

@@ -19,7 +19,7 @@ import {
 } from "../files/compiled.ts";
 import { compiledKey } from "../files/compiled-key.ts";
 import { Checker, type Json, type Weight } from "../package/checker.ts";
-import { NOTES } from "../package/notes.ts";
+import { NOTES } from "../package/container.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import type { ModelFiles } from "./files.ts";
 import { CONSTANTS, type InferencePlan, modelJson, planJson } from "./manifest.ts";

@@ -13,7 +13,7 @@ import {
 import { gather } from "../../shared/files/source.ts";
 import type { Weights } from "../model/weights.ts";
 import { Checker, type Json, type ManifestSlot, type Weight } from "../package/checker.ts";
-import { NOTES } from "../package/notes.ts";
+import { NOTES } from "../package/container.ts";
 import type { ModelFiles } from "./files.ts";
 import type { KeptPlans, Made } from "./kept.ts";
 import { CONSTANTS, type InferenceInfo, type InferencePlan, parsePlan } from "./manifest.ts";

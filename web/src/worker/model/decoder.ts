@@ -4,8 +4,8 @@
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
+import { NOTES } from "../package/container.ts";
 import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
-import { NOTES } from "../package/notes.ts";
 import { chooseRun } from "./chunks.ts";
 import type { Weights } from "./weights.ts";
 

@@ -16,17 +16,16 @@ import {
 import { NotFound } from "../../shared/files/connection.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
+import { NOTES } from "../package/container.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
-import { NOTES } from "../package/notes.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder, planOf } from "./decoder.ts";
-import { dtypeOf } from "./dtypes.ts";
-import { find } from "./find.ts";
+import { checkDTypes, dtypeOf } from "./dtypes.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
-import { type FoundModel, LATER } from "./packages.ts";
+import { absolute, type FoundModel, fromPackage, LATER, lasting } from "./packages.ts";
 import { Weights } from "./weights.ts";
 
 /** A model whose weights are in device memory. */
@@ -290,4 +289,21 @@ async function addCapacity<T>({ capacity }: DecoderInfo, work: () => T | Promise
       `${e.remedy} Or give a smaller capacity.`,
     );
   }
+}
+
+/** Finds a model. */
+export async function find(job: Job, device: Promise<Device>): Promise<FoundModel> {
+  const { model, base, dtype } = job.request;
+  if (typeof model === "string") {
+    if (!/^[^?#]*\.edge(?![^?#])/.test(model))
+      return (await import("./onnx/index.ts")).fromPlace(job, model, device);
+    checkDTypes(dtype);
+    const url = absolute(model, base);
+    await job.begin(url, () => [url]);
+    return fromPackage(await lasting(job, job.http(url)));
+  }
+  if ("port" in model) return fromPackage(await lasting(job, job.handed(model)));
+  const [{ name, blob } = { name: "", blob: new Blob() }, ...others] = model;
+  if (!others.length && name.endsWith(".edge")) return fromPackage(job.blob(blob, name));
+  return (await import("./onnx/index.ts")).fromChosen(job, model, device);
 }

@@ -1,7 +1,10 @@
-// Layout of an .edge file.
+// Layout of an .edge file, and the names of its parts.
 
 export const HEADER = 16;
 export const ALIGN = 64;
 /** Beginning of every manifest; the checksum is computed with zeros in place of its digits. */
 export const SUM = '{"manifest_sha256":"';
 export const DIGITS = 64;
+
+/** Name of the part with the notes: see python/edgewise/compiler/plan/notes.py. */
+export const NOTES = "//notes";

@@ -12,8 +12,7 @@ import { EngineError, InputError } from "../../shared/errors.ts";
 import { Compiler } from "../compiler-client.ts";
 import { Weights } from "../model/weights.ts";
 import type { ManifestSlot, Weight } from "../package/checker.ts";
-import type { StateInfo } from "../package/manifest.ts";
-import { type Described, programOf } from "./artifact-program.ts";
+import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { Replay } from "./recovery/replay.ts";
 import { Session, STEP } from "./session.ts";
 
@@ -477,4 +476,34 @@ function fail(): never {
     WHERE,
     "This is a bug in Edgewise; please report it.",
   );
+}
+
+/** A compiled model. */
+export interface Described {
+  plans: Record<string, { file: string; slots: ManifestSlot[]; arena_bytes: number }>;
+  weights: Weight[];
+  states: StateInfo[];
+  moments: Record<string, string>;
+  step: number;
+}
+
+/** A compiled model as a training program, whose batches have no fixed meaning. */
+export function programOf(kind: string, { plans, states }: Described, rate: number): ProgramInfo {
+  return {
+    name: kind,
+    batch: 0,
+    sequence: 0,
+    lora: null,
+    optimizer: { type: "", lr: rate },
+    maxGradNorm: null,
+    padTokenId: undefined,
+    eosTokenId: undefined,
+    plans: new Map(
+      Object.entries(plans).map(([k, p]) => [
+        k as "train",
+        { file: p.file, slots: p.slots, arenaBytes: p.arena_bytes },
+      ]),
+    ),
+    states: new Map(states.map((s) => [s.name, s])),
+  };
 }

@@ -7,8 +7,8 @@ import { seedOfRun } from "../../shared/seeds.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { Weights } from "../model/weights.ts";
 import type { ManifestSlot } from "../package/checker.ts";
+import { NOTES } from "../package/container.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
-import { NOTES } from "../package/notes.ts";
 import { ahead } from "./recovery/ahead.ts";
 
 /** Name of the state with the number of updates, int64 [1]. */

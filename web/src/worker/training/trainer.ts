@@ -19,7 +19,6 @@ import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
-import { Pace } from "./pace.ts";
 import { type Data, readData } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored, type Update } from "./record.ts";
 import { opened, type Place, Recovery } from "./recovery/recovery.ts";
@@ -486,5 +485,30 @@ export class TrainingRun {
     const end = () => adaptersOf(this.model).end(this.session);
     await (this.recovery.onlyCopy ? end() : this.recovery.kept(end).catch(end));
     if (this.failed) await adaptersOf(this.model).remove(this.adapter);
+  }
+}
+
+const STEPS = 16; // number of steps over which the speed is averaged
+
+/** The time that updates took. */
+export class Pace {
+  /** Of all updates. */
+  seconds = 0;
+  private readonly latest: { seconds: number; tokens: number }[] = [];
+
+  /** Counts an update. */
+  add(seconds: number, tokens: number): void {
+    this.seconds += seconds;
+    this.latest.push({ seconds, tokens });
+    if (this.latest.length > STEPS) this.latest.shift();
+  }
+
+  /** Tokens per second, and seconds per update, lately. */
+  get speed(): { tokens: number; update: number } {
+    const [seconds, tokens] = this.latest.reduce(
+      ([s, t], one) => [s + one.seconds, t + one.tokens],
+      [0, 0],
+    );
+    return { tokens: tokens / Math.max(seconds, 1e-9), update: seconds / this.latest.length };
   }
 }

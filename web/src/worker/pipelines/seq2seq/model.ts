@@ -7,8 +7,8 @@ import { InputError } from "../../../shared/errors.ts";
 import type { Choosing, Logits } from "../../generation/index.ts";
 import type { Weights } from "../../model/weights.ts";
 import type { ManifestSlot } from "../../package/checker.ts";
+import { NOTES } from "../../package/container.ts";
 import type { Seq2SeqInfo, Seq2SeqPlan } from "../../package/manifest.ts";
-import { NOTES } from "../../package/notes.ts";
 import { type Caches, EncodedSource, type Sequence } from "./source.ts";
 
 /** Registers of the decoder's plans. */
