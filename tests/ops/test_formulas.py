@@ -15,7 +15,7 @@ from edgewise.compiler.declare.formula import (
     slope_of,
     substitute,
 )
-from edgewise.compiler.ops.elementwise.formulas import SLOPES, UNARY, slope_formula
+from edgewise.compiler.ops.elementwise.formulas import BINARY, SLOPES, UNARY, slope_formula
 
 sys.path.append(str(Path(__file__).parents[2] / "core" / "generate"))
 import formulas as printers
@@ -90,6 +90,18 @@ def test_gradients_of_operators(code):
             assert got == pytest.approx(2 * want, rel=1e-6, abs=1e-7), v
             compared += 1
     assert compared >= 3
+
+
+@pytest.mark.parametrize("code", ["add", "sub", "mul", "div", "min", "max", "prelu", "silu_mul"])
+def test_gradients_of_two_operands(code):
+    row = BINARY[code]
+    f = on_numbers(row.formula, ("u", "v"))
+    for i, text in enumerate(row.gradients()):
+        slope = on_numbers(text, ("g", "u", "v"))
+        for u in POINTS:
+            for v in (-1.9, 0.6, 2.3):
+                want = 2 * difference(f, (u, v), i)
+                assert slope(2.0, u, v) == pytest.approx(want, rel=1e-6, abs=1e-7), (u, v)
 
 
 def test_a_derivative_uses_the_result_where_that_suffices():

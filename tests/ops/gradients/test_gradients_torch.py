@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from edgewise.compiler.bind.autodiff import add_gradients
 from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.compiler.declare.values import RunTensor
+from edgewise.compiler.ops import OPS
+from edgewise.compiler.ops.elementwise.binary import declare_binary
 from edgewise.compiler.plan import compile_graph
 from edgewise.errors import MissingGradient
 from edgewise.host.session.compiled import Compiled
@@ -142,6 +144,29 @@ def test_binary(engine, name, shapes):
     attrs = {"fmod": 1} if name == "FMod" else {"domain": MS} if gelu else {}
     op = "Mod" if name == "FMod" else name
     check(engine, op, [a, b], BINARY[name], tol=2e-5, **attrs)
+
+
+DERIVED = {
+    "mul": T.mul,
+    "div": T.div,
+    "prelu": lambda a, b: T.where(a < 0, a * b, a),
+    "silu_mul": lambda a, b: F.silu(a) * b,
+    "gelu_mul": lambda a, b: F.gelu(a) * b,
+    "gelu_tanh_mul": lambda a, b: F.gelu(a, approximate="tanh") * b,
+}
+
+
+@pytest.mark.parametrize("code", DERIVED)
+def test_binary_without_a_rule(engine, code):
+    """An operator without a rule of its own has the derivatives of its formula."""
+    declare_binary("Derived", code, "example.com")
+    try:
+        low = 0.3 if code == "div" else -3
+        shapes = ((2, 3, 37), (3, 37) if code == "prelu" else (3, 1))
+        a, b = (R.uniform(low, 3, s).astype(np.float32) for s in shapes)
+        check(engine, "Derived", [a, b], DERIVED[code], tol=2e-5, domain="example.com")
+    finally:
+        del OPS["example.com", "Derived"]
 
 
 def test_prelu(engine):

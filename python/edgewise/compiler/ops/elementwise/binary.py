@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
-from ...declare.formula import expression, is_condition, on_numbers
+from ...declare.formula import NotDifferentiable, expression, is_condition, on_numbers
 from ...declare.op import OPS, Op, broadcast, fail, read_as, unsupported
 from ...declare.symbolic import Sym
 from .contracts import BINARY
 from .formulas import BINARY as BINARY_FORMULAS
-from .nodes import plus, scaled, where_or_zero
+from .formulas import Binary
+from .nodes import add_formula, plus, scaled, where_or_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,24 @@ def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Fold
     return [out]
 
 
-def _declare_binary(name: str, op: str, domain: str = "") -> Op:
+def _declare_gradient(o: Op, row: Binary) -> None:
+    """Declares the gradients of a formula; some operators have rules of their own below."""
+    try:
+        slopes = [expression(text) for text in row.gradients()]
+    except NotDifferentiable:
+        return
+
+    @o.grad
+    def op_grad(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
+        named = {"g": dy, "u": node.inputs[0], "v": node.inputs[1]}
+        out: list[Value | None] = []
+        for i, v in enumerate(node.inputs):
+            found = add_formula(graph, slopes[i], named) if graph.wants(i) else None
+            out.append(None if found is None else graph.sum_to(found, v.shape))
+        return out
+
+
+def declare_binary(name: str, op: str, domain: str = "") -> Op:
     """Declares a binary operator; op: the kernel's operation, a name of BINARY."""
     o = Op(name, domain)
 
@@ -156,13 +174,14 @@ def _declare_binary(name: str, op: str, domain: str = "") -> Op:
         def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
             return fold_binary("fmod" if op == "mod" and node.attr("fmod", 0) else op, node, outs)
 
+    _declare_gradient(o, BINARY_FORMULAS[op])
     return o
 
 
 for _row in BINARY_FORMULAS.values():
     if _row.op:
         _domain, _, _name = _row.op.rpartition(".")
-        _declare_binary(_name, _row.code, _domain)
+        declare_binary(_name, _row.code, _domain)
 
 OPS["", "PRelu"].parameters = (1,)
 
