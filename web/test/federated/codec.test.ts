@@ -1,13 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  CODECS,
-  pack,
-  Schema,
-  toHalf,
-  unpack,
-  type Values,
-} from "../../src/extras/federated/codec.ts";
+import { CODECS, pack, Schema, unpack, type Values } from "../../src/extras/federated/codec.ts";
+import { toHalf } from "../../src/shared/float16.ts";
 import { Anchor } from "../../src/worker/training/anchor.ts";
 import type { RunSettings } from "../../src/worker/training/run-options.ts";
 import type { Session } from "../../src/worker/training/session.ts";

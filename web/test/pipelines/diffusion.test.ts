@@ -11,7 +11,7 @@ import {
 import { isFacts } from "../../src/worker/pipelines/diffusion/host.ts";
 import { scheduleOf } from "../../src/worker/pipelines/diffusion/schedulers.ts";
 import { Stepper } from "../../src/worker/pipelines/diffusion/stepper.ts";
-import { toHalf } from "../../src/worker/pipelines/diffusion/tensors.ts";
+import { toFiniteHalf } from "../../src/worker/pipelines/diffusion/tensors.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Case {
@@ -99,8 +99,8 @@ test("numbers of float16", () => {
     [-1e-5, 32936],
     [3.0517578e-5, 512],
   ];
-  for (const [value, bits] of halves) assert.equal(toHalf(value), bits, String(value));
-  assert.equal(toHalf(Number.NaN) & 0x7e00, 0x7e00);
+  for (const [value, bits] of halves) assert.equal(toFiniteHalf(value), bits, String(value));
+  assert.equal(toFiniteHalf(Number.NaN) & 0x7e00, 0x7e00);
 });
 
 test("what is not supported is refused", () => {

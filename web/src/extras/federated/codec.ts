@@ -8,6 +8,7 @@ import {
   safetensorsHead,
 } from "../../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
+import { toHalf } from "../../shared/float16.ts";
 
 /** Numbers of each parameter, in row-major order. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
@@ -107,23 +108,10 @@ function groupsOf(
   return { count, of: (i) => Math.floor(i / inner) % count };
 }
 
-const float = new Float32Array(1);
-const bits = new Uint32Array(float.buffer);
-
 /** Rounds a number to the nearest integer, halves to the even one. */
 export function nearest(x: number): number {
   const rounded = Math.round(x);
   return rounded - x === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
-}
-
-/** The bits of the float16 that is nearest to a float32. */
-export function toHalf(x: number): number {
-  float[0] = x;
-  const sign = (bits[0]! >>> 16) & 0x8000;
-  const rest = bits[0]! & 0x7fffffff;
-  if (rest >= 0x47800000) return sign | (rest > 0x7f800000 ? 0x7e00 : 0x7c00);
-  if (rest < 0x38800000) return sign | nearest(Math.abs(x) * 2 ** 24);
-  return sign | ((rest - (112 << 23) + 0xfff + ((rest >>> 13) & 1)) >>> 13);
 }
 
 const bytesOf = (x: Float32Array | Uint16Array | Int8Array): Uint8Array<ArrayBuffer> =>

@@ -3,6 +3,7 @@
 // rejected, and the output equals that of the reference implementation.
 
 import { InputError, ModelError } from "../errors.ts";
+import { fromHalf } from "../float16.ts";
 
 /**
  * Element types, in the order in which the reference implementation lays out tensors: widest first,
@@ -186,17 +187,6 @@ export function asFloat32(
     halves.forEach((h, i) => (bits[i] = h << 16));
     return out;
   }
-  halves.forEach((h, i) => {
-    const [sign, exponent, fraction] = [h >> 15 ? -1 : 1, (h >> 10) & 31, h & 1023];
-    out[i] =
-      sign *
-      (exponent === 31
-        ? fraction
-          ? NaN
-          : Infinity
-        : exponent
-          ? 2 ** (exponent - 25) * (1024 + fraction)
-          : 2 ** -24 * fraction);
-  });
+  halves.forEach((h, i) => (out[i] = fromHalf(h)));
   return out;
 }

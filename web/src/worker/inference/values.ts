@@ -5,6 +5,7 @@
 import type { Buffer, Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import { ModelError } from "../../shared/errors.ts";
+import { fromHalf } from "../../shared/float16.ts";
 import type { PoolBlock } from "./memory.ts";
 
 /** Number of elements. */
@@ -274,14 +275,6 @@ export function retain<V extends RunValue>(v: V): V {
 /** Removes a reference; the last one frees the value. */
 export function release(v: RunValue): void {
   if (--v.refs === 0) v.freed();
-}
-
-/** Converts float16 bits to a number. */
-function fromHalf(bits: number): number {
-  const [sign, e, m] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  return (
-    sign * (e === 31 ? (m ? NaN : Infinity) : e ? 2 ** (e - 15) * (1 + m / 1024) : 2 ** -24 * m)
-  );
 }
 
 /** Typed array views by element type. */

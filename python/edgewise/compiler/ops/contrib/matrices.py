@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import MS, Op, axis_of, fail, product, takes, unsupported
+from ..product.determinant import rows_of_square
 from .slicing import cut
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def inverse_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     """Gauss-Jordan elimination with partial pivoting of the matrix beside the identity."""
     takes(node, (FLOAT, DOUBLE), 0)
     x = node.inputs[0]
-    size = x.shape[-1] if x.rank >= 2 else None
-    if size is None or x.shape[-2] != size:
-        fail(node, f"{x} is not a square matrix")
+    size = rows_of_square(node, x)
     if size > LARGEST:
         unsupported(node, f"the inverse of a matrix of {size} rows")
     batch = product(x.shape[:-2])

@@ -15,6 +15,13 @@ LARGEST = 128  # rows; each adds a dozen nodes
 det = Op("Det")
 
 
+def rows_of_square(node: BoundNode, matrix: Value) -> int:
+    """The number of rows of a matrix that is square."""
+    if matrix.rank < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        fail(node, f"{matrix} is not a square matrix")
+    return matrix.shape[-1]
+
+
 @det.decompose
 def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Gaussian elimination with partial pivoting: the row of the largest pivot is exchanged with
@@ -22,9 +29,7 @@ def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """
     takes(node, (FLOAT, DOUBLE), 0)
     a = node.inputs[0]
-    size = a.shape[-1] if a.rank >= 2 else None
-    if size is None or a.shape[-2] != size:
-        fail(node, f"{a} is not a square matrix")
+    size = rows_of_square(node, a)
     if size > LARGEST:
         unsupported(node, f"the determinant of a matrix of {size} rows")
     lead = a.shape[:-2]
