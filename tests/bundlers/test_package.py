@@ -25,21 +25,21 @@ GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 
 # Scripts of the worker that a task needs beside worker.js and worker-inference.js, which runs any
 # graph, and their bytes after brotli at most; docs/guide/pipelines.md has the sizes. The goal is
-# 25,000 with the page's part, which is 5 kB.
+# 35,000 with the page's part, which is 5 kB.
 # fmt: off
 TASKS = {
-    "texts": (["pipelines", "texts"], 10_500),
-    "pictures": (["pipelines", "images"], 13_000),
-    "pictures, any labels": (["pipelines", "images", "candidates"], 13_000),
-    "sounds": (["pipelines", "sounds"], 11_000),
-    "sounds, any labels": (["pipelines", "sounds", "candidates"], 11_500),
-    "translation": (["pipelines", "generation"], 8_500),
-    "speech": (["pipelines", "sounds", "generation", "speech"], 24_500),
-    "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 16_500),
-    "text-to-speech": (["pipelines", "voices"], 8_000),
-    "text-to-image": (["pipelines", "images", "diffusion"], 21_500),
-    "personal": (["heads"], 6_200),
-    "personal, with adapters": (["heads", "adapters"], 9_600),
+    "texts": (["pipelines", "texts"], 13_000),
+    "pictures": (["pipelines", "images"], 16_000),
+    "pictures, any labels": (["pipelines", "images", "candidates"], 16_000),
+    "sounds": (["pipelines", "sounds"], 14_000),
+    "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),
+    "translation": (["pipelines", "generation"], 10_500),
+    "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
+    "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
+    "text-to-speech": (["pipelines", "voices"], 10_000),
+    "text-to-image": (["pipelines", "images", "diffusion"], 27_000),
+    "personal": (["heads"], 8_000),
+    "personal, with adapters": (["heads", "adapters"], 12_000),
 }
 # fmt: on
 
@@ -191,7 +191,7 @@ def test_size_of_releases(tmp_path) -> None:
     """What installs releases, its storage in browsers without private files, and what it loads
     for deltas. What verifies signatures, alone, has at most 8 kB.
     """
-    verifier = ROOT / "web" / "src" / "release" / "tuf.ts"
+    verifier = ROOT / "web" / "src" / "extras" / "release" / "tuf.ts"
     out = tmp_path / "verifier.js"
     esbuild = ROOT / "web" / "node_modules" / ".bin" / "esbuild"
     run(esbuild, verifier, "--bundle", "--minify", "--format=esm", f"--outfile={out}")
