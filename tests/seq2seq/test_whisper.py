@@ -40,6 +40,8 @@ def transcribe(model, case):
     given = dict(case["options"])
     fields = {name: given.pop(name) for name in FIELDS if name in given}
     times, words = given.pop("return_timestamps", False), given.pop("return_token_timestamps", 0)
+    if not isinstance(given.get("temperature", []), list):
+        given["temperature"] = [given["temperature"]]
     options = WhisperOptions(times=times, word_times=bool(words), fields=fields, **given)
     return WhisperTranscriber(model, options).transcribe(features(case["frames"], case["seed"]))
 
@@ -107,13 +109,11 @@ def test_progress_and_streamer(model):
         def end(self):
             put.append(None)
 
-    options = WhisperOptions(
-        times=True,
-        streamer=Streamer(),
-        on_progress=lambda done, total: seen.append((done, total)),
-        fields={"max_new_tokens": 5},
+    options = WhisperOptions(times=True, fields={"max_new_tokens": 5})
+    transcriber = WhisperTranscriber(
+        model, options, Streamer(), on_progress=lambda done, total: seen.append((done, total))
     )
-    segments = WhisperTranscriber(model, options).transcribe(features(220, 3))
+    segments = transcriber.transcribe(features(220, 3))
     assert segments and seen[0] == (0, 220) and seen[-1] == (220, 220)
     assert [d for d, _ in seen] == sorted(d for d, _ in seen) and put.count(None) == len(seen) - 1
 
@@ -122,10 +122,10 @@ def test_fallback_tries_higher_temperatures(model):
     tried = []
     options = WhisperOptions(temperature=(0.0, 0.4, 0.8), logprob_threshold=-0.0001)
     transcriber = WhisperTranscriber(model, options)
-    attempt = transcriber._attempt
-    transcriber._attempt = lambda s, p, t: tried.append(t) or attempt(s, p, t)
+    generate = transcriber._generate
+    transcriber._generate = lambda r, s: tried.append(r.fields.get("temperature")) or generate(r, s)
     transcriber.transcribe(features(100, 1))
-    assert tried[:3] == [0.0, 0.4, 0.8]
+    assert tried[:3] == [None, 0.4, 0.8]
 
 
 def test_beams_of_the_generation_config(model, monkeypatch):
@@ -135,9 +135,9 @@ def test_beams_of_the_generation_config(model, monkeypatch):
     found = []
     for options in (given, own):
         transcriber = WhisperTranscriber(model, options)
-        attempt = transcriber._attempt
-        transcriber._attempt = lambda *args, attempt=attempt: (
-            found.append(attempt(*args)) or found[-1]
+        generate = transcriber._generate
+        transcriber._generate = lambda *args, generate=generate: (
+            found.append(generate(*args)) or found[-1]
         )
         transcriber.transcribe(features(100, 1))
         monkeypatch.setitem(model.generation_config, "num_beams", 3)

@@ -346,7 +346,7 @@ class Expressions:
         if all(self.kinds(x) == {"bool"} for x in node.values):
             return self._condition(node)
         sign, level = ("&&", AND) if isinstance(node.op, ast.And) else ("||", OR)
-        if all(self.kinds(x) <= PLAIN_TRUTH for x in node.values[:-1]):
+        if all(self.kinds(x) <= PLAIN_TRUTH for x in node.values[:-1]) or _or_empty(node):
             parts = [
                 self.text(x, level if i == 0 else level + 1) for i, x in enumerate(node.values)
             ]
@@ -578,6 +578,13 @@ class Expressions:
 
     def _starred(self, node: ast.Starred) -> Code:
         return Code(f"...{self.iterable(node.value)}")
+
+
+def _or_empty(node: ast.BoolOp) -> bool:
+    """Whether this is `x or []`: an empty x is true in JavaScript, and as good."""
+    last = node.values[-1]
+    empty = isinstance(last, ast.List) and not last.elts
+    return empty and isinstance(node.op, ast.Or) and len(node.values) == 2
 
 
 def _negated(code: Code) -> Code:

@@ -158,7 +158,16 @@ def _other(node: ast.Assign, name: str) -> ast.Name | None:
 
 
 def _uses(node: ast.AST) -> set[str]:
-    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+    """The variables of the function that a node sets or reads, without those of comprehensions."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        found |= _uses(child)
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        own = {n for g in node.generators for n in _stored(g.target)}
+        found = found - own | _uses(node.generators[0].iter)
+    return found
 
 
 _uses_of = _uses

@@ -13,7 +13,7 @@ from mypy import nodes
 from mypy import types as t
 from printed import CALL, Unsupported, safe
 from scope import Scope, comments, independent, loaded
-from types_of import PRIMITIVE, Types, Writer, element, is_record, kind, kinds
+from types_of import PRIMITIVE, Types, Writer, element, is_record, kind, kinds, of_literals
 
 SKIPPED_BASES = {"NamedTuple", "Protocol", "TypedDict", "Generic", "object"}
 
@@ -188,7 +188,7 @@ class Module(Expressions):
     def _needs_note(self, node: ast.stmt, found: t.Type | None) -> bool:
         """Whether TypeScript would find another type than Python's."""
         if isinstance(node, ast.AnnAssign):
-            return not kinds(found) <= PRIMITIVE or len(kinds(found)) > 1
+            return not kinds(found) <= PRIMITIVE or len(kinds(found)) > 1 or of_literals(found)
         value = getattr(node, "value", None)
         if isinstance(value, (ast.List, ast.Dict, ast.Tuple, ast.Set)):
             return True

@@ -209,6 +209,14 @@ def members(found: t.Type | None) -> list[t.ProperType]:
     return [] if proper is None or isinstance(proper, t.NoneType) else [proper]
 
 
+def of_literals(found: t.Type | None) -> bool:
+    """Whether a type is a union of literals."""
+    proper = t.get_proper_type(found) if found is not None else None
+    return isinstance(proper, t.UnionType) and all(
+        isinstance(t.get_proper_type(x), t.LiteralType) for x in proper.items
+    )
+
+
 def is_record(info: nodes.TypeInfo) -> bool:
     """Whether a class is an interface in TypeScript: a dataclass without methods and bases."""
     if "dataclass" not in info.metadata or any(

@@ -1,4 +1,4 @@
-"""Speech recognition of streams: what whisper_streaming commits, and whole recordings' words."""
+"""Speech recognition of streams: whole recordings' words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.errors import InputError
-from edgewise.logic.speech.agreement import Agreement, Word
-from generation.make_agreement import cases
 
 from .. import tiny_audio
 from . import make_streams
@@ -20,21 +18,6 @@ from .test_ctc import VOCABULARY, sound
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere"))
 JFK = REAL / "audio" / "jfk16k.wav"
 needs_real = pytest.mark.skipif(not JFK.exists(), reason="EDGEWISE_REAL has no models")
-
-
-@pytest.mark.parametrize("case", range(12))
-def test_words_are_committed_as_by_whisper_streaming(case):
-    (found,) = [c for i, c in enumerate(vectors("audio/agreement")) if i == case]
-    assert found == cases()[case]
-    agreement = Agreement()
-    for step in found["passes"]:
-        committed = agreement.add([Word(*w) for w in step["words"]])
-        assert [list(w) for w in committed] == step["committed"]
-        assert [list(w) for w in agreement.partial] == step["partial"]
-        if step["forget"] is not None:
-            agreement.forget(step["forget"])
-    rest = [list(w) for w in agreement.partial]
-    assert [list(w) for w in agreement.end()] == rest and agreement.partial == []
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { Agreement } from "../../src/logic/speech/agreement.ts";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/sounds/audio.ts";
 import {
   type AudioDescription,
@@ -94,28 +93,4 @@ test("times are rounded as by Python", () => {
     [7, 2, 7],
   ];
   for (const [x, digits, wanted] of cases) assert.equal(rounded(x, digits), wanted);
-});
-
-type Word = [start: number, end: number, text: string];
-
-interface Pass {
-  words: Word[];
-  committed: Word[];
-  partial: Word[];
-  forget: number | null;
-}
-
-test("words of a stream are committed as by whisper_streaming", () => {
-  for (const { passes } of vectors<{ passes: Pass[] }[]>("audio/agreement")) {
-    const agreement = new Agreement();
-    const word = ([start, end, text]: Word) => ({ start, end, text });
-    for (const { words, committed, partial, forget } of passes) {
-      assert.deepEqual(agreement.add(words.map(word)), committed.map(word));
-      assert.deepEqual(agreement.partial, partial.map(word));
-      if (forget !== null) agreement.forget(forget);
-    }
-    const rest = [...agreement.partial];
-    assert.deepEqual(agreement.end(), rest);
-    assert.deepEqual(agreement.partial, []);
-  }
 });

@@ -1,79 +1,10 @@
-// Words and times of tokens, and joined transcripts: the vectors that Python shares, which
-// transformers computes.
+// Streams of speech: the windows and events that Python has.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dynamic_time_warping, token_times } from "../../src/logic/speech/alignment.ts";
-import { Joiner, merge_sequences, type Window } from "../../src/logic/speech/join.ts";
-import { words_of } from "../../src/logic/speech/words.ts";
 import type { VoiceEvent } from "../../src/worker/pipelines/runner.ts";
 import { SpeechStream, type Spoken } from "../../src/worker/pipelines/seq2seq/speech/stream.ts";
 import { vectors } from "../common/vectors.ts";
-
-interface Speech {
-  warping: { cost: number[][]; rows: number[]; columns: number[] }[];
-  words: { ids: number[]; language: string | null; words: string[]; indices: number[][] }[];
-  joined: {
-    words: boolean;
-    times: boolean;
-    windows: Window[];
-    text: string;
-    chunks: { text: string; timestamp?: number[] }[];
-  }[];
-}
-
-const VECTORS = vectors<Speech>("speech");
-const [BEGIN, EOS] = [300, 260];
-/** Text of bytes: an id is a byte of UTF-8. */
-const decode = (ids: number[]) => new TextDecoder("utf-8").decode(Uint8Array.from(ids));
-
-test("the path of least cost is that of the reference", () => {
-  for (const { cost, rows, columns } of VECTORS.warping)
-    assert.deepEqual(dynamic_time_warping(cost), [rows, columns]);
-  const weights = [
-    [9, 1, 0, 0],
-    [0, 8, 1, 0],
-    [0, 0, 3, 9],
-  ];
-  assert.deepEqual(token_times(weights), [0, 0.02, 0.04]);
-});
-
-test("tokens are grouped into the reference's words", () => {
-  for (const { ids, language, words, indices } of VECTORS.words)
-    assert.deepEqual(words_of(ids, decode, EOS, language), [words, indices]);
-});
-
-test("windows are joined as by the reference", () => {
-  for (const { words, times, windows, text, chunks } of VECTORS.joined) {
-    const joiner = new Joiner(decode, EOS, BEGIN, words, times);
-    for (const window of windows) joiner.add(window);
-    const [found, parts] = joiner.end();
-    assert.equal(found, text);
-    assert.deepEqual(
-      parts.map((part) => part.text),
-      chunks.map((part) => part.text),
-    );
-    if (times)
-      assert.deepEqual(
-        parts.map((part) => part.timestamp),
-        chunks.map((part) => part.timestamp),
-      );
-  }
-  assert.deepEqual(
-    merge_sequences([
-      [1, 2, 3, 4],
-      [3, 4, 5],
-    ])[0],
-    [1, 2, 3, 4, 5],
-  );
-  assert.deepEqual(
-    merge_sequences([
-      [1, 2],
-      [7, 8],
-    ])[0],
-    [1, 2, 7, 8],
-  );
-});
 
 interface Stream {
   interval: number;

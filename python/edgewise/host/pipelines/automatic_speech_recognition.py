@@ -14,7 +14,7 @@ from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
 from ...errors import InputError
 from ...logic.speech.join import Joiner, Window
-from ...logic.speech.languages import LANGUAGES
+from ...logic.speech.prompts import language_name
 from ..arrays import as_input
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession
@@ -48,8 +48,6 @@ _WHISPER = (
     "compression_ratio_threshold",
     "logprob_threshold",
     "no_speech_threshold",
-    "streamer",
-    "signal",
 )
 
 
@@ -119,7 +117,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         "ignore_warning": None,
         "decoder_kwargs": None,
         "on_progress": None,
-        **dict.fromkeys(_WHISPER),
+        **dict.fromkeys((*_WHISPER, "streamer", "signal")),
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
@@ -278,13 +276,15 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     def _transcript(self, samples: Samples, options: dict[str, Any]) -> dict[str, Any]:
         """The result for a recording."""
         whisper = self._whisper_options(options, samples.size)
-        transcriber = WhisperTranscriber(self.model, whisper)
+        transcriber = WhisperTranscriber(
+            self.model, whisper, options["streamer"], options["signal"], options["on_progress"]
+        )
         asked = options["return_timestamps"] or False
-        eos = transcriber.eos
+        begin, eos = transcriber.logic.begin, transcriber.logic.eos
         joiner = Joiner(
             lambda ids: str(self.tokenizer.decode(ids)),
-            transcriber.begin if eos is None else eos,
-            transcriber.begin,
+            begin if eos is None else eos,
+            begin,
             words=asked == "word",
             times=bool(asked),
             segment_size=self.model.encoders[0][1],
@@ -329,12 +329,15 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             raise InputError(
                 "transcripts have one text; `temperature` draws at random", name, "Leave it out."
             )
+        temperature = given.pop("temperature", None)
+        if temperature is None or isinstance(temperature, (int, float)):
+            temperature = [temperature]
         long = not options["chunk_length_s"] and count > self.model.encoders[0][0] * HOP
         times = options["return_timestamps"]
         return WhisperOptions(
             times=bool(times) or long,
             word_times=times == "word",
-            on_progress=options["on_progress"],
+            temperature=list(temperature),
             fields=fields,
             **given,
         )
@@ -345,18 +348,15 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         features = self._features(piece.samples, options)
         segments = transcriber.transcribe(features)
         times = None
-        if transcriber.options.word_times:
+        if options["return_timestamps"] == "word":
             times = [t for s in segments for t in s.token_times or []]
         stride = piece.stride and (
             piece.stride[0] / RATE,
             piece.stride[1] / RATE,
             piece.stride[2] / RATE,
         )
-        ids = {i: t for t, i in (self.model.generation_config.get("lang_to_id") or {}).items()}
-        code = ids.get(transcriber.language or -1, "")
-        return Window(
-            [t for s in segments for t in s.tokens], times, stride, LANGUAGES.get(code.strip("<|>"))
-        )
+        language = language_name(self.model.generation_config, transcriber.logic.language)
+        return Window([t for s in segments for t in s.tokens], times, stride, language)
 
     # ---- sound
     def _samples(self, given: Any) -> tuple[Samples, dict[str, Any]]:

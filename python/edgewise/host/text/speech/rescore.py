@@ -35,15 +35,15 @@ class _Rescoring(Generation):
                 logits = self.forward(sequence, ids)
 
 
-def average_log_probability(
+def log_probability(
     decoder: Decoder, prompt: list[int], tokens: Sequence[int], fields: dict[str, Any]
 ) -> float:
-    """The mean logarithm of the probabilities of tokens.
+    """The sum of the logarithms of the probabilities of tokens.
 
     Args:
         decoder: computes logits.
         prompt: ids before the tokens.
-        tokens: at least one.
+        tokens: those after the prompt.
         fields: of GenerationConfig that they were chosen with.
     """
     config = resolve(decoder, None, fields)
@@ -56,6 +56,6 @@ def average_log_probability(
     run.tokens = tokens
     try:
         run.allocate()
-        return sum(run.scores()) / max(1, len(tokens))
+        return sum(run.scores())
     finally:
         run.free()

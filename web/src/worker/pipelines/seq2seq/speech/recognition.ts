@@ -2,7 +2,9 @@
 // python/edgewise/host/pipelines/automatic_speech_recognition.py.
 
 import { Joiner } from "../../../../logic/speech/join.ts";
-import { LANGUAGES } from "../../../../logic/speech/languages.ts";
+import { language_name, type WhisperOptions } from "../../../../logic/speech/prompts.ts";
+import type { Segment } from "../../../../logic/speech/requests.ts";
+import { beams_of } from "../../../../logic/speech/whisper.ts";
 import type { TaskSound } from "../../../../protocol/tasks.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import type { Json } from "../../../../shared/python.ts";
@@ -14,7 +16,7 @@ import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf, HOP, type Samples } from "./features.ts";
 import { HeldSamples, samplesOf } from "./samples.ts";
 import { SpeechStream, type Spoken, wishesOf } from "./stream.ts";
-import { beamsOf, type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
+import { WhisperTranscriber } from "./whisper.ts";
 
 const RATE = 16000; // Hz, of Whisper
 const OWN = [
@@ -57,7 +59,7 @@ interface Call {
   stride: [number, number];
   frames: number | null;
   full: boolean;
-  whisper: Omit<WhisperOptions, "times" | "streamer" | "signal" | "onProgress" | "onSegments">;
+  whisper: Omit<WhisperOptions, "times">;
 }
 
 /** `pipe(sounds, {return_timestamps, language, task, chunk_length_s, ...})` */
@@ -66,7 +68,7 @@ export const speechRecognition: TaskRunner = {
   prepare(host, given, events) {
     const options = new Options(spread(given.given), [...OWN, ...FIELD_NAMES]);
     const call = callOf(host, options);
-    const beams = beamsOf(call.whisper.fields, host.config("generation_config.json"));
+    const beams = beams_of(call.whisper.fields, host.config("generation_config.json"));
     if (events.streams && beams > 1)
       throw new InputError(
         "a streamer cannot follow beams",
@@ -142,6 +144,7 @@ function callOf(host: TaskHost, options: Options): Call {
     logprob_threshold: number("logprob_threshold"),
     no_speech_threshold: number("no_speech_threshold"),
     fields: fieldsOf(options, OWN),
+    where: "options.",
   };
   checkFields(options, whisper);
   const times = options.given.return_timestamps ?? false;
@@ -223,9 +226,9 @@ async function recognized(
   const samples = samplesOf(host, sound, RATE, ending);
   const decode = (ids: number[]) => tokenizer.decode(ids, { skip_special_tokens: false });
   let piece: Piece = { samples, start: 0, stride: null };
-  const transcriber: WhisperTranscriber = new WhisperTranscriber(model, {
-    ...call.whisper,
-    times: call.times !== false || (!call.chunk && samples.length > model.longest * HOP),
+  const times = call.times !== false || (!call.chunk && samples.length > model.longest * HOP);
+  const options = { ...call.whisper, times };
+  const transcriber: WhisperTranscriber = new WhisperTranscriber(model, options, {
     streamer: events.streams ? streamed(host, events) : undefined,
     signal: ending,
     onProgress: (done, total) =>
@@ -237,7 +240,8 @@ async function recognized(
       for (const one of segments) events.send("segment", plain(one));
     },
   });
-  const eos = transcriber.eos ?? transcriber.begin;
+  const { begin } = transcriber.logic;
+  const eos = transcriber.logic.eos ?? begin;
   const plain = ({ start, end, tokens }: Segment) => ({
     text: decode(tokens.filter((t) => t < eos)),
     timestamp: [start + piece.start / RATE, end + piece.start / RATE],
@@ -245,7 +249,7 @@ async function recognized(
   const joiner = new Joiner(
     decode,
     eos,
-    transcriber.begin,
+    begin,
     call.times === "word",
     call.times !== false,
     0.02,
@@ -260,7 +264,7 @@ async function recognized(
         tokens: segments.flatMap((s) => s.tokens),
         token_times: call.whisper.word_times ? segments.flatMap((s) => s.token_times ?? []) : null,
         stride: piece.stride && (piece.stride.map((n) => n / RATE) as [number, number, number]),
-        language: languageName(host, transcriber.language),
+        language: language_name(model.generation_config, transcriber.logic.language),
       });
     }
   } finally {
@@ -316,12 +320,6 @@ function chunkFields(chunks: readonly Json[], { times, language }: Call): { chun
       text: chunk.text,
     })),
   };
-}
-
-function languageName(host: TaskHost, id: number | null): string | null {
-  const ids = (host.config("generation_config.json").lang_to_id ?? {}) as Record<string, number>;
-  const token = id === null ? undefined : Object.keys(ids).find((name) => ids[name] === id);
-  return LANGUAGES.get((token ?? "").replace(/^<\||\|>$/g, "")) ?? null;
 }
 
 /** The recording, or its overlapping chunks. */

@@ -26,8 +26,8 @@ class Rescoring extends GenerationRun<Sequence> {
   }
 }
 
-/** The mean logarithm of the probabilities of tokens. */
-export async function averageLogProbability(
+/** The sum of the logarithms of the probabilities of tokens after a prompt. */
+export async function logProbabilityOf(
   source: EncodedSource,
   prompt: number[],
   tokens: readonly number[],
@@ -41,7 +41,7 @@ export async function averageLogProbability(
   const args = [source, prompt, config, limit, 0n, 0, {}, output, undefined, Infinity] as const;
   const run = new Rescoring(...args);
   try {
-    return (await run.sum(source, prompt, tokens)) / Math.max(1, tokens.length);
+    return await run.sum(source, prompt, tokens);
   } finally {
     run.free();
   }

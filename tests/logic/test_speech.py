@@ -1,20 +1,14 @@
-"""Words, times and joining of transcripts against transformers, and the vectors that the page's
-code shares.
-"""
+"""Words, times and joining of transcripts against transformers, and words of streams."""
 
-import json
 import random
 import warnings
-from pathlib import Path
 
 import pytest
-from edgewise.logic.speech.alignment import dynamic_time_warping, token_times
-from edgewise.logic.speech.join import Joiner, Window, merge_sequences
-from edgewise.logic.speech.words import words_of
+from conformance.vectors import vectors
+from generation.make_agreement import cases
 
-VECTORS = json.loads(
-    (Path(__file__).parents[1] / "conformance" / "speech.json").read_text(encoding="utf-8")
-)
+from .forms import both, module
+
 BEGIN, EOS = 300, 260
 
 
@@ -23,17 +17,23 @@ def decode(ids):
     return bytes(ids).decode("utf-8", errors="replace")
 
 
-def test_vectors():
-    for case in VECTORS["warping"]:
+@both
+def test_vectors(form):
+    found = vectors("speech")
+    dynamic_time_warping = module(form, "speech.alignment").dynamic_time_warping
+    words_of, join = module(form, "speech.words").words_of, module(form, "speech.join")
+    for case in found["warping"]:
         assert dynamic_time_warping(case["cost"]) == (case["rows"], case["columns"])
-    for case in VECTORS["words"]:
+    for case in found["words"]:
         words, indices = words_of(case["ids"], decode, EOS, case["language"])
         assert (words, indices) == (case["words"], case["indices"]), case
-    for case in VECTORS["joined"]:
-        joiner = Joiner(decode, EOS, BEGIN, words=case["words"], times=case["times"])
+    for case in found["joined"]:
+        joiner = join.Joiner(decode, EOS, BEGIN, words=case["words"], times=case["times"])
         for window in case["windows"]:
             stride = window["stride"] and tuple(window["stride"])
-            joiner.add(Window(window["tokens"], window["token_times"], stride, window["language"]))
+            joiner.add(
+                join.Window(window["tokens"], window["token_times"], stride, window["language"])
+            )
         text, chunks = joiner.end()
         assert text == case["text"]
         assert [c["text"] for c in chunks] == [c["text"] for c in case["chunks"]]
@@ -41,12 +41,16 @@ def test_vectors():
             assert [c["timestamp"] for c in chunks] == [c["timestamp"] for c in case["chunks"]]
 
 
-def test_times_of_tokens():
+@both
+def test_times_of_tokens(form):
     weights = [[9, 1, 0, 0], [0, 8, 1, 0], [0, 0, 3, 9]]
+    token_times = module(form, "speech.alignment").token_times
     assert token_times(weights) == pytest.approx([0.0, 0.02, 0.04])
 
 
-def test_merged_sequences():
+@both
+def test_merged_sequences(form):
+    merge_sequences = module(form, "speech.join").merge_sequences
     assert merge_sequences([[1, 2, 3, 4], [3, 4, 5]])[0] == [1, 2, 3, 4, 5]
     assert merge_sequences([[1, 2], [7, 8]])[0] == [1, 2, 7, 8]
 
@@ -67,7 +71,7 @@ class Tokenizer:
         return ids
 
 
-def windows(generator, words, strides):
+def windows(window, generator, words, strides):
     text = b"Ah, so (well) it's 'done': a cafe - yes! Oh no. "
     out = []
     for i in range(strides):
@@ -81,18 +85,20 @@ def windows(generator, words, strides):
             tokens += [BEGIN + start, *part, *end]
             times += [round(start * 0.02 + j * 0.04, 2) for j in range(len(part) + 1 + len(end))]
         stride = None if strides == 1 else (30.0, 0.0 if not i else 5.0, 5.0)
-        out.append(Window(tokens, times if words else None, stride))
+        out.append(window(tokens, times if words else None, stride))
     return out
 
 
+@both
 @pytest.mark.parametrize("kind", [False, True, "word"])
 @pytest.mark.parametrize("strides", [1, 3])
-def test_joining_is_that_of_transformers(kind, strides):
+def test_joining_is_that_of_transformers(form, kind, strides):
+    join = module(form, "speech.join")
     torch = pytest.importorskip("torch")
     whisper = pytest.importorskip("transformers.models.whisper.tokenization_whisper")
     generator = random.Random(3)
     for _ in range(60):
-        given = windows(generator, kind == "word", strides)
+        given = windows(join.Window, generator, kind == "word", strides)
         outputs = []
         for w in given:
             output = {"tokens": torch.tensor([w.tokens])}
@@ -110,7 +116,7 @@ def test_joining_is_that_of_transformers(kind, strides):
                 return_language=False,
                 time_precision=0.02,
             )
-        joiner = Joiner(decode, EOS, BEGIN, words=kind == "word", times=bool(kind))
+        joiner = join.Joiner(decode, EOS, BEGIN, words=kind == "word", times=bool(kind))
         for w in given:
             joiner.add(w)
         found, chunks = joiner.end()
@@ -121,7 +127,9 @@ def test_joining_is_that_of_transformers(kind, strides):
             ]
 
 
-def test_warping_is_that_of_transformers():
+@both
+def test_warping_is_that_of_transformers(form):
+    dynamic_time_warping = module(form, "speech.alignment").dynamic_time_warping
     np = pytest.importorskip("numpy")
     whisper = pytest.importorskip("transformers.models.whisper.generation_whisper")
     for seed in range(20):
@@ -129,3 +137,25 @@ def test_warping_is_that_of_transformers():
         cost = generator.standard_normal((1 + seed, 2 + 3 * (seed % 7)))
         rows, columns = whisper._dynamic_time_warping(cost)
         assert dynamic_time_warping(cost.tolist()) == (rows.tolist(), columns.tolist())
+
+
+def listed(words):
+    """Words as lists. Attributes of objects in Node are not converted."""
+    return [list(w.values() if isinstance(w, dict) else w) for w in words]
+
+
+@both
+@pytest.mark.parametrize("case", range(12))
+def test_words_of_streams_are_committed_as_by_whisper_streaming(form, case):
+    found = vectors("audio/agreement")[case]
+    assert found == cases()[case]
+    logic = module(form, "speech.agreement")
+    agreement = logic.Agreement()
+    for step in found["passes"]:
+        committed = agreement.add([logic.Word(*w) for w in step["words"]])
+        assert [list(w) for w in committed] == step["committed"]
+        assert listed(agreement.partial) == step["partial"]
+        if step["forget"] is not None:
+            agreement.forget(step["forget"])
+    rest = listed(agreement.partial)
+    assert [list(w) for w in agreement.end()] == rest and agreement.partial == []

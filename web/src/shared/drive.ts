@@ -1,0 +1,19 @@
+// Runs logic that waits: generators of edgewise.logic, which yield requests. Mirrors
+// python/edgewise/host/drive.py.
+
+/**
+ * What a generator returns.
+ * @param answer does what a request asks for, and gives the answer; what it throws ends all
+ */
+export async function drive<Request, Result>(
+  steps: Generator<Request, Result, unknown>,
+  answer: (request: Request) => unknown,
+): Promise<Result> {
+  try {
+    let step = steps.next();
+    while (!step.done) step = steps.next(await answer(step.value));
+    return step.value;
+  } finally {
+    steps.return(undefined as never);
+  }
+}
