@@ -263,12 +263,21 @@ def test_what_is_not_supported_is_refused(tmp_path):
 
 
 def test_long_texts_take_linear_time(tmp_path):
-    """One word of 200,000 characters: a merge that looked at every pair would take hours."""
+    """One word of many characters: a model that looked at each pair of places would take hours."""
     letters = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "abab": 3, "aa": 4},
                "merges": ["a b", "ab ab", "a a"]}  # fmt: skip
-    value = {"added_tokens": [], "model": letters}
+    nested = [["<?>", 0.0], *(["ab" * n, -0.9 * n - 1] for n in range(1, 200))]
+    pieces = {"a": 0, "##a": 1, "##b": 2, "##ab": 3, "[UNK]": 4}
+    models = {
+        200_000: letters,
+        100_000: {"type": "Unigram", "unk_id": 0, "vocab": nested},
+        4_000: {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                 "max_input_chars_per_word": 10_000, "vocab": pieces},
+    }  # fmt: skip
     rng = random.Random(1)
-    texts = ("ab" * 100_000, "a" * 200_000, "".join(rng.choices("ab", k=200_000)))
-    answers = ask([value], [[0, "encode", text, True] for text in texts], tmp_path)
-    for text, got in zip(texts, answers):
-        assert got == library(value).encode(text).ids
+    for size, model in models.items():
+        value = {"added_tokens": [], "model": model}
+        texts = ("ab" * (size // 2), "a" * size, "a" + "".join(rng.choices("ab", k=size - 1)))
+        answers = ask([value], [[0, "encode", text, True] for text in texts], tmp_path)
+        for text, got in zip(texts, answers):
+            assert got == library(value).encode(text).ids

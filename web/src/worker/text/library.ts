@@ -129,8 +129,29 @@ export function forLibrary(json: Json): Json {
 
 /** The parts of the library's tokenizer that are changed here; it declares some of them private. */
 interface Parts {
-  model: { tokens_to_ids: Map<string, number>; encode(words: string[]): string[] };
+  model: Model;
   decoder: Decoder | null;
+}
+interface Model {
+  tokens_to_ids: Map<string, number>;
+  encode(words: string[]): string[];
+}
+interface WordPiece extends Model {
+  unk_token: string;
+  max_input_chars_per_word: number;
+  config: { continuing_subword_prefix?: string };
+}
+interface Unigram extends Model {
+  vocab: string[];
+  scores: number[];
+  unk_score: number;
+  fuse_unk: boolean;
+  trie: { root: TrieNode };
+}
+interface TrieNode {
+  children: Map<string, TrieNode>;
+  /** Of the token that ends here; set here. */
+  id?: number;
 }
 interface Decoder {
   config: Json;
@@ -138,11 +159,79 @@ interface Decoder {
   decode_chain(tokens: string[]): string[];
 }
 
+/** WordPiece in a time that grows with a word's length; the library's grows with its cube. */
+function encodeByLongest(model: WordPiece): void {
+  const { tokens_to_ids, unk_token, max_input_chars_per_word: most } = model;
+  const prefix = model.config.continuing_subword_prefix ?? "##";
+  let longest = 0;
+  for (const token of tokens_to_ids.keys()) longest = Math.max(longest, token.length);
+  const piecesOf = (word: string): string[] => {
+    const chars = [...word];
+    if (chars.length > most) return [unk_token];
+    const found: string[] = [];
+    for (let start = 0; start < chars.length; ) {
+      let end = Math.min(chars.length, start + longest);
+      let piece = (start ? prefix : "") + chars.slice(start, end).join("");
+      while (end > start && !tokens_to_ids.has(piece))
+        piece = piece.slice(0, -chars[--end]!.length);
+      if (end === start) return [unk_token];
+      found.push(piece);
+      start = end;
+    }
+    return found;
+  };
+  model.encode = (words) => words.flatMap(piecesOf);
+}
+
+/** Unigram in a time that grows with a word's length; the library copies a lattice's nodes. */
+function encodeByViterbi(model: Unigram): void {
+  const { scores, unk_score, trie } = model;
+  model.vocab.forEach((token, id) => {
+    let node: TrieNode | undefined = trie.root;
+    for (const char of token) node = node?.children.get(char);
+    if (node) node.id = id;
+  });
+  const piecesOf = (word: string): string[] => {
+    const chars = [...word];
+    const best = new Float64Array(chars.length + 1).fill(Number.NEGATIVE_INFINITY);
+    const from = new Int32Array(chars.length + 1);
+    const known = new Uint8Array(chars.length + 1);
+    best[0] = 0;
+    for (let start = 0; start < chars.length; start++) {
+      const take = (end: number, score: number, isToken: number): void => {
+        if (!(best[start]! + score > best[end]!)) return;
+        best[end] = best[start]! + score;
+        [from[end], known[end]] = [start, isToken];
+      };
+      let node: TrieNode | undefined = trie.root;
+      let hasSingle = false;
+      for (let end = start + 1; end <= chars.length; end++) {
+        node = node.children.get(chars[end - 1]!);
+        if (!node) break;
+        if (node.id === undefined) continue;
+        take(end, scores[node.id]!, 1);
+        if (end === start + 1) hasSingle = true;
+      }
+      if (!hasSingle) take(start + 1, unk_score, 0);
+    }
+    const found: string[] = [];
+    for (let end = chars.length, last = -1; end > 0; last = end, end = from[end]!) {
+      const piece = chars.slice(from[end], end).join("");
+      // What is unknown becomes one token.
+      if (last > 0 && !known[end] && !known[last]) found.push(piece + found.pop());
+      else found.push(piece);
+    }
+    return found.reverse();
+  };
+  model.fuse_unk = false; // it joins those of different words
+  model.encode = (words) => words.flatMap(piecesOf);
+}
+
 const byteToken = (byte: number): string =>
   `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
 /** Pieces that are not in the vocabulary become their bytes, if these are in it. */
-function withBytes(model: Parts["model"]): void {
+function withBytes(model: Model): void {
   const encode = model.encode.bind(model);
   const encoder = new TextEncoder();
   const known = (token: string): boolean => model.tokens_to_ids.has(token);
@@ -194,8 +283,10 @@ function joinBytes(tokens: string[]): string[] {
 export function libraryOf(json: Json, config: Json): Backend {
   const backend = new Backend(forLibrary(json), config);
   const { model, decoder } = backend as unknown as Parts;
-  const { type, byte_fallback } = json.model as Json;
-  if (type === "Unigram" && byte_fallback) withBytes(model);
+  if ("trie" in model) {
+    encodeByViterbi(model as Unigram);
+    if ((json.model as Json).byte_fallback) withBytes(model);
+  } else if ("max_input_chars_per_word" in model) encodeByLongest(model as WordPiece);
   for (const one of decoder ? [decoder, ...(decoder.decoders ?? [])] : [])
     if (one.config.type === "ByteFallback") one.decode_chain = joinBytes;
   backend.encode("a");

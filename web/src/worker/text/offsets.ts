@@ -201,6 +201,7 @@ function inBytes({ text, from, to }: Mapped): Mapped {
 function inWords(source: Mapped, words: readonly string[], dropped: boolean): [Mapped, number[]] {
   const made: Mapped = { text: words.join(""), from: [], to: [] };
   const word: number[] = [];
+  const missing = new Set<string>(); // from p on, which only grows
   let p = 0;
   words.forEach((one, index) => {
     for (const c of one.split("")) {
@@ -209,10 +210,11 @@ function inWords(source: Mapped, words: readonly string[], dropped: boolean): [M
       // A space that was inserted has the source of what follows.
       const inserted = (c === META || c === SPACE) && !same(p);
       if (inserted && dropped) while (/\s/.test(source.text[p] ?? "")) p++;
-      if (!inserted) {
+      if (!inserted && !missing.has(c)) {
         let q = p;
         while (q < source.text.length && !same(q)) q++;
         if (q < source.text.length) p = q;
+        else missing.add(c);
       }
       const end = source.to.at(-1) ?? 0;
       made.from.push(source.from[p] ?? end);
