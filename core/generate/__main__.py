@@ -21,7 +21,16 @@ from edgewise.compiler.ops.table import kernel_table  # noqa: E402  (the path is
 # Modules with FILES: {path: function that returns its text}. The first ones write what others
 # import, and is not committed.
 BUILT = ("shaders", "shaders_typescript")
-COMMITTED = ("formulas", "kernels", "limits", "plan_format", "plans", "sampling", "worker_parts")
+COMMITTED = (
+    "formulas",
+    "kernels",
+    "limits",
+    "manifest",
+    "plan_format",
+    "plans",
+    "sampling",
+    "worker_parts",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -7,13 +7,13 @@ import { createInterface } from "node:readline";
 import { makeError, type PlainError, plainError } from "../../web/src/protocol/errors.ts";
 import type { WireValue } from "../../web/src/protocol/inference.ts";
 import { Aborted } from "../../web/src/shared/errors.ts";
+import { graphOf } from "../../web/src/worker/inference/manifest.ts";
 import type { InferenceModel } from "../../web/src/worker/inference/model.ts";
 import { openModel } from "../../web/src/worker/inference/open.ts";
 import { graphs } from "../../web/src/worker/package/parse.ts";
-import { parseGraphs } from "../../web/src/worker/package/parse-graphs.ts";
 import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
 
-graphs.parse = parseGraphs; // as the worker's part for graphs does
+graphs.read = graphOf; // as the worker's part for graphs does
 
 // biome-ignore lint/suspicious/noExplicitAny: messages of the test, of many kinds
 type Json = Record<string, any>;

@@ -66,7 +66,7 @@ def cases() -> list[dict[str, Any]]:
         samples = memoryview(array.array("f", range(1, count + 1))).cast("B")
         data = _fitted(samples, 4 * total, processor.length.repeat)
         case: dict[str, Any] = {
-            "description": processor.description(),
+            "description": json.loads(json.dumps(processor.description())),
             "count": count,
             "total": total,
             "digest": hashlib.sha256(data).hexdigest()[:32],

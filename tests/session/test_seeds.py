@@ -188,7 +188,7 @@ def test_packages_say_so():
         package.write(out)
         return Package.read(BytesSource(out.getvalue(), "m.edge"))
 
-    assert written().manifest["inference"]["plans"] == [plan]
+    assert written().manifest["inference"]["plans"] == [json.loads(json.dumps(plan))]
     for change in (
         {"passed": {"z": "q"}},
         {"passed": {"a": "x"}},

@@ -63,7 +63,7 @@ def test_equal_weights_of_one_graph_have_slots_of_their_own():
 def test_a_text_has_one_plan_for_all_lengths():
     package = task()
     plan, one = package.manifest["programs"]["model"]["plans"]  # no mask: a token cannot be padded
-    assert plan["register"] == [2, 16] and plan["inputs"]["input_ids"][1] == [1, [1, 0]]
+    assert plan["register"] == (2, 16) and plan["inputs"]["input_ids"][1] == [1, [1, 0]]
     assert one["inputs"]["input_ids"][1] == [1, 1]
     assert package.manifest["processor"] == {"text": {"max_length": 16}}
 

@@ -1,9 +1,11 @@
 """Limits and names in manifests of `.edge` packages, which the readers of both languages share.
 
-`make gen` writes them to web/src/gen/manifest.ts.
+`make gen` writes them to web/src/gen/manifest.ts, with the schema (manifest/schema.py).
 """
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 from ..element_types import ELEMENT_BITS
 
@@ -58,15 +60,14 @@ SIZES = _bytes(
 )
 """Bytes of an element, of the types of a page's tensors."""
 STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
-CACHE_DTYPES = ("float32", "float16")  # of keys and values
-SEQ2SEQ_TASKS = (
-    "automatic-speech-recognition",
-    "translation",
-    "summarization",
-    "text2text-generation",
-)
+CacheDType = Literal["float32", "float16"]  # of keys and values
+CACHE_DTYPES: tuple[str, ...] = get_args(CacheDType)
+Seq2SeqTask = Literal[
+    "automatic-speech-recognition", "translation", "summarization", "text2text-generation"
+]
+SEQ2SEQ_TASKS: tuple[str, ...] = get_args(Seq2SeqTask)
 """Tasks whose packages may have an encoder and a decoder; see compile/seq2seq.py."""
-PROGRAM_TASKS = (
+ProgramTask = Literal[
     "feature-extraction",
     "text-classification",
     "zero-shot-classification",
@@ -86,10 +87,11 @@ PROGRAM_TASKS = (
     "depth-estimation",
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
-    *SEQ2SEQ_TASKS,
-)
+    Seq2SeqTask,
+]
+PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
-GRAPHS = {
+GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(
         SEQ2SEQ_TASKS,
         (
@@ -117,20 +119,24 @@ GRAPHS = {
 """The .onnx files of tasks that have several, without dtype's suffix and ending: alternatives, of
 which the first is taken whose files exist. "unet/model" is in a folder of its own, "vae_encoder?"
 may be absent. Other tasks have the file "model"."""
-TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
-RUNS = ("first", "step", "align")  # kinds of a seq2seq decoder's plans
+Task = Literal["text-generation", "inference", ProgramTask]
+TASKS: tuple[str, ...] = get_args(Task)
+Run = Literal["first", "step", "align"]  # kinds of a seq2seq decoder's plans
 # Inputs of encoders. "encoder_hidden_states": the program "encoder" has computed them.
-SOURCES = ("input_ids", "input_features", "input_values", "encoder_hidden_states")
-TARGETS = ("cpu", "webgpu")
+EncoderInput = Literal["input_ids", "input_features", "input_values", "encoder_hidden_states"]
+TargetName = Literal["cpu", "webgpu"]
+TARGETS: tuple[str, ...] = get_args(TargetName)
 """Devices that the plans of a package are compiled for; "cpu" where the manifest does not say."""
-KINDS = ("weight", "computed", "cache", "state", "input", "output", "temp")  # of slots
+Kind = Literal["weight", "computed", "cache", "state", "input", "output", "temp"]  # of slots
 WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
-STATE_KINDS = ("parameter", "adapter", "buffer", "optimizer", "gradient", "step")
+StateKind = Literal["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]
 WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
-TRAINING_PLANS = {
+TrainingKind = Literal["train", "accumulate", "update", "evaluate", "initialize"]
+TRAINING_PLANS: dict[TrainingKind, tuple[str, ...]] = {
     "train": ("input_ids", "labels", "learning_rate", "loss"),
     "accumulate": ("input_ids", "labels", "loss"),
     "update": ("learning_rate", "gradient_scale"),
     "evaluate": ("input_ids", "labels", "loss"),
     "initialize": (),
 }
+"""Inputs and outputs that each plan of a training program has."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ..atomic_file import atomic_file
 from ..errors import PackageError
 from ..json_text import parse_json_object
-from .manifest import check_format, check_manifest, check_slot_table, plans_of, read_json
+from .manifest import Manifest, check_format, check_manifest, check_slot_table, plans_of, read_json
+from .manifest.schema import Weight
 from .manifest_limits import LIMITS
 from .onnx.half_source import HalfSource
 from .onnx.source import Source
@@ -61,7 +62,7 @@ class Package:
     """
 
     def __init__(
-        self, manifest: dict[str, Any], blobs: dict[str, bytes], sources: Mapping[str, Source]
+        self, manifest: Manifest, blobs: dict[str, bytes], sources: Mapping[str, Source]
     ) -> None:
         self.manifest, self.blobs = manifest, blobs
         self.sources: dict[str, Source] = dict(sources)
@@ -93,7 +94,7 @@ class Package:
         """The Source of a part or of one of the model's files; KeyError where there is none."""
         return self.sources[name]
 
-    def weight(self, entry: Mapping[str, Any]) -> tuple[Source, int]:
+    def weight(self, entry: Weight) -> tuple[Source, int]:
         """(Source, offset) of the bytes of a weight that the manifest describes."""
         source, offset = self.sources[entry["file"]], entry["offset"]
         if "power" not in entry:
@@ -123,29 +124,31 @@ class Package:
 
     def write(self, target: BinaryIO) -> None:
         """Writes the package to a binary file object; weights are copied from their files."""
-        manifest = dict(self.manifest)
-        weights, at = [], 0
+        manifest = self.manifest.copy()
+        weights: list[Weight] = []
+        at = 0
         for w in manifest["weights"]:
             sums = w.get("sums") or source_sums(*self.weight(w), w["bytes"])
-            fields = {key: value for key, value in w.items() if key != "power"}
-            weights.append({**fields, "file": "weights", "offset": at, "sums": sums})
+            place: Weight = {**w, "file": "weights", "offset": at, "sums": sums}
+            place.pop("power", None)
+            weights.append(place)
             at += -(-w["bytes"] // 64) * 64
-        files, offset = {}, 0
+        files: dict[str, tuple[int, int]] = {}
+        offset = 0
         parts = dict(self.blobs) or {
             name: self.file(name) or b"" for name in self.manifest["files"] if name != "weights"
         }  # of a package that was read
         for name, data in parts.items():
-            files[name] = [offset, len(data)]
+            files[name] = (offset, len(data))
             offset += -(-len(data) // 64) * 64
-        files["weights"] = [offset, at]
+        files["weights"] = (offset, at)
         manifest["weights"], manifest["files"] = weights, files
         manifest["sha256"] = {
             name: hashlib.sha256(data).hexdigest() for name, data in parts.items()
         }  # readers check them: a flipped bit must not become a wrong number
-        manifest.pop("manifest_sha256", None)
-        text = _signed(
-            json.dumps({"manifest_sha256": "0" * 64, **manifest}, separators=(",", ":")).encode()
-        )
+        fields = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+        unsigned = {"manifest_sha256": "0" * 64, **fields}
+        text = _signed(json.dumps(unsigned, separators=(",", ":")).encode())
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
         target.write(bytes(-(16 + len(text)) % 64))
         for data in parts.values():
@@ -181,14 +184,14 @@ class Package:
             raise broken(f"its manifest has an invalid length of {length} bytes")
         text = source.read(16, length)
         try:
-            manifest = read_json(text)
+            json_value = read_json(text)
         except ValueError as e:
             raise broken(f"the manifest {e}") from None
-        check_format(manifest, source.name)
+        check_format(json_value, source.name)
         if not text.startswith(SUM) or _signed(text) != text:
             raise broken("its manifest does not match its checksum")
         start = -(-(16 + length) // 64) * 64
-        check_manifest(manifest, source.name, max(0, source.size - start))
+        manifest = check_manifest(json_value, source.name, max(0, source.size - start))
         sources = {
             name: SourceRange(source, start + offset, size, f"{source.name}:{name}")
             for name, (offset, size) in manifest["files"].items()

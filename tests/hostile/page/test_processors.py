@@ -8,8 +8,9 @@ import json
 import random
 
 import pytest
+from edgewise.compiler.manifest import records
 from edgewise.compiler.manifest.checker import Checker, read_json
-from edgewise.compiler.manifest.processor import check_processor
+from edgewise.compiler.manifest.rules import check_processor
 from edgewise.errors import PackageError
 from edgewise.host.session.open import folder_files
 from edgewise.onnx import BytesSource
@@ -102,7 +103,9 @@ def test_both_readers_refuse_the_same(page):
     for path, new, processor in damages(WHOLE, 0.35):
         expected = None
         try:
-            check_processor(Checker("model.edge"), read_json(json.dumps(processor).encode()))
+            value, c = read_json(json.dumps(processor).encode()), Checker("model.edge", records())
+            c.check_record(value, "Processor", "processor")
+            check_processor(c, value)
         except PackageError as e:
             expected = e.what
         got = page.ask(READ, joined({**manifest, "processor": processor}, data))

@@ -2,11 +2,11 @@
 // plans compute with sums that depend on all that a step does: ids, rate, seed, states.
 
 import type { Device } from "../../src/device/device.ts";
+import type { ManifestSlot } from "../../src/gen/schema.ts";
 import { EngineError } from "../../src/shared/errors.ts";
 import { EngineDecoder } from "../../src/worker/model/decoder.ts";
 import type { Model } from "../../src/worker/model/model.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
-import type { ManifestSlot } from "../../src/worker/package/checker.ts";
 import type { ProgramInfo, StateInfo } from "../../src/worker/package/manifest.ts";
 
 interface FakeBuffer {

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { planJson } from "../../src/worker/inference/manifest.ts";
+import { graphOf, planJson } from "../../src/worker/inference/manifest.ts";
 import type { NodeUnit } from "../../src/worker/inference/program.ts";
 import { graphs, parseManifest } from "../../src/worker/package/parse.ts";
-import { parseGraphs } from "../../src/worker/package/parse-graphs.ts";
 import { refusedManifests } from "../common/manifests.ts";
 
-graphs.parse = parseGraphs; // as inference/service.ts does
+graphs.read = graphOf; // as inference/service.ts does
 
 const slot = (name: string, kind: string, bytes: number, shape: number[]) => ({
   name,

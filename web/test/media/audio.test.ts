@@ -4,12 +4,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
+import type { AudioFields, SoundWindows } from "../../src/gen/schema.ts";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/sounds/audio.ts";
-import {
-  type AudioDescription,
-  audioInput,
-} from "../../src/worker/pipelines/sounds/audio-input.ts";
-import { type SoundWindows, windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
+import { audioInput } from "../../src/worker/pipelines/sounds/audio-input.ts";
+import { windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
 import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
 import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";
 import { vectors } from "../common/vectors.ts";
@@ -35,7 +33,7 @@ test("segments and events of speech are silero-vad's", () => {
 });
 
 interface InputCase {
-  description: AudioDescription;
+  description: AudioFields;
   count: number;
   total: number;
   digest: string;

@@ -2,12 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Processor } from "../../src/gen/schema.ts";
 import { InputError, ModelError, PackageError } from "../../src/shared/errors.ts";
-import type { Json } from "../../src/worker/package/checker.ts";
+import { Checker, type Json } from "../../src/worker/package/checker.ts";
+import { checkProcessor } from "../../src/worker/package/rules.ts";
 import type { TaskHost } from "../../src/worker/pipelines/host.ts";
 import { Options } from "../../src/worker/pipelines/options.ts";
 import { SILENT } from "../../src/worker/pipelines/runner.ts";
-import { speechOf } from "../../src/worker/pipelines/synthesis/description.ts";
 import { textToSpeech, whole } from "../../src/worker/pipelines/synthesis/speak.ts";
 
 const VITS = {
@@ -34,9 +35,15 @@ const PIPER = {
 };
 const KOKORO = { ...VITS, type: "kokoro", voices: { a: [0, 510] } };
 
+/** As the reader of manifests checks it. */
+function check(speech: Record<string, Json>): void {
+  const c = new Checker("x");
+  c.record({ speech }, "Processor", "processor");
+  checkProcessor(c, { speech } as unknown as Processor);
+}
+
 test("descriptions of each kind", () => {
-  for (const speech of [VITS, PIPER, KOKORO])
-    assert.equal(speechOf({ speech }, "x").type, speech.type);
+  for (const speech of [VITS, PIPER, KOKORO]) check(speech);
 });
 
 /** A field of a description, and what it may not be. */
@@ -63,12 +70,12 @@ test("damaged descriptions are named", () => {
     for (const value of values) {
       const speech: Record<string, Json> = { ...whole, [field]: value as Json };
       if (value === undefined) delete speech[field];
-      assert.throws(() => speechOf({ speech }, "x"), PackageError, `${field}: ${value}`);
+      assert.throws(() => check(speech), PackageError, `${field}: ${value}`);
     }
-  assert.throws(() => speechOf({}, "x"), PackageError);
+  assert.throws(() => prepare(undefined), PackageError);
 });
 
-const prepare = (speech: Record<string, Json>, given: Record<string, unknown> = {}) =>
+const prepare = (speech: Record<string, Json> | undefined, given: Record<string, unknown> = {}) =>
   textToSpeech.prepare(
     { processor: { speech }, task: "text-to-speech" } as unknown as TaskHost,
     new Options(given, textToSpeech.options),

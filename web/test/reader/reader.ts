@@ -8,19 +8,19 @@ import { openDevice } from "../../src/device/open.ts";
 import { asFloat32, readSafetensors } from "../../src/shared/checkpoints/safetensors.ts";
 import { BlobSource } from "../../src/shared/files/source.ts";
 import { isEdgewise } from "../../src/shared/files/stream.ts";
+import { graphOf } from "../../src/worker/inference/manifest.ts";
 import { checkRoom, checkTable, decoderOf } from "../../src/worker/model/checks.ts";
 import { EngineDecoder } from "../../src/worker/model/decoder.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
 import { openPackage } from "../../src/worker/package/package.ts";
 import { graphs } from "../../src/worker/package/parse.ts";
-import { parseGraphs } from "../../src/worker/package/parse-graphs.ts";
 import { Adapters } from "../../src/worker/training/adapters.ts";
 import { checkpointAnswer } from "./checkpoints.ts";
 import { taskAnswer } from "./tasks.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";
-graphs.parse = parseGraphs; // as inference/service.ts does
+graphs.read = graphOf; // as inference/service.ts does
 
 globalThis.fetch = (async (url: string) =>
   new Response(await readFile(new URL(url)), {

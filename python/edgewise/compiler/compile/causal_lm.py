@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, memory_in_words
 from ...json_text import parse_json
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..declare.op import TooLong
 from ..ir import Graph, Info
-from ..manifest_limits import CACHE_DTYPES
+from ..manifest.schema import Decoder, DecoderPlan
+from ..manifest_limits import CACHE_DTYPES, CacheDType
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package
@@ -88,7 +89,7 @@ def compile_causal_lm(
     trainable: Sequence[str] = (),
     cache_dtype: str | None = None,
     target: Target = CPU,
-) -> tuple[dict[str, Any], list[Plan]]:
+) -> tuple[Decoder, list[Plan]]:
     """Plans for text generation with a cache that is written in place.
 
     Args:
@@ -124,12 +125,12 @@ def compile_causal_lm(
     cache_bytes: dict[str, int] = {}
     for plan in plans.values():
         cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
-    decoder = {
+    decoder: Decoder = {
         "capacity": room,
         "vocab_size": model.vocab_size,
         "logits_type": "float32",
         "recompute": not caches,
-        "cache_dtype": cache_dtype,
+        "cache_dtype": cast("CacheDType", cache_dtype),
         "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
     }
@@ -216,10 +217,10 @@ def _plans(
     }
 
 
-def _describe(tokens: int, plan: Plan) -> dict[str, Any]:
+def _describe(tokens: int, plan: Plan) -> DecoderPlan:
     return {
         "tokens": tokens,
         "file": f"plan/{tokens}",
-        "registers": {n: i for i, n in enumerate(plan.registers)},
+        "registers": {"past": 0, "last": 1},
         "slots": [s.describe() for s in plan.slots],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InputError
 from ...model_metadata import NO_VERSION
@@ -12,6 +12,7 @@ from ..bind import RUN_SEED, BoundGraph, check_operators, declared_outputs
 from ..declare.dtypes import NAME
 from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..ir import Graph, Info
+from ..manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Metadata
 from ..onnx import read_model
 from ..onnx.dimensions import input_shapes
 from ..onnx.source import Source
@@ -78,7 +79,7 @@ def inference_package(graph: Graph, files: Mapping[str, Source], target: Target 
         files: {file name: Source} of the model.
         target: device that its plans are for.
     """
-    inference = {
+    inference: Inference = {
         "inputs": describe_values(graph.input_names()),
         "outputs": describe_values(declared_outputs(graph)),
         "plans": [],
@@ -100,7 +101,7 @@ def add_inference_plan(
     register: tuple[int, int] | None = None,
     transform: Change | None = None,
     finish: Change | None = None,
-) -> dict[str, Any]:
+) -> InferencePlan:
     """Compiles a graph for inputs of these shapes, and puts the plan into a package.
 
     Args:
@@ -156,7 +157,7 @@ def add_inference_plan(
         dtypes = {**dtypes, **{n: v.dtype for n, v in new.items()}}
     described = describe_plan(package, plan, bound, list(bound.outputs), shapes, dtypes, file)
     if lengths:
-        described["register"] = list(lengths[0])
+        described["register"] = lengths[0]
     if passed:
         described["passed"] = passed
     return described
@@ -170,7 +171,7 @@ def describe_plan(
     shapes: Mapping[str, Sequence[int | Sym]],
     dtypes: Mapping[str, int],
     file: str | None = None,
-) -> dict[str, Any]:
+) -> InferencePlan:
     """Puts a plan into a package and its manifest.
 
     Args:
@@ -188,17 +189,19 @@ def describe_plan(
     file = file or f"plan/{len(plans)}"
     add_plans(package, [(file, plan)])
     slots = {s.name: s.nbytes for s in plan.slots if s.kind == "output"}
-    out = {}
+    out: dict[str, tuple[str, str, list[Dim], int]] = {}
     for name in names:
         slot, value = name if name in slots else name + "~output", bound.outputs[name]
-        out[name] = [slot, NAME[value.dtype], described_shape(value.shape), slots[slot]]
-    described = {
+        out[name] = (slot, NAME[value.dtype], described_shape(value.shape), slots[slot])
+    described: InferencePlan = {
         "file": file,
-        "inputs": {n: [NAME[dtypes[n]], described_shape(shapes[n])] for n in shapes},
+        "inputs": {n: (NAME[dtypes[n]], described_shape(shapes[n])) for n in shapes},
         "outputs": out,
         "slots": [s.describe() for s in plan.slots],
     }
-    described |= described_registers([*shapes.values(), *(bound.outputs[n].shape for n in out)])
+    registers = described_registers([*shapes.values(), *(bound.outputs[n].shape for n in out)])
+    if registers:
+        described["registers"] = registers
     if any(s.kind == "input" and s.name == RUN_SEED for s in plan.slots):
         described["seed"] = RUN_SEED
     plans.append(described)
@@ -206,7 +209,7 @@ def describe_plan(
 
 
 # ---- descriptions
-def describe_values(infos: Iterable[Info]) -> list[dict[str, Any]]:
+def describe_values(infos: Iterable[Info]) -> list[DeclaredValue]:
     """Inputs or outputs of a graph for a manifest: [{name, type, dtype, shape}].
 
     shape: sizes, names of free dimensions, None; None: unknown rank. What is not a tensor also has
@@ -215,21 +218,22 @@ def describe_values(infos: Iterable[Info]) -> list[dict[str, Any]]:
     return [_describe_value(i) for i in infos]
 
 
-def describe_metadata(graph: Graph) -> dict[str, Any]:
+def describe_metadata(graph: Graph) -> Metadata:
     """The fields of a model's ModelMetadata that are given, for a manifest.
 
     `version` is a text, since it may be greater than JavaScript's integers.
     """
     about = graph.about
     version = "" if about.version == NO_VERSION else str(about.version)
-    return {k: v for k, v in {**asdict(about), "version": version}.items() if v}
+    fields = {**asdict(about), "version": version}
+    return cast("Metadata", {name: text for name, text in fields.items() if text})
 
 
-def _describe_value(info: Info) -> dict[str, Any]:
-    shape = None
+def _describe_value(info: Info) -> DeclaredValue:
+    shape: list[int | str | None] | None = None
     if info.shape is not None:
         shape = [d if isinstance(d, (int, str)) else None for d in info.shape]
-    described: dict[str, Any] = {
+    described: DeclaredValue = {
         "name": info.name or "element",
         "type": info.kind,
         "dtype": NAME.get(info.dtype, str(info.dtype)),
@@ -242,7 +246,7 @@ def _describe_value(info: Info) -> dict[str, Any]:
     return described
 
 
-def described_shape(shape: Sequence[int | Sym]) -> list[Any]:
+def described_shape(shape: Sequence[int | Sym]) -> list[Dim]:
     """A shape for a manifest; a dimension that follows register 0 is [scale, add], one that follows
     another is [scale, add, register].
     """
@@ -251,9 +255,9 @@ def described_shape(shape: Sequence[int | Sym]) -> list[Any]:
     ]
 
 
-def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> dict[str, Any]:
-    """{"registers": the registers 1, 2, ... up to the last that shapes follow}, if there are any:
-    of a length [lowest, highest], of what follows from others the numbers of a Rule.
+def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> list[list[int]]:
+    """The registers 1, 2, ... up to the last that shapes follow: of a length [lowest, highest], of
+    a number that follows from others the numbers of a Rule.
 
     Raises:
         NotStatic: one has a negative factor, which manifests may not have.
@@ -261,9 +265,9 @@ def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> dict[str, Any]
     syms = [d for shape in shapes for d in shape if isinstance(d, Sym)]
     last = max(syms, key=lambda d: d.reg, default=None)
     if last is None or not last.reg or last.registers is None:
-        return {}
+        return []
     rules, ranges = last.registers.rules[1 : last.reg + 1], last.registers.ranges[1:]
     if any(rule and min(rule.product, rule.of_a, rule.of_b) < 0 for rule in rules):
         raise NotStatic("an output of a length that grows and shrinks with another")
     entries = zip(ranges, rules)
-    return {"registers": [list(astuple(rule) if rule else ends) for ends, rule in entries]}
+    return [list(astuple(rule) if rule else ends) for ends, rule in entries]

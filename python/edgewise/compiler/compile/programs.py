@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir import Graph
+from ..manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Weight
 from ..onnx import BytesSource
 from ..onnx.source import Source
 from ..package import Package
@@ -18,6 +19,8 @@ from .weights import CONSTANTS, WEIGHT_ALIGNMENT, new_package
 
 PIECE = 1 << 22  # bytes of a weight that are read at once
 SHARED = 1 << 12  # smaller weights are not compared with those of other files
+Identity = bytes | tuple[str, int, int]
+"""What is equal for weights with the same bytes: their digest, or their place."""
 
 
 class Programs:
@@ -47,7 +50,7 @@ class Programs:
         self.package = package or new_package(task, {}, texts, files, target)
         self.package.manifest.setdefault("programs", {})
         self.files, self.target, self.compare = files, target, compare
-        self._places: dict[Any, list[str]] = {}  # what identifies a weight: its name in the package
+        self._places: dict[Identity, list[str]] = {}  # a weight's names in the package
         # A package's own plans count as those of a first graph.
         self._graphs: list[Graph | None] = [] if package is None else [None]
 
@@ -57,7 +60,7 @@ class Programs:
         graph: Graph,
         runs: Sequence[tuple[Mapping[str, Sequence[Any]], tuple[int, int] | None]],
         outputs: Sequence[str] | None = None,
-        check: Callable[[Mapping[str, Any]], None] | None = None,
+        check: Callable[[InferencePlan], None] | None = None,
         fixed: Mapping[str, Sequence[Any]] | None = None,
         transform: Change | None = None,
         finish: Change | None = None,
@@ -151,7 +154,7 @@ class Programs:
                     found = f"{found}'"
                 taken.add(found)
                 places.append(found)
-                entry = {**w, "name": found}
+                entry: Weight = {**w, "name": found}
                 if data is not None:
                     entry["offset"] = len(small)
                     small += data + bytes(-len(data) % WEIGHT_ALIGNMENT)
@@ -163,7 +166,7 @@ class Programs:
             package.sources[CONSTANTS] = BytesSource(small, CONSTANTS)
         return names
 
-    def _identity(self, w: Mapping[str, Any], data: bytes | None) -> Any:
+    def _identity(self, w: Weight, data: bytes | None) -> Identity:
         """What is equal for weights with the same bytes: their digest, or their place."""
         if data is not None:
             return hashlib.sha256(data).digest()
@@ -176,12 +179,12 @@ class Programs:
         return digest.digest()
 
 
-def _describe_changed(described: dict[str, Any]) -> None:
+def _describe_changed(described: Inference) -> None:
     """Describes the inputs and outputs of a program whose graph was changed as its plans do."""
     (plan, *_), known = described["plans"], {d["name"] for d in described["inputs"]}
 
-    def entry(name: str, dtype: str, shape: Sequence[Any]) -> dict[str, Any]:
-        dims = [None if isinstance(d, list) else d for d in shape]
+    def entry(name: str, dtype: str, shape: Sequence[Dim]) -> DeclaredValue:
+        dims: list[int | str | None] = [None if isinstance(d, list) else d for d in shape]
         return {"name": name, "type": "tensor", "dtype": dtype, "shape": dims}
 
     described["inputs"] += [

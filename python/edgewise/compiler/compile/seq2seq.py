@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
 from ..bind import Binder, BoundGraph
@@ -26,7 +26,8 @@ from ..declare.dtypes import FLOAT, FLOAT16, INT64, NAME
 from ..declare.op import TooLong
 from ..declare.symbolic import Sym
 from ..ir import Graph, Info, Tensor, Value
-from ..manifest_limits import CACHE_DTYPES
+from ..manifest.schema import EncoderPlans, Seq2SeqPipeline
+from ..manifest_limits import CACHE_DTYPES, CacheDType, EncoderInput
 from ..onnx.source import Source
 from ..package import Package
 from ..plan import Plan, compile_graph
@@ -132,7 +133,8 @@ def _compile(
     cache_dtype: str,
 ) -> Package:
     room, plans = _decoder_plans(compiler, config, capacity)
-    encoder, parts = [], []
+    encoder: list[EncoderPlans] = []
+    parts = []
     for size, positions in lengths.items():
         made = [(f"cross/{size}", compiler.cross(positions))]
         if not compiler.outside:
@@ -151,27 +153,25 @@ def _compile(
     caches: dict[str, int] = {}
     for plan in (*plans.values(), *(plan for _, plan in parts)):
         caches |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
-    decoder = {
+    manifest = cast("Seq2SeqPipeline", package.manifest)
+    manifest["decoder"] = {
         "capacity": room,
         "vocab_size": compiler.vocab_size,
         "logits_type": "float32",
         "recompute": False,
-        "cache_dtype": cache_dtype,
+        "cache_dtype": cast("CacheDType", cache_dtype),
         "caches": [{"name": n, "bytes": b} for n, b in caches.items() if not is_cross(n)],
         "cross": [{"name": n, "bytes": b} for n, b in caches.items() if is_cross(n)],
         "alignment_heads": len(compiler.alignment_heads),
         "plans": [described(file, plan) for file, plan in plans.items()],
     }
-    fields = {
-        "encoder": {
-            "input": "encoder_hidden_states" if compiler.outside else compiler.encoder_input,
-            "masked": compiler.masked,
-            "fixed": compiler.fixed,
-            "plans": encoder,
-        },
-        "decoder": decoder,
+    source = "encoder_hidden_states" if compiler.outside else compiler.encoder_input
+    manifest["encoder"] = {
+        "input": cast("EncoderInput", source),
+        "masked": compiler.masked,
+        "fixed": compiler.fixed,
+        "plans": encoder,
     }
-    package.manifest |= fields
     add_plans(package, [*parts, *plans.items()])
     return package
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ..ir import Graph
+from ..manifest.schema import Seq2SeqPlan
+from ..manifest_limits import Run
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..plan import Plan
@@ -164,13 +166,13 @@ def mask_step(config: Mapping[str, Any]) -> int:
     return 384 if config.get("model_type") == "moonshine" else 1
 
 
-def described(file: str, plan: Plan) -> dict[str, Any]:
+def described(file: str, plan: Plan) -> Seq2SeqPlan:
     """A plan of the decoder for the manifest."""
     kind, _, tokens = file.partition("/")
     return {
-        "kind": kind,
+        "kind": cast("Run", kind),
         "tokens": int(tokens or 1),
         "file": file,
-        "registers": {n: i for i, n in enumerate(plan.registers)},
+        "registers": {"past": 0, "last": 1, "source": 2},
         "slots": [s.describe() for s in plan.slots],
     }

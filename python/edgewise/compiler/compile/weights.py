@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ...errors import ModelError
 from ..ir import Tensor, content_of
+from ..manifest import Manifest
+from ..manifest.schema import Weight
 from ..manifest_limits import FORMAT
 from ..onnx import BytesSource
 from ..onnx.source import Source
@@ -21,7 +23,7 @@ WEIGHT_ALIGNMENT = 64  # bytes
 
 def new_package(
     task: str,
-    fields: Mapping[str, Any],
+    fields: Mapping[str, object],
     blobs: Mapping[str, bytes],
     files: Mapping[str, Source],
     target: Target = CPU,
@@ -35,7 +37,7 @@ def new_package(
         files: {file name: Source} of the model's files.
         target: device that its plans are for.
     """
-    manifest = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "table_hash": target.kernel_table().hash,
         "task": task,
@@ -44,7 +46,7 @@ def new_package(
         "weights": [],
         **fields,
     }
-    return Package(manifest, dict(blobs), dict(files))
+    return Package(cast("Manifest", manifest), dict(blobs), dict(files))
 
 
 def add_plans(package: Package, plans: Sequence[tuple[str, Plan]]) -> None:
@@ -103,11 +105,13 @@ def add_weight(package: Package, tensor: Tensor) -> None:
 
 def _weight_entry(
     package: Package, name: str, tensor: Tensor, source: Source, nbytes: int
-) -> dict[str, Any]:
+) -> Weight:
     paths = [path for path, s in package.sources.items() if s is source]
     path = paths[-1] if paths else source.name
     known = package.sources.setdefault(path, source)
     if known is not source and getattr(known, "path", known) != getattr(source, "path", source):
         raise ModelError("two files have this name", path, "Rename one of them.")
-    entry = {"name": name, "file": path, "offset": tensor.offset, "bytes": nbytes}
-    return entry if tensor.power is None else {**entry, "power": tensor.power}
+    entry: Weight = {"name": name, "file": path, "offset": tensor.offset, "bytes": nbytes}
+    if tensor.power is not None:
+        entry["power"] = tensor.power
+    return entry

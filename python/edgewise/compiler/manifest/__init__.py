@@ -1,26 +1,51 @@
-"""Checks of the manifest of an `.edge` package, before anything is allocated.
+"""The manifest of an `.edge` package: its schema, and its checks before anything is allocated.
 
-web/src/worker/package/parse.ts and web/src/worker/inference/manifest.ts implement the same rules:
-both readers accept the same packages (tests/hostile/test_readers.py runs both), with the limits of
-manifest_limits.py. Whether a package fits into a host's memory is not checked here.
+web/src/worker/package/ interprets the same schema: both readers accept the same packages
+(tests/hostile/test_readers.py runs both). Whether a package fits into a host's memory is not
+checked here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import cast
 
-from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TARGETS, TASKS, TRAINING_PLANS
+from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TASKS, TRAINING_PLANS, WRITABLE_KINDS
+from ..schema.plan_format import HEADER, MAGIC, SLOT, WRITABLE
 from .checker import Checker, JsonObject, read_json
-from .decoder import check_decoder
-from .files import Contents, check_files, check_weights
 from .inference import check_inference
-from .slots import check_slot_table
-from .task import check_programs
-from .training import check_training
+from .nodes import Records, add_record
+from .rules import (
+    Contents,
+    check_decoder,
+    check_files,
+    check_processor,
+    check_seq2seq,
+    check_training,
+    check_weights,
+)
+from .schema import (
+    AnyModel,
+    Manifest,
+    ManifestSlot,
+    Pipeline,
+    PlanFile,
+    Seq2SeqPipeline,
+    TextGeneration,
+)
 
-__all__ = ["check_format", "check_manifest", "check_slot_table", "plans_of", "read_json"]
+__all__ = [
+    "Manifest",
+    "check_format",
+    "check_manifest",
+    "check_slot_table",
+    "plans_of",
+    "read_json",
+    "records",
+]
 
 
 def check_format(manifest: object, where: str) -> None:
@@ -43,51 +68,119 @@ def check_format(manifest: object, where: str) -> None:
         )
 
 
+@cache
+def records() -> Records:
+    """The schema: fields of each record."""
+    found: Records = {}
+    for record in (TextGeneration, AnyModel, Pipeline, Seq2SeqPipeline):
+        add_record(record, found)
+    return found
+
+
 def check_manifest(
-    manifest: JsonObject, where: str, data_bytes: int | None = None, beside: bool = False
-) -> None:
-    """Checks a manifest.
+    manifest: JsonObject, where: str, data_bytes: int | None = None, own: bool = False
+) -> Manifest:
+    """Checks a manifest, and returns it.
 
     Args:
         manifest: value that `read_json` returned.
         where: the package's name, for errors.
         data_bytes: number of bytes after the manifest and its padding; None: unknown.
-        beside: whether weights may lie in files outside of the package, as in packages that a page
-            compiled for itself.
+        own: whether it is of a page's own storage, where weights may lie in files outside of the
+            package.
 
     Raises:
         PackageError: a rule does not hold; says which, and where in the manifest.
     """
     check_format(manifest, where)
-    c = Checker(where)
-    c.read_integer(manifest.get("table_hash"), "table_hash", 0, 0xFFFFFFFF)
-    task = c.read_one_of(manifest.get("task"), "task", TASKS)
-    c.read_one_of(manifest.get("target", "cpu"), "target", TARGETS)
-    for name in c.read_list(manifest.get("kernels", []), "kernels", LIMITS["MAX_KERNELS"]):
-        c.read_text(name, "kernels")
-    files = check_files(c, manifest, data_bytes)
-    contents = Contents(files, check_weights(c, manifest, files, beside))
-    if "training" in manifest:
-        check_training(c, manifest["training"], contents)
+    c = Checker(where, records())
+    task = c.read_choice(manifest.get("task"), "task", TASKS)
+    c.check_record(manifest, _record_of(task, "decoder" in manifest), "")
+    checked = cast(Manifest, manifest)
+    check_files(c, checked, data_bytes)
+    files = {name: (offset, nbytes) for name, (offset, nbytes) in checked["files"].items()}
+    contents = Contents(files, own=own)
+    check_weights(c, checked["weights"], contents)
+    check_training(c, checked.get("training", []), contents)
     if task == "inference":
-        check_inference(c, manifest.get("inference"), contents)
+        check_inference(c, checked["inference"], "inference", contents)
     elif task in PROGRAM_TASKS:
-        check_programs(c, manifest, contents)
+        _check_pipeline(c, cast(Pipeline, manifest), contents)
     else:
-        check_decoder(c, manifest.get("decoder"), contents)
+        check_decoder(c, checked["decoder"], contents)
+    return checked
 
 
-def plans_of(manifest: JsonObject) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _record_of(task: str, has_decoder: bool) -> str:
+    if task == "text-generation":
+        return "TextGeneration"
+    if task == "inference":
+        return "AnyModel"
+    return "Seq2SeqPipeline" if has_decoder else "Pipeline"
+
+
+def _check_pipeline(c: Checker, manifest: Pipeline, contents: Contents) -> None:
+    programs = manifest["programs"]
+    seq2seq = "decoder" in manifest
+    if seq2seq:
+        of = cast(Seq2SeqPipeline, manifest)
+        check_seq2seq(c, of["encoder"], of["decoder"], contents)
+    if len(programs) > LIMITS["MAX_PROGRAMS"] or not (programs or seq2seq):
+        c.fail("programs", f"has {len(programs)} entries")
+    for name, program in programs.items():
+        at = f"programs['{name}']"
+        check_inference(c, program, at, contents)
+        if not program["outputs"]:
+            c.fail(f"{at}.outputs", "has 0 entries")
+    if "processor" in manifest:
+        check_processor(c, manifest["processor"])
+
+
+def plans_of(manifest: Manifest) -> Iterator[tuple[str, list[ManifestSlot]]]:
     """File and slots of every plan of a checked manifest."""
-    if manifest["task"] in PROGRAM_TASKS:
-        parts = list(manifest["programs"].values())
-        if "decoder" in manifest:
-            parts += [manifest["decoder"], *manifest["encoder"]["plans"]]
+    plans: list[PlanFile] = []
+    if manifest["task"] == "text-generation":
+        plans += manifest["decoder"]["plans"]
+    elif manifest["task"] == "inference":
+        plans += cast(list[PlanFile], manifest["inference"]["plans"])
     else:
-        parts = [manifest["inference" if manifest["task"] == "inference" else "decoder"]]
-    for part in parts:
-        for plan in part["plans"]:
-            yield plan["file"], plan["slots"]
-    for program in manifest.get("training", ()):
-        for kind in TRAINING_PLANS:
-            yield program["plans"][kind]["file"], program["plans"][kind]["slots"]
+        for program in manifest["programs"].values():
+            plans += cast(list[PlanFile], program["plans"])
+        if "encoder" in manifest:
+            plans += manifest["decoder"]["plans"]
+            plans += [plan for entry in manifest["encoder"]["plans"] for plan in entry["plans"]]
+    for training in manifest.get("training", ()):
+        plans += [training["plans"][kind] for kind in TRAINING_PLANS]
+    for plan in plans:
+        yield plan["file"], plan["slots"]
+
+
+def check_slot_table(data: bytes, slots: Sequence[ManifestSlot], where: str, file: str) -> None:
+    """Compares the slots of a checked manifest with the slot table of the plan.
+
+    There must be as many, of the same sizes, and only those may be writable whose memory belongs
+    to one sequence and one plan.
+
+    Args:
+        data: the plan.
+        slots: the manifest's description.
+        where: the package's name, for errors.
+        file: the plan's name, for errors.
+
+    Raises:
+        PackageError: they differ.
+    """
+    c = Checker(where)
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        c.fail(f"file '{file}'", "is not a plan")
+    (count,) = struct.unpack_from("<I", data, HEADER.at["n_slots"])
+    (at,) = struct.unpack_from("<Q", data, HEADER.at["slots_at"])
+    if count != len(slots) or at + SLOT.size * count > len(data):
+        c.fail(f"file '{file}'", f"has {count} slots, the manifest describes {len(slots)}")
+    for i, slot in enumerate(slots):
+        nbytes, flags, _ = SLOT.unpack_from(data, at + SLOT.size * i)
+        path = f"slot '{slot['name'][:100]}' of '{file}'"
+        if nbytes != slot["bytes"]:
+            c.fail(path, f"has {nbytes} bytes, the manifest says {slot['bytes']}")
+        if flags & WRITABLE and slot["kind"] not in WRITABLE_KINDS:
+            c.fail(path, f"can be written, though it is of the kind '{slot['kind']}'")

@@ -1,94 +1,64 @@
-"""Checks of the plans that run a model of any kind."""
+"""Rules of plans that run a model of any kind: their registers, inputs and outputs.
+
+web/src/worker/package/inference-rules.ts has the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ...element_types import ELEMENT_BITS
 from ..manifest_limits import LIMITS
-from .checker import Checker, JsonObject
-from .files import Contents
-from .slots import ManifestSlot, check_plan_file, check_slots
+from .checker import Checker
+from .rules import Contents, check_plan_file, check_slots
+from .schema import Dim, Inference, InferencePlan, ManifestSlot
 
-Inputs = dict[str, tuple[str, list[int]]]  # dtype and largest shape of each
-Range = tuple[int, int]  # lowest and highest value of a register
-Registers = list[Range]
+Range = tuple[int, int]
+"""Lowest and highest value of a register."""
 RULE = 7  # numbers of a register that follows from others (declare.registers.Rule)
+OWN = ("part", "known", "beyond", "numbers")  # fields that only plans of a page's own storage have
 
 
-def check_inference(
-    c: Checker, value: object, contents: Contents, where: str = "inference"
-) -> None:
-    """Checks `inference`, the part of a package of task "inference", or one of its `programs`.
-
-    Args:
-        c: the checker.
-        value: the value.
-        contents: what the plans may refer to.
-        where: its position in the manifest.
-    """
-    inference = c.read_object(value, where)
-    declared = _check_declared(c, inference, f"{where}.inputs", "inputs")
-    _check_declared(c, inference, f"{where}.outputs", "outputs")
-    _check_metadata(c, inference.get("metadata", {}), f"{where}.metadata")
-    if inference.get("programs"):
-        c.fail(f"{where}.programs", "are only valid in a page's own storage")
-    most = LIMITS["MAX_INFERENCE_PLANS"]
-    for i, entry in enumerate(c.read_list(inference.get("plans"), f"{where}.plans", most)):
-        at = f"{where}.plans[{i}]"
-        for name in _check_plan(c, c.read_object(entry, at), at, contents):
-            if name not in declared:
-                c.fail(f"{at}.inputs", f"has '{name}', which is not an input of the model")
+def check_inference(c: Checker, inference: Inference, at: str, contents: Contents) -> None:
+    """Checks `inference`, the part of a package of task "inference", or one of its `programs`."""
+    for field in ("programs", "overridable"):
+        if field in inference and not contents.own:
+            c.fail(f"{at}.{field}", "are only valid in a page's own storage")
+    declared = {value["name"] for value in inference["inputs"]}
+    for i, plan in enumerate(inference["plans"]):
+        path = f"{at}.plans[{i}]"
+        check_inference_plan(c, plan, path, contents)
+        for name in plan["inputs"]:
+            if name not in declared and "part" not in plan:
+                c.fail(f"{path}.inputs", f"has '{name}', which is not an input of the model")
 
 
-def _check_metadata(c: Checker, value: object, at: str) -> None:
-    """Checks what the model's file says about the model (ir.ModelMetadata); all is optional."""
-    fields = dict(c.read_object(value, at))
-    custom = c.read_object(fields.pop("custom_metadata_map", {}), f"{at}.custom_metadata_map")
-    for name, text in (*fields.items(), *custom.items()):
-        units = len(text.encode("utf-16-le", "surrogatepass")) // 2 if isinstance(text, str) else -1
-        if not 0 <= units <= LIMITS["MAX_METADATA_TEXT"]:
-            c.fail(f"{at}['{name}']", "is not a text of a model's metadata")
-
-
-def _check_declared(c: Checker, inference: JsonObject, at: str, key: str) -> set[str]:
-    """Checks the inputs or outputs as the model declares them; returns their names."""
-    names = set()
-    entries = c.read_list(inference.get(key), at, LIMITS["MAX_VALUES"])
-    for i, entry in enumerate(entries):
-        path = f"{at}[{i}]"
-        tensor = c.read_object(entry, path)
-        for field in ("name", "type", "dtype"):
-            c.read_text(tensor.get(field), f"{path}.{field}")
-        names.add(tensor["name"])
-        if tensor.get("shape") is None:
-            continue
-        shape = c.read_list(tensor["shape"], f"{path}.shape", LIMITS["MAX_DECLARED_RANK"])
-        for k, dim in enumerate(shape):
-            if dim is not None and not isinstance(dim, str):
-                c.read_integer(dim, f"{path}.shape[{k}]", -1)
-    return names
-
-
-def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> Inputs:
-    """Checks one plan; returns its inputs."""
-    check_plan_file(c, plan, at, contents)
-    slots = check_slots(c, plan.get("slots"), f"{at}.slots", contents)
-    for slot in slots:
-        if slot.kind in ("cache", "state"):
-            c.fail(slot.path, f"is a {slot.kind}, which such a plan cannot have")
-    register = _check_registers(c, plan, at)
-    inputs = _check_inputs(c, plan, at, register)
-    _check_input_slots(c, plan, at, slots, inputs)
-    _check_outputs(c, plan, at, slots, register)
-    _check_passed(c, plan, at, inputs)
-    for field in ("part", "known", "numbers"):
-        if plan.get(field):
+def check_inference_plan(c: Checker, plan: InferencePlan, at: str, contents: Contents) -> None:
+    """Checks one plan."""
+    for field in OWN:
+        if field in plan and not contents.own:
             c.fail(f"{at}.{field}", "is only valid in a page's own storage")
-    return inputs
+    if "file" in plan:
+        check_plan_file(c, plan["file"], at, contents)
+    elif "part" not in plan or plan["slots"] or plan["outputs"]:
+        c.fail(f"{at}.file", "is missing")
+    check_slots(c, plan["slots"], f"{at}.slots", contents)
+    for i, slot in enumerate(plan["slots"]):
+        if slot["kind"] in ("cache", "state"):
+            c.fail(f"{at}.slots[{i}]", f"is a {slot['kind']}, which such a plan cannot have")
+    ranges = check_registers(c, plan, at)
+    inputs = _check_inputs(c, plan, at, ranges)
+    _check_input_slots(c, plan, at, inputs)
+    _check_outputs(c, plan, at, ranges)
+    for name, source in plan.get("passed", {}).items():
+        if source not in plan["inputs"]:
+            c.fail(f"{at}.passed['{name}']", f"is '{source}', which is not an input")
+        if name in plan["outputs"]:
+            c.fail(f"{at}.passed['{name}']", "is computed as well")
 
 
-def _check_registers(c: Checker, plan: JsonObject, at: str) -> Registers:
+def check_registers(c: Checker, plan: InferencePlan, at: str) -> list[Range]:
     """The ranges of the registers that dimensions of a plan follow; empty where they are fixed."""
     if "register" not in plan:
         if "registers" in plan:
@@ -112,11 +82,11 @@ def _check_range(c: Checker, value: object, path: str) -> Range:
     return low, high
 
 
-def _check_rule(c: Checker, entry: list[object], path: str, before: Registers) -> Range:
+def _check_rule(c: Checker, entry: Sequence[object], path: str, before: Sequence[Range]) -> Range:
     """A register that follows from others, for the lowest and the highest values of those."""
-    most = LIMITS["MAX_LENGTH"]
+    most, last = LIMITS["MAX_LENGTH"], len(before) - 1
     least = (0, 0, 0, 0, 0, -most, 1)
-    highest = (len(before) - 1, len(before) - 1, most, most, most, most, most)
+    highest = (last, last, most, most, most, most, most)
     a, b, product, of_a, of_b, add, divisor = (
         c.read_integer(x, f"{path}[{i}]", least[i], highest[i]) for i, x in enumerate(entry)
     )
@@ -129,55 +99,56 @@ def _check_rule(c: Checker, entry: list[object], path: str, before: Registers) -
     return low, high
 
 
-def _check_inputs(c: Checker, plan: JsonObject, at: str, register: Registers) -> Inputs:
-    inputs: Inputs = {}
-    entries = c.read_object(plan.get("inputs"), f"{at}.inputs")
-    for name, entry in entries.items():
-        path = f"{at}.inputs['{name}']"
-        c.read_text(name, f"the name in {at}.inputs")
-        dtype, shape = c.read_tuple(entry, path, 2)
-        c.read_text(dtype, f"{path}[0]")
-        inputs[name] = dtype, _largest_shape(c, shape, f"{path}[1]", register)
-    sizes = [d for _, shape in entries.values() for d in shape]
-    if register and [1, 0] not in sizes:
-        c.fail(f"{at}.register", "is not the size of a dimension of an input")
-    for i, entry in enumerate(plan.get("registers", [])):
-        if len(entry) != RULE and [1, 0, i + 1] not in sizes:
-            c.fail(f"{at}.registers[{i}]", "is not the size of a dimension of an input")
+def _check_inputs(
+    c: Checker, plan: InferencePlan, at: str, ranges: Sequence[Range]
+) -> dict[str, list[int]]:
+    """The largest shape of each input."""
+    inputs: dict[str, list[int]] = {}
+    lengths: set[int] = set()  # registers that are the size of a dimension
+    for name, (_, dims) in plan["inputs"].items():
+        inputs[name] = check_dims(c, dims, f"{at}.inputs['{name}'][1]", ranges)
+        for dim in dims:
+            if isinstance(dim, list) and dim[0] == 1 and dim[1] == 0:
+                lengths.add(dim[2] if len(dim) == 3 else 0)
+    for i in range(len(ranges)):
+        rule = i > 0 and len(plan["registers"][i - 1]) == RULE
+        if not rule and i not in lengths:
+            path = f"{at}.registers[{i - 1}]" if i else f"{at}.register"
+            c.fail(path, "is not the size of a dimension of an input")
     return inputs
 
 
-def _largest_shape(c: Checker, value: object, path: str, registers: Registers) -> list[int]:
-    """Checks a shape; returns it for the registers' highest values.
-
-    A dimension may be [scale, add], the value scale * register 0 + add, or [scale, add, register].
-    """
-    shape = []
+def check_dims(c: Checker, value: object, path: str, ranges: Sequence[Range]) -> list[int]:
+    """Checks a shape (schema.Dim); returns it for the registers' highest values."""
+    shape: list[int] = []
     for i, dim in enumerate(c.read_list(value, path, LIMITS["MAX_RANK"])):
         at = f"{path}[{i}]"
-        if not registers or not isinstance(dim, list):
+        if not ranges or not isinstance(dim, list):
             shape.append(c.read_integer(dim, at))
             continue
         number = 0
         if len(dim) == 3:
-            number = c.read_integer(dim[2], f"{at}[2]", 1, len(registers) - 1)
-            dim = dim[:2]
-        register = registers[number]
-        scale, add = c.read_tuple(dim, at, 2)
+            number = c.read_integer(dim[2], f"{at}[2]", 1, len(ranges) - 1)
+        scale, add = c.read_tuple(dim[:2] if len(dim) == 3 else dim, at, 2)
         c.read_integer(scale, f"{at}[0]", 1, LIMITS["MAX_LENGTH"])
         c.read_integer(add, f"{at}[1]", -LIMITS["MAX_LENGTH"], LIMITS["MAX_LENGTH"])
-        if scale * register[0] + add < 0:
+        low, high = ranges[number]
+        if scale * low + add < 0:
             c.fail(at, "is negative at the register's lowest value")
-        shape.append(scale * register[1] + add)
+        shape.append(scale * high + add)
     return shape
 
 
+def _sizes_of(slots: Sequence[ManifestSlot], kind: str) -> dict[str, int]:
+    return {slot["name"]: slot["bytes"] for slot in slots if slot["kind"] == kind}
+
+
 def _check_input_slots(
-    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], inputs: Inputs
+    c: Checker, plan: InferencePlan, at: str, inputs: Mapping[str, list[int]]
 ) -> None:
     """Checks the slots of inputs, and that of the seed of random numbers."""
-    sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "input"}
-    seed = c.read_text(plan["seed"], f"{at}.seed") if "seed" in plan else None
+    sizes = _sizes_of(plan["slots"], "input")
+    seed = plan.get("seed")
     if seed is not None and (seed in inputs or sizes.get(seed) != 8):
         c.fail(f"{at}.seed", f"is '{seed}', which is not an input slot of 8 bytes of its own")
     for name, nbytes in sizes.items():
@@ -185,40 +156,26 @@ def _check_input_slots(
             continue
         if name not in inputs:
             c.fail(at, f"has a slot for an input '{name}', which its inputs lack")
-        if nbytes != _tensor_bytes(*inputs[name], nbytes):
-            c.fail(
-                at, f"has a slot of {nbytes} bytes for its input '{name}', which has another size"
-            )
+        if nbytes != _tensor_bytes(plan["inputs"][name][0], inputs[name], nbytes):
+            what = f"has a slot of {nbytes} bytes for its input '{name}'"
+            c.fail(at, f"{what}, which has another size")
 
 
-def _check_outputs(
-    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], register: Registers
-) -> None:
-    sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "output"}
-    for name, entry in c.read_object(plan.get("outputs"), f"{at}.outputs").items():
+def _check_outputs(c: Checker, plan: InferencePlan, at: str, ranges: Sequence[Range]) -> None:
+    sizes = _sizes_of(plan["slots"], "output")
+    for name, (slot, dtype, dims, nbytes) in plan["outputs"].items():
         path = f"{at}.outputs['{name}']"
-        c.read_text(name, f"the name in {at}.outputs")
-        slot, dtype, dims, nbytes = c.read_tuple(entry, path, 4)
-        c.read_text(slot, f"{path}[0]")
-        c.read_text(dtype, f"{path}[1]")
-        shape = _largest_shape(c, dims, f"{path}[2]", register)
-        if sizes.get(slot, -1) < c.read_integer(nbytes, f"{path}[3]"):
+        shape = check_dims(c, dims, f"{path}[2]", ranges)
+        if sizes.get(slot, -1) < nbytes:
             c.fail(path, f"lies in the slot '{slot}', which is missing or too short")
         if nbytes != _tensor_bytes(dtype, shape, nbytes):
-            c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} {shape}")
+            text = ", ".join(str(d) for d in shape)
+            c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} [{text}]")
 
 
-def _check_passed(c: Checker, plan: JsonObject, at: str, inputs: Inputs) -> None:
-    """Checks the outputs that are inputs unchanged."""
-    for name, source in c.read_object(plan.get("passed", {}), f"{at}.passed").items():
-        path = f"{at}.passed['{name}']"
-        c.read_text(name, f"the name in {at}.passed")
-        if c.read_text(source, path) not in inputs:
-            c.fail(path, f"is '{source}', which is not an input")
-        if name in plan["outputs"]:
-            c.fail(path, "is computed as well")
-
-
-def _tensor_bytes(dtype: str, shape: list[int], unknown: int) -> int:
+def _tensor_bytes(dtype: str, shape: Sequence[int], unknown: int) -> int:
     """Bytes of a tensor; `unknown` for a dtype without a fixed size."""
     return -(-prod(shape) * ELEMENT_BITS[dtype] // 8) if dtype in ELEMENT_BITS else unknown
+
+
+__all__ = ["Dim", "check_dims", "check_inference", "check_inference_plan", "check_registers"]

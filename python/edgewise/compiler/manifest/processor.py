@@ -1,46 +1,366 @@
-"""Checks what a package says of its processor."""
+"""What a package says of the processor of a pipeline: the field `processor` of its manifest.
+
+As in schema.py, the annotations are what both readers check.
+"""
 
 from __future__ import annotations
 
-from ..schema.processor import MOST, PROCESSOR, RULES
-from .checker import Checker
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-_SCALARS = {"text": str, "flag": bool}
+from .nodes import NAME, RULED, Entries, Range
+
+MAX_COUNT = 1 << 26
+"""Largest Count and Amount: samples, pixels of a side, tokens."""
+MAX_SPEECH_TOKENS = 1 << 16
+MAX_SPEAKERS = 1 << 20
+MAX_RATE = 1 << 20
+
+Count = Annotated[int, Range(1, MAX_COUNT)]
+Amount = Annotated[int, Range(0, MAX_COUNT)]
+Some = Entries(1)
+Pair = tuple[Count, Count]
+Channels = tuple[float, float, float]
 
 
-def check_processor(c: Checker, value: object) -> None:
-    """Checks `processor` of a manifest. value: its JSON, not None."""
-    _check(c, value, PROCESSOR, "processor")
+# ---- pictures: the steps of `layout` (logic/images/geometry.py), by operation and rule
+class Sides(TypedDict):
+    """In pixels."""
+
+    height: Count
+    width: Count
 
 
-def _check(c: Checker, value: object, type_: object, path: str) -> None:
-    if isinstance(type_, list):
-        free = type_[-1] == "*"
-        if free or len(type_) == 1:
-            entries = c.read_list(value, path)
-        else:
-            entries = c.read_tuple(value, path, len(type_))
-        if not entries and not free:
-            c.fail(path, "has 0 entries")
-        for i, entry in enumerate(entries):
-            _check(c, entry, type_[0], f"{path}[{i}]")
-    elif isinstance(type_, dict) and "?" in type_:
-        if value is not None:
-            _check(c, value, type_["?"], path)
-    elif isinstance(type_, dict):
-        fields = c.read_object(value, path)
-        for name, inner in type_.items():
-            _check(c, fields.get(name), inner, f"{path}.{name}")
-    elif type_ in ("rule", "resize"):
-        fields = c.read_object(value, path)
-        names = (fields.get("op"), fields.get("rule"))
-        name = " ".join(x for x in names if isinstance(x, str))
-        if name not in RULES or (type_ == "resize" and not name.startswith(type_)):
-            c.fail(path, f"is the rule '{name[:40]}'")
-        _check(c, fields, RULES[name], path)
-    elif type_ == "number":
-        c.read_number(value, path)
-    elif type_ in ("count", "size"):
-        c.read_integer(value, path, int(type_ == "count"), MOST)
-    elif not isinstance(value, _SCALARS[str(type_)]):
-        c.fail(path, f"is not a {type_}")
+class Shortest(TypedDict):
+    """The length of the shorter side, and limits of the result."""
+
+    size: Count
+    longest: NotRequired[Count | None]
+    divisor: NotRequired[Count | None]
+
+
+class Divided(TypedDict):
+    """Sides are multiples of a number."""
+
+    divisor: Count
+
+
+class Resize(TypedDict):
+    """To another size, with a filter."""
+
+    op: Literal["resize"]
+    filter: str
+
+
+class ResizeExact(Resize, Sides):
+    rule: Literal["exact"]
+
+
+class ResizeShortest(Resize, Shortest):
+    rule: Literal["shortest"]
+
+
+class ResizeLongest(Resize):
+    rule: Literal["longest"]
+    size: Count
+
+
+class ResizeAspect(Resize, Shortest):
+    rule: Literal["aspect"]
+
+
+class ResizeFit(Resize, Sides):
+    rule: Literal["fit"]
+
+
+class ResizeLetterbox(Resize, Sides):
+    rule: Literal["letterbox"]
+
+
+class ResizeMultiple(Resize, Sides):
+    rule: Literal["multiple"]
+    multiple: Count
+    keep: NotRequired[bool | None]
+
+
+class ResizeFloor(Resize, Divided):
+    rule: Literal["floor"]
+
+
+class ResizeBounded(Resize, Divided):
+    rule: Literal["bounded"]
+    size: Count
+    longest: Count
+
+
+class ResizeThumbnail(Resize, Sides):
+    rule: Literal["thumbnail"]
+
+
+class ResizeNearest(Resize):
+    """The one of `sizes` that is nearest to the result of `of`."""
+
+    rule: Literal["nearest"]
+    of: AnyResize
+    sizes: Annotated[list[Pair], Some]
+
+
+AnyResize = (
+    ResizeExact
+    | ResizeShortest
+    | ResizeLongest
+    | ResizeAspect
+    | ResizeFit
+    | ResizeLetterbox
+    | ResizeMultiple
+    | ResizeFloor
+    | ResizeBounded
+    | ResizeThumbnail
+    | ResizeNearest
+)
+
+
+class CropCenter(Sides):
+    op: Literal["crop"]
+    rule: Literal["center"]
+
+
+class CropFraction(TypedDict):
+    op: Literal["crop"]
+    rule: Literal["fraction"]
+    height: float
+    width: float
+
+
+class PadSymmetric(Divided):
+    op: Literal["pad"]
+    rule: Literal["symmetric"]
+
+
+class Colored(Sides):
+    color: NotRequired[Channels | None]
+
+
+class PadLetterbox(Colored):
+    op: Literal["pad"]
+    rule: Literal["letterbox"]
+
+
+class PadMiddle(Colored):
+    op: Literal["pad"]
+    rule: Literal["middle"]
+
+
+class FrameAmong(TypedDict):
+    op: Literal["frame"]
+    rule: Literal["among"]
+    sizes: Annotated[list[Pair], Some]
+
+
+class FrameDivisor(Divided):
+    op: Literal["frame"]
+    rule: Literal["divisor"]
+
+
+class FrameCorner(Sides):
+    op: Literal["frame"]
+    rule: Literal["corner"]
+
+
+class Rotate(Sides):
+    op: Literal["rotate"]
+
+
+Step = (
+    AnyResize
+    | CropCenter
+    | CropFraction
+    | PadSymmetric
+    | PadLetterbox
+    | PadMiddle
+    | FrameAmong
+    | FrameDivisor
+    | FrameCorner
+    | Rotate
+)
+
+
+class ImageFields(TypedDict):
+    """See processors.images.Description."""
+
+    type: str
+    steps: list[Step]
+    scale: Channels
+    bias: Channels
+    flip: bool
+    frame: bool
+    mask: bool
+
+
+# ---- sounds: processors/audio/processor.py
+class SoundLength(TypedDict):
+    """See processors.audio.processor.Length."""
+
+    exact: NotRequired[Count | None]
+    multiple: Count
+    least: Amount
+    chunk: Amount
+    stride: Amount
+    truncate: bool
+    repeat: str
+
+
+class SoundMask(TypedDict):
+    """See processors.audio.processor.Mask."""
+
+    name: str
+    hop: Count
+    base: float
+    valid: float
+    more: float
+    group: Count
+
+
+class SoundWindows(TypedDict):
+    """See processors.audio.processor.Windows."""
+
+    size: Count
+    before: Amount
+    span: Count
+    unit: Count
+    hop: Count
+    coverage: float
+
+
+class AudioFields(TypedDict):
+    """See processors.audio.AudioProcessor. any_length: least and most samples of plans for all."""
+
+    type: str
+    sampling_rate: Count
+    channels: Count
+    length: SoundLength
+    mask: NotRequired[SoundMask]
+    frames: NotRequired[Pair]
+    lengths: NotRequired[Annotated[list[Count], Some]]
+    any_length: NotRequired[Pair]
+    windows: NotRequired[SoundWindows]
+
+
+class VoiceActivityFields(TypedDict):
+    """Of a model that hears where somebody speaks."""
+
+    sampling_rates: Annotated[list[Count], Some]
+
+
+class TextFields(TypedDict):
+    """max_length: tokens that there are plans for."""
+
+    max_length: NotRequired[Count | None]
+
+
+class CTCFields(TypedDict):
+    """See task_package.ctc.ctc_description."""
+
+    tokens: Annotated[list[str | None], Some]
+    blank: str
+    unknown: str
+    delimiter: str
+    space: str
+    lower: bool
+    clean_up: bool
+    samples: Count
+    windows: list[Pair]
+
+
+class SpeechModel(TypedDict):
+    """A model that speaks; see task_package/synthesis.py.
+
+    Fields:
+        speakers: how many; 0: the model has one voice.
+        tokens: name of an input.
+        vocabulary: ids of characters or phonemes; Piper's are lists.
+        voices: the first row of each, and how many it has.
+    """
+
+    type: Literal["vits", "piper", "kokoro"]
+    sampling_rate: Annotated[int, Range(1, MAX_RATE)]
+    speakers: Annotated[int, Range(0, MAX_SPEAKERS)]
+    speaker_names: NotRequired[dict[str, int]]
+    tokens: Annotated[str, NAME]
+    vocabulary: Annotated[dict[str, int | list[int]], RULED]
+    is_text: NotRequired[bool]
+    scales: NotRequired[Channels]
+    voices: NotRequired[dict[str, tuple[int, Count]]]
+    unknown: NotRequired[str | None]
+    language: NotRequired[str]
+    add_blank: NotRequired[bool]
+    normalize: NotRequired[bool]
+    phonemize: NotRequired[bool]
+    is_uroman: NotRequired[bool]
+
+
+class SpeechLengths(TypedDict):
+    """Of the plans of such a model.
+
+    Fields:
+        least, most: tokens.
+        length: name of the number of frames, where the model is in two parts.
+        frames: the least and the most.
+    """
+
+    least: Annotated[int, Range(1, MAX_SPEECH_TOKENS)]
+    most: Annotated[int, Range(1, MAX_SPEECH_TOKENS)]
+    length: NotRequired[Annotated[str, NAME]]
+    frames: NotRequired[tuple[int, int]]
+
+
+class SpeechFields(SpeechModel, SpeechLengths):
+    """A model that speaks, and its plans. output: name of it."""
+
+    output: Annotated[str, NAME]
+
+
+class DiffusionFields(TypedDict):
+    """See processors.diffusion.facts.Facts. size: of latents; length: of texts, in tokens."""
+
+    kind: str
+    scheduler: dict[str, Any]
+    size: tuple[int, int]
+    channels: int
+    scale: int
+    factor: float
+    shift: float
+    cond: int | None
+    checked: bool
+    length: int
+
+
+class FeaturesFields(TypedDict):
+    """The features of inputs, of which heads are trained: see task_package/personal.py.
+
+    Fields:
+        output: of the program "model".
+        size: numbers of an input's features.
+        model: digest.
+        lora: heads.lora.LoraLayout.
+    """
+
+    output: str
+    pooling: str
+    size: int
+    model: str
+    lora: NotRequired[dict[str, Any]]
+
+
+class Processor(TypedDict):
+    """`labels`, `diffusion` and `features` are checked by the pipelines that use them."""
+
+    image: NotRequired[ImageFields]
+    audio: NotRequired[AudioFields]
+    voice_activity: NotRequired[VoiceActivityFields]
+    text: NotRequired[TextFields]
+    ctc: NotRequired[CTCFields]
+    speech: NotRequired[SpeechFields]
+    moonshine: NotRequired[bool]
+    labels: NotRequired[Annotated[dict[str, str], RULED]]
+    diffusion: NotRequired[Annotated[DiffusionFields, RULED]]
+    features: NotRequired[Annotated[FeaturesFields, RULED]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ...errors import UnsupportedOp
 from ..declare.dtypes import NAME
@@ -13,7 +13,8 @@ from ..declare.kernel import Kernel
 from ..declare.registers import Registers
 from ..declare.symbolic import Sym
 from ..ir import Tensor
-from ..manifest_limits import WRITABLE_KINDS
+from ..manifest.schema import ManifestSlot
+from ..manifest_limits import WRITABLE_KINDS, Kind
 from ..ops.table import word_of
 from ..schema.plan_format import (
     ARENA,
@@ -62,11 +63,11 @@ class Slot:
     nbytes: int
     tensor: Tensor | None = None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ManifestSlot:
         """A dict for a package's manifest."""
         return {
             "name": self.name,
-            "kind": self.kind,
+            "kind": cast("Kind", self.kind),
             "dtype": NAME[self.dtype],
             "shape": self.shape,
             "bytes": self.nbytes,

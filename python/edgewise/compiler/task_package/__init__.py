@@ -15,6 +15,7 @@ from ...errors import InputError, UnsupportedOp
 from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
 from ..ir import Graph
+from ..manifest.processor import Processor
 from ..manifest_limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ..onnx import read_model
 from ..onnx.source import Source
@@ -26,7 +27,7 @@ from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
 from .seq2seq import seq2seq_package
-from .sounds import VOICE_OUTPUTS, add_sound_model
+from .sounds import VOICE_OUTPUTS, add_sounds, add_voice_activity
 from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
 from .texts import add_text_model, text_limit
@@ -216,11 +217,12 @@ def _text_package(request: Request) -> Package:
 def _sound_package(request: Request) -> Package:
     programs, personal = request.programs(), Personal(request, "audio")
     outputs = personal.also(_outputs(personal.graph, TASKS[request.task]))
-    described = add_sound_model(
-        programs, personal.graph, outputs, request.texts, request.max_length
-    )
-    voice = request.task == "voice-activity-detection"
-    parts: dict[str, Any] = {"voice_activity" if voice else "audio": described}
+    graph, seconds = personal.graph, request.max_length
+    parts: Processor = {}
+    if request.task == "voice-activity-detection":
+        parts["voice_activity"] = add_voice_activity(programs, graph, outputs, seconds)
+    else:
+        parts["audio"] = add_sounds(programs, graph, outputs, request.texts, seconds)
     if request.task == "automatic-speech-recognition":
         parts["ctc"] = ctc_description(request)
     return personal.package(programs, parts)

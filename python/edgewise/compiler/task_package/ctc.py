@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ...errors import InputError
 from ...host.text.speech.ctc import CTCTokenizer, frame_size, frame_windows
@@ -10,10 +10,11 @@ from ..compile.model_file import MAX_TEXT
 from ..compile.seq2seq_files import json_of
 
 if TYPE_CHECKING:
+    from ..manifest.processor import CTCFields
     from . import Request
 
 
-def ctc_description(request: Request) -> dict[str, Any]:
+def ctc_description(request: Request) -> CTCFields:
     """The tokenizer of a CTC model, and how samples become frames, for the manifest.
 
     Returns:
@@ -36,8 +37,9 @@ def ctc_description(request: Request) -> dict[str, Any]:
             "config.json",
             "Give the one of a CTC model, with conv_stride.",
         )
-    return {
+    described = {
         **CTCTokenizer.from_files(read).description(),
         "samples": samples,
         "windows": frame_windows(config),
     }
+    return cast("CTCFields", described)

@@ -16,6 +16,7 @@ from .personal import Personal
 
 if TYPE_CHECKING:
     from ..compile.programs import Programs
+    from ..manifest.processor import Processor
     from ..package import Package
     from . import Request
 
@@ -53,7 +54,7 @@ def image_package(request: Request) -> Package:
     description, shapes = add_pictures(programs, request, graph)
     outputs = personal.also(_outputs(graph, request.task))
     programs.add("model", graph, [(s, None) for s in shapes], outputs)
-    processor: dict[str, Any] = {"image": description.to_dict()}
+    processor: Processor = {"image": description.to_dict()}
     labels = yolo_labels(graph)
     if description.type == "YoloImageProcessor" and labels:
         processor["labels"] = labels

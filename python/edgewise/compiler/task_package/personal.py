@@ -19,6 +19,7 @@ from ..heads.step import CLASSES, ROWS, STATES, step_graph
 from ..ir import Info
 
 if TYPE_CHECKING:
+    from ..manifest.processor import Processor
     from ..package import Package
     from . import Request
 
@@ -93,7 +94,7 @@ class Personal:
         wanted = [] if self.features is None else [self.features.tensor]
         return list(dict.fromkeys([*outputs, *wanted]))
 
-    def package(self, programs: Programs, processor: dict[str, Any]) -> Package:
+    def package(self, programs: Programs, processor: Processor) -> Package:
         """The finished package.
 
         Args:
@@ -120,7 +121,7 @@ class Personal:
                 "model": self.digest,
             }
             if self.lora is not None:
-                rate = processor.get("audio", {}).get("sampling_rate")
+                rate = processor["audio"]["sampling_rate"] if "audio" in processor else None
                 layout = add_lora(
                     programs, self.graph, self.features, size, self.lora, rate, self.unit
                 )

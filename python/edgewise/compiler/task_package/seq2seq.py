@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...json_text import parse_json
@@ -12,6 +12,7 @@ from ..processors.reader import audio_processor
 from .sounds import add_sound_encoder
 
 if TYPE_CHECKING:
+    from ..manifest.processor import AudioFields
     from ..package import Package
     from . import Request
 
@@ -55,7 +56,7 @@ def seq2seq_package(request: Request) -> Package:
     return package
 
 
-def _add_audio(programs: Programs, request: Request) -> dict[str, Any]:
+def _add_audio(programs: Programs, request: Request) -> AudioFields:
     """Adds the graphs of features; returns what happens to a sound before them."""
     if CONFIG not in request.texts:
         raise InputError(

@@ -12,6 +12,7 @@ from ..compile.programs import Programs
 from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..ir import Graph, NeedsValue
+from ..manifest.processor import AudioFields, VoiceActivityFields
 from ..processors.audio import AudioProcessor
 from ..processors.reader import audio_processor
 
@@ -28,15 +29,14 @@ RATES = {16000: 512 + 64, 8000: 256 + 32}  # samples of a run of Silero VAD, by 
 SETTINGS = "preprocessor_config.json"
 
 
-def add_sound_model(
+def add_sounds(
     programs: Programs,
     graph: Graph,
     outputs: Sequence[str],
     texts: Mapping[str, bytes],
     seconds: int | None = None,
-) -> dict[str, Any]:
-    """Adds the programs of a task on sound: "pre", from samples to the model's inputs, and "model";
-    for voice activity "model", and "model_8000" if the graph takes a sampling rate.
+) -> AudioFields:
+    """Adds the programs of a task on sound: "pre", from samples to the model's inputs, and "model".
 
     Args:
         programs: of the task.
@@ -52,10 +52,6 @@ def add_sound_model(
         InputError, UnsupportedOp: the model is none of this task, or has no lengths.
     """
     task = programs.package.manifest["task"]
-    if task == "voice-activity-detection":
-        if seconds is not None:
-            raise InputError("this task has no lengths", "max_length", "Leave it out.")
-        return _add_voice_activity(programs, graph, outputs)
     processor = audio_processor(_settings(texts))
     if processor.channels != 1:
         raise UnsupportedOp("its sound has two channels", SETTINGS, "Give a model of one channel.")
@@ -80,7 +76,7 @@ def add_sound_model(
         most = processor.total(most)
         least = _add_range(programs, graph, processor, outputs, most)
         if least is not None:
-            return {**description, "any_length": [least, most]}
+            return {**description, "any_length": (least, most)}
     sizes = lengths or [processor.total(processor.length.least)]
     runs = [_model_shapes(graph, _made(programs, processor, size)) for size in sizes]
     programs.add("model", graph, [(shapes, None) for shapes in runs], outputs)
@@ -91,7 +87,7 @@ def add_sound_model(
 
 def add_sound_encoder(
     programs: Programs, graph: Graph, texts: Mapping[str, bytes], positions: int
-) -> dict[str, Any]:
+) -> AudioFields:
     """Adds the programs "pre" and "encoder" of a model that hears samples (Moonshine).
 
     Args:
@@ -120,6 +116,7 @@ def add_sound_encoder(
         )
     (plan,) = programs.package.manifest["programs"]["encoder"]["plans"]
     dim = plan["outputs"][outputs[0]][2][1]
+    assert isinstance(dim, list)  # it follows the number of samples
 
     def made(count: int) -> int:
         values = [count]
@@ -129,7 +126,7 @@ def add_sound_encoder(
         return int(scale * values[register[0] if register else 0] + add)
 
     fits = bisect_right(range(lengths[-1] + 1), positions, key=made) - 1
-    return {**processor.description(), "any_length": [least, fits]}
+    return {**processor.description(), "any_length": (least, fits)}
 
 
 def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
@@ -240,7 +237,14 @@ def _model_shapes(graph: Graph, made: Mapping[str, Sequence[Any]]) -> dict[str, 
     return shapes
 
 
-def _add_voice_activity(programs: Programs, graph: Graph, outputs: Sequence[str]) -> dict[str, Any]:
+def add_voice_activity(
+    programs: Programs, graph: Graph, outputs: Sequence[str], seconds: int | None
+) -> VoiceActivityFields:
+    """Adds the program "model" of voice activity, and "model_8000" if the graph takes a sampling
+    rate. Raises as add_sounds.
+    """
+    if seconds is not None:
+        raise InputError("this task has no lengths", "max_length", "Leave it out.")
     names = {i.name for i in graph.input_names()}
     if not {"input", "state"} <= names <= {"input", "state", "sr"} or len(outputs) < 2:
         raise UnsupportedOp(

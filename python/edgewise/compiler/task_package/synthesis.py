@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
 from ...host.text.vits import VitsTokenizer
@@ -29,6 +29,7 @@ from .length_split import LENGTH, Halves, divide, ranks
 from .selection import dependent_rows, without_selection
 
 if TYPE_CHECKING:
+    from ..manifest.processor import SpeechFields, SpeechLengths, SpeechModel
     from ..package import Package
     from . import Request
 
@@ -38,6 +39,7 @@ SECONDS = 12  # of a part of a text, unless `max_length` says otherwise
 # The shortest lengths that are tried: windows must fit, and tables of relative positions.
 LEAST = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 OUTPUTS = ("waveform", "output", "audio")
+Shapes = dict[str, list[int | Sym]]
 NOT_LINEAR = (NotStatic, NeedsValue, NeedsHost)
 
 
@@ -58,16 +60,16 @@ def synthesis_package(request: Request) -> Package:
     output = next((o.name for o in graph.outputs if o.name in OUTPUTS), graph.outputs[0].name)
     graph = replace(graph, outputs=[o for o in graph.outputs if o.name == output])
     seconds = request.max_length or SECONDS
-    described["output"] = output
-    described |= _add_model(programs, graph, described, seconds, rows)
+    lengths = _add_model(programs, graph, described, seconds, rows)
     if described["type"] == "piper":
-        _check_phonemes(request, described)
-    programs.package.manifest["processor"] = {"speech": described}
+        _check_phonemes(request, described, lengths["most"])
+    speech: SpeechFields = {**described, **lengths, "output": output}
+    programs.package.manifest["processor"] = {"speech": speech}
     return programs.package
 
 
 # ---- what the models read
-def _describe(request: Request, graph: Graph, programs: Programs) -> dict[str, Any]:
+def _describe(request: Request, graph: Graph, programs: Programs) -> SpeechModel:
     """What a page has to know of the model's inputs."""
     names = {i.name for i in graph.input_names()}
     if {"input", "input_lengths", "scales"} <= names <= {"input", "input_lengths", "scales", "sid"}:
@@ -83,7 +85,7 @@ def _describe(request: Request, graph: Graph, programs: Programs) -> dict[str, A
     )
 
 
-def _vits(request: Request, names: set[str]) -> dict[str, Any]:
+def _vits(request: Request, names: set[str]) -> SpeechModel:
     config = _json(request, "config.json")
     tokenizer = VitsTokenizer.from_files(lambda name: _bytes(request, name))
     return {
@@ -91,10 +93,13 @@ def _vits(request: Request, names: set[str]) -> dict[str, Any]:
         "sampling_rate": _whole(config, "sampling_rate", 16000),
         "speakers": _whole(config, "num_speakers", 1) if "speaker_id" in names else 0,
         "tokens": "input_ids",
-        "vocabulary": tokenizer.vocabulary,
+        "vocabulary": {**tokenizer.vocabulary},
         "unknown": tokenizer.unknown,
         "language": tokenizer.language if isinstance(tokenizer.language, str) else "",
-        **{k: getattr(tokenizer, k) for k in ("add_blank", "normalize", "phonemize", "is_uroman")},
+        "add_blank": tokenizer.add_blank,
+        "normalize": tokenizer.normalize,
+        "phonemize": tokenizer.phonemize,
+        "is_uroman": tokenizer.is_uroman,
     }
 
 
@@ -116,7 +121,7 @@ def piper_settings(files: Iterable[str], graph: str) -> str:
     return next((name for name in [*names, "config.json"] if name in there), names[0])
 
 
-def _piper(request: Request, names: set[str]) -> dict[str, Any]:
+def _piper(request: Request, names: set[str]) -> SpeechModel:
     file = piper_settings(request.files, request.graphs["model"])
     config = _json(request, file)
     ids = config.get("phoneme_id_map")
@@ -132,7 +137,10 @@ def _piper(request: Request, names: set[str]) -> dict[str, Any]:
     )
     if not all(type(i) is int for i in speakers.values()):
         raise ModelError("its speaker_id_map is not {name: number}", file, "Copy it again.")
-    defaults = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
+    noise, length, noise_w = (
+        number_field(inference, name, default, file)
+        for name, default in (("noise_scale", 0.667), ("length_scale", 1.0), ("noise_w", 0.8))
+    )
     return {
         "type": "piper",
         "sampling_rate": _whole(audio, "sample_rate", 22050),
@@ -141,24 +149,25 @@ def _piper(request: Request, names: set[str]) -> dict[str, Any]:
         "tokens": "input",
         "vocabulary": ids,
         "is_text": config.get("phoneme_type") == "text",
-        "scales": [number_field(inference, k, default, file) for k, default in defaults.items()],
+        "scales": (noise, length, noise_w),
     }
 
 
-def _check_phonemes(request: Request, described: Mapping[str, Any]) -> None:
+def _check_phonemes(request: Request, described: SpeechModel, most: int) -> None:
     """Raises ModelError: the plans of a Piper voice are too short for one of its phonemes."""
-    ids = {unit: len(of) for unit, of in described["vocabulary"].items()}
+    vocabulary = cast("dict[str, list[int]]", described["vocabulary"])
+    ids = {unit: len(of) for unit, of in vocabulary.items()}
     longest = max(ids, key=lambda unit: ids[unit])
     count = ids["^"] + 2 * ids["_"] + ids["$"] + ids[longest]
-    if count > described["most"]:
+    if count > most:
         raise ModelError(
-            f"{longest[:40]!r} takes {count} tokens with its ends, plans {described['most']}",
+            f"{longest[:40]!r} takes {count} tokens with its ends, plans {most}",
             f"{request.graphs['model']}.json",
             "Copy it again from the voice.",
         )
 
 
-def _kokoro(request: Request, names: set[str], programs: Programs) -> dict[str, Any]:
+def _kokoro(request: Request, names: set[str], programs: Programs) -> SpeechModel:
     vocabulary: Any = _json(request, "config.json", {}).get("vocab")
     if vocabulary is None:
         fast = _json(request, "tokenizer.json", {})
@@ -185,7 +194,7 @@ def _kokoro(request: Request, names: set[str], programs: Programs) -> dict[str, 
         "speakers": 0,
         "tokens": next(iter(names - {"style", "speed"})),
         "vocabulary": vocabulary,
-        "voices": dict(zip(voices, ([sum(rows[:i]), n] for i, n in enumerate(rows)))),
+        "voices": dict(zip(voices, ((sum(rows[:i]), n) for i, n in enumerate(rows)))),
     }
 
 
@@ -232,11 +241,11 @@ def _whole(config: Mapping[str, Any], name: str, otherwise: int) -> int:
 
 
 # ---- the model
-def _shapes(graph: Graph, described: Mapping[str, Any], length: Sym) -> dict[str, list[Any]]:
+def _shapes(graph: Graph, tokens: str, length: Sym) -> Shapes:
     """Shapes of the inputs for a text of `length` tokens."""
-    shapes: dict[str, list[Any]] = {}
+    shapes: Shapes = {}
     for info in graph.input_names():
-        if info.name in (described["tokens"], "attention_mask"):
+        if info.name in (tokens, "attention_mask"):
             shapes[info.name] = [1, length]
         elif info.name == "scales":
             shapes[info.name] = [3]
@@ -248,17 +257,9 @@ def _shapes(graph: Graph, described: Mapping[str, Any], length: Sym) -> dict[str
 
 
 def _add_model(
-    programs: Programs,
-    graph: Graph,
-    described: Mapping[str, Any],
-    seconds: int,
-    rows: Sequence[str],
-) -> dict[str, Any]:
-    """Adds the programs "text" and "frames", or "model" where no length follows from data.
-
-    Returns:
-        least and most tokens, name of the number of frames, least and most frames
-    """
+    programs: Programs, graph: Graph, described: SpeechModel, seconds: int, rows: Sequence[str]
+) -> SpeechLengths:
+    """Adds the programs "text" and "frames", or "model" where no length follows from data."""
     dtypes = {i.name: i.dtype for i in graph.input_names()}
     halves: Halves | None = None
     least, most = 0, MOST_TOKENS
@@ -267,7 +268,7 @@ def _add_model(
     while tries:
         least = tries[0]
         length = Registers([(least, most)]).length(0)
-        shapes = _shapes(graph, described, length)
+        shapes = _shapes(graph, described["tokens"], length)
         try:
             halves = divide(graph, shapes, dtypes)
             if halves is None:
@@ -288,17 +289,17 @@ def _add_model(
             graph.name or "model",
             "Use it in Python, or export the model again.",
         )
-    tokens = {"least": least, "most": most}
     if halves is None:
-        return tokens
+        return {"least": least, "most": most}
     if rows and dependent_rows(rows, ranks(bind(halves.first, shapes, dtypes, run_seed=True))):
         raise UnsupportedOp(
             "it selects rows that depend on each other",
             graph.name or "model",
             "Use it in Python, or export the model again.",
         )
-    frames = _add_frames(programs, halves, (least, most), seconds * described["sampling_rate"])
-    return {**tokens, "length": halves.length, "frames": list(frames)}
+    samples = seconds * described["sampling_rate"]
+    frames = _add_frames(programs, halves, (least, most), samples)
+    return {"least": least, "most": most, "length": halves.length, "frames": frames}
 
 
 def _add_frames(
@@ -327,12 +328,12 @@ def _add_frames(
 
 def _frames_shapes(
     halves: Halves, frames: tuple[int, int], tokens: tuple[int, int]
-) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+) -> tuple[Shapes, Shapes]:
     """(shapes of the inputs, numbers of those that are known)"""
     registers = Registers([frames, tokens])
     count, length = registers.length(0), registers.length(1)
 
-    def moved(d: Any) -> Any:
+    def moved(d: int | Sym) -> int | Sym:
         if not isinstance(d, Sym):
             return d
         if d.reg:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError, UnsupportedOp
 from ...host.text.clip import clip_files
@@ -12,6 +12,8 @@ from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, Facts, js
 from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_graph
 
 if TYPE_CHECKING:
+    from ..compile.programs import Programs
+    from ..manifest.processor import DiffusionFields, ImageFields, Processor
     from ..package import Package
     from . import Request
 
@@ -52,10 +54,10 @@ def text_to_image_package(request: Request) -> Package:
         "vae_encoder": {"sample": [3, *pixels]},
         "safety_checker": {"clip_input": [3, 224, 224], "images": [*pixels, 3]},
     }
-    described: dict[str, Any] = {
+    described: DiffusionFields = {
         "kind": facts.kind,
         "scheduler": {k: v for k, v in facts.scheduler.items() if v is not None},
-        "size": [height, width],
+        "size": (height, width),
         "channels": facts.channels,
         "scale": facts.scale,
         "factor": facts.factor,
@@ -64,7 +66,7 @@ def text_to_image_package(request: Request) -> Package:
         "checked": facts.checked,
         "length": length,
     }
-    processor: dict[str, Any] = {"diffusion": described}
+    processor: Processor = {"diffusion": described}
     if "safety_checker/model" in request.graphs:
         image, side = _add_safety(programs, texts)
         processor["image"] = image
@@ -167,7 +169,7 @@ def _output(graph: Graph, part: str) -> list[str]:
     return [wanted] if wanted in names else names[:1]
 
 
-def _add_safety(programs: Any, texts: dict[str, bytes]) -> tuple[dict[str, Any], tuple[int, int]]:
+def _add_safety(programs: Programs, texts: dict[str, bytes]) -> tuple[ImageFields, tuple[int, int]]:
     """Adds the program "pre"; returns the description of its pictures, and their size."""
     from ..processors.images import read_description
     from ..processors.images.graph import image_graph

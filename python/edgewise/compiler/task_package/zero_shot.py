@@ -18,7 +18,7 @@ from ..declare.dtypes import BOOL, CODE
 from ..ir import Graph, Info, Node, Tensor
 from .images import add_pictures
 from .length_split import reads_of
-from .sounds import add_sound_model
+from .sounds import add_sounds
 from .texts import TEXT_INPUTS, add_text_model, text_shapes
 from .towers import (
     COMPARED,
@@ -37,6 +37,7 @@ from .towers import (
 LONGER = "is_longer"  # input of CLAP's fused models
 
 if TYPE_CHECKING:
+    from ..manifest.processor import Processor
     from ..package import Package
     from . import Request
 
@@ -54,21 +55,22 @@ def zero_shot_package(request: Request) -> Package:
         given, texts, both = _halves(request, of, config)
     else:
         given, texts, both = divided(request.read("model"), of)
-    processor: dict[str, Any] = {}
+    processor: Processor = {}
     if of is PICTURES:
         description, shapes = add_pictures(programs, request, given)
         programs.add("model", given, [(s, None) for s in shapes])
         processor["image"] = description.to_dict()
     else:
         given, outputs = _marked(given), [o.name for o in given.outputs]
-        processor["audio"] = add_sound_model(programs, given, outputs, request.texts)
+        processor["audio"] = add_sounds(programs, given, outputs, request.texts)
     limit = longest_candidate(config)
     if is_padded(config):
         programs.add("text", texts, [(text_shapes(texts, limit), None)])
     else:
         limit = add_text_model(programs, texts, [o.name for o in texts.outputs], limit, "text")
     _add_scores(programs, both, of)
-    programs.package.manifest["processor"] = {**processor, "text": {"max_length": limit}}
+    processor["text"] = {"max_length": limit}
+    programs.package.manifest["processor"] = processor
     return programs.package
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InputError, NoSuchFile, UnsupportedField, memory_in_words
 from ...host.hub import local_path
 from ...host.session.open import folder_files, name_in
 from ...host.training.data import special_token
 from ..compile import CHUNKS, add_plans, compile_package
+from ..manifest.schema import (
+    LoraFields,
+    OptimizerFields,
+    TrainingPlan,
+    TrainingPlans,
+    TrainingProgram,
+)
 from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
@@ -46,7 +53,7 @@ def add_training(
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
     target: Target = CPU,
-) -> dict[str, Any]:
+) -> TrainingProgram:
     """Adds the plans of a training program to a package.
 
     Args:
@@ -85,27 +92,25 @@ def add_training(
     )
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
     add_plans(package, plans)
+    described: dict[str, TrainingPlan] = {
+        kind: {
+            "file": file,
+            "slots": [s.describe() for s in plan.slots],
+            "arena_bytes": plan.arena_bytes,
+        }
+        for kind, (file, plan) in zip(PLANS, plans)
+    }
     configs = package.json("generation_config.json", {}), package.json("config.json", {})
-    entry = {
+    entry: TrainingProgram = {
         "name": name,
         "task": "causal_lm",
         "batch": batch,
         "sequence": sequence,
-        "lora": asdict(lora) if lora is not None else None,
-        "optimizer": program.optimizer.describe(),
+        "lora": cast("LoraFields", asdict(lora)) if lora is not None else None,
+        "optimizer": cast("OptimizerFields", program.optimizer.describe()),
         "max_grad_norm": max_grad_norm,
-        "plans": {
-            kind: {
-                "file": file,
-                "slots": [s.describe() for s in plan.slots],
-                "arena_bytes": plan.arena_bytes,
-            }
-            for kind, (file, plan) in zip(PLANS, plans)
-        },
-        "states": [
-            {**d, "initial": list(program.states[d["name"]].initial)}
-            for d in program.describe_states()
-        ],
+        "plans": cast("TrainingPlans", described),
+        "states": program.describe_states(),
         "pad_token_id": special_token("pad_token_id", *configs),
         "eos_token_id": special_token("eos_token_id", *configs),
     }

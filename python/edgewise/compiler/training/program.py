@@ -46,6 +46,8 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
 )
 
 if TYPE_CHECKING:
+    from ..manifest.schema import State as ManifestState
+    from ..manifest_limits import StateKind
     from ..passes.lora import LoraLayer, SavedParameter
     from .peft import LoraConfig
 
@@ -452,15 +454,16 @@ class Program:
             and self.graph.constants[state.initial[1]].dtype == state.dtype
         )
 
-    def describe_states(self) -> list[dict[str, Any]]:
-        """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a manifest."""
+    def describe_states(self) -> list[ManifestState]:
+        """All states, for a manifest."""
         return [
             {
                 "name": s.name,
-                "kind": s.kind,
+                "kind": cast("StateKind", s.kind),
                 "dtype": NAME[s.dtype],
                 "shape": list(s.shape),
                 "bytes": s.nbytes,
+                "initial": list(s.initial),
             }
             for s in self.states.values()
         ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...compiler.declare.dtypes import NAME
@@ -161,7 +161,7 @@ def _package_marks(source: Source) -> list[Section]:
     return marks
 
 
-def weight_types(manifest: dict[str, object]) -> dict[str, str]:
+def weight_types(manifest: Mapping[str, object]) -> dict[str, str]:
     """{weight: type} by the plans and trained states that read it; "mixed" if they differ."""
     types: dict[str, set[str]] = {}
     for name, slot in _readers(manifest):
@@ -170,7 +170,7 @@ def weight_types(manifest: dict[str, object]) -> dict[str, str]:
     return {n: next(iter(found)) if len(found) == 1 else "mixed" for n, found in types.items()}
 
 
-def _weight_columns(manifest: dict[str, object]) -> dict[str, int]:
+def _weight_columns(manifest: Mapping[str, object]) -> dict[str, int]:
     """{weight: numbers in a row}"""
     shapes = {name: slot.get("shape") for name, slot in _readers(manifest)}
     return {name: _columns(shape) for name, shape in shapes.items() if isinstance(shape, list)}

@@ -140,7 +140,7 @@ def task_of(path: str) -> str:
     path = local_path(path) if is_model_id(path) else path
     if path.endswith(".edge"):
         manifest = Package.read(FileSource(path)).manifest
-        task = "text-generation" if "decoder" in manifest else manifest.get("task")
+        task: str = "text-generation" if "decoder" in manifest else manifest["task"]
     elif os.path.exists(path):
         files, _ = folder_files(path)
         source = files.get("config.json")

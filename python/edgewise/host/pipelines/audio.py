@@ -73,7 +73,7 @@ class AudioPipeline(Pipeline):
         """What a package says of its sound; empty for other models."""
         if self.files is None or self.files.package is None:
             return {}
-        found: Mapping[str, Any] = self.files.package.manifest["processor"].get("audio", {})
+        found: Mapping[str, Any] = self.files.package.manifest.get("processor", {}).get("audio", {})
         return found
 
     @property

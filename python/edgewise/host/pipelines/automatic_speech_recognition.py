@@ -145,7 +145,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         if given is None and self.files is None:
             return super()._tokenizer(given)
         if given is None and self.files is not None and self.files.package is not None:
-            described = self.files.package.manifest["processor"].get("ctc")
+            described = self.files.package.manifest.get("processor", {}).get("ctc")
             return CTCTokenizer.from_description(described, self.files.where)
         files = self.files if given is None else ModelFiles(given, ())
         assert files is not None

@@ -131,7 +131,7 @@ class TextPipeline(Pipeline):
         package = self.files.package if self.files is not None else None
         if package is None:
             return None
-        most = package.manifest["processor"].get("text", {}).get("max_length")
+        most = package.manifest.get("processor", {}).get("text", {}).get("max_length")
         return most if type(most) is int else None
 
     @property

@@ -8,6 +8,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ...compiler.ir import Tensor
+from ...compiler.manifest import Manifest
+from ...compiler.manifest.schema import Cache, ManifestSlot
 from ...compiler.manifest_limits import CACHE_DTYPES
 from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
@@ -82,7 +84,7 @@ class DecoderModel(Owner):
             if isinstance(model, Package)
             else self._open_package(model, dtype, capacity, cache_dtype, target, revision)
         )
-        described = self._read_manifest(self.package.manifest)
+        self._read_manifest(self.package.manifest)
         self.store = WeightStore(
             self.device, self.states, checks_of(self.package) if verify else None
         )
@@ -96,7 +98,7 @@ class DecoderModel(Owner):
         self.owned: list[Buffer] = []
         self.filled = 0  # ids in the input buffer
         try:
-            self._load(described)
+            self._load(self.package.manifest)
         except BaseException:
             self.free()
             raise
@@ -114,15 +116,13 @@ class DecoderModel(Owner):
             model, dtype, capacity, cache_dtype=cache_dtype, target=target, revision=revision
         )
 
-    def _load(self, described: dict[str, Any]) -> None:
-        """Loads the plans. described: the manifest's entry "decoder"."""
-        for p in sorted(described["plans"], key=lambda p: p["tokens"]):
-            self.plans.append(DecoderPlan(self, p))
+    def _load(self, manifest: Manifest) -> None:
+        """Loads the plans."""
+        for p in sorted(manifest["decoder"]["plans"], key=lambda p: p["tokens"]):
+            self.plans.append(DecoderPlan(self, p, p["tokens"], p["registers"]))
 
-    def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Sets attributes from the manifest, and returns its entry "decoder". Raises
-        PackageError.
-        """
+    def _read_manifest(self, manifest: Manifest) -> None:
+        """Sets attributes from the manifest. Raises PackageError."""
         check_device(manifest, self.device)
         if "decoder" not in manifest:
             raise PackageError(
@@ -140,11 +140,10 @@ class DecoderModel(Owner):
         self.generation_config = self.package.json("generation_config.json", {})
         self.caches = described["caches"]
         self.cache_bytes = {c["name"]: c["bytes"] for c in self.caches}
-        self.cache_dtype = described.get("cache_dtype", CACHE_DTYPES[0])
+        self.cache_dtype: str = described.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
-        return described
 
-    def weight(self, slot: dict[str, Any]) -> Tensor:
+    def weight(self, slot: ManifestSlot) -> Tensor:
         """A weight that the manifest describes, as a tensor of uint8."""
         return weight_of(self.package, self.weights[slot["name"]])
 
@@ -185,7 +184,7 @@ class DecoderModel(Owner):
             return handle
 
     def _allocate_caches(
-        self, described: Sequence[dict[str, Any]], what: str, remedy: str
+        self, described: Sequence[Cache], what: str, remedy: str
     ) -> dict[str, Buffer]:
         """Buffers of caches, by name: all or none.
 

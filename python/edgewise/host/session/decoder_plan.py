@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...compiler.plan.plan import Plan, Slot, step_kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...compiler.manifest.schema import PlanFile
     from ..engine import Buffer
     from .decoder import DecoderModel
 
@@ -18,14 +21,24 @@ class DecoderPlan:
     Args:
         lm: the model.
         described: its description in the manifest.
+        tokens: of a run.
+        registers: numbers of its registers by name.
         prefix: of the names of the buffers for inputs and outputs that `lm` keeps.
 
     Attributes:
         inputs, outputs: {name: Buffer}.
     """
 
-    def __init__(self, lm: DecoderModel, described: dict[str, Any], prefix: str = "") -> None:
-        self.lm, self.tokens = lm, described["tokens"]
+    def __init__(
+        self,
+        lm: DecoderModel,
+        described: PlanFile,
+        tokens: int,
+        registers: Mapping[str, object],
+        prefix: str = "",
+    ) -> None:
+        self.lm, self.tokens = lm, tokens
+        self.registers = cast("Mapping[str, int]", registers)
         self.bound: int | None = None
         self.inputs: dict[str, Buffer] = {}
         self.outputs: dict[str, Buffer] = {}
@@ -36,7 +49,6 @@ class DecoderPlan:
             if slot.kind == "weight":
                 slot.tensor = lm.weight(s)
         self.slots = slots
-        self.registers = described["registers"]
         data = bytes(cast("bytes", lm.package.file(described["file"])))
         kernels, init = step_kernels(data)
         plan = Plan(

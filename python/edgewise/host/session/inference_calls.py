@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from ...compiler.bind import BoundGraph
     from ...compiler.ir import Graph
+    from ...compiler.manifest.schema import Weight
     from ...compiler.onnx import Source
     from ...compiler.plan import Plan
     from ...compiler.plan.builder import Register
@@ -163,7 +164,7 @@ class _Model:
         self.programs = Programs(self.graph, self.package)
         self.sent = 0
 
-    def fresh_weights(self) -> list[dict[str, Any]]:
+    def fresh_weights(self) -> list[Weight]:
         """The descriptions of weights that were not sent to the page yet."""
         fresh = self.package.manifest["weights"][self.sent :]
         self.sent += len(fresh)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.declare.dtypes import CODE, bytes_for
 from ...compiler.declare.registers import Rule
 from ...compiler.ir import Info
+from ...compiler.manifest.schema import DeclaredValue, Dim, InferencePlan
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.plan.plan import Plan, Slot, step_kernels
 from ...errors import InputError, PackageError
@@ -149,7 +150,7 @@ class _ProgramPlan:
     """
 
     def __init__(
-        self, session: ProgramSession, described: Mapping[str, Any], notes: Mapping[str, Any]
+        self, session: ProgramSession, described: InferencePlan, notes: Mapping[str, Any]
     ) -> None:
         self.session, self.described = session, described
         self.device = session.device
@@ -165,7 +166,7 @@ class _ProgramPlan:
         data = session.package.file(file) or b""
         kernels, init = step_kernels(data)
         # the ranges of lengths, and rules of what follows from them
-        self.registers: list[Any] = [
+        self.registers: list[Sequence[int]] = [
             *([described["register"]] if "register" in described else []),
             *described.get("registers", ()),
         ]
@@ -251,11 +252,11 @@ class _ProgramPlan:
         self.buffers = {}
 
 
-def _infos(described: Sequence[Mapping[str, Any]]) -> dict[str, Info]:
+def _infos(described: Sequence[DeclaredValue]) -> dict[str, Info]:
     return {d["name"]: Info(d["name"], CODE.get(d["dtype"], 0), d["shape"]) for d in described}
 
 
-def _shape_at(dims: Sequence[Any], values: Sequence[int]) -> list[int]:
+def _shape_at(dims: Sequence[Dim], values: Sequence[int]) -> list[int]:
     """A described shape at values of the registers."""
     return [
         d[0] * values[d[2] if len(d) > 2 else 0] + d[1] if isinstance(d, list) else d for d in dims

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ...compiler.compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
 from ...compiler.compile.seq2seq import compile_seq2seq
+from ...compiler.manifest import Manifest
+from ...compiler.manifest.schema import Seq2SeqPipeline, Seq2SeqPlan
 from ...compiler.onnx import FileSource
 from ...compiler.package import Package
 from ...compiler.schema.speech import SPEECH_FIELDS
@@ -74,36 +76,33 @@ class Seq2SeqModel(DecoderModel):
         package = compile_seq2seq(files, target=target, graphs=chosen, halves=False)
         return cls(package, engine=engine, **options)
 
-    def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        described = super()._read_manifest(manifest)
+    def _read_manifest(self, manifest: Manifest) -> None:
+        super()._read_manifest(manifest)
         self.prefill_chunk = None  # the plans for first tokens take a prompt as a whole
-        self.described_encoder: dict[str, Any] = manifest["encoder"]
-        self.cross_caches: list[dict[str, Any]] = described["cross"]
-        return described
+        self.described_encoder = manifest["encoder"]
+        self.cross_caches = cast("Seq2SeqPipeline", manifest)["decoder"]["cross"]
 
-    def _load(self, described: dict[str, Any]) -> None:
+    def _load(self, manifest: Manifest) -> None:
+        described = cast("Seq2SeqPipeline", manifest)["decoder"]
         self.encoders: list[tuple[int, int, DecoderPlan, DecoderPlan]] = []
         self.aligners: dict[int, DecoderPlan | None] = {}
-        self.described_aligners: dict[int, dict[str, Any]] = {}
+        self.described_aligners: dict[int, Seq2SeqPlan] = {}
         for p in sorted(described["plans"], key=lambda p: (p["kind"] == "step", p["tokens"])):
             if p["kind"] == "align":  # loaded when it is needed: its arena is large
                 self.described_aligners[p["tokens"]] = p
             else:
-                self.plans.append(DecoderPlan(self, p))
-        for p in sorted(self.described_encoder["plans"], key=lambda p: p["size"]):
+                self.plans.append(DecoderPlan(self, p, p["tokens"], p["registers"]))
+        for of in sorted(self.described_encoder["plans"], key=lambda of: of["size"]):
             *before, cross = (
-                DecoderPlan(
-                    self, {**part, "tokens": p["size"], "registers": {}}, f"{part['file']}/"
-                )
-                for part in p["plans"]
+                DecoderPlan(self, part, of["size"], {}, f"{part['file']}/") for part in of["plans"]
             )
             run = before[0] if before else cross
             if before:
                 (hidden,) = run.outputs.values()
                 index = next(i for i, s in enumerate(cross.slots) if s.kind == "input")
                 cross.loaded.bind(index, hidden)
-                self._release_buffer(f"{p['plans'][1]['file']}/{cross.slots[index].name}")
-            self.encoders.append((p["size"], p["positions"], run, cross))
+                self._release_buffer(f"{of['plans'][1]['file']}/{cross.slots[index].name}")
+            self.encoders.append((of["size"], of["positions"], run, cross))
         for name in [n for n in self.buffers if n.startswith("cache/")]:
             self._release_buffer(name)  # init steps have run; each sequence has its own caches
 
@@ -138,7 +137,7 @@ class Seq2SeqModel(DecoderModel):
             positions = len(ids)
             size, _, run, cross = self._encoder(len(ids))
             mask = list(attention_mask) if attention_mask is not None else [1] * len(ids)
-            feeds = {kind: struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))}
+            feeds: dict[str, Any] = {kind: struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))}
             if self.described_encoder["masked"]:
                 feeds["attention_mask"] = struct.pack(f"<{size}q", *mask, *[0] * (size - len(mask)))
         elif kind == "encoder_hidden_states":
@@ -265,8 +264,9 @@ class Seq2SeqModel(DecoderModel):
             source.check()
             plan = self.aligners.get(size)
             if plan is None:
+                of = self.described_aligners[size]
                 plan = self.aligners[size] = DecoderPlan(
-                    self, self.described_aligners[size], f"align/{size}/"
+                    self, of, size, of["registers"], f"align/{size}/"
                 )
                 for name in [n for n in self.buffers if n.startswith("cache/")]:
                     self._release_buffer(name)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.ir import Tensor
+from ...compiler.manifest.schema import Weight
 from ...compiler.sums import check_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ...compiler.package import Package
     from ..engine import Buffer, Device, LoadedPlan
@@ -162,7 +163,7 @@ class WeightStore:
         self.weights, self.computed, self.readers, self.kept = {}, {}, {}, set()
 
 
-def weight_of(package: Package, entry: Mapping[str, Any]) -> Tensor:
+def weight_of(package: Package, entry: Weight) -> Tensor:
     """A weight that a package's manifest describes, as a tensor of uint8."""
     source, offset = package.weight(entry)
     # The file that a part of a package is in can be mapped.

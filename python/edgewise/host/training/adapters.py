@@ -208,7 +208,7 @@ class CausalLM(decoder.DecoderModel):
         )
         config = described.get("lora") or training
         self.lora = LoraConfig.from_dict(config, "package") if config else None
-        self._saved = {s["name"]: s for s in described.get("saved", ())}
+        self._saved = {s["name"]: s for s in described.get("saved") or ()}
         self._shapes = {
             s["name"]: s["shape"]
             for p in described["plans"]

@@ -1,6 +1,7 @@
 // The programs of a model with their parts, plans and constants, and their compilation by Python.
 
 import type { Device, PlanHandle } from "../../device/device.ts";
+import type { ManifestSlot, InferencePlan as PlanJson, Weight } from "../../gen/schema.ts";
 import type { OpenInfo } from "../../protocol/inference.ts";
 import {
   EngineError,
@@ -12,11 +13,12 @@ import {
 } from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
 import type { Weights } from "../model/weights.ts";
-import { Checker, type Json, type ManifestSlot, type Weight } from "../package/checker.ts";
+import { Checker, type Json } from "../package/checker.ts";
 import { NOTES } from "../package/container.ts";
+import { checkInferencePlan } from "../package/inference-rules.ts";
 import type { ModelFiles } from "./files.ts";
 import type { KeptPlans, Made } from "./kept.ts";
-import { CONSTANTS, type InferenceInfo, type InferencePlan, parsePlan } from "./manifest.ts";
+import { CONSTANTS, type InferenceInfo, type InferencePlan, planOf } from "./manifest.ts";
 import { Pool } from "./memory.ts";
 import { asKnown, type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
 import type { Constant, GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
@@ -206,14 +208,14 @@ export class PlanLibrary implements Library {
         return [name, toHex(asKnown(unit, i, known.get(name)!, values))];
       }),
     );
-    return parsePlan(
-      new Checker(this.where),
-      { ...reply.plan, part: unit.part, known: knows, beyond: unit.beyond.map((b) => [...b]) },
-      "the plan",
-      reply.files,
-      this.described,
-      new Map(),
-    );
+    const beyond = unit.beyond.map((b) => [...b]);
+    const plan = { ...reply.plan, part: unit.part, known: knows, beyond };
+    const c = new Checker(this.where);
+    c.record(plan, "InferencePlan", "the plan");
+    const [files, weights] = [reply.files, this.described];
+    const contents = { files, weights, adapters: new Map(), computed: new Map(), own: true };
+    checkInferencePlan(c, plan as unknown as PlanJson, "the plan", contents);
+    return planOf(c, plan as unknown as PlanJson, "the plan");
   }
 
   /** Loads a newly compiled plan and adds it to its part. */

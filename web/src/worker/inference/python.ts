@@ -2,13 +2,14 @@
 // The other side is python/edgewise/host/session/inference_calls.py. The first request starts
 // Python.
 
+import type { Inference, Weight } from "../../gen/schema.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/inference.ts";
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { MissingFile } from "../compiler-client.ts";
-import { Checker, type Json, type Weight } from "../package/checker.ts";
+import { Checker, type Json } from "../package/checker.ts";
 import type { ModelFiles } from "./files.ts";
-import { modelInfo, parseInference } from "./manifest.ts";
+import { modelOf } from "./manifest.ts";
 import {
   type Beyond,
   type GraphProgram,
@@ -130,8 +131,8 @@ export class Python {
           () => undefined,
         );
         const json = { ...(JSON.parse(manifest) as object), plans: [] };
-        const none = () => new Map();
-        return modelInfo(parseInference(this.checker, json, none(), none(), none(), true));
+        this.checker.record(json, "Inference", "inference");
+        return modelOf(json as unknown as Inference);
       } catch (e) {
         if (!(e instanceof MissingFile)) throw e;
         if (files.blobs.has(e.file) || !(await files.blob(e.file))) throw e.error;

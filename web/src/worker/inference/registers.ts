@@ -1,8 +1,5 @@
 // Registers of plans: lengths, and what follows from them; and the dimensions that follow them.
 
-import { MAX_LENGTH, MAX_RANK, MAX_REGISTERS } from "../../gen/manifest.ts";
-import type { Checker, Json } from "../package/checker.ts";
-
 /** A dimension: a number, or `scale * register + add`, by default of register 0. */
 export type Dim = number | readonly [scale: number, add: number, register?: number];
 
@@ -47,73 +44,4 @@ export function ruleAt(
 ): number {
   const [x, y] = [registers[a]!, registers[b]!];
   return Math.floor((product * x * y + ofA * x + ofB * y + add) / divisor);
-}
-
-/** Parses the registers of a plan; `ranges` are the lowest and the highest value of each. */
-export function parseRegisters(
-  c: Checker,
-  json: Json | undefined,
-  at: string,
-  register: Range | undefined,
-): { registers: Register[]; ranges: Range[] } {
-  const registers: Register[] = [];
-  const ranges: Range[] = register ? [register] : [];
-  if (json === undefined) return { registers, ranges };
-  if (!register) c.fail(`${at}.registers`, "needs a register");
-  for (const [i, entry] of c.list(json, `${at}.registers`, MAX_REGISTERS).entries()) {
-    const path = `${at}.registers[${i}]`;
-    if (!Array.isArray(entry) || entry.length !== 7) {
-      const range = parseRange(c, entry, path);
-      registers.push(range);
-      ranges.push(range);
-      continue;
-    }
-    const last = ranges.length - 1;
-    const least = [0, 0, 0, 0, 0, -MAX_LENGTH, 1];
-    const rule = entry.map((x, k) =>
-      c.integer(x, `${path}[${k}]`, least[k]!, k < 2 ? last : MAX_LENGTH),
-    ) as unknown as Exclude<Register, Range>;
-    const [low, high] = [0, 1].map((end) =>
-      ruleAt(
-        rule,
-        ranges.map((r) => r[end as 0 | 1]),
-      ),
-    );
-    if (low! < 0 || high! > Number.MAX_SAFE_INTEGER) c.fail(path, "has values out of range");
-    registers.push(rule);
-    ranges.push([low!, high!]);
-  }
-  return { registers, ranges };
-}
-
-/**
- * Parses the range of a plan's register.
- * @throws PackageError
- */
-export function parseRange(c: Checker, json: Json | undefined, at: string): Range {
-  const range = c.tuple(json, at, 2);
-  const low = c.integer(range[0], `${at}[0]`, 0, MAX_LENGTH);
-  return [low, c.integer(range[1], `${at}[1]`, low, MAX_LENGTH)];
-}
-
-/**
- * Parses a shape; with registers, dimensions may be [scale, add] or [scale, add, register].
- * @throws PackageError
- */
-export function parseDims(
-  c: Checker,
-  json: Json | undefined,
-  at: string,
-  ranges: readonly Range[],
-): Dim[] {
-  return c.list(json, at, MAX_RANK).map((d, i): Dim => {
-    const path = `${at}[${i}]`;
-    if (!ranges.length || !Array.isArray(d)) return c.integer(d, path);
-    const pair = c.tuple(d.length === 3 ? d.slice(0, 2) : d, path, 2);
-    const k = d.length === 3 ? c.integer(d[2]!, `${path}[2]`, 1, ranges.length - 1) : 0;
-    const scale = c.integer(pair[0], `${path}[0]`, 1, MAX_LENGTH);
-    const add = c.integer(pair[1], `${path}[1]`, -MAX_LENGTH, MAX_LENGTH);
-    if (scale * ranges[k]![0] + add < 0) c.fail(path, "is negative at the register's lowest value");
-    return k ? [scale, add, k] : [scale, add];
-  });
 }

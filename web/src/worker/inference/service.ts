@@ -12,13 +12,12 @@ import { message } from "../../shared/words.ts";
 import type { Progress } from "../files/reports.ts";
 import type { Weights } from "../model/weights.ts";
 import { graphs } from "../package/parse.ts";
-import { parseGraphs } from "../package/parse-graphs.ts";
 import { PlanLibrary } from "./library.ts";
-import { type InferenceInfo, modelInfo } from "./manifest.ts";
+import { graphOf, type InferenceInfo, modelInfo } from "./manifest.ts";
 import { CopyLost, InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 
-graphs.parse = parseGraphs;
+graphs.read = graphOf;
 
 /** Ends a run: `aborted` is polled between parts and loop iterations. */
 export interface Ending {

@@ -2,10 +2,11 @@
 // of the generation loop (generation/): from token ids to logits.
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
+import type { DecoderPlan } from "../../gen/schema.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
-import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
+import type { DecoderInfo } from "../package/manifest.ts";
 import { chooseRun } from "./chunks.ts";
 import type { Weights } from "./weights.ts";
 
@@ -22,7 +23,7 @@ export interface DecoderState {
 }
 
 interface LoadedSize {
-  info: PlanEntry;
+  info: DecoderPlan;
   plan: PlanHandle;
   /** Slots to rebind when another sequence runs. */
   cacheSlots: { slot: number; name: string }[];
@@ -32,7 +33,7 @@ interface LoadedSize {
 
 /** What a device loads for a plan. */
 export function planOf(
-  { file, slots }: PlanEntry,
+  { file, slots }: DecoderPlan,
   files: ReadonlyMap<string, Uint8Array>,
   where: string,
 ): Parameters<Device["loadPlan"]> {

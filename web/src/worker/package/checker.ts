@@ -1,43 +1,14 @@
-// Validation of JSON in manifests. Errors contain the path of the invalid value.
+// Checks JSON by the schema of manifests (python/edgewise/compiler/manifest/schema.py), as
+// checker.py there does. Errors contain the path of the invalid value.
 
-import {
-  KINDS,
-  MAX_DEPTH,
-  MAX_LIST,
-  MAX_RANK,
-  MAX_SIZE,
-  MAX_TEMPS,
-  MAX_TEXT,
-  STATE_SIZES,
-} from "../../gen/manifest.ts";
+import { MAX_DEPTH, MAX_LIST, MAX_RANK, MAX_SIZE, MAX_TEXT } from "../../gen/manifest.ts";
+import { type Node, RECORDS } from "../../gen/schema.ts";
 import { PackageError } from "../../shared/errors.ts";
-
-/**
- * Location of a weight: a part of the package or a file beside it, and the range in it. `sums`:
- * checksums of its pieces (sums.ts), if it has any. `power`: if given, the file has float32 numbers
- * w, twice as many bytes, and the weight is float16 numbers of w * 2^power.
- */
-export interface Weight {
-  name: string;
-  file: string;
-  offset: number;
-  bytes: number;
-  sums?: string[] | undefined;
-  power?: number | undefined;
-}
-/** A slot of a plan; python/edgewise/compiler/plan/plan.py describes the kinds. */
-export interface ManifestSlot {
-  name: string;
-  kind: "weight" | "computed" | "cache" | "state" | "input" | "output" | "temp";
-  dtype: string;
-  shape: number[];
-  bytes: number;
-}
 
 /** A parsed JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-/** Validates JSON values. All methods throw PackageError. */
+/** Checks JSON values. All methods throw PackageError. */
 export class Checker {
   constructor(private readonly where: string) {}
 
@@ -49,17 +20,91 @@ export class Checker {
   ): never {
     throw new PackageError(`${path.slice(0, 300)} ${what}`, this.where, remedy);
   }
-  object(value: Json | undefined, path: string): Map<string, Json> {
-    if (typeof value !== "object" || value === null || Array.isArray(value))
-      this.fail(path, "is not an object");
-    return new Map(Object.entries(value));
+
+  /** Checks a value by a schema. */
+  check(value: unknown, node: Node, path: string): void {
+    if (node.kind === "any" || (value === null && node.null)) return;
+    if (node.kind === "record") this.record(value, node.record!, path);
+    else if (node.kind === "list") this.entries(value, node, path);
+    else if (node.kind === "tuple")
+      this.tuple(value, path, node.of!.length).forEach((entry, i) => {
+        this.check(entry, node.of![i]!, `${path}[${i}]`);
+      });
+    else if (node.kind === "map") this.map(value, node, path);
+    else if (node.kind === "variant") this.variant(value, node, path);
+    else this.scalar(value, node, path);
   }
-  list(value: Json | undefined, path: string, max = MAX_LIST): Json[] {
+
+  /** Checks an object that has the fields of a record. `path`: "" for the manifest itself. */
+  record(value: unknown, name: string, path: string): void {
+    const fields = this.object(value, path);
+    for (const [field, node] of Object.entries(RECORDS[name]!))
+      if (fields.has(field) || !node.optional)
+        this.check(fields.get(field) ?? null, node, path ? `${path}.${field}` : field);
+  }
+
+  private entries(value: unknown, node: Node, path: string): void {
+    const list = this.list(value, path, node.high);
+    if (list.length < node.low!) this.fail(path, `has ${list.length} entries`);
+    list.forEach((entry, i) => {
+      this.check(entry, node.of![0]!, `${path}[${i}]`);
+    });
+  }
+
+  private map(value: unknown, node: Node, path: string): void {
+    for (const [key, entry] of this.object(value, path)) {
+      if (node.names!.length) this.text(key, `the name in ${path}`);
+      this.check(entry, node.of![0]!, `${path}['${key}']`);
+    }
+  }
+
+  /** The record whose `op` and `rule` the value has. */
+  private variant(value: unknown, node: Node, path: string): void {
+    const fields = this.object(value, path);
+    const given = [fields.get("op"), fields.get("rule")].filter((x) => typeof x === "string");
+    const name = node.names!.find((record) => {
+      const tags = [RECORDS[record]!.op, RECORDS[record]!.rule].filter((tag) => tag !== undefined);
+      return tags.map((tag) => tag.names![0]).join("\0") === given.join("\0");
+    });
+    if (!name) this.fail(path, `is the rule '${given.join(" ").slice(0, 40)}'`);
+    this.record(value, name, path);
+  }
+
+  private scalar(value: unknown, node: Node, path: string): void {
+    const { kind } = node;
+    if (kind === "integer") this.integer(value, path, node.low, node.high);
+    else if (kind === "number") this.number(value, path);
+    else if (kind === "flag") {
+      if (typeof value !== "boolean") this.fail(path, "is neither true nor false");
+    } else if (kind === "text") {
+      if (typeof value !== "string" || value.length > node.high!) this.fail(path, "is not a text");
+    } else if (kind === "size or name") {
+      if (typeof value !== "string") this.integer(value, path, node.low, node.high);
+    } else if (kind === "choice") this.oneOf(value, path, node.names!);
+    else if (kind === "digits") {
+      const text = this.text(value, path);
+      if (text.length !== node.high || !/^[0-9a-f]*$/.test(text))
+        this.fail(path, `is not ${node.names![0]}`);
+    } else this.text(value, path);
+  }
+
+  object(value: unknown, path: string): Map<string, Json> {
+    if (typeof value !== "object" || value === null || Array.isArray(value))
+      this.fail(path || "the manifest", "is not an object");
+    return new Map(Object.entries(value as { [key: string]: Json }));
+  }
+  list(value: unknown, path: string, max = MAX_LIST): Json[] {
     if (!Array.isArray(value)) this.fail(path, "is not a list");
     if (value.length > max) this.fail(path, `has ${value.length} entries`);
-    return value;
+    return value as Json[];
   }
-  text(value: Json | undefined, path: string, max = MAX_TEXT): string {
+  /** A list with exactly `count` entries. */
+  tuple(value: unknown, path: string, count: number): Json[] {
+    const list = this.list(value, path);
+    if (list.length !== count) this.fail(path, `has ${list.length} entries, not ${count}`);
+    return list;
+  }
+  text(value: unknown, path: string, max = MAX_TEXT): string {
     if (
       typeof value !== "string" ||
       !value.length ||
@@ -69,30 +114,25 @@ export class Checker {
       this.fail(path, "is not a name");
     return value;
   }
-  /** A list with exactly `count` entries. */
-  tuple(value: Json | undefined, path: string, count: number): Json[] {
-    const list = this.list(value, path);
-    if (list.length !== count) this.fail(path, `has ${list.length} entries, not ${count}`);
-    return list;
-  }
   /** One of the given names. */
-  oneOf(value: Json | undefined, path: string, among: readonly string[]): string {
+  oneOf(value: unknown, path: string, among: readonly string[]): string {
+    if (among.length === 1 && value !== among[0]) this.fail(path, `is not '${among[0]}'`);
     const text = this.text(value, path);
     if (!among.includes(text)) this.fail(path, `is '${text.slice(0, 40)}'`);
     return text;
   }
-  integer(value: Json | undefined, path: string, min = 0, max = MAX_SIZE): number {
+  integer(value: unknown, path: string, min = 0, max = MAX_SIZE): number {
     if (typeof value !== "number" || !Number.isSafeInteger(value))
       this.fail(path, "is not an integer");
     if (value < min || value > max) this.fail(path, `is ${value}, not between ${min} and ${max}`);
     return value;
   }
-  number(value: Json | undefined, path: string): number {
+  number(value: unknown, path: string): number {
     if (typeof value !== "number" || !Number.isFinite(value)) this.fail(path, "is not a number");
     return value;
   }
-  shape(value: Json | undefined, path: string): number[] {
-    return this.list(value, path, MAX_RANK).map((d, i) => this.integer(d, `${path}[${i}]`));
+  shape(value: unknown, path: string, max = MAX_RANK): number[] {
+    return this.list(value, path, max).map((d, i) => this.integer(d, `${path}[${i}]`));
   }
 }
 
@@ -108,70 +148,4 @@ export function tooDeep(json: Json): boolean {
     level = next;
   }
   return true;
-}
-
-/**
- * Parses and checks the slots of a plan.
- * @param computed sizes of the package's computed slots so far, which plans share; extended
- * @throws PackageError
- */
-export function parseSlots(
-  c: Checker,
-  json: Json | undefined,
-  at: string,
-  weights: ReadonlyMap<string, Pick<Weight, "bytes">>,
-  computed: Map<string, number>,
-): ManifestSlot[] {
-  const names = new Set<string>();
-  const slots = c.list(json, at).map((entry, s) => {
-    const path = `${at}[${s}]`;
-    const slot = parseSlot(c, entry, path, weights);
-    const { name, kind, bytes } = slot;
-    if (names.has(`${kind} ${name}`)) c.fail(path, `has the duplicate name '${name}'`);
-    names.add(`${kind} ${name}`);
-    if (kind === "computed") {
-      if (weights.has(name)) c.fail(path, `has the same name as the weight '${name}'`);
-      const other = computed.get(name) ?? bytes;
-      if (other !== bytes) c.fail(path, `has ${bytes} bytes, but ${other} in another plan`);
-      computed.set(name, bytes);
-    }
-    return slot;
-  });
-  const temps = slots.filter(({ kind }) => kind === "temp").length;
-  if (temps > MAX_TEMPS) c.fail(at, `has ${temps} slots of kind 'temp'`);
-  return slots;
-}
-
-function parseSlot(
-  c: Checker,
-  entry: Json,
-  path: string,
-  weights: ReadonlyMap<string, Pick<Weight, "bytes">>,
-): ManifestSlot {
-  const slot = c.object(entry, path);
-  const name = c.text(slot.get("name"), `${path}.name`);
-  const kind = c.oneOf(slot.get("kind"), `${path}.kind`, KINDS);
-  const dtype = c.text(slot.get("dtype"), `${path}.dtype`);
-  const shape = c.shape(slot.get("shape"), `${path}.shape`);
-  const bytes = c.integer(slot.get("bytes"), `${path}.bytes`);
-  if (kind === "weight") {
-    const weight = weights.get(name);
-    if (!weight) c.fail(path, `is the weight '${name}', which is not in the package`);
-    if (weight.bytes !== bytes)
-      c.fail(path, `has ${bytes} bytes, the weight '${name}' has ${weight.bytes}`);
-  }
-  if (
-    kind === "state" &&
-    (Object.hasOwn(STATE_SIZES, dtype) ? product(shape) * STATE_SIZES[dtype]! : -1) !== bytes
-  )
-    c.fail(
-      path,
-      `has ${bytes} bytes, which do not match ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
-    );
-  return { name, kind: kind as ManifestSlot["kind"], dtype, shape, bytes };
-}
-
-/** Product of dimensions. */
-export function product(shape: readonly number[]): number {
-  return shape.reduce((n, d) => n * d, 1);
 }

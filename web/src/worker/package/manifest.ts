@@ -1,19 +1,20 @@
 // Types of a validated manifest.
 
+import type {
+  Cache,
+  DecoderPlan,
+  ManifestSlot,
+  OptimizerFields,
+  PlanFile,
+  Processor,
+  Seq2SeqPlan,
+  State,
+  TrainingPlans,
+  Weight,
+} from "../../gen/schema.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
-import type { Json, ManifestSlot, Weight } from "./checker.ts";
 
-/**
- * A plan for `tokens` tokens. `registers`: numbers of the registers with the past length and the
- * index of the last token.
- */
-export interface PlanEntry {
-  tokens: number;
-  file: string;
-  registers: { past: number; last: number };
-  slots: ManifestSlot[];
-}
 /** The decoder of a language model. */
 export interface DecoderInfo {
   /** Whether the model has no cache, so that every run processes the whole sequence. */
@@ -25,24 +26,19 @@ export interface DecoderInfo {
   /** Element type of the key/value cache. */
   cacheDtype: CacheDType;
   /** Caches of one sequence. */
-  caches: { name: string; bytes: number }[];
+  caches: Cache[];
   /** In ascending order of `tokens`. */
-  plans: PlanEntry[];
+  plans: DecoderPlan[];
 }
 /** Plans of a training program: see python/edgewise/compiler/training/program.py. */
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
 /** Name of a plan of a training program. */
-export type TrainingPlan = (typeof TRAINING_PLANS)[number];
+export type TrainingPlan = keyof TrainingPlans;
 /**
  * A tensor that persists between runs. `initial`: its initial value, which is a weight of the
  * package, a constant, or random.
  */
-export interface StateInfo {
-  name: string;
-  kind: "parameter" | "adapter" | "buffer" | "optimizer" | "gradient" | "step";
-  dtype: string;
-  shape: number[];
-  bytes: number;
+export interface StateInfo extends State {
   initial: ["constant", string] | ["fill", number] | ["uniform" | "normal", number, number];
 }
 /** The LoRA configuration of a program: fields of PEFT's adapter_config.json. */
@@ -59,7 +55,7 @@ export interface ProgramInfo {
   sequence: number;
   /** Null if all parameters are trained. */
   lora: LoraInfo | null;
-  optimizer: { type: string; lr: number; [field: string]: unknown };
+  optimizer: OptimizerFields & { [field: string]: unknown };
   /** Null: no clipping. */
   maxGradNorm: number | null;
   plans: Map<TrainingPlan, { file: string; slots: ManifestSlot[]; arenaBytes: number }>;
@@ -67,20 +63,13 @@ export interface ProgramInfo {
   padTokenId: number | undefined;
   eosTokenId: number | undefined;
 }
-/** A plan of an encoder-decoder model; docs/architecture/sessions.md describes the kinds. */
-export interface Seq2SeqPlan {
-  kind: "first" | "step" | "align";
-  tokens: number;
-  file: string;
-  slots: ManifestSlot[];
-}
 /** The encoder for inputs of up to `size`, and the keys and values of what it returns. */
 export interface SourcePlans {
   size: number;
   /** Positions of the encoder's output. */
   positions: number;
-  run: { file: string; slots: ManifestSlot[] } | undefined;
-  cross: { file: string; slots: ManifestSlot[] };
+  run: PlanFile | undefined;
+  cross: PlanFile;
 }
 /** An encoder-decoder model. Caches: bytes by name. */
 export interface Seq2SeqInfo {
@@ -124,8 +113,8 @@ export interface Manifest {
   programs: Map<string, InferenceInfo> | undefined;
   /** For packages of pipelines that generate text with an encoder. */
   seq2seq: Seq2SeqInfo | undefined;
-  /** What a pipeline does with its inputs before they reach a graph; it checks the fields. */
-  processor: { readonly [field: string]: Json };
+  /** What a pipeline does with its inputs before they reach a graph; see the schema. */
+  processor: Processor;
   /** Training programs by name; empty if there are none. */
   training: Map<string, ProgramInfo>;
   /** For packages in the page's own storage: what the compiler read (compiled.ts). */

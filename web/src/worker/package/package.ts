@@ -7,12 +7,13 @@
 import { slotsOfPlan } from "../../device/plan-header.ts";
 import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
 import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
+import type { ManifestSlot } from "../../gen/schema.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { isMagic, MAGIC } from "../../shared/files/magic.ts";
 import { BlobSource, type Extent, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import { Checker, type ManifestSlot } from "./checker.ts";
+import { Checker } from "./checker.ts";
 import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseManifest, parseRoot } from "./parse.ts";
@@ -86,9 +87,9 @@ function checkSlotTable(
 
 /**
  * Reads the head of a package and validates the manifest. `finish` reads the rest in one pass.
- * @param beside whether weights may be in files beside the package, as in the page's own storage
+ * @param own whether it is in the page's own storage, where weights may be in files beside it
  */
-export async function openPackage(source: ByteSource, beside = false): Promise<OpenPackage> {
+export async function openPackage(source: ByteSource, own = false): Promise<OpenPackage> {
   await source.open();
   const where = source.name;
   const stream = source.stream();
@@ -102,7 +103,7 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
       text,
       where,
       source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
-      beside,
+      own,
     );
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const finish: OpenPackage["finish"] = async (wanted, ready) => {

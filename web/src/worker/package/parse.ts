@@ -1,85 +1,120 @@
-// Validation of a manifest.
+// Validation of a manifest, and what the worker reads of it.
 
-import {
-  FORMAT,
-  MAX_FILE,
-  MAX_KERNELS,
-  MAX_SIZE,
-  PIECE,
-  PROGRAM_TASKS,
-  TARGETS,
-  TASKS,
-  WEIGHT_FILES,
-} from "../../gen/manifest.ts";
+import { FORMAT, MAX_PROGRAMS, PROGRAM_TASKS, TASKS } from "../../gen/manifest.ts";
+import type {
+  Decoder,
+  Encoder,
+  Inference,
+  Manifest as ManifestJson,
+  Seq2SeqDecoder,
+  TrainingProgram,
+} from "../../gen/schema.ts";
+import type { graphOf } from "../inference/manifest.ts";
 import { Checker, type Json, tooDeep } from "./checker.ts";
-import { ALIGN } from "./container.ts";
-import type { Manifest } from "./manifest.ts";
-import { parseDecoder } from "./parse-decoder.ts";
-import type { parseGraphs } from "./parse-graphs.ts";
-import { parseTraining } from "./parse-training.ts";
+import { checkFiles, checkWeights } from "./file-rules.ts";
+import { checkInference } from "./inference-rules.ts";
+import {
+  type DecoderInfo,
+  type LoraInfo,
+  type Manifest,
+  type ProgramInfo,
+  type Seq2SeqInfo,
+  type StateInfo,
+  TRAINING_PLANS,
+} from "./manifest.ts";
+import {
+  type Contents,
+  checkDecoder,
+  checkProcessor,
+  checkSeq2Seq,
+  checkTraining,
+} from "./rules.ts";
 
 /**
- * Parses what packages for other tasks than text generation have. The part of the worker that runs
- * graphs brings it (inference/service.ts); without that part their manifests lack it.
+ * Reads the graphs of packages for other tasks than text generation. The part of the worker that
+ * runs graphs brings it (inference/service.ts); without that part their manifests lack them.
  */
-export const graphs: { parse: typeof parseGraphs | undefined } = { parse: undefined };
+export const graphs: { read: typeof graphOf | undefined } = { read: undefined };
 
 /**
- * Parses and checks a manifest, by the rules of python/edgewise/compiler/manifest/. Memory limits
- * are checked elsewhere.
+ * Parses and checks a manifest. Memory limits are checked elsewhere.
  * @param text the JSON
  * @param where name of the package, for errors
  * @param dataBytes size of the data section, if known
- * @param beside whether weights may be in files beside the package
+ * @param own whether the package is in the page's own storage, where weights may be in files beside
+ *   it
  * @throws PackageError
  */
 export function parseManifest(
   text: string,
   where: string,
   dataBytes: number | undefined,
-  beside = false,
+  own = false,
 ): Manifest {
   const c = new Checker(where);
-  const root = parseRoot(c, text);
-  const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
-  const task = c.oneOf(root.get("task"), "task", TASKS);
-  const target = c.oneOf(root.has("target") ? root.get("target") : "cpu", "target", TARGETS);
-  const kernels = c
-    .list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS)
-    .map((k) => c.text(k, "kernels"));
+  const json = parseRoot(c, text);
+  const task = c.oneOf(json.task, "task", TASKS);
+  const seq2seq = PROGRAM_TASKS.includes(task) && Object.hasOwn(json, "decoder");
+  c.record(json, recordOf(task, seq2seq), "");
+  const root = json as unknown as ManifestJson;
 
-  const files = parseFiles(c, root.get("files"), dataBytes);
-  const digests = parseDigests(c, root.get("sha256"), files);
-  const weights = parseWeights(c, root.get("weights"), files, beside);
-  const computed = new Map<string, number>();
-  const training = parseTraining(c, root.get("training"), files, weights, computed);
-  const adapters = adapterStates(c, training);
-  const ofGraphs = task === "inference" || PROGRAM_TASKS.includes(task);
-  const decoder = ofGraphs
-    ? undefined
-    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
-  const none = { inference: undefined, programs: undefined, seq2seq: undefined, processor: {} };
-  const parts = { files, weights, computed };
+  const files: Manifest["files"] = new Map();
+  for (const [name, [offset, bytes]] of Object.entries(root.files))
+    files.set(name, { offset, bytes });
+  const sha256 = new Map(Object.entries(root.sha256));
+  checkFiles(c, files, sha256, dataBytes);
+  const weights = checkWeights(c, root.weights, files, own);
+  const contents: Contents = { files, weights, adapters: new Map(), computed: new Map(), own };
+  checkTraining(c, root.training ?? [], contents);
+  const read = (graph: Inference, at: string) => {
+    checkInference(c, graph, at, contents);
+    return graphs.read?.(c, graph, at);
+  };
+  let decoder: DecoderInfo | undefined;
+  if (task === "text-generation") {
+    checkDecoder(c, root.decoder!, contents);
+    decoder = decoderOf(root.decoder!);
+  }
+  const encoding = seq2seq ? parseSeq2Seq(c, root, contents) : undefined;
+  const inference = task === "inference" ? read(root.inference!, "inference") : undefined;
+  const programs = new Map<string, NonNullable<typeof inference>>();
+  if (PROGRAM_TASKS.includes(task))
+    for (const [name, program] of programsOf(c, root, seq2seq)) {
+      const at = `programs['${name}']`;
+      const graph = read(program, at);
+      if (!program.outputs.length) c.fail(`${at}.outputs`, "has 0 entries");
+      if (graph) programs.set(name, graph);
+    }
+  if (root.processor) checkProcessor(c, root.processor);
   return {
-    tableHash,
+    tableHash: root.table_hash,
     task,
-    target: target as Manifest["target"],
-    kernels,
+    target: root.target ?? "cpu",
+    kernels: root.kernels ?? [],
     files,
-    sha256: digests,
+    sha256,
     weights,
     decoder,
-    ...((ofGraphs && graphs.parse?.(c, root, task, parts, beside)) || none),
-    training,
-    cache: root.get("cache"),
+    inference,
+    programs: graphs.read && PROGRAM_TASKS.includes(task) ? programs : undefined,
+    seq2seq: encoding,
+    processor: root.processor ?? {},
+    training: new Map((root.training ?? []).map((program) => [program.name, programOf(program)])),
+    cache: root.cache,
   };
+}
+
+function recordOf(task: string, seq2seq: boolean): string {
+  if (task === "text-generation") return "TextGeneration";
+  if (task === "inference") return "AnyModel";
+  return seq2seq ? "Seq2SeqPipeline" : "Pipeline";
 }
 
 /**
  * Parses JSON and checks that it is a manifest of this version.
  * @throws PackageError
  */
-export function parseRoot(c: Checker, text: string): Map<string, Json> {
+export function parseRoot(c: Checker, text: string): { readonly [field: string]: Json } {
   let json: Json;
   try {
     json = JSON.parse(text) as Json;
@@ -87,144 +122,69 @@ export function parseRoot(c: Checker, text: string): Map<string, Json> {
     return c.fail("the manifest", "is not JSON");
   }
   if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
-  const root = c.object(json, "the manifest");
-  const format = root.get("format") ?? null;
+  const format = c.object(json, "the manifest").get("format") ?? null;
   if (format !== FORMAT)
     c.fail(
       "its format",
       `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`,
       "Build the package again with the same version of Edgewise as the page's: `edgewise build`.",
     );
-  return root;
+  return json as { [field: string]: Json };
 }
 
-function parseFiles(
-  c: Checker,
-  json: Json | undefined,
-  dataBytes: number | undefined,
-): Manifest["files"] {
-  const files: Manifest["files"] = new Map();
-  let end = 0;
-  for (const [name, value] of c.object(json, "files")) {
-    c.text(name, "the name of a file");
-    const pair = c.tuple(value, `files['${name}']`, 2);
-    const offset = c.integer(pair[0], `the offset of file '${name}'`);
-    const bytes = c.integer(
-      pair[1],
-      `the size of file '${name}'`,
-      0,
-      name === "weights" ? MAX_SIZE : MAX_FILE,
-    );
-    if (dataBytes !== undefined && offset + bytes > dataBytes)
-      c.fail(
-        `file '${name}'`,
-        `has ${bytes} bytes at ${offset} in the data, which has ${dataBytes}`,
-        "The package is truncated or damaged: fetch it again.",
-      );
-    files.set(name, { offset, bytes });
-    end = Math.max(end, offset + bytes);
-  }
-  if (dataBytes !== undefined && dataBytes > Math.ceil(end / ALIGN) * ALIGN)
-    c.fail("the data", `ends at byte ${end}, and ${dataBytes - end} bytes follow it`);
-  // Files must not overlap: otherwise a short package could request any amount of memory.
-  let reached = 0;
-  for (const [name, { offset, bytes }] of [...files]
-    .filter(([, f]) => f.bytes > 0)
-    .sort(([a, x], [b, y]) => x.offset - y.offset || x.bytes - y.bytes || (a < b ? -1 : 1))) {
-    if (offset < reached) c.fail(`file '${name}'`, "overlaps another one");
-    reached = offset + bytes;
-  }
-  return files;
+/** The programs of a pipeline's package. */
+function programsOf(c: Checker, root: ManifestJson, seq2seq: boolean): [string, Inference][] {
+  const programs = Object.entries(root.programs!);
+  if (programs.length > MAX_PROGRAMS || !(programs.length || seq2seq))
+    c.fail("programs", `has ${programs.length} entries`);
+  return programs;
 }
 
-function parseDigests(
-  c: Checker,
-  json: Json | undefined,
-  files: Manifest["files"],
-): Manifest["sha256"] {
-  const digests: Manifest["sha256"] = new Map();
-  for (const [name, value] of c.object(json, "sha256")) {
-    if (!files.has(name) || name === "weights")
-      c.fail(`sha256['${name}']`, "refers to a missing file");
-    const digest = c.text(value, `sha256['${name}']`);
-    if (!/^[0-9a-f]{64}$/.test(digest)) c.fail(`sha256['${name}']`, "is not a SHA-256");
-    digests.set(name, digest);
-  }
-  for (const name of files.keys())
-    if (name !== "weights" && !digests.has(name)) c.fail("sha256", `lacks the file '${name}'`);
-  return digests;
+function decoderOf(decoder: Decoder): DecoderInfo {
+  const { recompute, capacity, vocab_size: vocabSize, cache_dtype, caches, plans } = decoder;
+  const ascending = [...plans].sort((a, b) => a.tokens - b.tokens);
+  const cacheDtype = cache_dtype ?? "float32";
+  return { recompute, capacity, vocabSize, cacheDtype, caches, plans: ascending };
 }
 
-function parseWeights(
-  c: Checker,
-  json: Json | undefined,
-  files: Manifest["files"],
-  beside: boolean,
-): Manifest["weights"] {
-  const weights: Manifest["weights"] = new Map();
-  c.list(json, "weights").forEach((value, i) => {
-    const w = c.object(value, `weights[${i}]`);
-    const name = c.text(w.get("name"), `weights[${i}].name`);
-    const file = c.text(w.get("file"), `weights[${i}].file`);
-    const offset = c.integer(w.get("offset"), `weights[${i}].offset`);
-    const bytes = c.integer(w.get("bytes"), `weights[${i}].bytes`);
-    // Files that are not in the package are the model's own; their sizes are checked on reading.
-    const inside = files.get(file);
-    if (!inside && (!beside || WEIGHT_FILES.includes(file)))
-      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
-    if (inside && !WEIGHT_FILES.includes(file))
-      c.fail(`weights[${i}]`, `lies in the file '${file}', which does not contain weights`);
-    if (inside && offset + bytes > inside.bytes)
-      c.fail(
-        `weights[${i}]`,
-        `has ${bytes} bytes at ${offset} in the file '${file}', which has ${inside.bytes}`,
-      );
-    if (weights.has(name)) c.fail(`weights[${i}]`, `has the duplicate name '${name}'`);
-    let sums: string[] | undefined;
-    if (file === "weights" || w.has("sums"))
-      sums = c.tuple(w.get("sums"), `weights[${i}].sums`, Math.ceil(bytes / PIECE)).map((sum) => {
-        if (!/^[0-9a-f]{16}$/.test(c.text(sum, `weights[${i}].sums`)))
-          c.fail(`weights[${i}].sums`, "is not a list of sums");
-        return sum as string;
-      });
-    let power: number | undefined;
-    if (w.has("power")) {
-      power = c.integer(w.get("power"), `weights[${i}].power`, -112, 112);
-      if (inside)
-        c.fail(`weights[${i}]`, "has a power, which only those outside of the package have");
-    }
-    weights.set(name, {
-      ...{ name, file, offset, bytes },
-      ...(sums ? { sums } : {}),
-      ...(power === undefined ? {} : { power }),
-    });
-  });
-  let reached = 0;
-  let before = "";
-  for (const { i, file, offset, bytes } of [...weights.values()]
-    .map((w, i) => ({ i, ...w }))
-    .filter((w) => w.bytes > 0 && files.has(w.file))
-    .sort((a, b) =>
-      a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset || a.bytes - b.bytes,
-    )) {
-    if (file === before && offset < reached) c.fail(`weights[${i}]`, "overlaps another one");
-    [before, reached] = [file, offset + bytes];
-  }
-  return weights;
+function parseSeq2Seq(c: Checker, root: ManifestJson, contents: Contents): Seq2SeqInfo {
+  const encoder = root.encoder as Encoder;
+  const decoder = root.decoder as unknown as Seq2SeqDecoder;
+  checkSeq2Seq(c, encoder, decoder, contents);
+  const plans = encoder.plans.map(({ size, positions, plans: parts }) => ({
+    size,
+    positions,
+    run: parts.length > 1 ? parts[0] : undefined,
+    cross: parts.at(-1)!,
+  }));
+  const bytes = (caches: Seq2SeqDecoder["caches"]) => new Map(caches.map((x) => [x.name, x.bytes]));
+  return {
+    capacity: decoder.capacity,
+    vocabSize: decoder.vocab_size,
+    caches: bytes(decoder.caches),
+    cross: bytes(decoder.cross),
+    encoder: { ...encoder, plans: plans.sort((a, b) => a.size - b.size) },
+    plans: decoder.plans,
+  };
 }
 
-/** Sizes of adapter states, which plans of the decoder read. Names must be unique to a program. */
-function adapterStates(c: Checker, training: Manifest["training"]): Map<string, number> {
-  const adapters = new Map<string, number>();
-  for (const program of training.values())
-    for (const state of program.states.values())
-      if (state.kind === "adapter") {
-        if (adapters.has(state.name))
-          c.fail(
-            `training '${program.name}'`,
-            `has the adapter '${state.name}' of another program`,
-          );
-        adapters.set(state.name, state.bytes);
-      }
-  return adapters;
+function programOf(program: TrainingProgram): ProgramInfo {
+  const { name, batch, sequence, lora, optimizer, states, plans } = program;
+  return {
+    name,
+    batch,
+    sequence,
+    lora: lora ? ({ ...lora, use_rslora: lora.use_rslora === true } satisfies LoraInfo) : null,
+    optimizer: { ...optimizer },
+    maxGradNorm: program.max_grad_norm ?? null,
+    plans: new Map(
+      TRAINING_PLANS.map((kind) => {
+        const { file, slots, arena_bytes: arenaBytes } = plans[kind];
+        return [kind, { file, slots, arenaBytes }];
+      }),
+    ),
+    states: new Map(states.map((state) => [state.name, state as StateInfo])),
+    padTokenId: program.pad_token_id ?? undefined,
+    eosTokenId: program.eos_token_id ?? undefined,
+  };
 }

@@ -1,6 +1,7 @@
 // The graphs of a pipeline on one device, and the files that belong to them.
 
 import type { Device } from "../../device/device.ts";
+import type { Processor } from "../../gen/schema.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
@@ -8,7 +9,6 @@ import { platform } from "../../shared/platform.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
-import type { Json } from "../package/checker.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { type Generation, OnDevice } from "./recovery.ts";
@@ -25,7 +25,7 @@ export class TaskHost {
     readonly task: string,
     readonly tokenizer: Tokenizer | undefined,
     /** What happens to inputs before they reach a graph (python/edgewise/compiler/task_package). */
-    readonly processor: { readonly [field: string]: Json },
+    readonly processor: Processor,
     readonly info: TaskInfo,
     private readonly graphs: ReadonlyMap<string, InferenceInfo>,
     readonly on: OnDevice,

@@ -1,5 +1,6 @@
 // Inputs of graphs that read tokens, and candidate labels.
 
+import type { Processor } from "../../gen/schema.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
 import type { InferencePlan } from "../inference/manifest.ts";
@@ -36,9 +37,12 @@ export function integers(type: string, length: number, value: (i: number) => num
  * What a package says of a kind of input. The reader of manifests has checked its fields.
  * @throws PackageError if it does not say it
  */
-export function described<T>(host: Pick<TaskHost, "processor" | "task">, kind: string): T {
+export function described<K extends keyof Processor>(
+  host: Pick<TaskHost, "processor" | "task">,
+  kind: K,
+): NonNullable<Processor[K]> {
   const found = host.processor[kind];
-  if (found) return found as T;
+  if (found) return found;
   throw new PackageError(
     `its processor has no description of ${kind}`,
     host.task,

@@ -12,7 +12,6 @@ import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
 import type { Make, Turn } from "./sounds/streams.ts";
-import type { SpeechDescription } from "./synthesis/description.ts";
 
 type Part = () => Promise<{ TASKS: Tasks }>;
 
@@ -73,7 +72,7 @@ export async function openTask(
   const known = ({ processor }: Pick<TaskHost, "processor">) =>
     load(partOf(request.task, processor));
   const host = await TaskHost.open(request, signal, progress, model, known);
-  const described = host.processor.speech as unknown as SpeechDescription | undefined;
+  const { speech: described } = host.processor;
   if (described) {
     const { sampling_rate, type } = described;
     host.info.speech = { sampling_rate, splits: type !== "vits" };

@@ -2,11 +2,11 @@
 // runs. Mirrors python/edgewise/host/training/session.py.
 
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
+import type { ManifestSlot } from "../../gen/schema.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { Weights } from "../model/weights.ts";
-import type { ManifestSlot } from "../package/checker.ts";
 import { NOTES } from "../package/container.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 import { ahead } from "./recovery/ahead.ts";

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ....errors import InputError
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...ir import Graph
+    from ...manifest.processor import AudioFields, SoundLength, SoundMask, SoundWindows
 
 
 @dataclass(frozen=True)
@@ -159,18 +160,18 @@ class AudioProcessor:
             )
         return total
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> AudioFields:
         """What happens before the graph, for packages: JSON that web/src/worker/pipelines reads."""
-        out: dict[str, Any] = {
+        out: AudioFields = {
             "type": self.kind,
             "sampling_rate": self.sampling_rate,
             "channels": self.channels,
-            "length": dict(vars(self.length)),
+            "length": cast("SoundLength", dict(vars(self.length))),
         }
         if self.mask is not None:
-            out["mask"] = dict(vars(self.mask))
+            out["mask"] = cast("SoundMask", dict(vars(self.mask)))
         if self.frames is not None:
-            out["frames"] = list(self.frames)
+            out["frames"] = self.frames
         if self.windows is not None:
-            out["windows"] = dict(vars(self.windows))
+            out["windows"] = cast("SoundWindows", dict(vars(self.windows)))
         return out

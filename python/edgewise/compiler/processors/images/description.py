@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
+
+from ...manifest.processor import ImageFields
 
 __all__ = ["Description"]
 
@@ -36,14 +37,14 @@ class Description:
     frame: bool = False
     mask: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ImageFields:
         """As JSON."""
-        return asdict(self)
+        return cast("ImageFields", asdict(self))
 
     @staticmethod
-    def from_dict(value: Mapping[str, Any]) -> Description:
+    def from_dict(value: ImageFields) -> Description:
         """A description that `to_dict` returned."""
-        return Description(**value)
+        return Description(**cast("dict[str, Any]", value))
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -150,10 +150,7 @@ class _Artifacts:
                 for k, p in plans.items()
             },
             "weights": weights,
-            "states": [
-                {**d, "initial": list(program.states[d["name"]].initial)}
-                for d in program.describe_states()
-            ],
+            "states": program.describe_states(),
             "moments": moments,
             "step": self.group.step if self.group is not None else 0,
         }

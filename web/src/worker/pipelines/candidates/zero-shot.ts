@@ -21,7 +21,7 @@ const read = new WeakMap<TaskHost, Map<string, Tensors>>();
 
 /** The most tokens of a text, and whether each has as many. */
 function lengthOf(host: TaskHost): { longest: number; padded: boolean } {
-  const { max_length } = described<{ max_length?: number | null }>(host, "text");
+  const { max_length } = described(host, "text");
   return {
     longest: max_length ?? Infinity,
     padded: String(host.config().model_type).includes("siglip"),

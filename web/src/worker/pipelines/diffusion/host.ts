@@ -1,6 +1,7 @@
 // The graphs of a diffusion model, of which one at a time is in memory.
 
 import type { Device } from "../../../device/device.ts";
+import type { Processor } from "../../../gen/schema.ts";
 import type { LoadRequest } from "../../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../../protocol/tasks.ts";
 import { Aborted, PackageError } from "../../../shared/errors.ts";
@@ -11,7 +12,6 @@ import { makePackaged, runAgain } from "../../inference/service.ts";
 import type { Progress } from "../../model/job.ts";
 import { type Filled, fillModel } from "../../model/load.ts";
 import { Weights } from "../../model/weights.ts";
-import type { Json } from "../../package/checker.ts";
 import type { Manifest } from "../../package/manifest.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
 
@@ -67,7 +67,7 @@ export class DiffusionHost {
   /** Is told of the device in the place of a lost GPU. */
   moved: (device: DeviceInfo) => void = () => undefined;
   device: Device;
-  readonly processor: { readonly [field: string]: Json };
+  readonly processor: Processor;
   readonly facts: Facts;
   readonly tokenizer: Tokenizer;
   readonly info: TaskInfo;

@@ -11,7 +11,6 @@ import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
 import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
 import { featuresSeen, type Seen, see } from "./image-tasks.ts";
-import type { ImageDescription } from "./images.ts";
 import { MAX_PIXELS, type Size } from "./images.ts";
 import { Interpolation } from "./interpolation.ts";
 import {
@@ -42,8 +41,8 @@ const MASKS = ["masks_queries_logits", "pred_masks"] as const;
 const sizeOf = ({ image }: Seen): Size => [image.height, image.width];
 
 function labelOf(host: TaskHost, label: number): string {
-  const own = host.processor.labels ?? host.config().id2label ?? {};
-  return String((own as Record<string, unknown>)[label] ?? `LABEL_${label}`);
+  const own = (host.processor.labels ?? host.config().id2label ?? {}) as Record<string, unknown>;
+  return String(own[label] ?? `LABEL_${label}`);
 }
 
 /** @throws InputError if an output has not the dimensions of a task */
@@ -63,7 +62,7 @@ export const objectDetection: TaskRunner = {
     const percentage = options.flag("percentage", false);
     const iou = options.number("iou", 0.45, 0, 1);
     const agnostic = options.flag("agnostic_nms", false);
-    const isYolo = described<ImageDescription>(host, "image").type === "YoloImageProcessor";
+    const isYolo = described(host, "image").type === "YoloImageProcessor";
     return async (input, ending) => {
       const seen = await see(host, input, ending);
       const size = sizeOf(seen);

@@ -7,7 +7,7 @@ import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
-import { type ImageDescription, type Layout, layout, type Step } from "./images.ts";
+import { type Layout, layout, type Rule, type Step } from "./images.ts";
 
 type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
 
@@ -28,7 +28,7 @@ export async function pixelValues(
   { width, height, data }: TaskImage,
   ending: Ending,
 ): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
-  const done = layout(described<ImageDescription>(host, "image").steps, height, width);
+  const done = layout(described(host, "image").steps as Rule[], height, width);
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;

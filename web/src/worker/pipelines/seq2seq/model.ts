@@ -3,12 +3,12 @@
 // python/edgewise/host/session/seq2seq.py.
 
 import type { Buffer, Device, Picker, PlanHandle } from "../../../device/device.ts";
+import type { ManifestSlot, Seq2SeqPlan } from "../../../gen/schema.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Choosing, Logits } from "../../generation/index.ts";
 import type { Weights } from "../../model/weights.ts";
-import type { ManifestSlot } from "../../package/checker.ts";
 import { NOTES } from "../../package/container.ts";
-import type { Seq2SeqInfo, Seq2SeqPlan } from "../../package/manifest.ts";
+import type { Seq2SeqInfo } from "../../package/manifest.ts";
 import { type Caches, EncodedSource, type Sequence } from "./source.ts";
 
 /** Registers of the decoder's plans. */

@@ -1,40 +1,8 @@
 // What happens to samples before a processor's graph, as its description in a package says.
 // Mirrors Length and Mask of python/edgewise/compiler/processors/audio/processor.py.
 
+import type { AudioFields, SoundLength, SoundMask } from "../../../gen/schema.ts";
 import { InputError } from "../../../shared/errors.ts";
-
-/** How many samples the graph gets; see Length in Python. */
-export interface AudioLength {
-  exact: number | null;
-  multiple: number;
-  least: number;
-  chunk: number;
-  stride: number;
-  truncate: boolean;
-  repeat: "" | "repeat" | "repeatpad";
-}
-
-/** A mask that is an input of the model; see Mask in Python. */
-export interface AudioMask {
-  name: string;
-  hop: number;
-  base: number;
-  valid: number;
-  more: number;
-  group: number;
-}
-
-/** A processor of sound in a package. */
-export interface AudioDescription {
-  type: string;
-  /** Hz */
-  sampling_rate: number;
-  channels: number;
-  length: AudioLength;
-  mask?: AudioMask;
-  /** Samples of a frame, and from one to the next: the graph has the input `valid`. */
-  frames?: [frame: number, hop: number];
-}
 
 /** Inputs of a processor's graph, and the model's mask. */
 export interface AudioInput {
@@ -52,7 +20,7 @@ export interface AudioInput {
  * @throws InputError if there are too few or too many
  */
 export function audioInput(
-  description: AudioDescription,
+  description: AudioFields,
   samples: Float32Array<ArrayBuffer>,
 ): AudioInput {
   const { length, mask, frames } = description;
@@ -78,8 +46,8 @@ export function audioInput(
   };
 }
 
-function totalOf(length: AudioLength, count: number): number {
-  if (length.exact !== null) return length.exact;
+function totalOf(length: SoundLength, count: number): number {
+  if (typeof length.exact === "number") return length.exact;
   if (length.chunk) return (Math.ceil(count / length.stride) - 1) * length.stride + length.chunk;
   return Math.ceil(count / length.multiple) * length.multiple;
 }
@@ -87,7 +55,7 @@ function totalOf(length: AudioLength, count: number): number {
 function fitted(
   samples: Float32Array<ArrayBuffer>,
   total: number,
-  repeat: AudioLength["repeat"],
+  repeat: SoundLength["repeat"],
 ): Float32Array<ArrayBuffer> {
   if (samples.length === total) return samples;
   const out = new Float32Array(total);
@@ -98,7 +66,7 @@ function fitted(
 }
 
 /** The mask of `count` samples that are padded to `total`. */
-export function maskOf(mask: AudioMask, count: number, total: number): BigInt64Array {
+export function maskOf(mask: SoundMask, count: number, total: number): BigInt64Array {
   const valid = Math.max(0, Math.floor((count - mask.base) / mask.hop) + mask.valid);
   const steps = Math.floor((total - mask.base) / mask.hop) + mask.more;
   const out = new BigInt64Array(Math.ceil(steps / mask.group));

@@ -1,6 +1,7 @@
 // automatic-speech-recognition with CTC models: from the token of each frame to text and times.
 // Mirrors python/edgewise/host/text/speech/ctc.py and pipelines/speech/ctc.py.
 
+import type { CTCFields } from "../../../gen/schema.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
@@ -12,22 +13,7 @@ import { readSound, soundOf } from "./read.ts";
 type Samples = Float32Array<ArrayBuffer>;
 
 /** The tokenizer of a package, and how samples become frames. */
-export interface CTC {
-  /** By id; null where there is none. */
-  tokens: readonly (string | null)[];
-  /** The token between two equal ones. */
-  blank: string;
-  unknown: string;
-  /** The token that becomes `space`. */
-  delimiter: string;
-  space: string;
-  lower: boolean;
-  clean_up: boolean;
-  /** Samples of a frame. */
-  samples: number;
-  /** [size, step] of each convolution. */
-  windows: readonly (readonly [number, number])[];
-}
+export type CTC = CTCFields;
 
 /** A character or word, and the frames from `start` to `end` (exclusive) that it was read in. */
 export interface Span {
@@ -168,8 +154,8 @@ async function tokensOf(
 
 /** @throws PackageError if the package does not describe its tokens */
 function tokenizerOf(host: TaskHost): CTC {
-  const ctc = host.processor.ctc as unknown as CTC | undefined;
-  if (ctc?.tokens && ctc.samples > 0) return ctc;
+  const { ctc } = host.processor;
+  if (ctc) return ctc;
   throw new PackageError("it does not describe its tokens", host.task, "Build it again.");
 }
 

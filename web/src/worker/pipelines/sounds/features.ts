@@ -2,46 +2,25 @@
 // plans have. Mirrors python/edgewise/compiler/task_package/sounds.py, which writes the
 // description.
 
+import type { AudioFields, SoundWindows } from "../../../gen/schema.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
-import { type AudioDescription, audioInput, maskOf } from "./audio-input.ts";
-
-/** Parts that a recording is divided into; see Windows in Python. */
-export interface SoundWindows {
-  size: number;
-  before: number;
-  span: number;
-  unit: number;
-  hop: number;
-  coverage: number;
-}
-
-/** A processor of sound in a package. */
-export interface SoundDescription extends AudioDescription {
-  /** Samples of the model's plans, ascending. None: the processor gives one length, */
-  lengths?: number[];
-  /** or one plan takes any number from the first to the second. */
-  any_length?: [least: number, most: number];
-  windows?: SoundWindows;
-}
+import { audioInput, maskOf } from "./audio-input.ts";
 
 /** @throws PackageError if the manifest has none */
-export function soundDescription(host: TaskHost): SoundDescription {
+export function soundDescription(host: TaskHost): AudioFields {
   return described(host, "audio");
 }
 
 /** The most samples that the model takes at once. */
-export function longestSound({ lengths, any_length: range }: SoundDescription): number {
+export function longestSound({ lengths, any_length: range }: AudioFields): number {
   return range?.[1] ?? lengths?.at(-1) ?? Infinity;
 }
 
 /** The samples that a plan takes for so many; undefined: the processor says it. */
-function lengthFor(
-  { lengths, any_length: range }: SoundDescription,
-  count: number,
-): number | undefined {
+function lengthFor({ lengths, any_length: range }: AudioFields, count: number): number | undefined {
   return range ? Math.max(range[0], count) : lengths?.find((n) => n >= count);
 }
 
@@ -111,7 +90,7 @@ const integers = (dims: number[], { buffer }: BigInt64Array): TaskTensor => ({
 
 /** The parts of a recording of which a voice's vector is the mean. */
 export function voiceParts(
-  description: SoundDescription,
+  description: AudioFields,
   samples: Float32Array<ArrayBuffer>,
 ): Float32Array<ArrayBuffer>[] {
   const { windows, lengths, any_length: range } = description;

@@ -1,14 +1,15 @@
 // text-to-speech: sentence by sentence, and long ones part by part.
 
+import type { SpeechFields } from "../../../gen/schema.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
 import { checkSeed } from "../../../shared/seeds.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { described } from "../inputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { type SpeechDescription, speechOf } from "./description.ts";
 import { integers, outputOf, type Speaker, speaker } from "./speakers.ts";
 
-const MODEL_OPTIONS: Record<SpeechDescription["type"], readonly string[]> = {
+const MODEL_OPTIONS: Record<SpeechFields["type"], readonly string[]> = {
   vits: [],
   piper: ["speed", "noise_scale", "length_scale", "noise_w"],
   kokoro: ["speed", "voice", "speaker_embeddings"],
@@ -18,7 +19,7 @@ const MODEL_OPTIONS: Record<SpeechDescription["type"], readonly string[]> = {
 export const textToSpeech: TaskRunner = {
   options: ["seed", "speaker", ...new Set(Object.values(MODEL_OPTIONS).flat())],
   prepare(host, options) {
-    const d = speechOf(host.processor, host.task);
+    const d = described(host, "speech");
     const takes = [...MODEL_OPTIONS[d.type], ...(d.speakers ? ["speaker"] : [])];
     for (const name of Object.keys(options.given))
       if (name !== "seed" && !takes.includes(name))
@@ -81,7 +82,7 @@ export function partsOf(units: readonly string[], most: number): string[][] {
 /** The samples of a part; of two halves where it is too long for the plans. */
 async function spoken(
   host: TaskHost,
-  d: SpeechDescription,
+  d: SpeechFields,
   voice: Speaker,
   units: readonly string[],
   seed: bigint | undefined,
@@ -131,7 +132,7 @@ async function spoken(
   return [sound(await host.run("frames", between, ending, seed, drawn), d)];
 }
 
-function sound(outputs: Record<string, TaskTensor>, { output }: SpeechDescription): Float32Array {
+function sound(outputs: Record<string, TaskTensor>, { output }: SpeechFields): Float32Array {
   const { type, dims, data } = outputOf(outputs, output, "text-to-speech");
   if (type !== "float32" || dims.reduce((n, d) => n * d, 1) !== Math.max(...dims))
     throw new ModelError(

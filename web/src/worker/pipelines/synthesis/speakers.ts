@@ -2,11 +2,11 @@
 // python/edgewise/host/pipelines/speech/ synthesis.py; what they read is in the package
 // (python/edgewise/compiler/task_package/synthesis.py).
 
+import type { SpeechFields } from "../../../gen/schema.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
-import type { SpeechDescription } from "./description.ts";
 
 type Feeds = Record<string, TaskTensor>;
 
@@ -51,7 +51,7 @@ const characters = (sentence: string | readonly string[]): string =>
   typeof sentence === "string" ? sentence : sentence.join("");
 
 /** The number of a speaker, by number or name. */
-function speakerOf({ speakers, speaker_names: names = {} }: SpeechDescription, given: unknown) {
+function speakerOf({ speakers, speaker_names: names = {} }: SpeechFields, given: unknown) {
   const number = typeof given === "string" ? names[given] : (given ?? 0);
   if (Number.isInteger(number) && (number as number) >= 0 && (number as number) < speakers)
     return number as number;
@@ -67,7 +67,7 @@ function speakerOf({ speakers, speaker_names: names = {} }: SpeechDescription, g
  * The kind of a package's model.
  * @throws InputError if an option is not valid; PackageError if no unit fits into its plans
  */
-export function speaker(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+export function speaker(host: TaskHost, d: SpeechFields, options: Options): Speaker {
   const voice = { vits, piper, kokoro }[d.type](host, d, options);
   if (voice.most >= 1) return voice;
   throw new PackageError(
@@ -101,7 +101,7 @@ function oneNumber(host: TaskHost, name: string, value: number): Feeds {
   return { [name]: integers([value], declared.length ? [1] : []) };
 }
 
-function vits(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+function vits(host: TaskHost, d: SpeechFields, options: Options): Speaker {
   const { vocabulary } = d;
   const long = Object.keys(vocabulary).filter((token) => token.length > 1);
   const knows = (text: string) => Object.hasOwn(vocabulary, text);
@@ -159,7 +159,7 @@ function lower(text: string, knows: (text: string) => boolean, long: readonly st
   return out;
 }
 
-function piper(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+function piper(host: TaskHost, d: SpeechFields, options: Options): Speaker {
   const ids = (unit: string) => d.vocabulary[unit] as number[];
   const [noise = 0.667, length = 1, width = 0.8] = d.scales ?? [];
   const scales = [
@@ -195,7 +195,7 @@ function piper(host: TaskHost, d: SpeechDescription, options: Options): Speaker 
 
 const WIDTH = 256;
 
-function kokoro(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+function kokoro(host: TaskHost, d: SpeechFields, options: Options): Speaker {
   const speed = options.number("speed", 1, 0.01, 100);
   const { speaker_embeddings: own, voice: named } = options.given;
   if (own !== undefined && named !== undefined)
@@ -236,7 +236,7 @@ function kokoro(host: TaskHost, d: SpeechDescription, options: Options): Speaker
   };
 }
 
-function voiceOf({ voices = {} }: SpeechDescription, given: unknown): [number, number] {
+function voiceOf({ voices = {} }: SpeechFields, given: unknown): [number, number] {
   const names = Object.keys(voices);
   const name = given ?? (names.length === 1 ? names[0] : "af_heart");
   if (typeof name === "string" && Object.hasOwn(voices, name)) return voices[name]!;

@@ -13,9 +13,7 @@ const OFFSET_POSITIONS =
 
 /** The most tokens of a text. */
 export function longest(host: TaskHost): number | undefined {
-  const { text } = host.processor;
-  const most = (text as { max_length?: unknown } | undefined)?.max_length;
-  return typeof most === "number" ? most : undefined;
+  return host.processor.text?.max_length ?? undefined;
 }
 
 /** The encodings of a text or a pair, by default cut to the length that the model takes. */

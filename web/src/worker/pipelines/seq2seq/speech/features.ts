@@ -2,12 +2,12 @@
 // the whole recording, of which only what is needed is in memory. Mirrors
 // python/edgewise/host/pipelines/whisper_features.py.
 
+import type { AudioFields } from "../../../../gen/schema.ts";
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
 import { ModelError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { described } from "../../inputs.ts";
 import { numbers } from "../../outputs.ts";
-import type { AudioDescription } from "../../sounds/audio-input.ts";
 
 /** Samples of a frame, of all of Whisper's models. */
 export const HOP = 160;
@@ -37,15 +37,15 @@ export interface Features {
 }
 
 /** What a host knows of Whisper's feature extractor. */
-export function descriptionOf(host: TaskHost): AudioDescription & { length: { exact: number } } {
-  const found = described<AudioDescription>(host, "audio");
+export function descriptionOf(host: TaskHost): AudioFields & { length: { exact: number } } {
+  const found = described(host, "audio");
   if (found.type !== "Whisper" || !found.length.exact || found.sampling_rate !== 16000)
     throw new ModelError(
       "its processor is not Whisper's",
       host.task,
       "Build the package again with this version: `edgewise build --task`.",
     );
-  return found as AudioDescription & { length: { exact: number } };
+  return found as AudioFields & { length: { exact: number } };
 }
 
 /**
