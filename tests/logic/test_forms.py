@@ -32,5 +32,5 @@ def test_time_warping(seed):
 def test_errors_are_those_of_the_package(form):
     from edgewise.errors import InputError
 
-    with pytest.raises(InputError, match="not a way of pooling. Use none, mean"):
+    with pytest.raises(InputError, match="not a way of pooling. Use none, cls"):
         module(form, "post.embeddings").check_pooling("median")

@@ -15,8 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 from edgewise.arrays import Array, as_input  # noqa: E402
 from edgewise.host.pipelines.images.image_graphs import ImageGraphs  # noqa: E402
-from edgewise.host.pipelines.post.segmentation import choose_queries, segments  # noqa: E402
-from edgewise.logic.post import detection  # noqa: E402
+from edgewise.logic.post.segmentation import choose_queries, segments  # noqa: E402
 
 from tests.conformance.vectors import FOLDER, vectors  # noqa: E402
 
@@ -139,17 +138,6 @@ def test_files_are_those_of_transformers():
         assert close(vectors(name), json.loads(json.dumps(made()))), name
 
 
-@pytest.mark.parametrize("case", range(4))
-def test_queries(case):
-    v = vectors("detection")[case]
-    arguments = (v["logits"], v["boxes"], v["classes"], v["threshold"], *v["size"])
-    if v["kind"] == "set":
-        found = detection.set_prediction(*arguments)
-    else:
-        found = detection.focal(*arguments, v["most"])
-    assert found and close([[s, label, list(box)] for s, label, box in found], v["found"])
-
-
 def test_segmentation():
     v = vectors("segmentation")
     queries, scores, labels = choose_queries(v["logits"], v["classes"], v["threshold"])
@@ -174,34 +162,6 @@ def test_segmentation():
     feeds = {"x": array(v["planes"][:area], 1, 1, *v["from"]), "size": v["size"]}
     gray = as_input(graphs.run("foreground", feeds)[0], "gray")[2]
     assert list(bytes(gray)) == v["foreground"]
-
-
-def test_fused_segments():
-    """Classes of label_ids_to_fuse become one segment; the others keep their numbers."""
-    numbers, found = segments([0.9, 0.8, 0.7, 0.6], [1, 2, 1, 3], [9] * 4, [9] * 4, 0.5, [1])
-    assert numbers == [1, 2, 1, 3]
-    assert [(s["id"], s["label_id"], s["was_fused"]) for s in found] == [
-        (1, 1, True),
-        (2, 2, False),
-        (3, 3, False),
-    ]
-    assert segments([0.9, 0.8], [1, 1], [9, 0], [9, 9], 0.5)[0] == [1, 0]
-    assert segments([0.9], [1], [4], [9], 0.5) == ([0], [])
-
-
-def test_boxes():
-    """YOLO's boxes; test_image_tasks.py compares more with onnxruntime."""
-    v = vectors("detection_yolo")
-    for case in v["cases"]:
-        found = detection.yolo(v["output"], v["anchors"], *case["arguments"])
-        assert close([[s, c, list(b)] for s, c, b in found], case["found"])
-    for case in v["letterbox"]:
-        found = detection.unletterbox(
-            [(1.0, 0, tuple(case["box"]))], case["model"], *case["picture"]
-        )
-        assert close(list(found[0][2]), case["expected"])
-        height, width = case["picture"]
-        assert detection.named_box(found[0][2], height, width, False) == case["named"]
 
 
 def made_yolo():

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 MATH = {
-    **{
-        n: f"Math.{n}"
-        for n in "sqrt exp log2 log10 log1p expm1 sin cos tan tanh floor ceil trunc".split()
-    },
+    **{n: f"Math.{n}" for n in "sqrt exp log2 log10 log1p expm1 sin cos tan tanh floor".split()},
+    "trunc": "py.trunc",
+    "ceil": "py.ceil",
     **{n: f"Math.{n}" for n in "asin acos atan atan2 sinh cosh hypot".split()},
     "fabs": "Math.abs",
     "isnan": "Number.isNaN",
@@ -415,7 +414,7 @@ def _number(p: Expressions, node: ast.Call) -> Code:
     if name == "int" and found == {"int"}:
         return p.code(value)
     if name == "int" and found <= {"float", "int"}:
-        return Code(f"Math.trunc({p.text(value)})", CALL)
+        return Code(f"py.trunc({p.text(value)})", CALL)
     texts = ", ".join(p.text(a) for a in node.args)
     return Code(f"py.{name}({texts})", CALL)
 
@@ -699,6 +698,7 @@ def arguments(p: Expressions, node: ast.Call, found: Any) -> list[str]:
 def passed(p: Expressions, value: ast.expr, found: Any, i: int) -> str:
     """An argument, whose form in TypeScript must be that of the parameter."""
     if isinstance(found, t.CallableType) and i < len(found.arg_types):
+        p.expect(value, found.arg_types[i])
         wanted = kind(found.arg_types[i])
         given = p.kind(value)
         if (

@@ -31,7 +31,18 @@ from printed import (
     quoted,
     safe,
 )
-from types_of import KEYED, LISTS, PLAIN_TRUTH, PRIMITIVE, Types, Writer, kind, kinds
+from types_of import (
+    KEYED,
+    LISTS,
+    PLAIN_TRUTH,
+    PRIMITIVE,
+    Types,
+    Writer,
+    element,
+    kind,
+    kinds,
+    members,
+)
 
 
 class Expressions:
@@ -48,6 +59,7 @@ class Expressions:
         self.types, self.writer, self.modules = types, writer, modules
         self.names: list[dict[str, str]] = [{}]
         self.imported: dict[str, tuple[str, str]] = {}
+        self.plain: set[int] = set()  # ids of dicts where a Mapping is wanted
 
     # What an expression is
 
@@ -75,6 +87,8 @@ class Expressions:
 
     def kind(self, node: ast.expr) -> str:
         """The word for its type."""
+        if id(node) in self.plain:
+            return "mapping"
         if isinstance(node, ast.Tuple):
             return "tuple"
         if isinstance(node, ast.JoinedStr):
@@ -83,12 +97,46 @@ class Expressions:
             return {"NoneType": "none"}.get(type(node.value).__name__, type(node.value).__name__)
         if isinstance(node, (ast.Compare,)) or _is_not(node):
             return "bool"
-        return kind(self.type(node))
+        found = self.type(node)
+        if isinstance(node, (ast.Dict, ast.DictComp)) and isinstance(found, t.Instance):
+            if found.args and kind(found.args[0]) == "any":
+                return "dict"  # where Any is wanted, all that is known of it
+        return kind(found)
 
     def kinds(self, node: ast.expr) -> set[str]:
         """The words for the members of its type."""
         word = self.kind(node)
         return {word} if word in ("bool", "str", "none") else kinds(self.type(node)) or {word}
+
+    def expect(self, node: ast.expr, wanted: t.Type | None) -> None:
+        """Notes which dicts of an expression are to be Mappings, which are plain objects."""
+        if isinstance(node, ast.IfExp):
+            self.expect(node.body, wanted)
+            self.expect(node.orelse, wanted)
+        for one in members(wanted):
+            if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+                self.expect(node.elt, element(one))
+            elif isinstance(node, (ast.List, ast.Set)):
+                for x in node.elts:
+                    self.expect(x, element(one))
+            elif isinstance(node, ast.Tuple) and isinstance(one, t.TupleType):
+                for x, item in zip(node.elts, one.items):
+                    self.expect(x, item)
+            elif kind(one) == "mapping" and isinstance(one, t.Instance):
+                self._expect_plain(node, one)
+
+    def _expect_plain(self, node: ast.expr, wanted: t.Instance) -> None:
+        if isinstance(node, ast.Dict):
+            values = node.values
+        elif isinstance(node, ast.DictComp):
+            values = [node.value]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
+            values = []
+        else:
+            return
+        self.plain.add(id(node))
+        for value in values:
+            self.expect(value, wanted.args[1])
 
     # Printing
 
@@ -183,6 +231,10 @@ class Expressions:
         word = self.kind(node)
         spread = [self.kind(v) for k, v in zip(node.keys, node.values) if k is None]
         if word in ("json", "typeddict", "mapping", "any") or "json" in spread:
+            found = self.type(node)
+            for key, value in zip(node.keys, node.values):
+                if isinstance(found, t.TypedDictType) and isinstance(key, ast.Constant):
+                    self.expect(value, found.items.get(str(key.value)))
             return Code(f"{{ {', '.join(self._properties(node))} }}" if node.keys else "{}")
         if word != "dict":
             raise Unsupported("a dict of an unknown type: annotate the variable", node)
@@ -209,7 +261,10 @@ class Expressions:
         parts = []
         for key, value in zip(node.keys, node.values):
             if key is None:
-                parts.append(f"...{self.text(value)}")
+                text = self.text(value)
+                if self.kind(value) == "dict":
+                    text = f"Object.fromEntries({text})"
+                parts.append(f"...{text}")
             elif isinstance(key, ast.Constant) and isinstance(key.value, str):
                 name = key.value if key.value.isidentifier() else quoted(key.value)
                 if name == "__proto__":
@@ -421,7 +476,9 @@ class Expressions:
             return calls.slice_of(self, node)
         target = self.text(value, CALL)
         if word in ("json", "typeddict", "mapping"):
-            return Code(self.property(node) + ("!" if word == "mapping" else ""), CALL)
+            sure = word == "json" or (word == "typeddict" and not self._may_lack(node))
+            sure = sure or isinstance(node.ctx, ast.Store)
+            return Code(self.property(node) + ("" if sure else "!"), CALL)
         if word == "dict":
             return Code(f"{target}.get({self.text(node.slice)})!", CALL)
         if word == "str":
@@ -441,6 +498,15 @@ class Expressions:
         if word == "tuple" and isinstance(at, ast.Constant):
             return Code(f"{target}[{self.text(at)}]", CALL)
         return Code(f"{target}[{self.text(at)}]!", CALL)
+
+    def _may_lack(self, node: ast.Subscript) -> bool:
+        """Whether the key of a TypedDict is one that may be missing."""
+        found, key = self.type(node.value), node.slice
+        return (
+            isinstance(found, t.TypedDictType)
+            and isinstance(key, ast.Constant)
+            and key.value not in found.required_keys
+        )
 
     def property(self, node: ast.Subscript) -> str:
         """A property of a JSON object."""
@@ -472,7 +538,8 @@ class Expressions:
         pair = ast.Tuple([node.key, node.value], ast.Load())
         word = self.kind(node)
         if word == "dict":
-            result = self.writer.text(self.type(node))[len("Map") :]
+            text = self.writer.text(self.type(node))
+            result = text[len("Map") :] if text.startswith("Map") else "<any, any>"
             return Code(
                 f"new Map{result}({self.mapped(node.generators, pair, '[any, any]')})", CALL
             )
@@ -538,7 +605,11 @@ class Expressions:
         if not isinstance(elt, ast.Tuple):
             return ""
         parts = [
-            self.writer.text(self.type(x)) if not isinstance(x, ast.Constant) else self._wide(x)
+            self._wide(x)
+            if isinstance(x, ast.Constant)
+            else "py.Json"
+            if id(x) in self.plain
+            else self.writer.text(self.type(x))
             for x in elt.elts
         ]
         return f": [{', '.join(parts)}]"

@@ -13,7 +13,7 @@ from mypy import nodes
 from mypy import types as t
 from printed import CALL, Unsupported, safe
 from scope import Scope, comments, independent, loaded
-from types_of import PRIMITIVE, Types, Writer, element, is_record, kind, kinds, of_literals
+from types_of import LISTS, PRIMITIVE, Types, Writer, element, is_record, kind, kinds, of_literals
 
 SKIPPED_BASES = {"NamedTuple", "Protocol", "TypedDict", "Generic", "object"}
 
@@ -49,6 +49,7 @@ class Module(Expressions):
         self.line = 0
         self.comments = comments(source)
         self.functions: list[Scope] = []
+        self.results: list[t.Type] = []  # of the functions
 
     # Output
 
@@ -170,9 +171,7 @@ class Module(Expressions):
             raise Unsupported("a name that is no constant", node)
         text = self.text(node.value)
         note = f": {self._constant_type(found.type)}" if self._needs_note(node, found.type) else ""
-        export = "" if target.id.startswith("_") else "export "
-        export = "export "
-        self.put(f"{export}const {safe(target.id)}{note} = {text};", node)
+        self.put(f"export const {safe(target.id)}{note} = {text};", node)
 
     def _constant_type(self, found: t.Type | None) -> str:
         """A long tuple of equal types is written as a list."""
@@ -192,6 +191,8 @@ class Module(Expressions):
         value = getattr(node, "value", None)
         if isinstance(value, (ast.List, ast.Dict, ast.Tuple, ast.Set)):
             return True
+        if isinstance(value, ast.IfExp) and kind(found) == "tuple":
+            return True
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
             return value.func.id in ("list", "dict", "set") and not value.args
         return isinstance(value, ast.Constant) and value.value is None
@@ -204,6 +205,7 @@ class Module(Expressions):
         skip = 1 if info is not None and not static else 0
         scope = Scope(node)
         self.functions.append(scope)
+        self.results.append(found.ret_type)
         args = node.args.posonlyargs + node.args.args
         mapped = {args[0].arg: "this"} if skip else {}
         self.names.append(mapped)
@@ -225,6 +227,7 @@ class Module(Expressions):
         self.put("}")
         self.names.pop()
         self.functions.pop()
+        self.results.pop()
 
     def _signature(self, node: ast.FunctionDef, info: Any) -> t.CallableType:
         if info is not None:
@@ -372,10 +375,9 @@ class Module(Expressions):
                 if m.targets[0].id == "__slots__":
                     continue
                 self.put(f"static readonly {m.targets[0].id} = {self.text(m.value)};", m)
-        init = next((m for m in methods if m.name == "__init__"), None)
         declared = self._declared(info, fields if data else [], methods)
         for name, text in declared.items():
-            self.put(f"{name}!: {text};" if init is None or True else f"{name}: {text};")
+            self.put(f"{name}!: {text};")
         if data:
             self._data_constructor(node, info, fields, derived)
         for m in methods:
@@ -536,6 +538,8 @@ class Module(Expressions):
         elif isinstance(node.value, ast.Constant) and node.value.value is None:
             self.put("return null;", node)
         else:
+            if self.results:
+                self.expect(node.value, self.results[-1])
             self.put(f"return {self.text(node.value)};", node)
 
     def _s_assert(self, node: ast.Assert) -> None:
@@ -570,21 +574,16 @@ class Module(Expressions):
     def _branches(self, node: ast.If) -> None:
         self.block(node.body)
         other = node.orelse
-        if not other:
-            self.put("}")
-        elif len(other) == 1 and isinstance(other[0], ast.If):
+        if len(other) == 1 and isinstance(other[0], ast.If):
             inner = other[0]
             if not list(self.functions[-1].peek(inner)) and not self._comment_before(inner):
                 self.put(f"}} else if ({self.condition(inner.test)}) {{", inner)
                 self._branches(inner)
                 return
+        if other:
             self.put("} else {")
             self.block(other)
-            self.put("}")
-        else:
-            self.put("} else {")
-            self.block(other)
-            self.put("}")
+        self.put("}")
 
     def _comment_before(self, node: ast.stmt) -> bool:
         return any(n < node.lineno and self.comments[n][0] for n in self.comments)
@@ -664,6 +663,9 @@ class Module(Expressions):
             word = self.kind(node.func.value)
             if word == "dict" and node.func.attr == "items":
                 return self.text(node.func.value, CALL)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "enumerate":
+            if len(node.args) == 1 and self.kinds(node.args[0]) <= LISTS:
+                return f"{self.text(node.args[0], CALL)}.entries()"
         return self.iterable(node)
 
     def _target(self, node: ast.expr) -> str:
@@ -712,26 +714,20 @@ class Module(Expressions):
     def _s_functiondef(self, node: ast.FunctionDef) -> None:
         found = self._signature(node, None)
         scope = Scope(node)
+        self.results.append(found.ret_type)
+        self.functions.append(scope)
+        self.names.append({})
+        args = ", ".join(self._parameters(node, found, 0))
+        result = self.writer.result(found.ret_type)
         if scope.yields:
-            self.functions.append(scope)
-            self.names.append({})
-            args = ", ".join(self._parameters(node, found, 0))
-            self.put(
-                f"function* {safe(node.name)}({args}): {self.writer.result(found.ret_type)} {{",
-                node,
-            )
-            self.block(node.body)
-            self.put("}")
+            self.put(f"function* {safe(node.name)}({args}): {result} {{", node)
         else:
-            self.functions.append(scope)
-            self.names.append({})
-            args = ", ".join(self._parameters(node, found, 0))
-            result = self.writer.result(found.ret_type)
             self.put(f"const {safe(node.name)} = ({args}): {result} => {{", node)
-            self.block(node.body)
-            self.put("};")
+        self.block(node.body)
+        self.put("}" if scope.yields else "};")
         self.names.pop()
         self.functions.pop()
+        self.results.pop()
 
     # Assignments
 
@@ -758,10 +754,13 @@ class Module(Expressions):
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._assign_several(target, value, node)
         else:
+            self.expect(value, self.type(target))
             self._store(target, self.text(value), node)
 
     def _assign_name(self, target: ast.Name, value: ast.expr, node: ast.stmt) -> None:
         word = self.functions[-1].declaration(target) if self.functions else ""
+        if isinstance(node, ast.AnnAssign):
+            self.expect(value, self.types.variable(target))
         text = self.text(value)
         if not word:
             self.put(f"{self.text(target)} = {text};", node)

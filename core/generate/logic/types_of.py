@@ -185,8 +185,8 @@ def kind(found: t.Type | None) -> str:
         return "any"
     name = found.type.fullname
     if name in ("builtins.dict", "typing.Mapping", "typing.MutableMapping"):
-        if kind(found.args[0]) == "str" and kinds(found.args[1]) & {"any", "object"}:
-            return "json"
+        if kind(found.args[0]) in ("str", "any") and kinds(found.args[1]) & {"any", "object"}:
+            return "json"  # dict[Any, Any] is what `isinstance(x, dict)` makes of an object
         return "mapping" if name == "typing.Mapping" and kind(found.args[0]) == "str" else "dict"
     if name in _KINDS:
         return _KINDS[name]

@@ -18,6 +18,18 @@ def f32(value: float) -> float:
         return math_inf(value)
 
 
+def part(text: str, start: int, end: int) -> str:
+    """text[start:end]. Positions of texts that come from the host, such as those of tokens, count
+    code points in Python and units of UTF-16 in pages.
+    """
+    return text[start:end]
+
+
+def size(text: str) -> int:
+    """The length of a text in the same units."""
+    return len(text)
+
+
 def next_up(value: float) -> float:
     """The least float64 above a finite one."""
     return math.nextafter(value, math.inf)

@@ -12,8 +12,6 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import InputError
-from edgewise.logic.post.speakers import equal_error_rate
-from edgewise.logic.post.voice_activity import VoiceEvents, VoiceRules, segments_of
 from edgewise.processors.reader import audio_processor
 
 from .. import tiny_audio
@@ -87,16 +85,6 @@ def test_classification_refuses(model, given, options, text):
     with pytest.raises(InputError, match=text):
         pipe(given, **options)
     assert len(pipe(sound(1))) == 5  # it goes on working
-
-
-@pytest.mark.parametrize(
-    "case", vectors("audio/voice_activity"), ids=lambda c: str(len(c["segments"]))
-)
-def test_speech_of_silero_vad(case):
-    rules = VoiceRules(**case["rules"])
-    assert segments_of(case["probabilities"], rules, case["length"]) == case["segments"]
-    events = map(VoiceEvents(rules).next, case["probabilities"])
-    assert [e for e in events if e is not None] == case["events"]
 
 
 @needs_real
@@ -185,14 +173,6 @@ def test_speakers(model):
     ):
         with pytest.raises(InputError, match=text):
             call()
-
-
-def test_equal_error_rate():
-    assert equal_error_rate([0.9, 0.8], [0.1, 0.2]) == (0.0, 0.8)
-    rate, threshold = equal_error_rate([0.9, 0.8, 0.3, 0.7], [0.1, 0.2, 0.75, 0.4])
-    assert rate == 0.25 and threshold == 0.7
-    with pytest.raises(InputError):
-        equal_error_rate([], [0.5])
 
 
 def slices(count: int) -> list[int]:

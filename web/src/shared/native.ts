@@ -4,6 +4,14 @@
 /** The nearest float32. */
 export const f32 = Math.fround;
 
+/** Positions of texts that come from the host, such as those of tokens, are in units of UTF-16. */
+export function part(text: string, start: number, end: number): string {
+  return text.slice(start, end);
+}
+
+/** The length of a text in the same units. */
+export const size = (text: string): number => text.length;
+
 /** The least float64 above a finite one. */
 export function next_up(value: number): number {
   if (value === 0) return Number.MIN_VALUE;

@@ -1,36 +1,13 @@
-// Segments of speech: what silero-vad finds for the same probabilities. Samples before graphs: what
-// Python makes of them.
+// Samples before graphs: what Python makes of them.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import type { AudioFields, SoundWindows } from "../../src/gen/schema.ts";
-import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/sounds/audio.ts";
+import { round } from "../../src/shared/python.ts";
 import { audioInput } from "../../src/worker/pipelines/sounds/audio-input.ts";
 import { windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
-import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
-import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";
 import { vectors } from "../common/vectors.ts";
-
-interface VoiceCase {
-  probabilities: number[];
-  length: number;
-  rules: Record<string, number>;
-  segments: { start: number; end: number }[];
-  events: ({ start: number } | { end: number })[];
-}
-
-test("segments and events of speech are silero-vad's", () => {
-  for (const { probabilities, length, rules, segments, events } of vectors<VoiceCase[]>(
-    "audio/voice_activity",
-  )) {
-    const all = { ...VOICE_RULES, ...rules };
-    assert.deepEqual(segmentsOf(probabilities, all, length), segments);
-    const stream = new VoiceEvents(all);
-    const found = probabilities.map((p) => stream.next(p)).filter((e) => e !== undefined);
-    assert.deepEqual(found, events);
-  }
-});
 
 interface InputCase {
   description: AudioFields;
@@ -66,17 +43,6 @@ test("parts of voices are Resemblyzer's", () => {
     assert.deepEqual(windowStarts(windows, count), starts);
 });
 
-test("vectors of voices", () => {
-  assert.deepEqual(unit([3, 4]), [0.6, 0.8]);
-  assert.deepEqual(unit([0, 0]), [0, 0]);
-  const mean = meanVoice([
-    [2, 0],
-    [0, 5],
-  ]);
-  assert.ok(mean.every((x) => Math.abs(x - Math.SQRT1_2) < 1e-12));
-  assert.ok(Math.abs(cosine([1, 0], [5, 5]) - Math.SQRT1_2) < 1e-12);
-});
-
 test("times are rounded as by Python", () => {
   const cases: [number, number, number][] = [
     [0.25, 1, 0.2],
@@ -90,5 +56,5 @@ test("times are rounded as by Python", () => {
     [3.3333, 3, 3.333],
     [7, 2, 7],
   ];
-  for (const [x, digits, wanted] of cases) assert.equal(rounded(x, digits), wanted);
+  for (const [x, digits, wanted] of cases) assert.equal(round(x, digits), wanted);
 });

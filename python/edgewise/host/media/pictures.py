@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from ...compiler.declare.dtypes import NAME, UINT8
 from ...errors import InputError, file_error, memory_in_words
-from ...logic.images.geometry import MAX_PIXELS, Layout
+from ...logic.images.geometry import MAX_PIXELS, Layout, Resize, Window
 from ..arrays import Array, as_input
 from .resampling import resize_image
 
@@ -165,11 +164,16 @@ def to_pillow(picture: Picture) -> Any:
 def apply(picture: Picture, done: Layout) -> Picture:
     """Applies the operations of a layout to a picture of three channels."""
     for step in done.steps:
-        picture = _OPERATIONS[step["op"]](picture, step)
+        if step["op"] == "resize":
+            picture = _resize(picture, step)
+        elif step["op"] == "window":
+            picture = _window(picture, step)
+        else:
+            picture = _rotate(picture)
     return picture
 
 
-def _resize(picture: Picture, step: dict[str, Any]) -> Picture:
+def _resize(picture: Picture, step: Resize) -> Picture:
     height, width = step["height"], step["width"]
     pixels = resize_image(
         picture.pixels, picture.height, picture.width, 3, height, width, step["filter"]
@@ -177,8 +181,8 @@ def _resize(picture: Picture, step: dict[str, Any]) -> Picture:
     return Picture(bytes(pixels), height, width)
 
 
-def _window(picture: Picture, step: dict[str, Any]) -> Picture:
-    top, left, height, width = (step[k] for k in ("top", "left", "height", "width"))
+def _window(picture: Picture, step: Window) -> Picture:
+    top, left, height, width = step["top"], step["left"], step["height"], step["width"]
     color, source = step["color"], picture.pixels
     if color == "symmetric":
         rows = [_mirrored(top + y, picture.height) for y in range(height)]
@@ -209,7 +213,7 @@ def _pick(source: bytes, width: int, y: int, columns: list[int]) -> bytes:
     return b"".join(line[3 * x : 3 * x + 3] for x in columns)
 
 
-def _rotate(picture: Picture, step: dict[str, Any]) -> Picture:
+def _rotate(picture: Picture) -> Picture:
     height, width, source = picture.height, picture.width, picture.pixels
     out = bytearray(len(source))
     for x in range(width):  # a column from the bottom up becomes a row
@@ -218,10 +222,3 @@ def _rotate(picture: Picture, step: dict[str, Any]) -> Picture:
             column = source[3 * x + c :: 3 * width][:height]
             out[at + c : at + 3 * height : 3] = column[::-1]
     return Picture(bytes(out), width, height)
-
-
-_OPERATIONS: dict[str, Callable[[Picture, dict[str, Any]], Picture]] = {
-    "resize": _resize,
-    "window": _window,
-    "rotate": _rotate,
-}

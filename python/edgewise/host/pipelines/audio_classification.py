@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...logic.post.classification import best, check_top_k, function_for, scores_of
+from ...logic.post.classification import Score, best, check_top_k, function_for, scores_of
 from .audio import AudioPipeline
 from .text import check_choice, labels_of
 
@@ -30,7 +30,7 @@ class AudioClassificationPipeline(AudioPipeline):
         functions = (None, "softmax", "sigmoid", "none")
         check_choice(options["function_to_apply"], "function_to_apply", functions)
 
-    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+    def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
         logits = self.vector(self.need_output("model", "logits"), self.inputs_of(given))
         function = options["function_to_apply"]
         if function is None:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compiler.declare.dtypes import FLOAT, INT8, UINT8, pack
-from ...errors import InputError
+from ...errors import InputError, ModelError
+from ...json_text import parse_json
 from ...logic.post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
+from ...logic.text.recipe import Recipe, recipe_of
 from ..arrays import as_output
 from ..text.encoding import Encoding
 from .base import check_batch_size
-from .pooling import Recipe, read_recipe
+from .files import ModelFiles
 from .text import TextPipeline, check_choice, check_flag, need_text
 from .vectors import VectorIndex
 
@@ -86,7 +88,7 @@ class FeatureExtractionPipeline(TextPipeline):
     def recipe(self) -> Recipe:
         """How the model's files say that embeddings are made."""
         if not hasattr(self, "_recipe"):
-            self._recipe = read_recipe(self.files)
+            self._recipe = read_recipe(self.files) if self.files is not None else Recipe()
         return self._recipe
 
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
@@ -310,3 +312,10 @@ def _stacked(results: list[Any]) -> Any:
     parts = [as_input(r, "") for r in results]
     data = b"".join(bytes(memoryview(d).cast("B")) for _, _, d in parts)
     return as_output(parts[0][0], [len(parts), parts[0][1][0]], data)
+
+
+def read_recipe(files: ModelFiles) -> Recipe:
+    """How a model's files say that embeddings are made. Raises ModelError if one is damaged."""
+    data, where = files.read("modules.json"), f"{files.where}/modules.json"
+    modules = None if data is None else parse_json(data, where, ModelError)
+    return recipe_of(modules, where, lambda name: files.json(name) or {})

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...errors import InputError
-from ...logic.post.voice_activity import Segment, VoiceEvents, VoiceRules, segments_of
+from ...logic.post.voice_activity import Event, VoiceEvents, VoiceRules, segments_of
 from ..arrays import Array
 from ..media.decode import stream_samples
 from ..media.recording import PIECE, Recording, Samples, open_sound, part
@@ -136,7 +136,7 @@ class VoiceStream:
         """Whether the stream is within speech."""
         return self.events.speaking
 
-    def feed(self, samples: Any) -> list[Segment]:
+    def feed(self, samples: Any) -> list[Event]:
         """Takes the next samples, any number of them.
 
         Args:

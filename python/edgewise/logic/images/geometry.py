@@ -1,22 +1,70 @@
 """Sizes and boxes of image processing: what is done to a picture of a given size.
 
 A description has rules (`shortest`, `center`, ...); `layout` applies them to the size of a picture
-and returns operations with numbers. web/src/worker/pipelines/images/images.ts does the same;
-tests/conformance/image_layouts.json compares both with transformers.
+and returns operations with numbers. tests/conformance/image_layouts.json compares with
+transformers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from ...errors import InputError
 
-Rule = Mapping[str, Any]
 Size = tuple[int, int]
 """Height and width in pixels."""
+Color = Sequence[int] | Literal["symmetric"]
+"""RGB, or the picture itself, mirrored with its edge."""
+
+
+class Rule(TypedDict, total=False):
+    """A rule of a description: the operation, the rule's name, and its numbers."""
+
+    op: str
+    rule: str
+    filter: str
+    color: Color | None
+    height: int
+    width: int
+    size: int
+    longest: int | None
+    divisor: int | None
+    multiple: int
+    keep: bool | None
+    of: Rule
+    sizes: list[Size]
+
+
+class Resize(TypedDict):
+    """The whole picture at another size."""
+
+    op: Literal["resize"]
+    height: int
+    width: int
+    filter: str
+
+
+class Window(TypedDict):
+    """A part of the picture, or more than the picture: what is outside has the color."""
+
+    op: Literal["window"]
+    top: int
+    left: int
+    height: int
+    width: int
+    color: Color
+
+
+class Rotate(TypedDict):
+    """A quarter turn clockwise."""
+
+    op: Literal["rotate"]
+
+
+Step = Resize | Window | Rotate
 
 MAX_PIXELS = 100_000_000
 """Pixels of the largest picture, as given and after each operation: 300 MB."""
@@ -27,12 +75,7 @@ class Layout:
     """What is done to one picture.
 
     Attributes:
-        steps: in order, each one of
-            {"op": "resize", "height", "width", "filter"};
-            {"op": "window", "top", "left", "height", "width", "color"}: a part of the picture, or
-            more than the picture: what is outside has the color `color`, or for "symmetric" is
-            mirrored with the edge;
-            {"op": "rotate"}: by 90 degrees, clockwise.
+        steps: in order.
         height, width: of the result.
         valid: (top, left, bottom, right) of the picture in the result, without the padding that
             is zero after normalization.
@@ -40,18 +83,18 @@ class Layout:
             ("frame", "among") did not add.
     """
 
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     height: int = 0
     width: int = 0
     valid: tuple[int, int, int, int] = (0, 0, 0, 0)
     kept: Size = (0, 0)
 
 
-def layout(steps: Sequence[Rule], height: int, width: int) -> Layout:
+def layout(steps: Sequence[Any], height: int, width: int) -> Layout:
     """Applies the rules of a description to the size of a picture.
 
     Args:
-        steps: rules of an image processor; see `description.py`.
+        steps: each a Rule of an image processor; see `description.py`.
         height, width: of the picture.
 
     Raises:
@@ -59,10 +102,11 @@ def layout(steps: Sequence[Rule], height: int, width: int) -> Layout:
     """
     out = Layout([], height, width, (0, 0, height, width))
     _check(height, width)
-    for rule in steps:
+    for step in steps:
+        rule: Rule = step
         _OPERATIONS[rule["op"]](out, rule)
         _check(out.height, out.width)
-    if out.kept == (0, 0):
+    if not out.kept[0]:
         out.kept = (out.height, out.width)
     return out
 
@@ -82,16 +126,17 @@ def _check(height: int, width: int) -> None:
 
 def _resize(out: Layout, rule: Rule) -> None:
     height, width = _SIZES[rule["rule"]](rule, out.height, out.width)
-    if (height, width) != (out.height, out.width):
+    if height != out.height or width != out.width:
         _check(height, width)
-        step = {"op": "resize", "height": height, "width": width, "filter": rule["filter"]}
-        out.steps.append(step)
+        out.steps.append(
+            {"op": "resize", "height": height, "width": width, "filter": rule["filter"]}
+        )
     _set(out, height, width)
 
 
 def _crop(out: Layout, rule: Rule) -> None:
     if rule["rule"] == "fraction":
-        least = min(out.height, out.width)
+        least = float(min(out.height, out.width))
         height, width = int(rule["height"] * least), int(rule["width"] * least)
     else:
         height, width = rule["height"], rule["width"]
@@ -107,7 +152,7 @@ def _centered(have: int, size: int) -> int:
 
 def _pad(out: Layout, rule: Rule) -> None:
     if rule["rule"] == "symmetric":
-        divisor = rule["divisor"]
+        divisor = _divisor(rule)
         height = (out.height // divisor + 1) * divisor
         width = (out.width // divisor + 1) * divisor
         _window(out, 0, 0, height, width, "symmetric")
@@ -115,7 +160,8 @@ def _pad(out: Layout, rule: Rule) -> None:
         height, width = rule["height"], rule["width"]
         half = _letterbox_margin if rule["rule"] == "letterbox" else _half
         top, left = half(height - out.height), half(width - out.width)
-        _window(out, -top, -left, height, width, rule["color"])
+        color = rule.get("color")
+        _window(out, 0 - top, 0 - left, height, width, [0, 0, 0] if color is None else color)
     _set(out, height, width)
 
 
@@ -134,8 +180,8 @@ def _frame(out: Layout, rule: Rule) -> None:
         _among(out, rule)
         return
     if rule["rule"] == "divisor":
-        height = -(-height // rule["divisor"]) * rule["divisor"]
-        width = -(-width // rule["divisor"]) * rule["divisor"]
+        height = -(-height // _divisor(rule)) * _divisor(rule)
+        width = -(-width // _divisor(rule)) * _divisor(rule)
         top, left = (height - out.height) // 2, (width - out.width) // 2
     else:
         height, width, top, left = rule["height"], rule["width"], 0, 0
@@ -147,7 +193,7 @@ def _frame(out: Layout, rule: Rule) -> None:
                 "Choose a larger pad_size or a smaller size.",
             )
     valid = (top, left, top + out.height, left + out.width)
-    _window(out, -top, -left, height, width, [0, 0, 0])
+    _window(out, 0 - top, 0 - left, height, width, [0, 0, 0])
     _set(out, height, width)
     out.valid = valid
 
@@ -174,11 +220,19 @@ def _rotate(out: Layout, rule: Rule) -> None:
         _set(out, out.width, out.height)
 
 
-def _window(out: Layout, top: int, left: int, height: int, width: int, color: Any) -> None:
-    if (top, left, height, width) != (0, 0, out.height, out.width):
+def _window(out: Layout, top: int, left: int, height: int, width: int, color: Color) -> None:
+    if top or left or height != out.height or width != out.width:
         _check(height, width)
-        box = {"top": top, "left": left, "height": height, "width": width}
-        out.steps.append({"op": "window", **box, "color": color})
+        out.steps.append(
+            {
+                "op": "window",
+                "top": top,
+                "left": left,
+                "height": height,
+                "width": width,
+                "color": color,
+            }
+        )
 
 
 def _set(out: Layout, height: int, width: int) -> None:
@@ -194,6 +248,11 @@ _OPERATIONS: dict[str, Callable[[Layout, Rule], None]] = {
 }
 
 
+def _divisor(rule: Rule) -> int:
+    divisor = rule.get("divisor")
+    return 1 if divisor is None else divisor
+
+
 def _exact(rule: Rule, height: int, width: int) -> Size:
     return rule["height"], rule["width"]
 
@@ -201,7 +260,7 @@ def _exact(rule: Rule, height: int, width: int) -> Size:
 def _shortest(rule: Rule, height: int, width: int) -> Size:
     """As torchvision's Resize of an integer with max_size."""
     short, long = rule["size"], int(rule["size"] * max(height, width) / min(height, width))
-    longest, divisor = rule.get("longest"), rule.get("divisor", 1)
+    longest, divisor = rule.get("longest"), _divisor(rule)
     if longest is not None and long > longest:
         short, long = int(longest * short / long), longest
     size = (long, short) if width <= height else (short, long)
@@ -217,7 +276,7 @@ def _aspect(rule: Rule, height: int, width: int) -> Size:
     """As get_size_with_aspect_ratio of DETR; with a divisor, of YOLOS."""
     size: float = rule["size"]
     raw: float = size
-    longest, divisor = rule["longest"], rule.get("divisor", 1)
+    longest, divisor = rule.get("longest"), _divisor(rule)
     if longest is not None and max(height, width) / min(height, width) * size > longest:
         raw = longest * float(min(height, width)) / max(height, width)
         size = round(raw)
@@ -245,7 +304,7 @@ def _letterbox(rule: Rule, height: int, width: int) -> Size:
 def _multiple(rule: Rule, height: int, width: int) -> Size:
     """As get_resize_output_image_size of DPT."""
     down, across = rule["height"] / height, rule["width"] / width
-    if rule["keep"]:
+    if rule.get("keep"):
         down = across if abs(1 - across) < abs(1 - down) else down
         across = down
     multiple = rule["multiple"]
@@ -258,17 +317,17 @@ def _multiple(rule: Rule, height: int, width: int) -> Size:
 
 
 def _floor(rule: Rule, height: int, width: int) -> Size:
-    return height // rule["divisor"] * rule["divisor"], width // rule["divisor"] * rule["divisor"]
+    return height // _divisor(rule) * _divisor(rule), width // _divisor(rule) * _divisor(rule)
 
 
 def _bounded(rule: Rule, height: int, width: int) -> Size:
     """As get_resize_output_image_size of ViLT."""
-    size, longest, divisor = rule["size"], rule["longest"], rule["divisor"]
+    size, longest, divisor = rule["size"], rule["longest"], _divisor(rule)
     scale = size / min(height, width)
     new_height, new_width = (
-        (size, scale * width) if height < width else (scale * height, float(size))
+        (float(size), scale * width) if height < width else (scale * height, float(size))
     )
-    if max(new_height, new_width) > longest:
+    if longest is not None and max(new_height, new_width) > longest:
         scale = longest / max(new_height, new_width)
         new_height, new_width = scale * new_height, scale * new_width
     return (int(new_height + 0.5) // divisor * divisor, int(new_width + 0.5) // divisor * divisor)
@@ -277,7 +336,7 @@ def _bounded(rule: Rule, height: int, width: int) -> Size:
 def _thumbnail(rule: Rule, height: int, width: int) -> Size:
     """As DonutImageProcessor.thumbnail: never larger than the picture."""
     new_height, new_width = min(height, rule["height"]), min(width, rule["width"])
-    if (new_height, new_width) == (height, width):
+    if new_height == height and new_width == width:
         return height, width
     if height > width:
         new_width = int(width * new_height / height)
@@ -292,13 +351,11 @@ def _nearest(rule: Rule, height: int, width: int) -> Size:
     high, wide = _SIZES[inner["rule"]](inner, height, width)
     _check(high, wide)
 
-    def difference(size: Sequence[int]) -> float:
+    def difference(size: Size) -> float:
         a, b = size[0] / high, size[1] / wide
         return max(a, 1 / a) * max(b, 1 / b)
 
-    sizes: list[Size] = rule["sizes"]
-    best = min(sizes, key=difference)
-    return best[0], best[1]
+    return min(rule["sizes"], key=difference)
 
 
 _SIZES: dict[str, Callable[[Rule, int, int], Size]] = {

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from ...errors import InputError
 
 FUNCTIONS = ("default", "softmax", "sigmoid", "none")
+
+
+class Score(TypedDict):
+    """A label with its score."""
+
+    label: str
+    score: float
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
@@ -45,10 +52,8 @@ def scores_of(logits: Sequence[float], function: str) -> list[float]:
     return sigmoid(logits) if function == "sigmoid" else list(logits)
 
 
-def best(
-    scores: Sequence[float], id2label: Mapping[str, str], top_k: int | None
-) -> list[dict[str, Any]]:
-    """[{"label", "score"}] with the highest scores first.
+def best(scores: Sequence[float], id2label: Mapping[str, str], top_k: int | None) -> list[Score]:
+    """The labels with the highest scores, the highest first.
 
     Args:
         scores: of each label.
@@ -59,7 +64,7 @@ def best(
     return [{"label": label_of(id2label, i), "score": scores[i]} for i in order[:top_k]]
 
 
-def label_of(id2label: Mapping[str, str], index: int) -> str:
+def label_of(id2label: Mapping[str, object], index: int) -> str:
     """The name of a label."""
     return str(id2label.get(str(index), f"LABEL_{index}"))
 
@@ -86,11 +91,13 @@ def zero_shot(
     Returns:
         (labels, scores), the highest first; of equal ones the later first, as in transformers
     """
+    classes = len(logits[0])
+    at = entailment + classes if entailment < 0 else entailment
     if multi_label or len(labels) == 1:
-        other = -1 if entailment == 0 else 0
-        scores = [softmax([row[other], row[entailment]])[1] for row in logits]
+        other = classes - 1 if at == 0 else 0
+        scores = [softmax([row[other], row[at]])[1] for row in logits]
     else:
-        scores = softmax([row[entailment] for row in logits])
+        scores = softmax([row[at] for row in logits])
     order = sorted(range(len(labels)), key=lambda i: (scores[i], i), reverse=True)
     return [labels[i] for i in order], [scores[i] for i in order]
 

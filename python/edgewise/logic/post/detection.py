@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypedDict
 
 from .classification import sigmoid, softmax
 
@@ -17,9 +18,20 @@ Box = tuple[float, float, float, float]
 Detection = tuple[float, int, Box]
 
 
-def corners(box: Sequence[float], height: float, width: float) -> Box:
-    """A box in pixels. box: center x, center y, width and height, as parts of the picture."""
-    x, y, w, h = box
+class NamedBox(TypedDict):
+    """A box in whole pixels, or as parts of the picture."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
+def corners(boxes: Sequence[float], query: int, height: float, width: float) -> Box:
+    """A query's box in pixels. boxes: center x, center y, width and height, as parts of the
+    picture.
+    """
+    x, y, w, h = (boxes[4 * query + i] for i in range(4))
     return (
         (x - 0.5 * w) * width,
         (y - 0.5 * h) * height,
@@ -53,8 +65,7 @@ def set_prediction(
         scores = softmax(logits[q * classes : (q + 1) * classes])[:-1]
         best = max(scores)
         if best > threshold:
-            box = corners(boxes[4 * q : 4 * q + 4], height, width)
-            found.append((best, scores.index(best), box))
+            found.append((best, scores.index(best), corners(boxes, q, height, width)))
     return found
 
 
@@ -80,13 +91,21 @@ def focal(
         detections, the highest score first
     """
     count = len(boxes) // 4 if most is None else min(most, len(logits))
-    top = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:count]
+    least = _least_logit(threshold)
+    above = [i for i, x in enumerate(logits) if x >= least]
+    top = sorted(above, key=lambda i: -logits[i])[:count]
     found = []
     for i, score in zip(top, sigmoid([logits[i] for i in top])):
         if score > threshold:
-            q = i // classes
-            found.append((score, i % classes, corners(boxes[4 * q : 4 * q + 4], height, width)))
+            found.append((score, i % classes, corners(boxes, i // classes, height, width)))
     return found
+
+
+def _least_logit(threshold: float) -> float:
+    """A little less than the logit of a score, since scores are rounded."""
+    if threshold <= 0:
+        return -math.inf
+    return math.inf if threshold >= 1 else math.log(threshold / (1 - threshold)) - 1e-6
 
 
 def yolo(
@@ -105,15 +124,20 @@ def yolo(
     Returns:
         detections, the highest score first
     """
-    rows = [output[i * anchors : (i + 1) * anchors] for i in range(len(output) // anchors)]
-    best = [max(column) for column in zip(*rows[4:])]
+    best = [threshold] * anchors
+    labels = [-1] * anchors
+    for label in range(len(output) // anchors - 4):
+        first = (4 + label) * anchors
+        for a in range(anchors):
+            score = output[first + a]
+            if score > best[a]:
+                best[a] = score
+                labels[a] = label
     found: list[Detection] = []
-    for a, score in enumerate(best):
-        if score > threshold:
-            x, y, w, h = (rows[i][a] for i in range(4))
-            box = (x - w / 2, y - h / 2, x + w / 2, y + h / 2)
-            label = next(c for c in range(len(rows) - 4) if rows[4 + c][a] == score)
-            found.append((score, label, box))
+    for a, label in enumerate(labels):
+        if label >= 0:
+            x, y, w, h = (output[i * anchors + a] for i in range(4))
+            found.append((best[a], label, (x - w / 2, y - h / 2, x + w / 2, y + h / 2)))
     return non_max_suppression(found, iou, agnostic, most)
 
 
@@ -166,12 +190,19 @@ def unletterbox(
     return [(score, label, back(box)) for score, label, box in found]
 
 
-def named_box(box: Box, height: int, width: int, percentage: bool) -> dict[str, float]:
-    """{"xmin", "ymin", "xmax", "ymax"} in whole pixels, as transformers gives them; with
-    `percentage` as parts of the picture.
-    """
-    sizes = (width, height, width, height)
-    names = ("xmin", "ymin", "xmax", "ymax")
+def named_box(box: Box, height: int, width: int, percentage: bool) -> NamedBox:
+    """In whole pixels, as transformers gives them; with `percentage` as parts of the picture."""
+    xmin, ymin, xmax, ymax = box
     if percentage:
-        return {name: x / size for name, x, size in zip(names, box, sizes)}
-    return {name: math.trunc(x) for name, x in zip(names, box)}
+        return {
+            "xmin": xmin / width,
+            "ymin": ymin / height,
+            "xmax": xmax / width,
+            "ymax": ymax / height,
+        }
+    return {
+        "xmin": math.trunc(xmin),
+        "ymin": math.trunc(ymin),
+        "xmax": math.trunc(xmax),
+        "ymax": math.trunc(ymax),
+    }

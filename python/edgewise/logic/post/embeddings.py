@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 from ...errors import InputError
 
-POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last_token")
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last_token")
 """Ways of pooling, in the order in which several are joined."""
 ALIASES = {
     "cls_token": "cls",
-    "first_token": "cls",
-    "mean_tokens": "mean",
     "max_tokens": "max",
+    "mean_tokens": "mean",
     "mean_sqrt_len_tokens": "mean_sqrt_len",
     "weightedmean_tokens": "weightedmean",
     "lasttoken": "last_token",
+    "first_token": "cls",
     "eos": "last_token",
 }
 PRECISIONS = ("float32", "binary", "ubinary")
@@ -51,19 +51,19 @@ def pool(states: Sequence[float], size: int, mask: Sequence[int], pooling: str) 
         [size]
     """
     count = len(mask)
+    ones = [i for i, m in enumerate(mask) if m]
     if pooling in ("cls", "last_token"):
-        ones = [i for i, m in enumerate(mask) if m]
         at = (ones[0] if pooling == "cls" else ones[-1]) if ones else 0
         return list(states[at * size : (at + 1) * size])
     columns = [states[j : count * size : size] for j in range(size)]
     if pooling == "max":
-        return [max((x for x, m in zip(c, mask) if m), default=-1e9) for c in columns]
+        return [max([c[i] for i in ones], default=-1e9) for c in columns]
     weights = [float(m * (i + 1) if pooling == "weightedmean" else m) for i, m in enumerate(mask)]
     total = max(sum(weights), MIN_SUM)
     divisor = math.sqrt(total) if pooling == "mean_sqrt_len" else total
     if all(w == 1.0 for w in weights):
         return [sum(c) / divisor for c in columns]
-    return [sum(x * w for x, w in zip(c, weights)) / divisor for c in columns]
+    return [sum(c[i] * weights[i] for i in ones) / divisor for c in columns]
 
 
 def normalized(vector: Sequence[float]) -> list[float]:

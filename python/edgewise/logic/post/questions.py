@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
+from ..native import part
 from .classification import softmax
 
 MASKED = -10000.0
 NO_SCORE = 1000000.0
 """The score of no answer before a part of the context was seen."""
+
+
+class Answer(TypedDict):
+    """An answer, with its characters in the context."""
+
+    score: float
+    start: int
+    end: int
+    answer: str
 
 
 def spans_of(
@@ -78,19 +88,19 @@ def merge_answers(
     context: str,
     top_k: int,
     null_score: float | None = None,
-) -> list[dict[str, Any]]:
-    """[{"score", "start", "end", "answer"}], the highest score first.
+) -> list[Answer]:
+    """The answers with the highest scores, the highest first.
 
     Args:
-        candidates: (start, end, score) in characters, in the order of the parts of the context;
-            the scores of equal texts are added.
+        candidates: (start, end, score) in characters as of the host, in the order of the parts of
+            the context; the scores of equal texts are added.
         context: the text.
         top_k: how many.
         null_score: the least score of no answer; None: there is always an answer.
     """
-    answers: dict[str, dict[str, Any]] = {}
+    answers: dict[str, Answer] = {}
     for start, end, score in candidates:
-        text = context[start:end]
+        text = part(context, start, end)
         known = answers.get(text.lower())
         if known is not None:
             known["score"] += score

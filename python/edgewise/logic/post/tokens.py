@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, Required, TypedDict
 
+from ..native import part, size
 from .classification import label_of
 
-STRATEGIES = ("none", "simple", "first", "average", "max")
+Strategy = Literal["none", "simple", "first", "average", "max"]
+STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
+"""How tokens become entities."""
 
-Entity = dict[str, Any]
 Join = Callable[[list[str]], str]
+
+
+class Entity(TypedDict, total=False):
+    """An entity, which has `entity_group`, or a token or word, which has `entity`; a token has
+    `index`.
+    """
+
+    entity: str
+    entity_group: str
+    score: Required[float]
+    index: int
+    word: Required[str]
+    start: Required[int]
+    end: Required[int]
 
 
 @dataclass
@@ -21,15 +37,15 @@ class Scored:
     Attributes:
         word: the token, or the text if the token is unknown.
         scores: probability of each label.
-        start, end: characters of the text; None without offsets.
+        start, end: characters of the text.
         index: of the token in its encoding.
         is_subword: whether it continues the word of the token before.
     """
 
     word: str
     scores: Sequence[float]
-    start: int | None
-    end: int | None
+    start: int
+    end: int
     index: int
     is_subword: bool
 
@@ -40,12 +56,12 @@ def is_subword(text: str, token: str, start: int, end: int, has_prefix: bool) ->
     Args:
         text: the sentence.
         token: as in the vocabulary.
-        start, end: its characters in the text.
+        start, end: its characters in the text, as of the host.
         has_prefix: whether the tokenizer marks such tokens ("##"); else white space decides.
     """
     if has_prefix:
-        return len(token) != end - start
-    return start > 0 and " " not in text[start - 1 : start + 1]
+        return size(token) != end - start
+    return start > 0 and " " not in part(text, start - 1, start + 1)
 
 
 def entities_of(
@@ -77,7 +93,8 @@ def entities_of(
     return [
         e
         for e in entities
-        if e.get("entity") not in ignore_labels and e.get("entity_group") not in ignore_labels
+        if e.get("entity", "") not in ignore_labels
+        and e.get("entity_group", "") not in ignore_labels
     ]
 
 

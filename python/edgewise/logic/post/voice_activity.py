@@ -4,11 +4,9 @@ for streams.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,24 @@ class VoiceRules:
     pad_ms: float = 30
     min_silence_at_max_ms: float = 98
 
-    def samples(self, milliseconds: float) -> float:
-        """A duration in samples."""
-        return self.sampling_rate * milliseconds / 1000
+
+class Segment(TypedDict):
+    """Speech, in samples."""
+
+    start: int
+    end: int
 
 
-Segment = dict[str, int]
+class Event(TypedDict, total=False):
+    """Speech begins or ends at a sample of a stream."""
+
+    start: int
+    end: int
+
+
+def samples_of(rules: VoiceRules, milliseconds: float) -> float:
+    """A duration in samples."""
+    return rules.sampling_rate * milliseconds / 1000
 
 
 def segments_of(
@@ -63,10 +73,10 @@ def segments_of(
 
 
 def _found(probabilities: Sequence[float], rules: VoiceRules, total: int) -> list[Segment]:
-    least, pad = rules.samples(rules.min_speech_ms), rules.samples(rules.pad_ms)
+    least, pad = samples_of(rules, rules.min_speech_ms), samples_of(rules, rules.pad_ms)
     most = rules.sampling_rate * rules.max_speech_s - rules.window - 2 * pad
-    silence = rules.samples(rules.min_silence_ms)
-    divides = rules.samples(rules.min_silence_at_max_ms)
+    silence = samples_of(rules, rules.min_silence_ms)
+    divides = samples_of(rules, rules.min_silence_at_max_ms)
     segments: list[Segment] = []
     start: int | None = None  # of the current segment
     quiet = 0  # where the current silence began; 0: there is none
@@ -102,7 +112,7 @@ def _found(probabilities: Sequence[float], rules: VoiceRules, total: int) -> lis
 
 def _padded(segments: list[Segment], rules: VoiceRules, total: int) -> list[Segment]:
     """Adds pad_ms at both ends; neighbours share a silence that is too short for it."""
-    pad = rules.samples(rules.pad_ms)
+    pad = samples_of(rules, rules.pad_ms)
     for i, segment in enumerate(segments):
         if not i:
             segment["start"] = int(max(0, segment["start"] - pad))
@@ -132,11 +142,11 @@ class VoiceEvents:
         self.at = self.quiet = 0
         self.speaking = False
 
-    def next(self, probability: float) -> Segment | None:
+    def next(self, probability: float) -> Event | None:
         """{"start": sample} or {"end": sample} if speech begins or ends, else None."""
         rules = self.rules
         self.at += rules.window
-        pad = rules.samples(rules.pad_ms)
+        pad = samples_of(rules, rules.pad_ms)
         if probability >= rules.threshold:
             self.quiet = 0
             if not self.speaking:
@@ -144,7 +154,7 @@ class VoiceEvents:
                 return {"start": int(max(0, self.at - pad - rules.window))}
         if probability < rules.neg_threshold and self.speaking:
             self.quiet = self.quiet or self.at
-            if self.at - self.quiet >= rules.samples(rules.min_silence_ms):
+            if self.at - self.quiet >= samples_of(rules, rules.min_silence_ms):
                 end = int(self.quiet + pad - rules.window)
                 self.quiet, self.speaking = 0, False
                 return {"end": end}

@@ -10,6 +10,10 @@ export function mod(a: number, b: number): number {
   return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
 }
 
+// 0 has no sign in Python's integers.
+export const trunc = (value: number): number => Math.trunc(value) + 0;
+export const ceil = (value: number): number => Math.ceil(value) + 0;
+
 export function divmod(a: number, b: number): [number, number] {
   return [Math.floor(a / b), mod(a, b)];
 }

@@ -7,6 +7,7 @@ export interface Sequence<T> extends Iterable<T> {
   slice(start?: number, end?: number): Sequence<T>;
   at(index: number): T | undefined;
   includes(value: T): boolean;
+  entries(): IterableIterator<[number, T]>;
 }
 
 /** An object of JSON: `dict[str, Any]`. */

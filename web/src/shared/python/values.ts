@@ -242,7 +242,9 @@ export function sorted<T>(
   { key = null, reverse = false }: Order<T> = {},
 ): T[] {
   const keyed = Array.from(values, (x): [unknown, T] => [key ? key(x) : x, x]);
-  keyed.sort(([a], [b]) => (reverse ? compare(b, a) : compare(a, b)));
+  const numeric = keyed.every(([x]) => typeof x === "number");
+  const order = (numeric ? (a: number, b: number) => a - b : compare) as typeof compare;
+  keyed.sort(([a], [b]) => (reverse ? order(b, a) : order(a, b)));
   return keyed.map(([, x]) => x);
 }
 

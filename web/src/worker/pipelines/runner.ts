@@ -41,9 +41,9 @@ export interface TaskRunner {
   features?(
     host: TaskHost,
     input: TaskInput,
-    pooled: (outputs: Record<string, Numbers>) => ArrayLike<number>,
+    pooled: (outputs: Record<string, Numbers>) => number[] | Float32Array,
     ending: Ending,
-  ): Promise<ArrayLike<number>>;
+  ): Promise<number[] | Float32Array>;
   /** How `features` makes vectors of states, where it does not take those of the package. */
   embedding?(host: TaskHost): Embedding;
 }

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import InputError
-from ....logic.post.classification import FUNCTIONS, best, check_top_k, function_for, scores_of
+from ....logic.post.classification import (
+    FUNCTIONS,
+    Score,
+    best,
+    check_top_k,
+    function_for,
+    scores_of,
+)
 from .base import ImagePipeline, Plane, check_flag
 
 __all__ = ["ImageClassificationPipeline", "ImageFeatureExtractionPipeline"]
@@ -39,7 +46,7 @@ class ImageClassificationPipeline(ImagePipeline):
                 f"There are: {', '.join(FUNCTIONS)}.",
             )
 
-    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+    def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
         session = self.session(self.STEM)
         names = ("logits", "output", next(iter(session.outputs)))
         (logits,) = self.forward(self.picture(given), self.need_output(self.STEM, *names))

@@ -11,9 +11,9 @@ from typing import Any
 from ....compiler.declare.dtypes import FLOAT, INT64, pack
 from ....errors import InputError
 from ....logic.post.classification import label_of
+from ....logic.post.segmentation import choose_queries, segments
 from ...arrays import Array, as_input
 from ...media.pictures import Picture, to_pillow
-from ..post.segmentation import choose_queries, segments
 from .base import ImagePipeline, Plane, check_part
 from .image_graphs import GROUP
 
@@ -161,7 +161,7 @@ class ImageSegmentationPipeline(ImagePipeline):
             [counts[k] for k in range(count)],
             [int(a) for a in Plane(areas).numbers],
             options["overlap_mask_area_threshold"],
-            fused or (),
+            tuple(fused or ()),
         )
         named = [numbers[k] for k in owners]
         names = self.labels

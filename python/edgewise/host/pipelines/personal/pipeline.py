@@ -8,7 +8,7 @@ from typing import Any
 
 from ....compiler.heads.examples import Examples, check_labels
 from ....errors import InputError
-from ....logic.personal.measures import measured
+from ....logic.personal.measures import Measures, measured
 from ....logic.post.classification import best, check_top_k, scores_of, softmax
 from ...heads.fit import FitOptions, Head, fit
 from ..base import Pipeline
@@ -76,7 +76,7 @@ class PersonalPipeline(Pipeline):
         self.defaults = dict(self.CALL)
         self.method, self.neighbors, self.fitting = method, neighbors, options
         self.on_step = on_step
-        self._validations: dict[str, dict[str, Any]] = {}
+        self._validations: dict[str, Measures] = {}
         self._reports: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, Saved] = {}
         self._name = ""
@@ -106,7 +106,7 @@ class PersonalPipeline(Pipeline):
         return list(head.losses) if head is not None else []
 
     @property
-    def validation(self) -> dict[str, Any] | None:
+    def validation(self) -> Measures | None:
         """See the class."""
         return self._validations.get(self._name)
 
@@ -208,7 +208,7 @@ class PersonalPipeline(Pipeline):
             changed.remove(label)
             self._fit(self._name, changed, saved.adapters)
 
-    def evaluate(self, examples: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    def evaluate(self, examples: Mapping[str, Sequence[Any]]) -> Measures:
         """Measures the head in use on examples that it was not trained with.
 
         Args:
@@ -436,7 +436,7 @@ class PersonalPipeline(Pipeline):
             return None
         return fit(examples, self.fitting, self.engine, on_step)
 
-    def _validated(self, examples: Examples, known: list[int], held: list[int]) -> dict[str, Any]:
+    def _validated(self, examples: Examples, known: list[int], held: list[int]) -> Measures:
         """Measures of a head that does not know the held-out examples."""
         return measured(examples.labels, *self._held_scores(examples, known, held))
 

@@ -1,3 +1,1 @@
-"""Post-processing of tasks: pure functions on small lists of numbers. Each has a twin in
-web/src/worker/pipelines/, and both run the vectors of tests/conformance.
-"""
+"""What pipelines do with the outputs of graphs before edgewise.logic.post."""

@@ -2,6 +2,7 @@
 // python/edgewise/host/pipelines/personal/lora.py; the programs are those of
 // python/edgewise/compiler/heads/lora.py, whose vector of numbers this file builds.
 
+import { measured } from "../../../logic/personal/measures.ts";
 import type { LoraReport } from "../../../protocol/heads.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
@@ -10,7 +11,6 @@ import type { InferencePlan } from "../../inference/manifest.ts";
 import type { Examples } from "../heads/examples.ts";
 import { featuresInfo, pooledOf } from "../heads/features.ts";
 import { ABSENT, floats, type Head, prepared } from "../heads/fit.ts";
-import { measured } from "../heads/measures.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { numbers } from "../outputs.ts";
 import { type Adapters, isLayout, isSame, type Layout } from "./layout.ts";

@@ -1,9 +1,9 @@
 // Classification by any labels: of pictures with CLIP or SigLIP, of sounds with CLAP. Mirrors
 // python/edgewise/host/pipelines/zero_shot/candidates.py.
 
+import { sigmoid, softmax } from "../../../logic/post/classification.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { sigmoid, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { candidates, described, integers, planLength, unknownInput } from "../inputs.ts";
 import { numbers } from "../outputs.ts";

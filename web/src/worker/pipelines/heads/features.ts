@@ -69,7 +69,7 @@ async function vectorOf(
   name: string,
   pooling: FeaturesInfo["pooling"],
   ending: Ending,
-): Promise<ArrayLike<number>> {
+): Promise<number[] | Float32Array> {
   const runner = await runnerOf(host);
   const pick = (outputs: Record<string, Numbers>) => pooledOf(output(host, outputs, name), pooling);
   return runner.features!(host, input, pick, ending);
@@ -84,7 +84,7 @@ export function areFinite(numbers: Float32Array): boolean {
 export function pooledOf(
   { dims, data }: Numbers,
   pooling: FeaturesInfo["pooling"],
-): ArrayLike<number> {
+): number[] | Float32Array {
   if (dims.length === 2) return data;
   if (dims.length === 4) {
     const area = dims[2]! * dims[3]!; // channels come first

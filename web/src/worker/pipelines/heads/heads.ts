@@ -1,5 +1,7 @@
 // The heads of a personal pipeline. Mirrors python/edgewise/host/pipelines/personal/pipeline.py.
 
+import { measured } from "../../../logic/personal/measures.ts";
+import { best, scores_of, softmax } from "../../../logic/post/classification.ts";
 import type {
   HeadAnswer,
   HeadCall,
@@ -13,14 +15,12 @@ import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Adapters } from "../adapters/layout.ts";
 import type { Feeds, Held } from "../adapters/lora.ts";
-import { best, scoresOf, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import { Examples } from "./examples.ts";
 import { featuresInfo, featuresOf } from "./features.ts";
 import { readHead, type Saved, writeHead } from "./files.ts";
 import { fit, type Head, logitsOf, type Sizes } from "./fit.ts";
-import { measured } from "./measures.ts";
 import { nearest } from "./nearest.ts";
 
 /** Label of examples of none of the labels. */
@@ -302,7 +302,9 @@ class Heads {
     const names = Object.fromEntries(labels.map((label, i) => [String(i), label]));
     const apply = wanted === "default" ? "softmax" : wanted;
     return (await this.features(inputs, ending, adapters)).map((row) => {
-      const scores = head ? scoresOf(logitsOf(head, row), apply) : this.scores(examples, head, row);
+      const scores = head
+        ? scores_of(logitsOf(head, row), apply)
+        : this.scores(examples, head, row);
       const found = best(scores, names, voices ? null : topK);
       if (!voices) return found;
       return found

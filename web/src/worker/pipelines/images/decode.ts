@@ -1,10 +1,10 @@
 // Decodes the pictures of pipelines.
 
+import { MAX_PIXELS } from "../../../logic/images/geometry.ts";
 import type { TaskPicture } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { checkCanvas, fetched, inputName } from "../../../shared/inputs.ts";
 import { message } from "../../../shared/words.ts";
-import { MAX_PIXELS } from "./images.ts";
 
 /** A picture: RGBA, 4 bytes a pixel, row by row. */
 export interface TaskImage {

@@ -1,6 +1,17 @@
 // Tasks whose results are places in a picture, or numbers for its parts. Names and options are
 // those of transformers.js, results and defaults those of python/edgewise/host/pipelines/images.
 
+import { MAX_PIXELS, type Size } from "../../../logic/images/geometry.ts";
+import { label_of } from "../../../logic/post/classification.ts";
+import {
+  type Detection,
+  focal,
+  named_box,
+  set_prediction,
+  unletterbox,
+  yolo,
+} from "../../../logic/post/detection.ts";
+import { choose_queries } from "../../../logic/post/segmentation.ts";
 import type { TaskImageResult } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { TaskHost } from "../host.ts";
@@ -9,12 +20,9 @@ import type { Options } from "../options.ts";
 import { type Numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
-import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
 import { featuresSeen, type Seen, see } from "./image-tasks.ts";
-import { MAX_PIXELS, type Size } from "./images.ts";
 import { Interpolation } from "./interpolation.ts";
 import {
-  chooseQueries,
   classPlanes,
   foreground,
   maskOf,
@@ -38,11 +46,12 @@ const MOST = 300; // detections of YOLO models, as in ultralytics
 const LOGITS = ["class_queries_logits", "logits"] as const;
 const MASKS = ["masks_queries_logits", "pred_masks"] as const;
 
+type Labels = Parameters<typeof label_of>[0];
+
 const sizeOf = ({ image }: Seen): Size => [image.height, image.width];
 
 function labelOf(host: TaskHost, label: number): string {
-  const own = (host.processor.labels ?? host.config().id2label ?? {}) as Record<string, unknown>;
-  return String(own[label] ?? `LABEL_${label}`);
+  return label_of((host.processor.labels ?? host.config().id2label ?? {}) as Labels, label);
 }
 
 /** @throws InputError if an output has not the dimensions of a task */
@@ -67,12 +76,12 @@ export const objectDetection: TaskRunner = {
       const seen = await see(host, input, ending);
       const size = sizeOf(seen);
       const found = isYolo
-        ? boxesOfYolo(host, seen, { threshold, iou, agnostic, most: MOST })
+        ? boxesOfYolo(host, seen, { threshold, iou, agnostic })
         : boxesOfQueries(host, seen, threshold);
-      return found.map(({ score, label, box }) => ({
+      return found.map(([score, label, box]) => ({
         score,
         label: labelOf(host, label),
-        box: namedBox(box, ...size, percentage),
+        box: named_box(box, ...size, percentage),
       }));
     };
   },
@@ -86,13 +95,13 @@ function boxesOfQueries(host: TaskHost, seen: Seen, threshold: number): Detectio
     refuse(host, boxes);
   const kind = host.config().model_type;
   const given = [logits.data, boxes.data, classes, threshold, ...sizeOf(seen)] as const;
-  return FOCAL.has(kind) ? focal(...given, FOCAL.get(kind)) : setPrediction(...given);
+  return FOCAL.has(kind) ? focal(...given, FOCAL.get(kind)) : set_prediction(...given);
 }
 
 function boxesOfYolo(
   host: TaskHost,
   { outputs, image, done }: Seen,
-  options: Parameters<typeof yolo>[2],
+  options: { threshold: number; iou: number; agnostic: boolean },
 ): Detection[] {
   const made = Object.values(outputs)[0]!;
   const [batch, rows, columns] = made.dims as [number, number, number];
@@ -103,9 +112,12 @@ function boxesOfYolo(
     for (let at = 0; at < made.data.length; at += 6) {
       const [x0, y0, x1, y1, score, label] = made.data.subarray(at, at + 6);
       if (score! > options.threshold)
-        found.push({ score: score!, label: Math.trunc(label!), box: [x0!, y0!, x1!, y1!] });
+        found.push([score!, Math.trunc(label!), [x0!, y0!, x1!, y1!]]);
     }
-  } else found.push(...yolo(made.data, columns, options));
+  } else {
+    const { threshold, iou, agnostic } = options;
+    found.push(...yolo(made.data, columns, threshold, iou, agnostic, MOST));
+  }
   return unletterbox(found, [done.height, done.width], image.height, image.width);
 }
 
@@ -269,11 +281,11 @@ function segmentMasks(
   to: Size,
   settings: SegmentOptions & { threshold: number },
 ): Mask[] {
-  const chosen = chooseQueries(logits, classes, settings.threshold);
+  const chosen = choose_queries(logits, classes, settings.threshold);
   const { map, segments } = segmentMap(chosen, planes.data, planes.size, to, settings);
-  return segments.map(({ id, labelId, score }) => ({
+  return segments.map(({ id, label_id, score }) => ({
     score,
-    label: labelOf(host, labelId),
+    label: labelOf(host, label_id),
     mask: gray(maskOf(map, id), to),
   }));
 }

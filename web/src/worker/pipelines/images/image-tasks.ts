@@ -1,15 +1,14 @@
 // What tasks on pictures share, and image-classification. Names, options and results are those of
 // transformers.js.
 
+import type { Layout } from "../../../logic/images/geometry.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { unknownInput } from "../inputs.ts";
-import { type Numbers, numbers, output, row } from "../outputs.ts";
+import { labeler, type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { readImage, type TaskImage } from "./decode.ts";
-import type { Layout } from "./images.ts";
 import { pixelValues } from "./pictures.ts";
 
 /** A picture that a model has seen. */

@@ -2,12 +2,12 @@
 // "pre". Mirrors python/edgewise/host/media/pictures.py.
 
 import type { Device } from "../../../device/device.ts";
+import { type Layout, layout, type Step, type Window } from "../../../logic/images/geometry.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
-import { type Layout, layout, type Rule, type Step } from "./images.ts";
 
 type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
 
@@ -28,7 +28,7 @@ export async function pixelValues(
   { width, height, data }: TaskImage,
   ending: Ending,
 ): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
-  const done = layout(described(host, "image").steps as Rule[], height, width);
+  const done = layout(described(host, "image").steps, height, width);
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;
@@ -65,7 +65,7 @@ function applied(device: Device, picture: Picture, step: Step): Picture {
 /** A part of a picture, or more than the picture. */
 function windowOf(
   { height: rows, width: columns, pixels: source }: Picture,
-  { top, left, height, width, color }: Extract<Step, { op: "window" }>,
+  { top, left, height, width, color }: Window,
 ): Uint8Array<ArrayBuffer> {
   const pixels = new Uint8Array(3 * height * width);
   const mirrored = (i: number, size: number): number => {

@@ -1,26 +1,13 @@
-// Segments of a picture. Mirrors post/segmentation.py and the graphs of images/image_graphs.py in
+// Masks of segments of a picture. Mirrors the graphs of images/image_graphs.py in
 // python/edgewise/host/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
-import { likeliest } from "./detection.ts";
+import { softmax } from "../../../logic/post/classification.ts";
+import { type choose_queries, type Segment, segments } from "../../../logic/post/segmentation.ts";
 import { Interpolation, type Taps, taps } from "./interpolation.ts";
 
-type Numbers = ArrayLike<number>;
+type Numbers = number[] | Float32Array;
+type Chosen = ReturnType<typeof choose_queries>;
 type Size = readonly [height: number, width: number];
-
-/** A query that shows something. */
-export interface Query {
-  query: number;
-  label: number;
-  score: number;
-}
-
-/** A segment; `id` is its value in the map. */
-export interface Segment {
-  id: number;
-  labelId: number;
-  wasFused: boolean;
-  score: number;
-}
 
 /**
  * The class of each pixel: the logits are enlarged before they are compared.
@@ -105,10 +92,9 @@ export function classPlanes(
   const mask = new Float32Array(pixels);
   for (let q = 0; q < logits.length / classes; q++) {
     for (let i = 0; i < pixels; i++) mask[i] = sigmoid(masks[q * pixels + i]!);
-    const { label, score } = likeliest(logits, q, classes, false);
-    const most = logits[q * classes + label]!;
+    const scores = softmax(logits.slice(q * classes, (q + 1) * classes));
     for (let c = 0; c < classes - 1; c++) {
-      const p = Math.exp(logits[q * classes + c]! - most) * score;
+      const p = scores[c]!;
       for (let i = 0; i < pixels; i++) planes[c * pixels + i]! += p * mask[i]!;
     }
   }
@@ -116,16 +102,6 @@ export function classPlanes(
 }
 
 const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
-
-/** The queries whose likeliest class is an object with a score above the threshold. */
-export function chooseQueries(logits: Numbers, classes: number, threshold: number): Query[] {
-  const kept: Query[] = [];
-  for (let query = 0; query < logits.length / classes; query++) {
-    const { label, score } = likeliest(logits, query, classes, false);
-    if (label !== classes - 1 && score > threshold) kept.push({ query, label, score });
-  }
-  return kept;
-}
 
 /** Options of `segmentMap`, with transformers' names. */
 export interface SegmentOptions {
@@ -137,12 +113,12 @@ export interface SegmentOptions {
 
 /**
  * The segment of each pixel, of queries with masks.
- * @param chosen as from `chooseQueries`
+ * @param chosen as from `choose_queries`
  * @param masks [queries, height, width] of `from`, logits
  * @returns `map` [height, width] of `to`: a segment's id, 0 for none; and the segments
  */
 export function segmentMap(
-  chosen: readonly Query[],
+  chosen: Chosen,
   masks: Numbers,
   from: Size,
   to: Size,
@@ -152,7 +128,9 @@ export function segmentMap(
   const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
   const [owner, mask] = [new Uint16Array(pixels), new Float32Array(small)];
   const enlarge = new Interpolation("linear", ...from, ...to);
-  const whole = chosen.map(({ query, score }, k) => {
+  const [queries, scores, labels] = chosen;
+  const whole = queries.map((query, k) => {
+    const score = scores[k]!;
     for (let i = 0; i < small; i++) mask[i] = sigmoid(masks[query * small + i]!);
     enlarge.run(mask, 0, plane);
     let area = 0;
@@ -166,31 +144,11 @@ export function segmentMap(
     }
     return area;
   });
-  const areas = chosen.map(() => 0);
-  if (chosen.length) for (const k of owner) areas[k]!++;
-  const { numbers, segments } = segmentsOf(chosen, areas, whole, options);
-  return { map: owner.map((k) => numbers[k] ?? 0), segments };
-}
-
-/** Which queries become segments: the number of each one's segment, 0: none. */
-export function segmentsOf(
-  chosen: readonly Query[],
-  areas: readonly number[],
-  whole: readonly number[],
-  { overlapMaskAreaThreshold, labelIdsToFuse }: SegmentOptions,
-): { numbers: number[]; segments: Segment[] } {
-  const segments: Segment[] = [];
-  const idOf = new Map<number, number>(); // of classes whose segments become one
-  const numbers = chosen.map(({ label, score }, k) => {
-    if (!areas[k] || !whole[k] || !(areas[k]! / whole[k]! > overlapMaskAreaThreshold)) return 0;
-    if (idOf.has(label)) return idOf.get(label)!;
-    const id = segments.length + 1;
-    const wasFused = labelIdsToFuse.includes(label);
-    if (wasFused) idOf.set(label, id);
-    segments.push({ id, labelId: label, wasFused, score: Math.round(score * 1e6) / 1e6 });
-    return id;
-  });
-  return { numbers, segments };
+  const areas = queries.map(() => 0);
+  if (queries.length) for (const k of owner) areas[k]!++;
+  const { overlapMaskAreaThreshold: overlap, labelIdsToFuse: fused } = options;
+  const [numbers, found] = segments(scores, labels, areas, whole, overlap, fused);
+  return { map: owner.map((k) => numbers[k] ?? 0), segments: found };
 }
 
 /** 255 where the map has the value, else 0. */

@@ -1,11 +1,11 @@
 // Tasks that classify a sound, or compare voices. Names, options and results are those of Python.
 
+import { cosine, mean_voice } from "../../../logic/post/speakers.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
-import { type Numbers, numbers, output, row } from "../outputs.ts";
+import { labeler, type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { soundDescription, soundInputs, voiceParts } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
@@ -49,25 +49,6 @@ export const audioClassification: TaskRunner = {
 
 const VOICES = ["embeddings", "embedding", "embeds", "last_hidden_state", "logits"];
 
-/** A vector of length 1; zeros stay zeros. */
-export function unit(vector: ArrayLike<number>): number[] {
-  const values = Array.from(vector);
-  const length = Math.hypot(...values);
-  return length ? values.map((x) => x / length) : values;
-}
-
-/** The mean of unit vectors, as a unit vector. */
-export function meanVoice(voices: readonly ArrayLike<number>[]): number[] {
-  const [first, ...others] = voices.map(unit);
-  return unit(others.reduce((sum, voice) => sum.map((x, i) => x + voice[i]!), first!));
-}
-
-/** The cosine of two vectors. */
-export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  const other = unit(b);
-  return unit(a).reduce((sum, x, i) => sum + x * (other[i] ?? NaN), 0);
-}
-
 /**
  * Compares voices. `enrol: true` gives vectors: of the n-th input the mean of the first n. Else
  * `voices` are those to compare with.
@@ -93,9 +74,9 @@ export const speakerVerification: TaskRunner = {
       const vectors: Float32Array[] = [];
       for (const part of voiceParts(description, samples))
         vectors.push(row(output(host, await hear(host, part, ending), ...VOICES), 0));
-      const heard = meanVoice(vectors);
+      const heard = mean_voice(vectors);
       all.push(heard);
-      if (enrol) return meanVoice(all);
+      if (enrol) return mean_voice(all);
       return [...voices]
         .filter(([label]) => name === undefined || label === name)
         .map(([label, voice]) => ({ label, score: cosine(heard, voice) }))
@@ -107,10 +88,10 @@ export const speakerVerification: TaskRunner = {
     const description = soundDescription(host);
     const sound = soundOf(input, host.task);
     const samples = await readSound(host.device, sound, description.sampling_rate, ending);
-    const voices: ArrayLike<number>[] = [];
+    const voices: (number[] | Float32Array)[] = [];
     for (const part of voiceParts(description, samples))
       voices.push(pooled(await hear(host, part, ending)));
-    return meanVoice(voices);
+    return mean_voice(voices);
   },
 };
 

@@ -1,13 +1,19 @@
 // voice-activity-detection with Silero VAD: whole recordings, and streams. Mirrors
 // python/edgewise/host/pipelines/voice_activity.py.
 
+import {
+  type Segment,
+  segments_of,
+  VoiceEvents,
+  type VoiceRules,
+} from "../../../logic/post/voice_activity.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
+import { round } from "../../../shared/python.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { type Segment, segmentsOf, VoiceEvents, type VoiceRules } from "./audio.ts";
 import { soundLength, soundOf, soundPieces } from "./read.ts";
 
 /** By sampling rate: samples of a window, and of those before it. */
@@ -109,14 +115,6 @@ function rulesOf(options: Options): VoiceRules {
   };
 }
 
-/** Python's round(x, digits) of a number that is not negative. */
-export function rounded(x: number, digits: number): number {
-  const halves = x * 2 ** (digits + 1); // odd where x lies exactly between two decimals
-  if (!Number.isInteger(halves) || halves % 2 === 0) return Number(x.toFixed(digits));
-  const low = Math.floor(x * 10 ** digits);
-  return (low + (low % 2)) / 10 ** digits;
-}
-
 /** `pipe(sounds, options)`, and `pipe.stream(options)` */
 export const voiceActivity: TaskRunner = {
   options: [
@@ -144,11 +142,11 @@ export const voiceActivity: TaskRunner = {
         found.push(...(await windows.feed(piece, ending)));
       found.push(...(await windows.end(ending)));
       const count = soundLength(sound, rate);
-      const segments = segmentsOf(found, rules, count);
+      const segments = segments_of(found, rules, count);
       if (!seconds) return segments;
       return segments.map(({ start, end }) => ({
-        start: Math.max(rounded(start / rate, digits), 0),
-        end: Math.min(rounded(end / rate, digits), count / rate),
+        start: Math.max(round(start / rate, digits), 0),
+        end: Math.min(round(end / rate, digits), count / rate),
       }));
     };
   },
@@ -167,7 +165,7 @@ export const voiceActivity: TaskRunner = {
       sampling_rate: rules.sampling_rate,
       async feed(samples, ending) {
         const found = (await windows.feed(samples, ending)).map((p) => events.next(p));
-        return found.filter((event) => event !== undefined);
+        return found.filter((event) => event !== null);
       },
       end: async () => [],
     };

@@ -1,21 +1,31 @@
 // Tasks with a tokenizer and one graph. Names, options and results are those of transformers.js;
 // the post-processing is that of python/edgewise/host/pipelines/post.
 
+import {
+  entailment_of,
+  fill_mask,
+  softmax,
+  zero_shot,
+} from "../../../logic/post/classification.ts";
+import {
+  check_pooling,
+  normalized,
+  packed,
+  pool,
+  shortened,
+} from "../../../logic/post/embeddings.ts";
+import { answer_chars, merge_answers, spans_of } from "../../../logic/post/questions.ts";
+import { entities_of, is_subword, type Scored, STRATEGIES } from "../../../logic/post/tokens.ts";
+import { type Recipe, recipe_of } from "../../../logic/text/recipe.ts";
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type EncodeOptions, marksContinuations } from "../../text/encoding.ts";
-import { labeler, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { candidates } from "../inputs.ts";
 import { Options } from "../options.ts";
-import { labelsOf, output, row } from "../outputs.ts";
+import { labeler, labelsOf, output, row } from "../outputs.ts";
 import { SILENT, type TaskRunner } from "../runner.ts";
-import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
-import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
-import { type Recipe, readRecipe } from "./recipe.ts";
-import { entailmentOf, fillMask as fill, zeroShot } from "./scores.ts";
 import { EMBEDDING, encodings, forward, longest } from "./text.ts";
-import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
 
 /** Options for the tokenizer, of pipelines that take them. */
 const ENCODING = ["truncation", "max_length", "padding", "add_special_tokens"] as const;
@@ -46,13 +56,13 @@ export const featureExtraction: TaskRunner = {
     const asked = options.optional("pooling");
     const recipe = recipeOf(host, asked === undefined);
     const own = asked === undefined ? recipe : undefined;
-    const poolings = own?.poolings ?? [checkPooling(asked!)].filter((how) => how !== "none");
+    const poolings = own?.poolings ?? [check_pooling(asked!)].filter((how) => how !== "none");
     // as its files say, if the pooling is that of its files, too
     const normalize = options.flag("normalize", own?.normalize ?? false);
-    const dimensions = options.count("dimensions", own?.dimensions, undefined);
+    const dimensions = options.count("dimensions", own?.dimensions ?? null, null);
     const bits = options.flag("quantize", false) ? "binary" : "float32";
     const precision = options.choice("precision", bits, ["float32", "binary", "ubinary"]);
-    const encode = encodingOptions(options, recipe.max_length);
+    const encode = encodingOptions(options, recipe.max_length ?? undefined);
     return async (input, ending) => {
       const text = needText(input, host.task);
       const cased = recipe.lower_case ? text.toLowerCase() : text;
@@ -107,7 +117,7 @@ interface Own extends Recipe {
  */
 function recipeOf(host: TaskHost, used = true): Own {
   const names = host.graph("model").outputs.map(({ name }) => name);
-  const recipe = readRecipe(host.text("modules.json"), (name) => host.config(name));
+  const recipe = recipe_of(modulesOf(host), "modules.json", (name) => host.config(name));
   const { poolings, others } = recipe;
   const hasVector = names.includes(EMBEDDING);
   if (used && others.length && !hasVector)
@@ -118,6 +128,15 @@ function recipeOf(host: TaskHost, used = true): Own {
     );
   const embeds = hasVector && (poolings.length > 0 || !STATES.some((name) => names.includes(name)));
   return { ...recipe, embeds, normalize: recipe.normalize && (embeds || poolings.length > 0) };
+}
+
+/** Contents of modules.json; null if there is none. */
+function modulesOf(host: TaskHost): unknown {
+  try {
+    return JSON.parse(host.text("modules.json") ?? "null");
+  } catch {
+    return {}; // no list: refused
+  }
 }
 
 /** The outputs of the graph for a text or a pair of texts. */
@@ -156,7 +175,7 @@ export const zeroShotClassification: TaskRunner = {
   prepare(host, options) {
     const { labels, texts } = candidates(options, "This example is {}.");
     const multi = options.flag("multi_label", false);
-    const entailment = entailmentOf(label2id(host));
+    const entailment = entailment_of(label2id(host));
     return async (input, ending) => {
       const sequence = needText(input, host.task);
       const rows: number[][] = [];
@@ -165,7 +184,7 @@ export const zeroShotClassification: TaskRunner = {
         const outputs = await forward(host, encoding!, false, ending);
         rows.push([...row(output(host, outputs, "logits"), 0)]);
       }
-      const [ordered, scores] = zeroShot(rows, labels, entailment, multi);
+      const [ordered, scores] = zero_shot(rows, labels, entailment, multi);
       return { sequence, labels: ordered, scores };
     };
   },
@@ -204,14 +223,14 @@ export const tokenClassification: TaskRunner = {
         return [
           {
             word: isUnknown ? text.slice(start, end) : token.text,
-            scores: softmax([...row(logits, 0, index)]),
+            scores: softmax(row(logits, 0, index)),
             ...{ start, end, index },
-            isSubword: !isUnknown && isSubword(text, token.text, start, end, prefix),
+            is_subword: !isUnknown && is_subword(text, token.text, start, end, prefix),
           },
         ];
       });
       const labels = labelsOf(host, logits.dims.at(-1)!);
-      return entitiesOf(scored, labels, strategy, ignored, (tokens) => tokenizer.join(tokens));
+      return entities_of(scored, labels, strategy, ignored, (tokens) => tokenizer.join(tokens));
     };
   },
 };
@@ -246,7 +265,7 @@ export const fillMask: TaskRunner = {
         );
       const logits = output(host, await forward(host, encoding!, true, ending), "logits");
       const results = masked.map((at) =>
-        fill(row(logits, 0, at), topK, among).map(([token, score]) => ({
+        fill_mask(row(logits, 0, at), topK, among).map(([token, score]) => ({
           score,
           token,
           token_str: tokenizer.decode([token]),
@@ -300,20 +319,20 @@ export const questionAnswering: TaskRunner = {
           row(output(host, outputs, name), 0),
         ) as [Float32Array, Float32Array];
         const allowed = encoding.map(({ sequence, id }) => sequence === 1 || id === cls);
-        const [found, score] = spansOf(start, end, allowed, spans, longestAnswer);
+        const [found, score] = spans_of(start, end, allowed, spans, longestAnswer);
         none = Math.min(none, score);
         for (const [i, j, s] of found) {
-          const [from, to] = answerChars(
+          const [from, to] = answer_chars(
             encoding.map((t): [number, number] => [t.start, t.end]),
-            encoding.map((t) => t.word),
-            encoding.map((t) => t.sequence),
+            encoding.map((t) => t.word ?? null),
+            encoding.map((t) => t.sequence ?? null),
             [i, j],
             align,
           );
           candidates.push([from, to, s]);
         }
       }
-      return mergeAnswers(candidates, context, topK, impossible ? none : undefined);
+      return merge_answers(candidates, context, topK, impossible ? none : null);
     };
   },
 };

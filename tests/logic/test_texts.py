@@ -1,14 +1,13 @@
 """Post-processing of text tasks gives the results of transformers: tests/conformance."""
 
-import json
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
-from conformance.vectors import vectors
-from edgewise.errors import ModelError
-from edgewise.host.pipelines.pooling import _poolings, read_recipe
-from edgewise.logic.post import classification, embeddings, questions, tokens
+from edgewise.errors import InputError, ModelError
+
+from tests.conformance.vectors import vectors
+
+from .forms import both, module
 
 CASES = vectors("text_tasks")
 
@@ -37,7 +36,7 @@ def joined(words):
 @pytest.mark.slow("test_classification")  # imports alone take 6 s of a processor
 def test_cases_are_those_of_transformers():
     pytest.importorskip("transformers")
-    from .make_text_tasks import all_cases
+    from tests.pipelines.make_text_tasks import all_cases
 
     found = all_cases()
     assert found.keys() == CASES.keys() - {"about"}
@@ -45,7 +44,9 @@ def test_cases_are_those_of_transformers():
         close(cases, CASES[name])
 
 
-def test_embeddings():
+@both
+def test_embeddings(form):
+    embeddings = module(form, "post.embeddings")
     for case in CASES["embeddings"]:
         vector = embeddings.pool(case["states"], case["size"], case["mask"], case["pooling"])
         close(vector, case["pooled"])
@@ -55,23 +56,29 @@ def test_embeddings():
             assert embeddings.packed(vector, precision) == case[precision]
 
 
-def test_poolings():
+@both
+def test_poolings(form):
+    recipe = module(form, "text.recipe")
     for case in CASES["poolings"]:
-        assert _poolings(case["config"]) == case["poolings"]
+        assert recipe.poolings_of(case["config"]) == case["poolings"]
 
 
-def test_recipes():
+@both
+def test_recipes(form):
+    recipe = module(form, "text.recipe")
     for case in vectors("personal/recipes")["cases"]:
-        texts = {name: json.dumps(value).encode() for name, value in case["files"].items()}
-        files = SimpleNamespace(where="model", read=texts.get, json=case["files"].get)
+        files = case["files"]
+        given = files.get("modules.json"), "model/modules.json", lambda n, f=files: f.get(n) or {}
         if "error" in case:
             with pytest.raises(ModelError, match=case["error"]):
-                read_recipe(files)
+                recipe.recipe_of(*given)
         else:
-            assert asdict(read_recipe(files)) == case["recipe"]
+            assert asdict(recipe.recipe_of(*given)) == case["recipe"]
 
 
-def test_classification():
+@both
+def test_classification(form):
+    classification = module(form, "post.classification")
     for case in CASES["classification"]:
         logits = case["logits"]
         function = case["function"] or classification.function_for(
@@ -82,7 +89,9 @@ def test_classification():
         close(classification.best(scores, labels, case["top_k"]), case["result"])
 
 
-def test_zero_shot():
+@both
+def test_zero_shot(form):
+    classification = module(form, "post.classification")
     for case in CASES["zero_shot"]:
         entailment = classification.entailment_of(case["label2id"])
         found = classification.zero_shot(
@@ -91,13 +100,18 @@ def test_zero_shot():
         close(list(found), case["result"])
 
 
-def test_fill_mask():
+@both
+def test_fill_mask(form):
+    classification = module(form, "post.classification")
     for case in CASES["fill_mask"]:
         found = classification.fill_mask(case["logits"], case["top_k"], case["targets"])
         close([list(f) for f in found], case["result"])
 
 
-def test_entities():
+@both
+def test_entities(form):
+    classification = module(form, "post.classification")
+    tokens = module(form, "post.tokens")
     for case in CASES["entities"]:
         text, prefix = case["text"], case["prefix"]
         scored = []
@@ -112,7 +126,9 @@ def test_entities():
         close(found, case["result"])
 
 
-def test_answers():
+@both
+def test_answers(form):
+    questions = module(form, "post.questions")
     for case in CASES["answers"]:
         candidates, null = [], questions.NO_SCORE
         top_k = case["top_k"] * 2 + 10 if case["align"] else case["top_k"]
@@ -130,3 +146,26 @@ def test_answers():
             candidates, case["context"], case["top_k"], null if case["impossible"] else None
         )
         close(found, case["result"])
+
+
+@both
+def test_refusals(form):
+    embeddings = module(form, "post.embeddings")
+    assert embeddings.check_pooling("first_token") == "cls"
+    with pytest.raises(InputError, match="not a way of pooling. Use none, cls"):
+        embeddings.check_pooling("median")
+    with pytest.raises(InputError, match="2 is not between 1 and 1"):
+        embeddings.shortened([1.0], 2)
+    with pytest.raises(InputError, match="multiple of 8"):
+        embeddings.packed([1.0], "binary")
+
+
+@both
+def test_characters_are_those_of_the_host(form):
+    """Positions in texts count code points in Python, and units of UTF-16 in pages."""
+    questions, tokens = module(form, "post.questions"), module(form, "post.tokens")
+    at = 2 if form == "python" else 3  # of "b" in the text
+    found = questions.merge_answers([(at, at + 1, 0.5)], "\U0001f600 b c", 1, None)
+    assert [a["answer"] for a in found] == ["b"]
+    assert not tokens.is_subword("\U0001f600 b", "b", at, at + 1, False)
+    assert tokens.is_subword("\U0001f600ab", "b", at, at + 1, False)

@@ -4,12 +4,26 @@ post_process_instance_segmentation of transformers' image processors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
-from ....logic.post.classification import softmax
+from .classification import softmax
 
-__all__ = ["choose_queries", "segments"]
+
+class Segment(TypedDict):
+    """A segment of a picture.
+
+    Attributes:
+        id: its number in the map of pixels.
+        label_id: its class.
+        was_fused: whether it is all segments of its class.
+        score: of its query, with 6 decimals.
+    """
+
+    id: int
+    label_id: int
+    was_fused: bool
+    score: float
 
 
 def choose_queries(
@@ -25,7 +39,9 @@ def choose_queries(
     Returns:
         (queries, their scores, their classes)
     """
-    queries, kept, labels = [], [], []
+    queries: list[int] = []
+    kept: list[float] = []
+    labels: list[int] = []
     for q in range(len(logits) // classes):
         scores = softmax(logits[q * classes : (q + 1) * classes])
         best = max(scores)
@@ -43,8 +59,8 @@ def segments(
     areas: Sequence[int],
     whole_areas: Sequence[int],
     overlap: float,
-    fused: Collection[int] = (),
-) -> tuple[list[int], list[dict[str, Any]]]:
+    fused: Sequence[int] = (),
+) -> tuple[list[int], list[Segment]]:
     """The segments of a picture.
 
     Args:
@@ -55,11 +71,10 @@ def segments(
         fused: classes whose segments become one.
 
     Returns:
-        ([the number of the segment of each query; 0: none], [{"id", "label_id", "was_fused",
-        "score"}])
+        ([the number of the segment of each query; 0: none], the segments)
     """
     numbers: list[int] = []
-    found: list[dict[str, Any]] = []
+    found: list[Segment] = []
     number_of: dict[int, int] = {}  # of classes whose segments become one
     for score, label, area, whole in zip(scores, labels, areas, whole_areas):
         if not area or not whole or not area / whole > overlap:
@@ -71,6 +86,12 @@ def segments(
         numbers.append(len(found) + 1)
         if label in fused:
             number_of[label] = numbers[-1]
-        segment = {"id": numbers[-1], "label_id": label, "was_fused": label in fused}
-        found.append({**segment, "score": round(score, 6)})
+        found.append(
+            {
+                "id": numbers[-1],
+                "label_id": label,
+                "was_fused": label in fused,
+                "score": round(score, 6),
+            }
+        )
     return numbers, found

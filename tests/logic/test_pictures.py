@@ -1,0 +1,90 @@
+"""Sizes of pictures, boxes and segments: vectors of tests/conformance on both forms.
+tests/pipelines/test_image_post.py and tests/processors/test_images.py compute them from other
+implementations.
+"""
+
+import pytest
+from edgewise.errors import InputError
+
+from tests.conformance.vectors import vectors
+
+from .forms import both, module
+
+
+def close(ours, theirs):
+    assert [label for _, label, _ in ours] == [label for _, label, _ in theirs]
+    for (score, _, box), (other, _, wanted) in zip(ours, theirs):
+        assert score == pytest.approx(other, abs=1e-4)
+        assert list(box) == pytest.approx(wanted, abs=1e-3)
+
+
+@both
+def test_boxes_of_queries(form):
+    detection = module(form, "post.detection")
+    for v in vectors("detection"):
+        given = (v["logits"], v["boxes"], v["classes"], v["threshold"], *v["size"])
+        if v["kind"] == "set":
+            found = detection.set_prediction(*given)
+        else:
+            found = detection.focal(*given, v["most"])
+        assert found
+        close(found, v["found"])
+
+
+@both
+def test_boxes_of_yolo(form):
+    detection = module(form, "post.detection")
+    v = vectors("detection_yolo")
+    for case in v["cases"]:
+        close(detection.yolo(v["output"], v["anchors"], *case["arguments"]), case["found"])
+    for case in v["letterbox"]:
+        height, width = case["picture"]
+        given = [(1.0, 0, tuple(case["box"]))]
+        ((_, _, box),) = detection.unletterbox(given, tuple(case["model"]), height, width)
+        assert list(box) == case["expected"]
+        assert detection.named_box(box, height, width, False) == case["named"]
+        parts = detection.named_box(box, height, width, True)
+        assert parts["ymax"] * height == pytest.approx(case["expected"][3])
+
+
+@both
+def test_names_of_boxes(form):
+    """A negative coordinate that is cut to 0 has no sign."""
+    named = module(form, "post.detection").named_box((-0.5, 0.5, 2.5, 3.5), 10, 10, False)
+    assert str(list(named.values())) in ("[0, 0, 2, 3]", "[0.0, 0.0, 2.0, 3.0]")
+
+
+@both
+def test_segments(form):
+    """Classes that are fused become one segment; the others keep their numbers."""
+    segments = module(form, "post.segmentation").segments
+    numbers, found = segments([0.9, 0.8, 0.7, 0.6], [1, 2, 1, 3], [9] * 4, [9] * 4, 0.5, [1])
+    assert numbers == [1, 2, 1, 3]
+    assert [(s["id"], s["label_id"], s["was_fused"]) for s in found] == [
+        (1, 1, True),
+        (2, 2, False),
+        (3, 3, False),
+    ]
+    assert segments([0.9, 0.8], [1, 1], [9, 0], [9, 9], 0.5)[0] == [1, 0]
+    assert segments([0.9], [1], [4], [9], 0.5) == ([0], [])
+
+
+@both
+def test_sizes_of_pictures(form):
+    geometry = module(form, "images.geometry")
+    for entry in vectors("image_layouts"):
+        for wanted in entry["layouts"]:
+            done = geometry.layout(entry["description"]["steps"], *wanted["picture"])
+            assert done.steps == wanted["steps"]
+            assert [done.height, done.width] == wanted["size"]
+            assert list(done.valid) == wanted["valid"]
+            assert list(done.kept) == wanted["kept"]
+
+
+@both
+def test_pictures_that_are_empty_or_too_large(form):
+    layout = module(form, "images.geometry").layout
+    steps = [{"op": "resize", "rule": "floor", "divisor": 32, "filter": "bilinear"}]
+    for given in ((steps, 31, 64), ([], 0, 64), ([], 20_000, 20_000)):
+        with pytest.raises(InputError):
+            layout(*given)
