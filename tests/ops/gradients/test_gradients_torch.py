@@ -169,6 +169,15 @@ def test_binary_without_a_rule(engine, code):
         del OPS["example.com", "Derived"]
 
 
+def test_a_function_without_a_derivative_is_refused(engine):
+    declare_binary("Derived", "fmod", "example.com")
+    try:
+        with pytest.raises(MissingGradient, match="Derived is not known: fmod has no derivative"):
+            check(engine, "Derived", [np.ones(3, np.float32)] * 2, T.fmod, domain="example.com")
+    finally:
+        del OPS["example.com", "Derived"]
+
+
 def test_prelu(engine):
     check(
         engine,

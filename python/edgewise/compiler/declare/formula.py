@@ -320,12 +320,14 @@ def _derivative_of_call(call: ast.Call, name: str) -> ast.expr:
     return total
 
 
+@cache
 def slope_with(formula: str, operand: str) -> str:
     """The gradient of a formula with respect to an operand, over that of its result, g."""
     slope = multiply(ast.Name("g", ast.Load()), derivative(expression(formula), operand))
     return ast.unparse(slope)
 
 
+@cache
 def slope_of(formula: str) -> str:
     """The gradient of a formula of v: over g and v, or g and the result y where that suffices, so
     that the operand need not be kept.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOATS, INTEGERS, wrap
-from ...declare.formula import NotDifferentiable, expression, is_condition, on_numbers
+from ...declare.formula import expression, is_condition, on_numbers, slope_with
 from ...declare.op import OPS, Op, broadcast, fail, read_as, unsupported
 from ...declare.symbolic import Sym
 from .contracts import BINARY
 from .formulas import BINARY as BINARY_FORMULAS
 from .formulas import Binary
-from .nodes import add_formula, plus, scaled, where_or_zero
+from .nodes import add_formula, gradient_of, plus, scaled, where_or_zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,21 +108,17 @@ def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Fold
     return [out]
 
 
-def _declare_gradient(o: Op, row: Binary) -> None:
-    """Declares the gradients of a formula; some operators have rules of their own below."""
-    try:
-        slopes = [expression(text) for text in row.gradients()]
-    except NotDifferentiable:
-        return
-
-    @o.grad
-    def op_grad(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
-        named = {"g": dy, "u": node.inputs[0], "v": node.inputs[1]}
-        out: list[Value | None] = []
-        for i, v in enumerate(node.inputs):
-            found = add_formula(graph, slopes[i], named) if graph.wants(i) else None
-            out.append(None if found is None else graph.sum_to(found, v.shape))
-        return out
+def _derived(row: Binary, node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
+    """The gradients of a formula; some operators have rules of their own below."""
+    named: dict[str, Value | float] = {"g": dy, "u": node.inputs[0], "v": node.inputs[1]}
+    out: list[Value | None] = []
+    for i, operand in enumerate("uv"):
+        found = None
+        if graph.wants(i):
+            formula = gradient_of(node, partial(slope_with, row.formula, operand))
+            found = add_formula(graph, formula, named)
+        out.append(None if found is None else graph.sum_to(found, node.inputs[i].shape))
+    return out
 
 
 def declare_binary(name: str, op: str, domain: str = "") -> Op:
@@ -174,7 +171,8 @@ def declare_binary(name: str, op: str, domain: str = "") -> Op:
         def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
             return fold_binary("fmod" if op == "mod" and node.attr("fmod", 0) else op, node, outs)
 
-    _declare_gradient(o, BINARY_FORMULAS[op])
+    if BINARY_FORMULAS[op].formula and op not in COMPARISONS:
+        o.grad(partial(_derived, BINARY_FORMULAS[op]))
     return o
 
 

@@ -11,17 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...declare.formula import (
-    INF,
-    NAN,
-    Function,
-    NotDifferentiable,
-    guard,
-    operands_of,
-    renamed,
-    slope_of,
-    slope_with,
-)
+from ...declare.formula import INF, NAN, Function, guard, operands_of, renamed, slope_of
 
 # ---- functions that formulas call
 # In C on vectors of floats and on doubles: core/vector_math.h, libm; in WGSL: common.wgsl. Rare
@@ -404,12 +394,6 @@ class Binary:
     code: str
     formula: str = ""
     op: str = ""
-
-    def gradients(self) -> list[str]:
-        """Those of both operands, over that of the result, g. Raises NotDifferentiable."""
-        if not self.formula:
-            raise NotDifferentiable(self.code)
-        return [slope_with(self.formula, operand) for operand in ("u", "v")]
 
 
 _BINARY = (

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ....errors import MissingGradient
 from ...declare.dtypes import FLOAT
 from ...declare.formula import (
     NotDifferentiable,
@@ -22,7 +23,7 @@ from ...declare.formula import (
 from .formulas import SLOPES, UNARY, slope_formula
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Gradients, Graph, Value
+    from ...declare.annotations import BoundNode, Gradients, Graph, Value
 
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
     ast.Lt: ("Less", operator.lt),
@@ -61,6 +62,18 @@ def where_or_zero(graph: Graph, condition: Value, v: Value, other: Value | None 
     return graph.op(
         "Where", condition, v, graph.constant(v.dtype, [], [0.0]) if other is None else other
     )
+
+
+def gradient_of(node: BoundNode, formula: Callable[[], str]) -> ast.expr:
+    """A formula that is derived when a gradient is asked for: importing the package need not."""
+    try:
+        return expression(formula())
+    except NotDifferentiable as e:
+        raise MissingGradient(
+            f"the gradient of {node.op} is not known: {e} has no derivative",
+            node.where,
+            "Train without this node, or declare the derivative in its formula.",
+        ) from e
 
 
 def add_formula(

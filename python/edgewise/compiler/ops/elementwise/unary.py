@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING
 
 from ....errors import MissingGradient
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INTEGERS, wrap
-from ...declare.formula import (
-    NotDifferentiable,
-    derivative,
-    expression,
-    is_condition,
-    on_numbers,
-    value_of,
-)
+from ...declare.formula import derivative, expression, is_condition, on_numbers, value_of
 from ...declare.op import MS, Op, fail, like, product, takes, unsupported
 from ...declare.symbolic import Sym
 from ..product.contracts import ACTIVATION
 from .contracts import SLOPE, UNARY
 from .formulas import UNARY as UNARY_FORMULAS
 from .formulas import Unary, slope_formula
-from .nodes import add_formula, where_or_zero
+from .nodes import add_formula, gradient_of, where_or_zero
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -104,15 +97,13 @@ def _declare_unary(row: Unary, name: str, domain: str, attributes: Mapping[str, 
         out = [f(x, *values(node).values()) for x in numbers]
         return [[x if isinstance(x, Sym) else wrap(outs[0][0], x) for x in out]]
 
-    try:
-        gradient = expression(row.gradient())
-    except NotDifferentiable:
+    if test:
         return
 
     @o.grad
     def op_grad(node: BoundNode, g: Gradients, dy: Value) -> InputGradients:
         named = {"g": dy, "v": node.inputs[0], "y": node.outputs[0], **values(node)}
-        return [add_formula(g, gradient, named)]
+        return [add_formula(g, gradient_of(node, row.gradient), named)]
 
 
 for _row in UNARY_FORMULAS.values():
@@ -208,7 +199,7 @@ def gelu_lower(node: BoundNode, builder: Builder) -> None:
 
 @gelu.grad
 def gelu_grad(node: BoundNode, g: Gradients, dy: Value) -> InputGradients:
-    gradient = expression(UNARY_FORMULAS[_kind_of_gelu(node)].gradient())
+    gradient = gradient_of(node, UNARY_FORMULAS[_kind_of_gelu(node)].gradient)
     return [add_formula(g, gradient, {"g": dy, "v": node.inputs[0]})]
 
 
