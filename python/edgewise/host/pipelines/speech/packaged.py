@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ....compiler.declare.dtypes import FLOAT, INT32, INT64, unpack
 from ....compiler.processors.styles import Styles
 from ....errors import InputError, PackageError
-from ....json_text import integer_field, object_field
 from ....seeds import RunSeeds, check_seed
 from ...arrays import as_input, as_output
 from ...session.packaged import ProgramSession
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
 
 TASK = "text-to-speech"
 WHERE = "processor.speech"
-TYPES = ("vits", "piper", "kokoro")
 # Inputs of the models; the second program has others, which the first one computes.
 _INPUTS = ("attention_mask", "speaker_id", "input_lengths", "scales", "sid", "style", "speed")
 _SCALES = ("noise_scale", "length_scale", "noise_w")
-MOST = 1 << 24  # as MAX_LENGTH of manifests
 
 
 class TooManyFrames(InputError):
@@ -43,7 +40,7 @@ class PackagedVoice:
         engine: as of ProgramSession.
 
     Attributes:
-        type: of TYPES.
+        type: "vits", "piper" or "kokoro".
         inputs: {name: Info} of the model.
         outputs: {name: Info}.
         most: tokens that there are plans for.
@@ -53,16 +50,14 @@ class PackagedVoice:
     """
 
     def __init__(self, package: Package, engine: Engine | None = None) -> None:
-        described = object_field(package.manifest["processor"], "speech", "processor", PackageError)
+        described = package.manifest.get("processor", {}).get("speech")
+        if described is None:
+            raise _damaged("it does not describe how its model speaks")
         self.described = described
-        self.type = str(described.get("type"))
-        self.least = self._whole(described, "least")
-        self.most = self._whole(described, "most")
-        tokens, output = described.get("tokens"), described.get("output")
+        self.type, self.tokens = described["type"], described["tokens"]
+        self.least, self.most = described["least"], described["most"]
+        output = described["output"]
         programs = package.manifest["programs"]
-        if self.type not in TYPES or not isinstance(tokens, str) or not isinstance(output, str):
-            raise _damaged(f"its type is {self.type[:40]!r}")
-        self.tokens, self.output = tokens, output
         self.parts: dict[str, ProgramSession] = {}
         try:
             for name in programs:
@@ -75,35 +70,30 @@ class PackagedVoice:
             raise _damaged(f"it has no program '{names[0]}' or '{names[1]}'")
         self.first, self.second = (self.parts[name] for name in names)
         known = {**self.second.inputs, **self.first.inputs}
-        self.inputs = {n: i for n, i in known.items() if n == tokens or n in _INPUTS}
+        self.inputs = {n: i for n, i in known.items() if n == self.tokens or n in _INPUTS}
+        if output not in self.second.outputs:
+            raise _damaged(f"its graphs have no output '{output[:40]}'")
         self.outputs = {output: self.second.outputs[output]}
-
-    @staticmethod
-    def _whole(fields: Mapping[str, Any], name: str) -> int:
-        return integer_field(fields, name, 1, (1, MOST), WHERE)
 
     def config(self) -> dict[str, Any]:
         """The fields that the model's own files have."""
         d = self.described
-        scales = d.get("scales")
         return {
-            "sampling_rate": d.get("sampling_rate"),
-            "num_speakers": d.get("speakers"),
-            **({"phoneme_id_map": d.get("vocabulary")} if self.type == "piper" else {}),
-            **({"vocab": d.get("vocabulary")} if self.type == "kokoro" else {}),
+            "sampling_rate": d["sampling_rate"],
+            "num_speakers": d["speakers"],
+            **({"phoneme_id_map": d["vocabulary"]} if self.type == "piper" else {}),
+            **({"vocab": d["vocabulary"]} if self.type == "kokoro" else {}),
             "speaker_id_map": d.get("speaker_names"),
             "phoneme_type": "text" if d.get("is_text") else "",
-            "audio": {"sample_rate": d.get("sampling_rate")},
-            "inference": dict(zip(_SCALES, scales)) if isinstance(scales, list) else {},
+            "audio": {"sample_rate": d["sampling_rate"]},
+            "inference": dict(zip(_SCALES, d.get("scales", ()))),
         }
 
     def tokenizer(self) -> VitsTokenizer:
-        """That of VITS. Raises PackageError."""
-        vocabulary = object_field(self.described, "vocabulary", WHERE, PackageError)
-        if not all(type(i) is int for i in vocabulary.values()):
-            raise _damaged("its vocabulary is not {token: id}")
+        """That of VITS."""
         names = ("add_blank", "normalize", "phonemize", "is_uroman", "language")
-        config = {n: self.described[n] for n in names if n in self.described}
+        config = {name: value for name, value in self.described.items() if name in names}
+        vocabulary = cast("dict[str, int]", self.described["vocabulary"])  # not Piper's
         return VitsTokenizer(vocabulary, {**config, "unk_token": self.described.get("unknown")})
 
     def styles(self) -> Styles:
@@ -165,19 +155,14 @@ class PackagedVoice:
 
     def _frames(self, made: Mapping[str, Any]) -> int:
         """How many frames the second program makes. Raises TooManyFrames, PackageError."""
-        name, limits = self.described["length"], self.described.get("frames")
-        if (
-            name not in made
-            or not isinstance(limits, list)
-            or not all(type(x) is int for x in limits)
-            or len(limits) != 2
-        ):
-            raise _damaged("its number of frames is not described")
+        name, (least, most) = self.described["length"], self.described["frames"]
+        if name not in made:
+            raise _damaged(f"it has no output '{name}'")
         code, _, data = as_input(made[name], name)
         raw = memoryview(data).cast("B").tobytes()
         if code not in (INT64, INT32) or not raw:
             raise _damaged(f"its output '{name}' is no whole number")
-        count, (least, most) = int(unpack(code, raw, 1)[0]), limits
+        count = int(unpack(code, raw, 1)[0])
         if least <= count <= most:
             return count
         kind = TooManyFrames if count > most else InputError
@@ -195,10 +180,7 @@ class _Styles(Styles):
     def __init__(self, voice: PackagedVoice) -> None:
         super().__init__([], lambda name: None)
         self.session = voice.parts.get("style")
-        self.voices = object_field(voice.described, "voices", WHERE, PackageError)
-        for place in self.voices.values():
-            if not isinstance(place, list) or [type(x) for x in place] != [int, int]:
-                raise _damaged("its voices have no rows")
+        self.voices = voice.described.get("voices", {})
 
     @property
     def names(self) -> list[str]:
