@@ -355,7 +355,9 @@ def _decoded(host: _Host, value, hint=typing.Any):
         python = next((x for x in _options_of(hint) if isinstance(x, type)), None)
         return _Object(host, python, value["$object"])
     fields = dict(value["$plain"])
-    kind = next((x for x in _options_of(hint) if isinstance(x, type) and is_record(x)), None)
+    records = [x for x in _options_of(hint) if isinstance(x, type) and is_record(x)]
+    own = [x for x in records if getattr(x, "kind", None) == fields.get("kind")]
+    kind = next(iter(own or records), None)
     if kind is None or typing.is_typeddict(kind):
         return {k: _decoded(host, v) for k, v in fields.items()}
     hints = typing.get_type_hints(kind)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgewise.errors import Aborted, InputError
-from edgewise.host.pipelines.speech.moonshine import joined
 from edgewise.host.session.seq2seq import Seq2SeqModel
+from edgewise.logic.speech.chunks import joined_tokens
 from edgewise.pipelines import pipeline
 
 from .sounds import SOUNDS, samples
@@ -97,5 +97,5 @@ def test_chunks_are_joined_as_by_transformers(seed):
     expected = transformers._find_longest_common_sequence([[p] for p in parts], NoSpecial)
     ids = parts[0].tolist()
     for part in parts[1:]:
-        ids = joined(ids, part.tolist())
+        ids = joined_tokens(ids, part.tolist())
     assert ids == expected.tolist()

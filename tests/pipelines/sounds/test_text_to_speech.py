@@ -13,7 +13,6 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
-from edgewise.host.pipelines.speech import synthesis
 from edgewise.host.pipelines.speech.sentences import sentences
 from edgewise.host.text.vits import VitsTokenizer
 
@@ -217,8 +216,6 @@ def test_texts_are_divided_as_in_pages():
     texts = vectors("audio/spoken_texts")
     for text, expected in texts["sentences"]:
         assert [*sentences([text])] == expected
-    for text, most, expected in texts["parts"]:
-        assert ["".join(part) for part in synthesis.split(list(text), most)] == expected
 
 
 # ---- real voices

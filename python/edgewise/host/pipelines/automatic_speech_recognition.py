@@ -371,8 +371,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             yield _Piece(samples, None)
             return
         lengths = chunk_lengths(seconds, options["stride_length_s"], RATE)
-        for piece, stride, _ in sound_chunks(samples, *lengths):
-            yield _Piece(piece, stride)
+        for piece, chunk in sound_chunks(samples, *lengths):
+            yield _Piece(piece, (piece.size, chunk.left, chunk.right))
 
     def _features(self, samples: Samples, options: Mapping[str, Any]) -> Features:
         """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
+from ...logic.speech.ctc import cleaned
 from .chat_template import COPY, ChatTemplate
-from .cleaning import clean_up
 from .encoding import (
     Encoding,
     NotSupported,
@@ -412,7 +412,7 @@ class Tokenizer:
             if clean_up_tokenization_spaces is None
             else clean_up_tokenization_spaces
         )
-        return clean_up(text) if clean else text
+        return cleaned(text) if clean else text
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self.encode(text, add_special_tokens)}

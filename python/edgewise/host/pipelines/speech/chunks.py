@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....errors import InputError
+from ....logic.speech.chunks import Chunk, chunks_of
 from ...arrays import Array
 from ...media.recording import Samples, part
 
@@ -67,22 +68,13 @@ def _is_time(seconds: Any) -> bool:
 
 def sound_chunks(
     samples: Samples, size: int, before: int, after: int
-) -> Iterator[tuple[Array, tuple[int, int, int], int]]:
-    """Overlapping chunks of a recording, as transformers' `chunk_iter`.
+) -> Iterator[tuple[Array, Chunk]]:
+    """Overlapping chunks of a recording, with their samples.
 
     Args:
         samples: of the recording.
         size, before, after: samples of a chunk and of its overlaps.
-
-    Yields:
-        (samples, (length, left overlap, right overlap), end of the chunk in the recording)
     """
-    for start in range(0, samples.size, size - before - after):
-        data = part(samples, start, size)
-        count, last = len(data) // 4, start + size >= samples.size
-        overlap = 0 if start == 0 else before
-        if count > overlap:
-            stride = (count, overlap, 0 if last else after)
-            yield Array((count,), "float32", data), stride, start + count
-        if last:
-            return
+    for chunk in chunks_of(samples.size, size, before, after):
+        data = part(samples, chunk.start, chunk.length)
+        yield Array((len(data) // 4,), "float32", data), chunk

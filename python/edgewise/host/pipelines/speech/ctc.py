@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InputError
+from ....logic.speech.chunks import Chunk
+from ....logic.speech.ctc import frames_in, frames_of
 from ...arrays import Array
 from ...media.decode import read_sound
 from ...text.signals import check_signal
-from ...text.speech.ctc import CTCTokenizer, frame_size, frame_windows, frames_in
+from ...text.speech.ctc import CTCTokenizer, frame_size, frame_windows
 from ..audio import AudioPipeline
 from ..text import Numbers
 from .chunks import chunk_lengths, sound_and_others, sound_chunks
@@ -76,13 +78,15 @@ class CTCRecognizer(AudioPipeline):
         extra = {name: [value] for name, value in others.items()}
         samples = read_sound(given, rate).samples
         ids: list[int] = []
-        for piece, done in self._pieces(samples, options):
+        for piece, chunk in self._pieces(samples, options):
             check_signal(options["signal"], "automatic-speech-recognition")
-            found = self._frames(piece[0])
-            if piece[1] is not None:
-                found = _cropped(found, piece[1], self.ratio or 1)
+            found = self._frames(piece)
+            if chunk is not None:
+                first, end = frames_of(chunk, self.ratio or 1)
+                found = found[first:end]
             ids += found
             if options["on_progress"] is not None:
+                done = samples.size if chunk is None else chunk.start + chunk.length
                 options["on_progress"](done, samples.size)
         tokenizer: CTCTokenizer = self.tokenizer
         characters = tokenizer.characters(ids)
@@ -98,19 +102,18 @@ class CTCRecognizer(AudioPipeline):
 
     def _pieces(
         self, samples: Array, options: Mapping[str, Any]
-    ) -> Iterator[tuple[tuple[Array, tuple[int, int, int] | None], int]]:
-        """((samples, stride), samples so far) of the recording or of its chunks."""
+    ) -> Iterator[tuple[Array, Chunk | None]]:
+        """The samples of the recording or of its chunks."""
         rate, ratio = self.features.processor.sampling_rate, self.ratio or 1
         most = self.longest_sound
         seconds = options["chunk_length_s"]
         if not seconds and most is not None and samples.size > most:
             seconds = most // ratio * ratio / rate  # chunks are of whole frames
         if not seconds:
-            yield (samples, None), samples.size
+            yield samples, None
             return
         lengths = chunk_lengths(seconds, options["stride_length_s"], rate, ratio)
-        for piece, stride, done in sound_chunks(samples, *lengths):
-            yield (piece, stride), done
+        yield from sound_chunks(samples, *lengths)
 
     def _frames(self, samples: Array) -> list[int]:
         """The token of each frame; none of the silence that fills up a sound for a package."""
@@ -141,11 +144,3 @@ def best_of_rows(logits: Any) -> list[int]:
     values = Numbers(logits)
     rows = (values.row(0, i) for i in range(values.shape[1]))
     return [row.index(max(row)) for row in rows]
-
-
-def _cropped(ids: list[int], stride: tuple[int, int, int], ratio: int) -> list[int]:
-    """The frames of a chunk without those of its overlaps."""
-    count, left, right = stride
-    frames = int(round(count / ratio))
-    first = int(round(left / count * frames))
-    return ids[first : frames - int(round(right / count * frames))]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InputError
+from ....logic.speech.chunks import joined_tokens
 from ...arrays import Array
 from ...media.decode import read_sound
 from ...text import generate
@@ -54,12 +55,12 @@ class MoonshineRecognizer(AudioPipeline):
         pieces = [(samples, samples.size)]
         if options["chunk_length_s"]:
             lengths = chunk_lengths(options["chunk_length_s"], options["stride_length_s"], rate)
-            pieces = [(piece, end) for piece, _, end in sound_chunks(samples, *lengths)]
+            pieces = [(p, c.start + c.length) for p, c in sound_chunks(samples, *lengths)]
         ids: list[int] = []
         for piece, done in pieces:
             check_signal(options["signal"], "automatic-speech-recognition")
             found = self._tokens(piece, rate, options)
-            ids = joined(ids, found) if ids else found
+            ids = joined_tokens(ids, found) if ids else found
             if options["on_progress"] is not None:
                 options["on_progress"](done, samples.size)
         return {"text": self.tokenizer.decode(ids, skip_special_tokens=True), **extra}
@@ -95,16 +96,3 @@ class MoonshineRecognizer(AudioPipeline):
         marks = [config.get(f"{name}_token_id") for name in names]
         marks += [i for mark in marks if isinstance(mark, list) for i in mark]  # several ends
         return [i for i in out[0] if i not in marks]
-
-
-def joined(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """The tokens of two overlapping chunks: those that both have once. Mirrors transformers'
-    `_find_longest_common_sequence`.
-    """
-    best, at = 0.0, 0
-    for size in range(1, min(len(before), len(after)) + 1):
-        same = sum(a == b for a, b in zip(before[len(before) - size :], after))
-        share = same / size + size / 10000  # prefers long ones
-        if same > 1 and share > best:
-            best, at = share, size
-    return [*before, *after[at:]]

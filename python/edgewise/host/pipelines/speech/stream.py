@@ -1,5 +1,5 @@
-"""Speech recognition of sound that arrives in pieces: text that is certain, and text that may still
-change.
+"""Speech recognition of sound that arrives in pieces: the samples and models of
+logic/speech/stream.py, which decides what is transcribed when.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InputError
-from ....logic.speech.agreement import Agreement, Word
+from ....logic.speech.stream import RATE, Recognition, StreamRequest
 from ...arrays import Array
+from ...drive import drive
 from ...media.decode import stream_samples
 from ...media.resampling import Resampler, sampling_rate
 
@@ -17,21 +18,12 @@ if TYPE_CHECKING:
     from ..automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
     from ..voice_activity import VoiceActivityPipeline, VoiceStream
 
-RATE = 16000  # Hz
-BYTES = 4 * RATE  # of a second
-PROMPT = 200  # characters of committed text that precede what is transcribed
-LONG = 15.0  # seconds: then sound is forgotten up to the end of a committed sentence,
-LONGER = 22.0  # or, if there is none, of a committed word,
-LONGEST = 28.0  # or of what is not committed. A window has 30 s.
-BEFORE = 1.0  # seconds of silence that are kept: speech is noticed some time after it began
 VOICE = {"sampling_rate": RATE, "min_silence_duration_ms": 700, "speech_pad_ms": 200}
-SHORT = 0.3  # seconds: what is shorter has no words
-SENTENCE_ENDS = (".", "?", "!", "。", "？", "！")
 
 
 class SpeechStream:
     """Transcribes a stream. Every `interval` seconds what is heard is transcribed again, up to 28
-    s; what two transcripts agree on is committed (text.speech.agreement).
+    s; what two transcripts agree on is committed.
 
     Args:
         pipe: the pipeline.
@@ -53,18 +45,11 @@ class SpeechStream:
         live: bool = False,
     ) -> None:
         self.pipe, self.options = pipe, {**options, "return_timestamps": "word"}
-        self.step, self.live = max(1, round(interval * RATE)) * 4, live
         self.voice: VoiceStream | None = None if vad is None else vad.stream(**VOICE)
-        self.agreement = Agreement()
-        self.said = ""  # end of the text of sound that is forgotten
+        self.logic = Recognition(interval, vad is not None, live)
         self.heard = bytearray()  # float32
-        self.first = 0  # sample of the stream with which `heard` begins
-        self.seen = 0  # sample up to which there is a transcript
-        self.ended: int | None = None  # sample with which speech ended that is still to commit
-        self.fresh = 0  # bytes since the last transcript was due
         self.resampler: Resampler | None = None
         self.rate: int | None = None
-        self.shown = ""
 
     def feed(self, samples: Any) -> list[dict[str, Any]]:
         """Takes the next samples, any number of them.
@@ -92,9 +77,7 @@ class SpeechStream:
             rest = self.resampler.end()
             self.close()
         events = self._take(rest)
-        if self.voice is None or self.voice.speaking:
-            events += self._finish(len(self.heard))
-        return events
+        return events + drive(self.logic.end(), lambda request: self._answer(request, b""))
 
     def close(self) -> None:
         """Frees memory of the engine. `end` does."""
@@ -102,7 +85,6 @@ class SpeechStream:
             self.resampler.close()
             self.resampler = None
 
-    # ---- sound
     def _resampled(self, samples: Any) -> bytes:
         rate = RATE
         if isinstance(samples, Mapping):
@@ -121,147 +103,31 @@ class SpeechStream:
         return bytes(view) if self.resampler is None else self.resampler.feed(view)
 
     def _take(self, data: bytes) -> list[dict[str, Any]]:
-        events: list[dict[str, Any]] = []
-        at = 0
-        while at < len(data):  # unless live, results do not depend on how the sound is divided
-            size = len(data) if self.live else max(4, self.step - self.fresh)
-            piece = data[at : at + size]
-            at += len(piece)
-            if self.voice is None:
-                self._hear(piece)
-            else:
-                events += self._hear_voice(self.voice, piece)
-            if self.ended is not None:
-                events += self._finish_speech()
-            elif self.fresh >= self.step:
-                if self.voice is None or self.voice.speaking:
-                    events += self._transcribe()
-                self.fresh = 0
-        return events
+        steps = self.logic.feed(len(data) // 4)
+        return drive(steps, lambda request: self._answer(request, data))
 
-    def _hear(self, piece: bytes) -> None:
-        self.heard += piece
-        self.fresh += len(piece)
+    def _answer(self, request: StreamRequest, data: bytes) -> Any:
+        """Does what the logic asks for. data: of the samples that are fed."""
+        if request.kind == "transcribe":
+            return self._words(bytes(self.heard[: 4 * request.count]), request.before)
+        if request.kind == "forget":
+            del self.heard[: 4 * request.count]
+            return None
+        piece = data[4 * request.start : 4 * request.stop]
+        if request.kind == "hear":
+            self.heard += piece
+            return None
+        assert self.voice is not None
+        events = self.voice.feed(Array((len(piece) // 4,), "float32", piece))
+        return events, self.voice.speaking
 
-    def _hear_voice(self, voice: VoiceStream, piece: bytes) -> list[dict[str, Any]]:
-        """Hears a piece; silence is forgotten but for its last second."""
-        events: list[dict[str, Any]] = []
-        spoke = voice.speaking
-        self._hear(piece)
-        for event in voice.feed(Array((len(piece) // 4,), "float32", piece)):
-            if "end" in event:
-                self.ended, spoke = event["end"], False
-                if not self.live:
-                    events += self._finish_speech()
-                continue
-            spoke = True
-            if self.ended is None:
-                self._forget(4 * (event["start"] - self.first))
-        if not spoke and not voice.speaking and self.ended is None:
-            self._forget(len(self.heard) - int(BEFORE * BYTES))
-        return events
-
-    def _skip(self, end: int) -> list[dict[str, Any]]:
-        """In a live stream forgets all but the newest window of the first `end` bytes. What the
-        last transcript had of it is committed.
-        """
-        count = end - int(LONGEST * BYTES)
-        if not self.live or count <= 0:
-            return []
-        committed, start = self.agreement.end(), max(self.seen, self.first)
-        self._say(self.agreement.last)
-        self._forget(count)
-        skipped = (start / RATE, self.first / RATE) if start < self.first else None
-        return self._event(committed, skipped)
-
-    def _forget(self, count: int) -> None:
-        """Forgets the first bytes of what is heard."""
-        count = min(max(count, 0), len(self.heard))
-        del self.heard[:count]
-        self.first += count // 4
-
-    # ---- text
-    def _transcribe(self) -> list[dict[str, Any]]:
-        """Transcribes what is heard, and forgets what is committed where it is long."""
-        events = self._skip(len(self.heard))
-        words = self._words(bytes(self.heard))
-        committed = self.agreement.add(words)
-        seconds = len(self.heard) / BYTES
-        if seconds > LONGEST and not self.agreement.committed:
-            committed = self.agreement.end()
-        if seconds > LONG:
-            self._shorten(seconds)
-        return events + self._event(committed)
-
-    def _finish_speech(self) -> list[dict[str, Any]]:
-        """Commits the text of speech that has ended."""
-        end, self.ended = self.ended or 0, None
-        events = self._skip(4 * (end - self.first))
-        return events + self._finish(4 * (end - self.first))
-
-    def _finish(self, end: int) -> list[dict[str, Any]]:
-        """Commits the text of the first `end` bytes, and forgets them."""
-        words = self._words(bytes(self.heard[: max(end, 0)]))
-        committed = [*self.agreement.add(words), *self.agreement.end()]
-        self._say(self.agreement.last)
-        self._forget(end)
-        return self._event(committed)
-
-    def _words(self, data: bytes) -> list[Word]:
-        """The words in sound."""
-        self.seen = self.first + len(data) // 4
-        if len(data) < SHORT * BYTES:
-            return []
-        prompt = self._prompt()
-        options = {**self.options, **({"prompt_ids": prompt} if prompt else {})}
+    def _words(self, data: bytes, before: str) -> list[dict[str, Any]]:
+        """The words in sound, which follows a text."""
+        options = dict(self.options)
+        if before and not self.pipe.is_ctc:
+            text = "<|startofprev|>" + before
+            ids = self.pipe.tokenizer.encode(text, add_special_tokens=False)
+            options["prompt_ids"] = list(getattr(ids, "ids", ids))
         found = self.pipe(Array((len(data) // 4,), "float32", data), **options)
-        first, length = self.first / RATE, len(data) / BYTES
         space = " " if self.pipe.is_ctc else ""  # Whisper's words begin with theirs
-        return [
-            Word(
-                first + chunk["timestamp"][0],
-                first + (length if chunk["timestamp"][1] is None else chunk["timestamp"][1]),
-                space + chunk["text"],
-            )
-            for chunk in found["chunks"]
-        ]
-
-    def _prompt(self) -> list[int]:
-        """Tokens of text before what is heard, for Whisper."""
-        if self.pipe.is_ctc or not self.said:
-            return []
-        text = "<|startofprev|>" + self.said
-        ids = self.pipe.tokenizer.encode(text, add_special_tokens=False)
-        return list(getattr(ids, "ids", ids))
-
-    def _shorten(self, seconds: float) -> None:
-        """Forgets sound up to the end of a committed sentence or word."""
-        known = self.agreement.committed
-        ends = [w.end for w in known if w.text.rstrip().endswith(SENTENCE_ENDS)]
-        if not ends and seconds > LONGER:
-            ends = [w.end for w in known]
-        if not ends:
-            if seconds > LONGEST:  # silence: its last second may be the beginning of a word
-                self._forget(len(self.heard) - 4 * RATE)
-            return
-        self._say(ends[-1])
-        self._forget(4 * (round(ends[-1] * RATE) - self.first))
-
-    def _say(self, time: float) -> None:
-        """Makes committed words up to a time part of the prompt."""
-        words = [w.text for w in self.agreement.committed if w.end <= time]
-        text = (self.said + "".join(words))[-PROMPT:]
-        self.said = text[max(text.find(" "), 0) :] if len(text) == PROMPT else text
-        self.agreement.forget(time)
-
-    def _event(
-        self, committed: list[Word], skipped: tuple[float, float] | None = None
-    ) -> list[dict[str, Any]]:
-        partial = "".join(w.text for w in self.agreement.partial)
-        if not committed and partial == self.shown and skipped is None:
-            return []
-        self.shown = partial
-        text = "".join(w.text for w in committed)
-        time = (committed[0].start, committed[-1].end) if committed else None
-        event: dict[str, Any] = {"committed": text, "partial": partial, "timestamp": time}
-        return [event if skipped is None else {**event, "skipped": skipped}]
+        return [{**word, "text": space + word["text"]} for word in found["chunks"]]

@@ -14,6 +14,7 @@ from ....compiler.processors.styles import Styles
 from ....compiler.task_package.synthesis import piper_settings
 from ....errors import InputError, ModelError
 from ....json_text import integer_field, number_field, object_field
+from ....logic.speech.parts import parts_of
 from ...session.open import name_in
 from ...text.vits import VitsTokenizer
 from .packaged import PackagedVoice
@@ -21,7 +22,7 @@ from .packaged import PackagedVoice
 if TYPE_CHECKING:
     from ..base import Pipeline
 
-__all__ = ["Speaker", "speaker_of", "split"]
+__all__ = ["Speaker", "speaker_of"]
 
 MOST_TOKENS = 510  # of Kokoro, without those at the ends
 RATES = (1, MOST_RATE)
@@ -107,7 +108,7 @@ class _Vits:
         else:
             characters = [*(text if phonemizer is None else str(phonemizer(text)))]
         if self.most and len(characters) > self.most:
-            yield from split(characters, self.most)
+            yield from parts_of(characters, self.most)
         else:
             yield characters
 
@@ -171,7 +172,7 @@ class _Piper:
         for phonemes in self._phonemes(text, options["phonemizer"]):
             known = [p for p in phonemes if p in self.ids]
             if self.most and len(known) > self.most:
-                yield from split(known, self.most)
+                yield from parts_of(known, self.most)
             else:
                 yield known
 
@@ -268,7 +269,7 @@ class _Kokoro:
         found = phonemizer(text)
         for sentence in [found] if isinstance(found, str) else found:
             phonemes = "".join(sentence)
-            yield from split([c for c in phonemes if c in self.vocabulary], self.most)
+            yield from parts_of([c for c in phonemes if c in self.vocabulary], self.most)
 
     def feeds(self, part: list[str], options: Options) -> Feeds:
         """See Speaker."""
@@ -278,25 +279,6 @@ class _Kokoro:
             "style": [self.styles.row(options["voice"], len(ids))],
             "speed": [options["speed"]],
         }
-
-
-def split(phonemes: list[str], most: int) -> Iterator[list[str]]:
-    """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one; what
-    is left for two parts near its middle, since models refuse very short ones.
-    """
-    while (count := len(phonemes)) > most:
-        last, middle = most, most
-        if count < 2 * most:
-            last, middle = min(most, -(-2 * count // 3)), (count + 1) // 2
-        ends = [
-            max((i for i in range(last // 2, last) if phonemes[i] in marks), default=0)
-            for marks in (".!?…", ";:", ",—", " ")
-        ]
-        end = next((e + 1 for e in ends if e), middle)
-        yield phonemes[:end]
-        phonemes = phonemes[end:]
-    if any(p.strip() for p in phonemes):
-        yield phonemes
 
 
 def check_speaker(speaker: Any, count: int, names: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
+from ....logic.speech.parts import parts_of
 from ...arrays import as_input, as_output
 from ...session import RunOptions
 from ...text import Tokenizer
@@ -21,7 +22,7 @@ from ...text.signals import check_signal
 from ..base import Pipeline
 from .packaged import PackagedVoice, TooManyFrames
 from .sentences import sentences
-from .synthesis import Speaker, speaker_of, split
+from .synthesis import Speaker, speaker_of
 
 __all__ = ["Speech", "TextToSpeechPipeline"]
 
@@ -200,7 +201,7 @@ class TextToSpeechPipeline(Pipeline):
             except TooManyFrames:
                 if len(part) == 1:
                     raise
-                left = chain(split(part, (len(part) + 1) // 2), left)
+                left = chain(parts_of(part, (len(part) + 1) // 2), left)
                 continue
             dtype, shape, data = as_input(sound, output)
             if dtype != FLOAT or math.prod(shape) != max(shape, default=0):

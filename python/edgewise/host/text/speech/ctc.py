@@ -7,28 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import asdict
 from typing import Any
 
 from ....errors import PackageError, TokenizerError
 from ....json_text import object_field, parse_json_object
-from ..cleaning import clean_up
+from ....logic.speech.ctc import Span, Vocabulary, characters_of, text_of, words_of
 
-__all__ = ["CTCTokenizer", "Span", "frame_size"]
+__all__ = ["CTCTokenizer", "frame_size"]
 
 CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer", "PreTrainedTokenizerFast")
 MOST_TOKENS = 1 << 20
 COPY = "Copy the tokenizer's files again from the model they belong to."
-
-
-@dataclass(frozen=True)
-class Span:
-    """A character or word, and the frames from `start` to `end` (exclusive) that it was read in."""
-
-    text: str
-    start: int
-    end: int
 
 
 class CTCTokenizer:
@@ -39,18 +29,20 @@ class CTCTokenizer:
         config: contents of tokenizer_config.json.
 
     Attributes:
-        pad_token: the blank, which separates two equal characters.
-        word_delimiter_token: becomes a space.
+        vocabulary: what logic/speech/ctc.py knows of it.
     """
 
     def __init__(self, vocabulary: Mapping[str, int], config: Mapping[str, Any]) -> None:
-        self.tokens = {i: token for token, i in vocabulary.items()}
-        self.pad_token: str = _token(config.get("pad_token"), "<pad>")
-        self.unk_token: str = _token(config.get("unk_token"), "<unk>")
-        self.word_delimiter_token: str = _token(config.get("word_delimiter_token"), "|")
-        self.space: str = config.get("replace_word_delimiter_char", " ")
-        self.lower = bool(config.get("do_lower_case", False))
-        self.clean_up = bool(config.get("clean_up_tokenization_spaces", False))
+        tokens = {i: token for token, i in vocabulary.items()}
+        self.vocabulary = Vocabulary(
+            [tokens.get(i) for i in range(max(tokens, default=-1) + 1)],
+            _token(config.get("pad_token"), "<pad>"),
+            _token(config.get("unk_token"), "<unk>"),
+            _token(config.get("word_delimiter_token"), "|"),
+            config.get("replace_word_delimiter_char", " "),
+            bool(config.get("do_lower_case", False)),
+            bool(config.get("clean_up_tokenization_spaces", False)),
+        )
 
     @classmethod
     def from_files(cls, read: Callable[[str], bytes | None], where: str = "") -> CTCTokenizer:
@@ -107,16 +99,8 @@ class CTCTokenizer:
         return cls(vocabulary, config)
 
     def description(self) -> dict[str, Any]:
-        """The tokenizer for packages: JSON that web/src/worker/pipelines/sounds/ctc.ts reads."""
-        return {
-            "tokens": [self.tokens.get(i) for i in range(max(self.tokens, default=-1) + 1)],
-            "blank": self.pad_token,
-            "unknown": self.unk_token,
-            "delimiter": self.word_delimiter_token,
-            "space": self.space,
-            "lower": self.lower,
-            "clean_up": self.clean_up,
-        }
+        """The tokenizer for packages: JSON, a Vocabulary."""
+        return {**asdict(self.vocabulary)}
 
     @classmethod
     def from_description(cls, given: Any, where: str = "") -> CTCTokenizer:
@@ -135,40 +119,27 @@ class CTCTokenizer:
         ):
             raise PackageError("it does not describe its tokens", where, "Build it again.")
         made = cls({}, {})
-        made.tokens = {i: t for i, t in enumerate(tokens) if t is not None}
-        made.pad_token, made.unk_token = found["blank"], found["unknown"]
-        made.word_delimiter_token, made.space = found["delimiter"], found["space"]
-        made.lower, made.clean_up = bool(found.get("lower")), bool(found.get("clean_up"))
+        made.vocabulary = Vocabulary(
+            tokens=tokens,
+            lower=bool(found.get("lower")),
+            clean_up=bool(found.get("clean_up")),
+            **{n: found[n] for n in names},
+        )
         return made
 
     def characters(self, ids: Sequence[int]) -> list[Span]:
         """The characters that the tokens of the frames are: repeated ones are one, and blanks are
         left out.
         """
-        found, at = [], 0
-        for token, group in groupby(self.tokens.get(i, self.unk_token) for i in ids):
-            count = sum(1 for _ in group)
-            if token != self.pad_token:
-                text = self.space if token == self.word_delimiter_token else token
-                found.append(Span(text, at, at + count))
-            at += count
-        return found
+        return characters_of(self.vocabulary, ids)
 
     def words(self, characters: Sequence[Span]) -> list[Span]:
         """The words that characters form."""
-        words = []
-        for is_space, group in groupby(characters, lambda c: c.text == self.space):
-            if not is_space:
-                inside = list(group)
-                text = "".join(c.text for c in inside)
-                words.append(Span(text, inside[0].start, inside[-1].end))
-        return words
+        return words_of(self.vocabulary, characters)
 
     def text(self, characters: Sequence[Span]) -> str:
         """The text of characters, without spaces at its ends."""
-        text = "".join(c.text for c in characters).strip()
-        text = text.lower() if self.lower else text
-        return clean_up(text) if self.clean_up else text
+        return text_of(self.vocabulary, characters)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of the tokens of all frames."""
@@ -183,13 +154,6 @@ def frame_windows(config: Mapping[str, Any]) -> list[list[int]]:
     if not all(isinstance(x, list) and all(type(i) is int and i > 0 for i in x) for x in found):
         return []
     return [list(pair) for pair in zip(*found)]
-
-
-def frames_in(windows: Sequence[Sequence[int]], count: int) -> int:
-    """Frames that convolutions make of so many samples."""
-    for size, step in windows:
-        count = (count - size) // step + 1
-    return max(count, 0)
 
 
 def frame_size(config: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,16 @@
-// automatic-speech-recognition with CTC models: from the token of each frame to text and times.
-// Mirrors python/edgewise/host/text/speech/ctc.py and pipelines/speech/ctc.py.
+// automatic-speech-recognition with CTC models. Mirrors
+// python/edgewise/host/pipelines/speech/ctc.py.
 
 import type { CTCFields } from "../../../gen/schema.ts";
+import { type Chunk, chunks_of } from "../../../logic/speech/chunks.ts";
+import {
+  characters_of,
+  frames_in,
+  frames_of,
+  type Span,
+  text_of,
+  words_of,
+} from "../../../logic/speech/ctc.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
@@ -12,58 +21,8 @@ import { readSound, soundOf } from "./read.ts";
 
 type Samples = Float32Array<ArrayBuffer>;
 
-/** The tokenizer of a package, and how samples become frames. */
-export type CTC = CTCFields;
-
-/** A character or word, and the frames from `start` to `end` (exclusive) that it was read in. */
-export interface Span {
-  text: string;
-  start: number;
-  end: number;
-}
-
-/** The characters that the tokens of frames are: repeated ones are one, blanks are left out. */
-export function characters(ctc: CTC, ids: ArrayLike<number>): Span[] {
-  const found: Span[] = [];
-  let last: string | undefined;
-  for (let i = 0; i < ids.length; i++) {
-    const token = ctc.tokens[ids[i]!] ?? ctc.unknown;
-    if (token !== ctc.blank) {
-      if (token === last) found.at(-1)!.end = i + 1;
-      else found.push({ text: token === ctc.delimiter ? ctc.space : token, start: i, end: i + 1 });
-    }
-    last = token;
-  }
-  return found;
-}
-
-/** The words that characters form. */
-export function wordsOf({ space }: CTC, spans: readonly Span[]): Span[] {
-  const words: Span[] = [];
-  let inside = false;
-  for (const { text, start, end } of spans) {
-    if (inside && text !== space) {
-      const word = words.at(-1)!;
-      word.text += text;
-      word.end = end;
-    } else if (text !== space) words.push({ text, start, end });
-    inside = text !== space;
-  }
-  return words;
-}
-
-const CLEANED = [" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"];
-
-/** The text of characters, without spaces at its ends. */
-export function textOf({ lower, clean_up: clean }: CTC, spans: readonly Span[]): string {
-  let text = spans
-    .map((span) => span.text)
-    .join("")
-    .trim();
-  if (lower) text = text.toLowerCase();
-  if (clean) for (const part of CLEANED) text = text.replaceAll(part, part.trim());
-  return text;
-}
+/** The tokens of a package, and how samples become frames. */
+type CTC = CTCFields;
 
 /** Rounds half to even, as Python does. */
 function round(x: number): number {
@@ -71,34 +30,12 @@ function round(x: number): number {
   return near - x === 0.5 && near % 2 ? near - 1 : near;
 }
 
-/** A part of a recording: [samples, length, left and right overlap]. */
-type Piece = [Samples, number, number, number];
-
-/** Overlapping parts of a recording, as by transformers' `chunk_iter`. */
-export function* chunks(
-  samples: Samples,
-  size: number,
-  before: number,
-  after: number,
-): Generator<Piece> {
-  for (let start = 0; ; start += size - before - after) {
-    const part = samples.slice(start, start + size);
-    const last = start + size >= samples.length;
-    const overlap = start ? before : 0;
-    if (part.length > overlap) yield [part, part.length, overlap, last ? 0 : after];
-    if (last) return;
-  }
-}
-
-/** The frames [first, end) of a part that count, out of those that a model gives for it. */
-export function framesOf(ctc: CTC, piece: Piece, isWhole: boolean): [number, number] {
-  const [, count, left, right] = piece;
-  const frames = round(count / ctc.samples);
-  const made = ctc.windows.reduce((n, [size, step]) => Math.floor((n - size) / step) + 1, count);
-  const most = ctc.windows.length ? Math.max(made, 0) : frames;
-  if (isWhole) return [0, most];
-  const end = frames - round((right / count) * frames);
-  return [round((left / count) * frames), Math.min(end, most)];
+/** The frames [first, end) that count, of a recording of which no model gives more frames. */
+function countedFrames(ctc: CTC, count: number, chunk: Chunk | undefined): [number, number] {
+  const most = ctc.windows.length ? frames_in(ctc.windows, count) : round(count / ctc.samples);
+  if (!chunk) return [0, most];
+  const [first, end] = frames_of(chunk, ctc.samples);
+  return [first, Math.min(end, most)];
 }
 
 /**
@@ -172,15 +109,13 @@ async function heard(
   onPart?: (done: number) => void,
 ): Promise<Span[]> {
   const sizes = chunkSizes(host, options, ctc.samples, samples.length);
-  const whole: Piece = [samples, samples.length, 0, 0];
   const ids: number[] = [];
-  let done = 0;
-  for (const piece of sizes ? chunks(samples, ...sizes) : [whole]) {
-    ids.push(...(await tokensOf(host, piece[0], framesOf(ctc, piece, !sizes), ending)));
-    done += piece[1] - (done && piece[2]) - piece[3];
-    onPart?.(done);
+  for (const chunk of sizes ? chunks_of(samples.length, ...sizes) : [undefined]) {
+    const part = chunk ? samples.slice(chunk.start, chunk.start + chunk.length) : samples;
+    ids.push(...(await tokensOf(host, part, countedFrames(ctc, part.length, chunk), ending)));
+    onPart?.(chunk ? chunk.start + chunk.length - chunk.right : samples.length);
   }
-  return characters(ctc, ids);
+  return characters_of(ctc, ids);
 }
 
 /** `pipe(sounds, {return_timestamps: "char" | "word", chunk_length_s, stride_length_s})` */
@@ -207,9 +142,9 @@ export const ctcRecognition: TaskRunner = {
       const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
       const progress = (done: number) => events.send("progress", done / samples.length);
       const spans = await heard(host, ctc, samples, options, ending, progress);
-      const text = textOf(ctc, spans);
+      const text = text_of(ctc, spans);
       if (!times) return { text };
-      const parts = times === "word" ? wordsOf(ctc, spans) : spans;
+      const parts = times === "word" ? words_of(ctc, spans) : spans;
       return {
         text,
         chunks: parts.map(({ text, start, end }) => ({
@@ -228,7 +163,7 @@ export const ctcRecognition: TaskRunner = {
     const options = new Options({}, []);
     return new SpeechStream(
       async (samples, _, ending) => {
-        const words = wordsOf(ctc, await heard(host, ctc, samples, options, ending));
+        const words = words_of(ctc, await heard(host, ctc, samples, options, ending));
         return words.map(({ text, start, end }) => ({
           text: ` ${text}`, // Whisper's words begin with theirs
           timestamp: [seconds(start), seconds(end)],

@@ -1,6 +1,7 @@
 // text-to-speech: sentence by sentence, and long ones part by part.
 
 import type { SpeechFields } from "../../../gen/schema.ts";
+import { parts_of } from "../../../logic/speech/parts.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
 import { checkSeed } from "../../../shared/seeds.ts";
@@ -38,7 +39,7 @@ export const textToSpeech: TaskRunner = {
       const parts: Float32Array[] = [];
       for (const [i, sentence] of sentences.entries()) {
         const units = voice.units(sentence, phonemes[i] ?? false);
-        for (const part of partsOf(units, voice.most))
+        for (const part of parts_of(units, voice.most))
           parts.push(...(await spoken(host, d, voice, part, seed, ending)));
       }
       if (!parts.length)
@@ -51,33 +52,6 @@ export const textToSpeech: TaskRunner = {
     };
   },
 };
-
-const MARKS = [".!?…", ";:", ",—", " "];
-
-/**
- * Parts of at most `most` units, cut behind punctuation or a space where there is one; what is left
- * for two parts near its middle, since models refuse very short ones.
- */
-export function partsOf(units: readonly string[], most: number): string[][] {
-  const parts: string[][] = [];
-  let rest = [...units];
-  while (rest.length > most) {
-    const two = rest.length < 2 * most;
-    const last = two ? Math.min(most, Math.ceil((2 * rest.length) / 3)) : most;
-    let end = two ? (rest.length + 1) >> 1 : most;
-    for (const marks of MARKS) {
-      let i = last - 1;
-      while (i >= last >> 1 && !marks.includes(rest[i]!)) i--;
-      if (i < last >> 1 || i < 1) continue;
-      end = i + 1;
-      break;
-    }
-    parts.push(rest.slice(0, end));
-    rest = rest.slice(end);
-  }
-  if (rest.some((unit) => unit.trim())) parts.push(rest);
-  return parts;
-}
 
 /** The samples of a part; of two halves where it is too long for the plans. */
 async function spoken(
@@ -106,7 +80,7 @@ async function spoken(
   const frames = whole(outputOf(made, d.length, host.task));
   const [least, most] = d.frames!;
   if (frames > most && units.length > 1) {
-    const halves = partsOf(units, (units.length + 1) >> 1);
+    const halves = parts_of(units, (units.length + 1) >> 1);
     const found: Float32Array[] = [];
     for (const half of halves) found.push(...(await spoken(host, d, voice, half, seed, ending)));
     return found;

@@ -1,12 +1,13 @@
 // automatic-speech-recognition with Moonshine. Mirrors
 // python/edgewise/host/pipelines/speech/moonshine.py.
 
+import { chunks_of, joined_tokens } from "../../../../logic/speech/chunks.ts";
 import { DecodingStreamer, type GenerateOutput, generate } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import { numbers } from "../../outputs.ts";
 import type { Events, TaskRunner } from "../../runner.ts";
-import { chunkSizes, chunks } from "../../sounds/ctc.ts";
+import { chunkSizes } from "../../sounds/ctc.ts";
 import { soundDescription, soundInputs } from "../../sounds/features.ts";
 import { readSound, soundOf } from "../../sounds/read.ts";
 import { FIELD_NAMES, fieldsOf, spread, startIds } from "../fields.ts";
@@ -14,19 +15,6 @@ import { FIELD_NAMES, fieldsOf, spread, startIds } from "../fields.ts";
 const TOKENS = 6; // most of a second of speech: without speech the model would go on to its limit
 const OWN = ["chunk_length_s", "stride_length_s"];
 const KNOWN = [...OWN, ...FIELD_NAMES.filter((name) => name !== "return_timestamps")];
-
-/** The tokens of two overlapping chunks: those that both have once. */
-export function joinedTokens(before: readonly number[], after: readonly number[]): number[] {
-  let [best, at] = [0, 0];
-  for (let size = 1; size <= Math.min(before.length, after.length); size++) {
-    const end = before.length - size;
-    let same = 0;
-    for (let i = 0; i < size; i++) if (before[end + i] === after[i]) same++;
-    const share = same / size + size / 10_000; // prefers long ones
-    if (same > 1 && share > best) [best, at] = [share, size];
-  }
-  return [...before, ...after.slice(at)];
-}
 
 /** The tokens of a part of a recording, without those that mark its begin and end. */
 async function tokensOf(
@@ -87,14 +75,14 @@ export const moonshineRecognition: TaskRunner = {
         1,
         options.has("chunk_length_s") ? samples.length : 0,
       );
-      const parts = sizes ? chunks(samples, ...sizes) : [[samples, samples.length, 0, 0] as const];
+      const whole = { start: 0, length: samples.length };
+      const parts = sizes ? chunks_of(samples.length, ...sizes) : [whole];
       let ids: number[] = [];
-      let done = 0;
-      for (const [part, count, left] of parts) {
+      for (const { start, length } of parts) {
+        const part = samples.slice(start, start + length);
         const found = await tokensOf(host, part, options, events, ending);
-        ids = ids.length ? joinedTokens(ids, found) : found;
-        done += count - left;
-        events.send("progress", Math.min(done / samples.length, 1));
+        ids = ids.length ? joined_tokens(ids, found) : found;
+        events.send("progress", (start + length) / samples.length);
       }
       if (events.streams) events.text("", true);
       return { text: host.needTokenizer().decode(ids, { skip_special_tokens: true }) };

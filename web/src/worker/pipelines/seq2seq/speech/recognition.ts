@@ -1,6 +1,7 @@
 // automatic-speech-recognition with Whisper. Mirrors
 // python/edgewise/host/pipelines/automatic_speech_recognition.py.
 
+import { chunks_of } from "../../../../logic/speech/chunks.ts";
 import { Joiner } from "../../../../logic/speech/join.ts";
 import { language_name, type WhisperOptions } from "../../../../logic/speech/prompts.ts";
 import type { Segment } from "../../../../logic/speech/requests.ts";
@@ -339,16 +340,8 @@ async function* pieces(samples: Samples, { chunk, stride }: Call): AsyncGenerato
       "options.stride_length_s",
       "Give a smaller overlap.",
     );
-  for (let start = 0; start < samples.length; start += size - before - after) {
-    const part = await samples.read(start, start + size);
-    const overlap = start ? before : 0;
-    const last = start + size >= samples.length;
-    if (part.length > overlap)
-      yield {
-        samples: new HeldSamples(part),
-        start,
-        stride: [part.length, overlap, last ? 0 : after],
-      };
-    if (last) return;
+  for (const { start, length, left, right } of chunks_of(samples.length, size, before, after)) {
+    const part = await samples.read(start, start + length);
+    yield { samples: new HeldSamples(part), start, stride: [part.length, left, right] };
   }
 }
