@@ -1,7 +1,8 @@
-"""Streams of speech, tokens of CTC models and parts of sentences, on both forms."""
+"""Streams of speech, tokens of CTC models, parts of sentences and their ids, on both forms."""
 
 import pytest
 from conformance.vectors import vectors
+from edgewise.errors import InputError
 from pipelines.sounds.make_streams import words_of
 
 from .forms import both, module
@@ -103,3 +104,21 @@ def test_parts_of_long_sentences(form):
     parts_of = module(form, "speech.parts").parts_of
     for text, most, expected in vectors("audio/spoken_texts")["parts"]:
         assert ["".join(p) for p in parts_of([*text], most)] == expected
+
+
+@both
+def test_ids_of_units(form):
+    """tests/pipelines/sounds/test_text_to_speech.py compares the Python form with transformers."""
+    units = module(form, "speech.units")
+    words = {"a": 1, "b": 2, " ": 3, "<Pad>": 4, "B": 5}
+    assert units.vits_text("AbB <Pad>X<pad>", words, True, "eng") == "abB <Pad>x<pad>"
+    assert units.vits_text("țX", words, False, "ron") == "ţX"
+    assert units.known_text(" xaz b\U0001f600 ", words) == "a b"
+    assert units.vits_ids(["a", "b"], words, "<unk>", True) == [0, 1, 0, 2, 0]
+    assert units.vits_ids(["a", "?"], words, "b", False) == [1, 2]
+    assert units.vits_ids([], words, "b", True) == []
+    with pytest.raises(InputError, match="know the character '\\?'"):
+        units.vits_ids(["?"], words, "<unk>", True)
+    phonemes = {"^": [1], "_": [0], "$": [2], "h": [20], "oʊ": [27, 100]}
+    assert units.piper_ids(["h", "oʊ"], phonemes) == [1, 0, 20, 0, 27, 100, 0, 2]
+    assert units.piper_room(27, phonemes) == 8

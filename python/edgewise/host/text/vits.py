@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InputError, TokenizerError
 from ...json_text import parse_json_object
+from ...logic.speech.units import known_text, vits_ids, vits_text
 
 __all__ = ["VitsTokenizer"]
 
@@ -36,8 +37,6 @@ class VitsTokenizer:
         self.language = config.get("language")
         unknown = config.get("unk_token", "<unk>")
         self.unknown = str(unknown.get("content") if isinstance(unknown, dict) else unknown)
-        # As transformers, tokens of several characters keep their case.
-        self._long = [token for token in vocabulary if len(token) > 1]
 
     @classmethod
     def from_files(cls, read: Callable[[str], bytes | None], where: str = "") -> VitsTokenizer:
@@ -74,8 +73,7 @@ class VitsTokenizer:
 
     def characters(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> str:
         """The characters of a text that get ids. Arguments and errors: as of encode."""
-        text = self._lower(text) if self.normalize else text
-        text = text.replace("ț", "ţ") if self.language == "ron" else text
+        text = vits_text(text, self.vocabulary, self.normalize, self.language)
         if self.phonemize or (self.is_uroman and not text.isascii()):
             if phonemizer is None:
                 kind = "phonemes" if self.phonemize else "Latin letters (as made by uroman)"
@@ -86,31 +84,9 @@ class VitsTokenizer:
                 )
             text = re.sub(r"\s+", " ", str(phonemizer(text)))
         if not self.phonemize and self.normalize:
-            text = "".join(c for c in text if c in self.vocabulary).strip()
+            text = known_text(text, self.vocabulary)
         return text
 
     def ids(self, text: Sequence[str]) -> list[int]:
         """The ids of characters. Raises InputError: one is unknown."""
-        unknown = self.vocabulary.get(self.unknown)
-        ids = [self.vocabulary.get(c, unknown) for c in text]
-        if None in ids:
-            raise InputError(
-                f"the model does not know the character {text[ids.index(None)]!r}",
-                "text",
-                "Replace it in the text.",
-            )
-        if not self.add_blank or not ids:
-            return ids  # type: ignore[return-value]
-        found = [0] * (2 * len(ids) + 1)
-        found[1::2] = ids  # type: ignore[assignment]
-        return found
-
-    def _lower(self, text: str) -> str:
-        """The text in lower case, but for what is in the vocabulary as it is."""
-        out, i = "", 0
-        while i < len(text):
-            known = text[i] if text[i] in self.vocabulary else ""
-            known = next((t for t in self._long if text.startswith(t, i)), known)
-            out += known or text[i].lower()
-            i += len(known) or 1
-        return out
+        return vits_ids(text, self.vocabulary, self.unknown, self.add_blank)

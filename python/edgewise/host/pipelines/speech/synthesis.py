@@ -15,6 +15,7 @@ from ....compiler.task_package.synthesis import piper_settings
 from ....errors import InputError, ModelError
 from ....json_text import integer_field, number_field, object_field
 from ....logic.speech.parts import parts_of
+from ....logic.speech.units import piper_ids, piper_room
 from ...session.open import name_in
 from ...text.vits import VitsTokenizer
 from .packaged import PackagedVoice
@@ -163,9 +164,7 @@ class _Piper:
         self.takes = frozenset(names | ({"speaker"} if "sid" in self.inputs else set()))
         self.most = 0  # any number
         if isinstance(model, PackagedVoice):
-            ends = sum(len(self.ids[mark]) for mark in "^_$")
-            longest = max(1, *(len(of) for of in self.ids.values()))
-            self.most = max(1, (model.most - ends) // (longest + len(self.ids["_"])))
+            self.most = max(1, piper_room(model.most, self.ids))
 
     def parts(self, text: str, options: Options) -> Iterator[list[str]]:
         """See Speaker. Phonemes that the voice does not have are left out, as in Piper."""
@@ -180,10 +179,7 @@ class _Piper:
         """See Speaker."""
         scales = [s if options[n] is None else float(options[n]) for n, s in self.scales.items()]
         scales[1] /= options["speed"]
-        ids = [*self.ids["^"], *self.ids["_"]]
-        for phoneme in part:
-            ids += [*self.ids[phoneme], *self.ids["_"]]
-        ids += self.ids["$"]
+        ids = piper_ids(part, self.ids)
         feeds: Feeds = {"input": [ids], "input_lengths": [len(ids)], "scales": scales}
         if "sid" in self.inputs:
             feeds["sid"] = [check_speaker(options["speaker"] or 0, self.speakers, self.names)]

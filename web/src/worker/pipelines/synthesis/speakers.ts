@@ -3,7 +3,15 @@
 // (python/edgewise/compiler/task_package/synthesis.py).
 
 import type { SpeechFields } from "../../../gen/schema.ts";
+import {
+  known_text,
+  piper_ids,
+  piper_room,
+  vits_ids,
+  vits_text,
+} from "../../../logic/speech/units.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
+
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
@@ -102,14 +110,10 @@ function oneNumber(host: TaskHost, name: string, value: number): Feeds {
 }
 
 function vits(host: TaskHost, d: SpeechFields, options: Options): Speaker {
-  const { vocabulary } = d;
-  const long = Object.keys(vocabulary).filter((token) => token.length > 1);
-  const knows = (text: string) => Object.hasOwn(vocabulary, text);
+  const vocabulary = d.vocabulary as Record<string, number>;
   const number = d.speakers ? speakerOf(d, options.given.speaker) : 0;
-  const cleaned = (sentence: string): string => {
-    const text = d.normalize ? lower(sentence, knows, long) : sentence;
-    return d.language === "ron" ? text.replaceAll("ț", "ţ") : text;
-  };
+  const cleaned = (sentence: string): string =>
+    vits_text(sentence, vocabulary, d.normalize ?? false, d.language ?? null);
   // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII
   const foreign = (text: string) => d.is_uroman && !/^[\x00-\x7f]*$/.test(text);
   return {
@@ -125,42 +129,17 @@ function vits(host: TaskHost, d: SpeechFields, options: Options): Speaker {
         if (d.phonemize) needPhonemes("model reads");
         if (foreign(text)) needPhonemes("model reads Latin letters (as made by uroman) as");
       } else text = text.replace(/\s+/g, " ");
-      let units = [...text];
-      if (!d.phonemize && d.normalize) units = [...units.filter(knows).join("").trim()];
-      return units;
+      return [...(!d.phonemize && d.normalize ? known_text(text, vocabulary) : text)];
     },
-    ids(units) {
-      const ids = units.map((unit) => {
-        const id = vocabulary[knows(unit) ? unit : (d.unknown ?? "")];
-        if (typeof id === "number") return id;
-        throw new InputError(
-          `the model does not know the character '${unit}'`,
-          "text",
-          "Replace it in the text.",
-        );
-      });
-      return d.add_blank && ids.length ? [0, ...ids.flatMap((id) => [id, 0])] : ids;
-    },
+    ids: (units) => vits_ids(units, vocabulary, d.unknown ?? "", d.add_blank ?? false),
     async feeds() {
       return d.speakers ? oneNumber(host, "speaker_id", number) : {};
     },
   };
 }
 
-/** The text in lower case, but for what is in the vocabulary as it is. */
-function lower(text: string, knows: (text: string) => boolean, long: readonly string[]): string {
-  let out = "";
-  for (let i = 0; i < text.length; ) {
-    const char = String.fromCodePoint(text.codePointAt(i)!);
-    const known = long.find((t) => text.startsWith(t, i)) ?? (knows(char) ? char : "");
-    out += known || char.toLowerCase();
-    i += (known || char).length;
-  }
-  return out;
-}
-
 function piper(host: TaskHost, d: SpeechFields, options: Options): Speaker {
-  const ids = (unit: string) => d.vocabulary[unit] as number[];
+  const vocabulary = d.vocabulary as Record<string, number[]>;
   const [noise = 0.667, length = 1, width = 0.8] = d.scales ?? [];
   const scales = [
     options.number("noise_scale", noise, 0, 100),
@@ -168,21 +147,14 @@ function piper(host: TaskHost, d: SpeechFields, options: Options): Speaker {
     options.number("noise_w", width, 0, 100),
   ];
   const number = d.speakers ? speakerOf(d, options.given.speaker) : 0;
-  const [begin, blank, end] = [ids("^"), ids("_"), ids("$")];
-  const longest = Math.max(1, ...Object.values(d.vocabulary).map((of) => (of as number[]).length));
-  const ends = begin.length + blank.length + end.length;
   return {
-    most: Math.floor((d.most - ends) / (longest + blank.length)),
+    most: piper_room(d.most, vocabulary),
     units(sentence, phonemes) {
       if (!phonemes && !d.is_text) needPhonemes("voice reads");
       const units = typeof sentence === "string" ? [...sentence.normalize("NFD")] : [...sentence];
-      return units.filter((unit) => Object.hasOwn(d.vocabulary, unit));
+      return units.filter((unit) => Object.hasOwn(vocabulary, unit));
     },
-    ids: (units) => [
-      ...[...begin, ...blank],
-      ...units.flatMap((unit) => [...ids(unit), ...blank]),
-      ...end,
-    ],
+    ids: (units) => piper_ids(units, vocabulary),
     async feeds(count) {
       return {
         input_lengths: integers([count], [1]),
