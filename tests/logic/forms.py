@@ -147,7 +147,7 @@ class _Function:
         self.python, self.message, self.host, self.skip = python, message, host, skip
 
     def __call__(self, *args, **keywords):
-        hints = typing.get_type_hints(self.python)
+        hints = hints_of(self.python)
         sent = arguments(self.python, args, keywords, hints, self.skip)
         value = self.host.ask({**self.message, "args": sent})
         return _decoded(self.host, value, hints.get("return", typing.Any))
@@ -158,7 +158,7 @@ class _Class:
         self.python, self.module, self.host = python, module, host
 
     def __call__(self, *args, **keywords):
-        hints = typing.get_type_hints(
+        hints = hints_of(
             self.python if dataclasses.is_dataclass(self.python) else self.python.__init__
         )
         if dataclasses.is_dataclass(self.python):
@@ -188,10 +188,10 @@ class _Object:
         if value == "$method":
             target = getattr(self._python, name)
             return _Function(target, {**message, "kind": "method"}, self._host, 1)
-        hints = typing.get_type_hints(self._python) if self._python else {}
+        hints = hints_of(self._python) if self._python else {}
         own = getattr(self._python, name, None)
         if isinstance(own, property):
-            hints = {name: typing.get_type_hints(own.fget).get("return", typing.Any)}
+            hints = {name: hints_of(own.fget).get("return", typing.Any)}
         return _decoded(self._host, value, hints.get(name, typing.Any))
 
     def __setattr__(self, name: str, value):
@@ -248,6 +248,11 @@ def arguments(target, args, keywords, hints, skip: int) -> list:
 # Values
 
 
+def hints_of(target) -> dict:
+    """typing.get_type_hints; array.array has no parameters before Python 3.12."""
+    return typing.get_type_hints(target, localns={"array": list})
+
+
 def is_record(kind) -> bool:
     """Whether the printer makes an interface of a class."""
     if hasattr(kind, "_fields") or typing.is_typeddict(kind):
@@ -297,7 +302,7 @@ def _encoded(value, hint):
     if isinstance(value, (set, frozenset)):
         return {"$set": [_encoded(x, typing.Any) for x in value]}
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        hints = typing.get_type_hints(type(value))
+        hints = hints_of(type(value))
         names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value)]
         return {"$plain": [[n, _encoded(getattr(value, n), hints.get(n))] for n in names]}
     if isinstance(value, collections.abc.Mapping):
@@ -360,7 +365,7 @@ def _decoded(host: _Host, value, hint=typing.Any):
     kind = next(iter(own or records), None)
     if kind is None or typing.is_typeddict(kind):
         return {k: _decoded(host, v) for k, v in fields.items()}
-    hints = typing.get_type_hints(kind)
+    hints = hints_of(kind)
     return kind(**{k: _decoded(host, v, hints.get(k, typing.Any)) for k, v in fields.items()})
 
 

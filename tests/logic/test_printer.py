@@ -139,6 +139,11 @@ UNKNOWN = """from typing import Any
 
 def f(x: dict[str, Any]) -> str:
     return x["a"].strip()"""
+SPREAD = """from typing import Any
+
+
+def f(x: dict[str, int]) -> dict[str, Any]:
+    return {**x, "a": ""}"""
 TWO_KINDS = """from collections.abc import Mapping
 
 
@@ -157,6 +162,7 @@ WRONG = {
     "def f() -> int:\n    return 1 << 60 | 2": "53 bits",
     UNKNOWN: "annotate a variable",
     TWO_KINDS: "Annotate both",
+    SPREAD: "annotate it as dict[str, Any]",
     "import re\n\nA = re.compile(r'\\d+')": "other characters",
     "def f(x: int) -> str:\n    return x": "Incompatible return value",
     "def f(x):\n    return x": "missing a type annotation",

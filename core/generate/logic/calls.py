@@ -517,6 +517,12 @@ def _new_array(p: Expressions, node: ast.Call) -> Code:
     value = node.args[1] if len(node.args) > 1 else None
     if value is None:
         raise Unsupported("an array that grows: use a list", node)
+    if isinstance(value, (ast.ListComp, ast.GeneratorExp)) and len(value.generators) == 1:
+        loop = value.generators[0]
+        plain = None if loop.ifs else p.mapping(loop, value.elt)
+        if plain is not None:
+            source, function = plain
+            return Code(f"{_array(node)}.from({p.iterable(source)}, {function})", CALL)
     return Code(f"new {_array(node)}({p.iterable(value)})", CALL)
 
 

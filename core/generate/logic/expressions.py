@@ -230,6 +230,12 @@ class Expressions:
     def _dict(self, node: ast.Dict) -> Code:
         word = self.kind(node)
         spread = [self.kind(v) for k, v in zip(node.keys, node.values) if k is None]
+        if "dict" in spread and (word != "dict" or "json" in spread):
+            raise Unsupported(
+                "a dict spread in an object of JSON, one a Map and the other an object in "
+                "TypeScript: annotate it as dict[str, Any]",
+                node,
+            )
         if word in ("json", "typeddict", "mapping", "any") or "json" in spread:
             found = self.type(node)
             for key, value in zip(node.keys, node.values):
@@ -548,6 +554,13 @@ class Expressions:
     def mapped(self, generators: list[ast.comprehension], elt: ast.expr, tuple_: str = "") -> str:
         """An array of what a comprehension gives."""
         first, rest = generators[0], generators[1:]
+        plain = None if rest or first.ifs else self.mapping(first, elt)
+        if plain is not None:
+            source, function = plain
+            word = self.kind(source)
+            if word in ("list", "tuple"):
+                return f"{self.text(source, CALL)}.map({function})"
+            return f"Array.from({self.iterable(source)}, {function})"
         if first.is_async:
             raise Unsupported("async: yield a request instead", elt)
         source = self.array(first.iter)
@@ -585,6 +598,30 @@ class Expressions:
                 made = f"{source}.map({head} {body})"
         self.names.pop()
         return made
+
+    def mapping(self, loop: ast.comprehension, elt: ast.expr) -> tuple[ast.expr, str] | None:
+        """What a comprehension goes through and the function of an element (and its number) that it
+        maps with; None where it does not go through a list, or enumerate of one.
+        """
+        source, target = loop.iter, loop.target
+        if isinstance(elt, ast.Name) and ast.unparse(elt) == ast.unparse(target):
+            return None
+        index: ast.expr | None = None
+        if isinstance(source, ast.Call) and ast.unparse(source.func) == "enumerate":
+            if len(source.args) != 1 or source.keywords or not isinstance(target, ast.Tuple):
+                return None
+            source, (index, target) = source.args[0], target.elts
+            if not isinstance(index, ast.Name):
+                return None
+        if self.kind(source) not in LISTS or isinstance(source, (ast.ListComp, ast.Call)):
+            return None
+        self.names.append({})
+        parameters = [self.parameter(target)] + ([self.parameter(index)] if index else [])
+        body = self.text(elt)
+        body = f"({body})" if body.startswith("{") else body
+        result = self._result_of(elt)
+        self.names.pop()
+        return source, f"({', '.join(parameters)}){result} => {body}"
 
     def _tested(
         self,

@@ -600,7 +600,7 @@ class Module(Expressions):
             raise Unsupported("else of a loop: write a function that returns", node)
         scope = self.functions[-1] if self.functions else None
         fresh = scope is None or scope.is_own(node)
-        head = self._counted(node) if fresh else None
+        head = (self._counted(node) or self._indexed(node)) if fresh else None
         if head is None:
             head = (
                 f"for ({'const ' if fresh and not self._set_in(node) else 'let ' if fresh else ''}"
@@ -609,6 +609,27 @@ class Module(Expressions):
         self.put(head, node)
         self.block(node.body)
         self.put("}")
+
+    def _indexed(self, node: ast.For) -> str | None:
+        """The head of a loop over enumerate(list), which counts and needs no pairs."""
+        call, target = node.iter, node.target
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            return None
+        if call.func.id != "enumerate" or len(call.args) != 1 or call.keywords:
+            return None
+        if not isinstance(target, ast.Tuple) or self.kind(call.args[0]) not in LISTS:
+            return None
+        index, item = target.elts
+        if not isinstance(index, ast.Name) or self._set_in(node):
+            return None
+        name, values = safe(index.id), self.text(call.args[0])
+        held = ""
+        if not (isinstance(call.args[0], ast.Name) and self._kept(values, node)):
+            held, values = f", {name}_of = {values}", f"{name}_of"
+        if isinstance(item, ast.Name) and item.id == "_":
+            return f"for (let {name} = 0{held}; {name} < {values}.length; {name}++) {{"
+        head = f"for (let {name} = 0{held}; {name} < {values}.length; {name}++) {{"
+        return f"{head}\n  const {self._target(item)} = {values}[{name}]!;"
 
     def _set_in(self, node: ast.For) -> bool:
         """Whether the body sets the loop's variable."""

@@ -285,6 +285,8 @@ class Writer:
 
     def result(self, found: t.Type) -> str:
         """The type that a function returns."""
+        if kind(found) == "bytes":
+            return "Uint8Array<ArrayBuffer>"
         return "void" if isinstance(t.get_proper_type(found), t.NoneType) else self.text(found)
 
     def _alias(self, found: t.TypeAliasType) -> str:
@@ -342,7 +344,8 @@ class Writer:
             return simple[word]
         args = [self.text(one) for one in found.args]
         if word == "array":
-            return "Int32Array" if kind(found.args[0]) == "int" else "Float32Array"
+            base = "Int32Array" if kind(found.args[0]) == "int" else "Float32Array"
+            return f"{base}<ArrayBuffer>"
         if word in ("list", "tuple"):
             return self._list(found.args[0])
         if word == "sequence":

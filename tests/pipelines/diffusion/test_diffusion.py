@@ -5,11 +5,10 @@ import importlib.util
 import numpy as np
 import pytest
 from edgewise.errors import InputError
-from edgewise.logic.diffusion.guidance import guided, preview_pixels, scale_embedding
-from edgewise.logic.diffusion.schedulers import Request, schedule_of
-from edgewise.logic.diffusion.stepper import Stepper
+from edgewise.logic.diffusion.schedulers import Request
 
 from tests.conformance.vectors import vectors
+from tests.logic.forms import both, module
 from tests.pipelines.diffusion.make_diffusion import all_cases, noise, outputs
 
 CASES = vectors("diffusion")["schedulers"]
@@ -23,15 +22,19 @@ def close(a, b, start=0.0):
     return max(abs(x - y) for x, y in zip(a, b, strict=True)) <= most
 
 
+@both
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['config']['_class_name']}-{c['call']}")
-def test_scheduler_equals_diffusers(case):
+def test_scheduler_equals_diffusers(form, case):
+    schedule_of = module(form, "diffusion.schedulers").schedule_of
     call = case["call"]
     given = call.get("timesteps") or call.get("sigmas")
     steps = call.get("steps", len(given or ()))
     schedule = schedule_of(case["config"], Request(**{**call, "steps": steps}))
     assert close([s.timestep for s in schedule.steps], case["timesteps"])
     assert close([schedule.sigma, *schedule.start], [case["sigma"], *case["start"]])
-    stepper = Stepper(schedule, [schedule.sigma * x for x in noise(-1)])
+    stepper = module(form, "diffusion.stepper").Stepper(
+        schedule, [schedule.sigma * x for x in noise(-1)]
+    )
     for i, (model_input, latents) in enumerate(zip(case["inputs"], case["latents"], strict=True)):
         assert close(stepper.scaled(), model_input), i
         stepper.step(outputs(i), noise(i))
@@ -39,14 +42,16 @@ def test_scheduler_equals_diffusers(case):
     assert stepper.at == len(schedule.steps)
 
 
+@both
 @pytest.mark.parametrize("case", vectors("diffusion")["guidance"], ids=lambda c: c["scale"])
-def test_guidance_and_previews(case):
-    made = guided(case["without"], case["prompted"], case["scale"], case["rescale"])
+def test_guidance_and_previews(form, case):
+    guidance = module(form, "diffusion.guidance")
+    made = guidance.guided(case["without"], case["prompted"], case["scale"], case["rescale"])
     assert close(made, case["guided"])
-    embedding = scale_embedding(case["scale"], len(case["embedding"]))
+    embedding = guidance.scale_embedding(case["scale"], len(case["embedding"]))
     # diffusers' angles are float32, of up to some thousands
     np.testing.assert_allclose(embedding, case["embedding"], atol=2e-3)
-    assert list(preview_pixels(case["prompted"], 6)) == case["preview"]
+    assert list(guidance.preview_pixels(case["prompted"], 6)) == case["preview"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="needs diffusers")
@@ -59,6 +64,7 @@ def test_vectors_are_those_of_diffusers():
             assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
 
 
+@both
 @pytest.mark.parametrize(
     "config, call, match",
     [
@@ -81,6 +87,7 @@ def test_vectors_are_those_of_diffusers():
         ({"_class_name": "DPMSolverMultistepScheduler", "beta_end": "a"}, {}, "beta_end"),
     ],
 )
-def test_what_is_not_supported_is_refused(config, call, match):
+def test_what_is_not_supported_is_refused(form, config, call, match):
     with pytest.raises(InputError, match=match):
-        schedule_of(config, Request(**{"steps": 4, **call}))
+        request = Request(**{"steps": 4, **call})
+        module(form, "diffusion.schedulers").schedule_of(config, request)

@@ -31,7 +31,7 @@ def guided(
         scale: guidance_scale.
         rescale: guidance_rescale: how far the deviation is brought back to that of `with_prompt`.
     """
-    made = array("f", [u + scale * (c - u) for u, c in zip(without, with_prompt)])
+    made = array("f", [u + scale * (with_prompt[i] - u) for i, u in enumerate(without)])
     if not rescale:
         return made
     factor = rescale * _deviation(with_prompt) / _deviation(made) + 1 - rescale
@@ -67,13 +67,12 @@ def preview_pixels(latents: Sequence[float], size: int) -> bytes:
         red, green, blue of each pixel
     """
     out = bytearray(3 * size)
-    planes = [latents[i * size : (i + 1) * size] for i in range(4)]
     for c in range(3):
         a, b, d, e = (row[c] * 127.5 for row in COLORS)
-        out[c::3] = bytes(
-            int(min(max(a * p + b * q + d * r + e * s + 127.5, 0.0), 255.0) + 0.5)
-            if math.isfinite(p + q + r + s)
-            else 0
-            for p, q, r, s in zip(*planes)
-        )
+        for i in range(size):
+            p, q = latents[i], latents[size + i]
+            r, s = latents[2 * size + i], latents[3 * size + i]
+            value = a * p + b * q + d * r + e * s + 127.5
+            if math.isfinite(value):
+                out[3 * i + c] = int(min(max(value, 0.0), 255.0) + 0.5)
     return bytes(out)

@@ -43,7 +43,7 @@ class Request:
     strength: float = 1.0
 
 
-_COMMON = {
+_COMMON: dict[str, Any] = {
     "num_train_timesteps": 1000,
     "beta_start": 0.0001,
     "beta_end": 0.02,
@@ -52,7 +52,7 @@ _COMMON = {
     "prediction_type": "epsilon",
     "steps_offset": 0,
 }
-_KARRAS = {
+_KARRAS: dict[str, Any] = {
     "use_karras_sigmas": False,
     "use_exponential_sigmas": False,
     "use_beta_sigmas": False,
@@ -60,7 +60,11 @@ _KARRAS = {
     "rescale_betas_zero_snr": False,
     "timestep_spacing": "linspace",
 }
-_CLIPPED = {"thresholding": False, "rescale_betas_zero_snr": False, "set_alpha_to_one": True}
+_CLIPPED: dict[str, Any] = {
+    "thresholding": False,
+    "rescale_betas_zero_snr": False,
+    "set_alpha_to_one": True,
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "PNDMScheduler": {
         **_COMMON,
@@ -132,14 +136,25 @@ def schedule_of(config: Mapping[str, Any], request: Request) -> Schedule:
             raise InputError(
                 f"{name} takes no {option}", option, f"Use one of: {', '.join(TAKES[option])}."
             )
+    schedule: Schedule | None = None
     try:
-        return SCHEDULERS[name](fields, request)
+        schedule = SCHEDULERS[name](fields, request)
     except InputError:
         raise
-    except (ArithmeticError, IndexError, TypeError, ValueError) as e:
-        raise InputError(
-            f"its numbers give no steps ({e})", WHERE, "Give the model's own fields."
-        ) from None
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        pass  # in pages its numbers are not finite
+    if schedule is None or not all(math.isfinite(x) for x in _numbers(schedule)):
+        raise InputError("its numbers give no steps", WHERE, "Give the model's own fields.")
+    return schedule
+
+
+def _numbers(schedule: Schedule) -> list[float]:
+    numbers = [schedule.sigma, *schedule.start]
+    for s in schedule.steps:
+        numbers += [s.timestep, s.scale, s.noise, *s.convert, *s.clean]
+        numbers += [x for _, x in s.samples]
+        numbers += [x for _, x in s.outputs]
+    return numbers
 
 
 # Times

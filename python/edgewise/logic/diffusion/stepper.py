@@ -109,6 +109,7 @@ def weighted(vectors: Sequence[Sequence[float]], factors: Sequence[float]) -> ar
     """The sum of vectors times factors, from the first to the last, in float64."""
     first, factor = vectors[0], factors[0]
     total = [factor * x for x in first]
-    for vector, factor in zip(vectors[1:], factors[1:]):
-        total = [t + factor * x for t, x in zip(total, vector)]
+    for k in range(1, len(vectors)):
+        vector, factor = vectors[k], factors[k]
+        total = [t + factor * vector[i] for i, t in enumerate(total)]
     return array("f", total)

@@ -1,5 +1,8 @@
 // A call of text-to-image. Mirrors python/edgewise/host/pipelines/text_to_image.py.
 
+import { guided, preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
+import type { Schedule } from "../../../logic/diffusion/stepper.ts";
+import { Stepper, weighted } from "../../../logic/diffusion/stepper.ts";
 import type {
   DrawCall,
   DrawEvent,
@@ -14,12 +17,12 @@ import { resizeImage } from "../../media/resize.ts";
 import { readImage } from "../images/decode.ts";
 import { pixelValues } from "../images/pictures.ts";
 import { numbers } from "../outputs.ts";
-import { guided, previewPixels, scaleEmbedding } from "./guidance.ts";
 import type { DiffusionHost } from "./host.ts";
 import { DrawOptions } from "./options.ts";
-import { type Numbers, type Schedule, Stepper, weighted } from "./stepper.ts";
 import { feed } from "./tensors.ts";
 
+/** Float32 numbers, flat. */
+type Numbers = Float32Array<ArrayBuffer>;
 type Send = (event: DrawEvent) => void;
 
 /**
@@ -283,7 +286,7 @@ class Drawing {
         for (const [i, stepper] of steppers.entries()) {
           const output = await this.output(stepper, timestep, vectors[i]!, without?.[i]);
           if (shown) previews.push(this.preview(stepper.clean(output)));
-          stepper.advance(output, noise ? await this.noise(i) : undefined);
+          stepper.step(output, noise ? await this.noise(i) : null);
         }
         this.send({ status: "step", step, steps: schedule.steps.length, timestep, previews });
       }
@@ -304,7 +307,7 @@ class Drawing {
     const row = (states: Numbers) => ({
       sample: [this.dims, stepper.scaled()] as const,
       timestep: [[], [timestep]] as const,
-      timestep_cond: [[size], scaleEmbedding(options.scale, size)] as const,
+      timestep_cond: [[size], Float32Array.from(scale_embedding(options.scale, size))] as const,
       encoder_hidden_states: [[length, states.length / length], states] as const,
     });
     const made = await this.rows("unet", [...(without ? [row(without)] : []), row(vectors)]);
@@ -315,7 +318,7 @@ class Drawing {
 
   private preview(clean: Numbers): DrawnPicture {
     const [height, width] = this.host.facts.size;
-    return { data: previewPixels(clean), height, width };
+    return { data: preview_pixels(clean, height * width), height, width };
   }
 
   private decoded(rows: readonly Numbers[]): Promise<DrawnPicture[]> {

@@ -1,12 +1,12 @@
 // Options of text-to-image: those of diffusers that a page has.
 
+import { type Request, schedule_of } from "../../../logic/diffusion/schedulers.ts";
+import type { Schedule } from "../../../logic/diffusion/stepper.ts";
 import type { PlainNumbers } from "../../../protocol/drawing.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { checkSeed, randomSeed } from "../../../shared/seeds.ts";
 import { meant } from "../../../shared/words.ts";
 import type { Facts } from "./host.ts";
-import { type ScheduleRequest, scheduleOf } from "./schedulers.ts";
-import type { Schedule } from "./stepper.ts";
 
 const NAMES = [
   ...["strength", "height", "width", "num_inference_steps", "timesteps", "sigmas"],
@@ -148,16 +148,17 @@ export class DrawOptions {
     if (timesteps && sigmas) this.refuse("sigmas", "Give only one of timesteps and sigmas.");
     if (timesteps) steps = timesteps.length;
     if (sigmas) steps = sigmas.length - 1;
-    const request: ScheduleRequest = {
-      ...{ steps, timesteps, sigmas, eta: this.number("eta", 0, 1) },
+    const request: Request = {
+      ...{ steps, begin: 0, eta: this.number("eta", 0, 1), strength: 1 },
+      ...{ timesteps: timesteps ?? null, sigmas: sigmas ?? null },
       original: this.has("original_inference_steps")
         ? this.count("original_inference_steps", 50)
-        : undefined,
+        : null,
     };
     const strength = this.number("strength", 0.8, 1);
     if (from && this.consistency) request.strength = strength;
     else if (from) request.begin = Math.max(steps - Math.floor(steps * strength), 0);
-    const schedule = scheduleOf(config, request);
+    const schedule = schedule_of(config, request);
     if (schedule.steps.length) return schedule;
     throw new InputError(
       `no step is left of ${steps}`,
