@@ -1,13 +1,12 @@
-"""How prompts are divided into runs: the vectors of tests/conformance/chunks.json, which the page's
-decoder is compared with as well (web/test/text/generation.test.ts).
-"""
+"""How prompts are divided into runs: the vectors of tests/conformance/chunks.json."""
 
 import itertools
 
 import pytest
-from edgewise.logic.generation.chunks import choose_run, run_cost
+from edgewise.logic.generation.chunks import run_cost
 
 from tests.conformance.vectors import vectors
+from tests.logic.forms import both, module
 
 VECTORS = vectors("chunks")
 
@@ -25,12 +24,16 @@ def name(case):
     return f"{case['sizes']}-{case['past']}-{case['count']}"
 
 
-def test_costs():
+@both
+def test_costs(form):
+    run_cost = module(form, "generation.chunks").run_cost
     assert [run_cost(tokens) for tokens, _ in VECTORS["costs"]] == [c for _, c in VECTORS["costs"]]
 
 
+@both
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=name)
-def test_runs(case):
+def test_runs(form, case):
+    choose_run = module(form, "generation.chunks").choose_run
     left, runs = case["count"], []
     while left > 0:
         past = case["past"] + case["count"] - left

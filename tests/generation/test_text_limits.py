@@ -7,8 +7,10 @@ import json
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import EdgewiseError, TokenizerError
-from edgewise.host.text.limits import LIMITS, LimitError, check_tokenizer, regex_width
+from edgewise.host.text.limits import LIMITS, LimitError, check_tokenizer
 from edgewise.text import ChatTemplate, Tokenizer
+
+from tests.logic.forms import both, module
 
 TOKENIZERS, TEMPLATES = vectors("tokenizers"), vectors("chat_templates")
 BASE = {
@@ -40,14 +42,29 @@ def test_tokenizer_files(name, value, says):
             Tokenizer(json.dumps(value))
 
 
+@both
 @pytest.mark.parametrize("pattern, expected", TOKENIZERS["patterns"], ids=lambda x: str(x)[:40])
-def test_patterns(pattern, expected):
+def test_patterns(form, pattern, expected):
+    limits = module(form, "text.regex_limits")
+    bounds = (LIMITS["regex_chars"], LIMITS["regex_depth"], LIMITS["regex_states"])
     if isinstance(expected, int):
-        assert regex_width(pattern) == expected
+        assert limits.check_regex(pattern, *bounds) == expected
     else:
-        with pytest.raises(LimitError) as e:
-            regex_width(pattern)
+        with pytest.raises(limits.RegexError) as e:
+            limits.check_regex(pattern, *bounds)
         assert expected in str(e.value)
+
+
+GPT4 = r"(?i:'s|'t)|[^\r\n\p{L}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n]*|\s+(?!\S)|\s+"
+
+
+@both
+def test_patterns_of_exponential_time(form):
+    may_not_end = module(form, "text.regex_limits").may_not_end
+    for pattern in ("(a+)+$", "(a|a)*b", "(a?){40}a", r"x((\w|\.)+)+!", "a?" * 20 + "b"):
+        assert may_not_end(pattern, LIMITS["regex_depth"]), pattern
+    for pattern in ("", r"\s+", "(?:abc)+", GPT4):
+        assert not may_not_end(pattern, LIMITS["regex_depth"]), pattern
 
 
 def split(pattern):

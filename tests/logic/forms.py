@@ -133,7 +133,8 @@ class _Module:
     def __getattr__(self, name: str):
         found = getattr(self._python, name)
         if isinstance(found, type):
-            if is_record(found) or not found.__module__.startswith("edgewise.logic"):
+            ours = found.__module__.startswith("edgewise.logic")
+            if not ours or is_record(found) or issubclass(found, Exception):
                 return found
             return _Class(found, self._name, self._host)
         if isinstance(found, types.FunctionType):

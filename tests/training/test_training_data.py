@@ -14,7 +14,8 @@ from edgewise.host.training.data import (
     total_updates,
     updates_per_epoch,
 )
-from edgewise.logic.training.schedules import factor
+
+from tests.logic.forms import both, module
 
 from . import data_vectors
 
@@ -65,7 +66,9 @@ def test_updates():
         assert got == case["updates"]
 
 
-def test_schedules():
+@both
+def test_schedules(form):
+    factor = module(form, "training.schedules").factor
     for case in VECTORS["schedules"]:
         got = [
             factor(case["schedule"], step, case["total"], case["warmup"])

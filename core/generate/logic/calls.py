@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import methods
 from mypy import types as t
 from printed import CALL, EQUAL, SUM, UNARY, Code, Unsupported
-from types_of import KEYED, LISTS, PRIMITIVE, element, kind, kinds
+from types_of import KEYED, LISTS, PRIMITIVE, element, kind, kinds, members
 
 if TYPE_CHECKING:
     from expressions import Expressions
@@ -196,7 +196,9 @@ def contains(p: Expressions, a: ast.expr, b: ast.expr) -> Code:
             literal = item not in ("string", "number", "boolean")
             cast = f"({target} as unknown[])" if literal else target
             return Code(f"{cast}.includes({p.text(a)})", CALL)
-        wide = kinds(element(p.type(b))) >= p.kinds(a)
+        item = element(p.type(b))
+        literal = any(isinstance(x, t.LiteralType) for x in members(item))
+        wide = kinds(item) >= p.kinds(a) and not literal
         return Code(f"{target}.includes({p.text(a)}{'' if wide else ' as any'})", CALL)
     if word in LISTS or word in ("any", "object", "union"):
         return Code(f"py.contains({p.text(b)}, {p.text(a)})", CALL)

@@ -1,7 +1,7 @@
 // Messages of fine-tuning and adapters.
 
+import type { ScheduleName } from "../logic/training/schedules.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
-import type { Schedule } from "../shared/schedules.ts";
 
 /** An adapter. */
 export interface AdapterInfo {
@@ -47,7 +47,7 @@ export interface TrainingFields {
   epochs: number | undefined;
   max_steps: number | undefined;
   learning_rate: number | undefined;
-  schedule: Schedule | undefined;
+  schedule: ScheduleName | undefined;
   warmup_steps: number | undefined;
   seed: number | bigint | undefined;
   gradient_accumulation_steps: number | undefined;

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { GenerationConfig } from "../../src/worker/generation/config.ts";
 import { lengthLimit } from "../../src/worker/generation/inputs.ts";
-import { chooseRun, runCost } from "../../src/worker/model/chunks.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Row {
@@ -34,30 +33,5 @@ test("lengths from keywords, configurations and the model's file equal transform
       length = null;
     }
     assert.equal(length, row.length, JSON.stringify(row));
-  }
-});
-
-interface Chunks {
-  costs: [number, number][];
-  cases: {
-    sizes: number[];
-    max_length: number;
-    past: number;
-    count: number;
-    runs: (number | null)[];
-  }[];
-}
-
-test("prompts are divided into the same runs as in Python", () => {
-  const { costs, cases } = vectors<Chunks>("chunks");
-  for (const [tokens, cost] of costs) assert.equal(runCost(tokens), cost);
-  for (const { sizes, max_length, past, count, runs } of cases) {
-    const got: (number | null)[] = [];
-    for (let done = 0; done < count; ) {
-      const size = chooseRun(sizes, count - done, past + done, max_length);
-      got.push(size ?? null);
-      done += size ?? count;
-    }
-    assert.deepEqual(got, runs, JSON.stringify({ sizes, past, count }));
   }
 });

@@ -3,7 +3,6 @@ import { test } from "node:test";
 import { TEXT_LIMITS as T } from "../../src/gen/text_limits.ts";
 import { TokenizerError } from "../../src/shared/errors.ts";
 import { ChatTemplate } from "../../src/worker/text/chat-template.ts";
-import { checkRegex, mayNotEnd, RegexError } from "../../src/worker/text/regex-limits.ts";
 import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
 import { checkTokenizer, LimitError } from "../../src/worker/text/tokenizer-limits.ts";
 import { vectors } from "../common/vectors.ts";
@@ -11,7 +10,6 @@ import { vectors } from "../common/vectors.ts";
 type Json = Record<string, unknown>;
 const tokenizers = vectors<{
   files: [string, Json, string | null][];
-  patterns: [string, number | string][];
 }>("tokenizers");
 const templates = vectors<{
   messages: Record<string, Json>;
@@ -32,30 +30,6 @@ for (const [name, value, says] of tokenizers.files)
       (e) => e instanceof TokenizerError && e.message.includes(says),
     );
   });
-
-test("regular expressions of tokenizers", () => {
-  for (const [pattern, expected] of tokenizers.patterns) {
-    const width = () => checkRegex(pattern, T.regex_chars, T.regex_depth, T.regex_states);
-    if (typeof expected === "number") assert.equal(width(), expected, pattern);
-    else
-      assert.throws(width, (e) => e instanceof RegexError && e.message.includes(expected), pattern);
-  }
-});
-
-test("regular expressions that may take exponential time", () => {
-  for (const pattern of [
-    "(a+)+$",
-    "(a|a)*b",
-    "(a?){40}a",
-    "x((\\w|\\.)+)+!",
-    `${"a?".repeat(20)}b`,
-  ])
-    assert(mayNotEnd(pattern, T.regex_depth), pattern);
-  const gpt4 =
-    "(?i:'s|'t)|[^\\r\\n\\p{L}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}]+[\\r\\n]*|\\s+(?!\\S)|\\s+";
-  for (const pattern of ["", "\\s+", "(?:abc)+", gpt4])
-    assert(!mayNotEnd(pattern, T.regex_depth), pattern);
-});
 
 for (const { name, template, messages, text } of templates.rendered)
   test(`chat template: ${name}`, () => {

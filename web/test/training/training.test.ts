@@ -7,7 +7,6 @@ import {
 } from "../../src/shared/checkpoints/safetensors.ts";
 import { Sum } from "../../src/shared/checkpoints/sum.ts";
 import { InputError, ModelError } from "../../src/shared/errors.ts";
-import { factor, type Schedule } from "../../src/shared/schedules.ts";
 import { seedOfRun } from "../../src/shared/seeds.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
 import { batchOf, IGNORED, Order, splitRows, tokenRows } from "../../src/worker/training/data.ts";
@@ -46,7 +45,6 @@ const CONTRACT = vectors<{
     seed: string;
     updates: number[][][];
   }[];
-  schedules: { schedule: Schedule; total: number; warmup: number; factors: number[] }[];
 }>("training_data");
 const SAFETENSORS =
   "c8000000000000007b225f5f6d657461646174615f5f223a7b22666f726d6174223a227074227d2c2261223a7b226474797065223a22493634222c227368617065223a5b325d2c22646174615f6f666673657473223a5b302c31365d7d2c22622e78223a7b226474797065223a22463332222c227368617065223a5b335d2c22646174615f6f666673657473223a5b31362c32385d7d2c22c3a9223a7b226474797065223a224938222c227368617065223a5b322c325d2c22646174615f6f666673657473223a5b32382c33325d7d7d00000000000000000100000000000000000000000000803f0000004001020304";
@@ -63,15 +61,6 @@ test("seeds of runs equal those of Python", () => {
     runs.map(([seed, run]) => String(seedOfRun(seed, run))),
     SEEDS,
   );
-});
-
-test("schedules equal those of transformers", () => {
-  for (const { schedule, total, warmup, factors } of CONTRACT.schedules)
-    factors.forEach((want, step) => {
-      const got = factor(schedule, step, total, warmup);
-      // cosines may differ in the last bit
-      assert.ok(Math.abs(got - want) <= 4e-16, `${schedule} ${step}: ${got} ${want}`);
-    });
 });
 
 const optional = (x: number | null) => x ?? undefined;

@@ -1,17 +1,15 @@
-"""Learning rate schedules: the factors of transformers' get_scheduler.
-
-web/src/shared/schedules.ts has the same; tests/conformance/training_data.json holds both to
-transformers' values.
-"""
+"""Learning rate schedules: the factors of transformers' get_scheduler."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from ...errors import InputError
 
-SCHEDULES = ("constant", "linear", "cosine")
+ScheduleName = Literal["constant", "linear", "cosine"]
+SCHEDULES: tuple[ScheduleName, ...] = ("constant", "linear", "cosine")
 
 Schedule = str | Callable[[int, int | None], float]
 

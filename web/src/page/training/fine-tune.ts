@@ -1,6 +1,7 @@
 // Fine-tuning of a text generation pipeline: `fineTune` and `Trainer`. The work is done in the
 // pipeline's worker; this module checks the options and sends the messages.
 
+import type { ScheduleName } from "../../logic/training/schedules.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
 import type {
   StepEvent,
@@ -9,7 +10,6 @@ import type {
   TrainingResult,
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Schedule } from "../../shared/schedules.ts";
 import { askToPersist } from "../persist.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
@@ -75,7 +75,7 @@ export interface FineTuneOptions {
    * Schedule of the learning rate after the warmup: `constant`, or a decay to 0 that is linear or
    * follows half a cosine wave. Default: `constant`.
    */
-  schedule?: Schedule;
+  schedule?: ScheduleName;
   /** Updates over which the learning rate rises linearly from 0 to its maximum. Default: 0. */
   warmup_steps?: number;
   /**

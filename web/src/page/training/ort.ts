@@ -1,9 +1,9 @@
 // TrainingSession: the training API of ONNX Runtime Web 1.19.
 
+import { factor } from "../../logic/training/schedules.ts";
 import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
-import { factor } from "../../shared/schedules.ts";
 import { type Client, startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";

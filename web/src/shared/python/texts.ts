@@ -2,11 +2,20 @@
 
 import { IndexError } from "./errors.ts";
 
-export const PLAIN = /^[\0-\ud7ff\ue000-\uffff]*$/;
+const PLAIN = /^[\0-\ud7ff\ue000-\uffff]*$/;
+let lastPlain = "";
+
+/** Whether each code point is one unit of UTF-16. A parser asks it of the same text many times. */
+export function isPlain(text: string): boolean {
+  if (text === lastPlain) return true;
+  const found = PLAIN.test(text);
+  if (found && text.length > 32) lastPlain = text;
+  return found;
+}
 
 /** Code points of a text, elements of anything else. */
 export function length(value: unknown): number {
-  if (typeof value === "string") return PLAIN.test(value) ? value.length : Array.from(value).length;
+  if (typeof value === "string") return isPlain(value) ? value.length : Array.from(value).length;
   if (value instanceof Map || value instanceof Set) return value.size;
   if (Array.isArray(value) || ArrayBuffer.isView(value))
     return (value as ArrayLike<unknown> & object).length;
@@ -15,7 +24,7 @@ export function length(value: unknown): number {
 
 /** text[at] */
 export function character(text: string, at: number): string {
-  const all = PLAIN.test(text) ? text : Array.from(text);
+  const all = isPlain(text) ? text : Array.from(text);
   const found = all.at(at);
   if (found === undefined) throw new IndexError("string index out of range");
   return found;
@@ -23,7 +32,7 @@ export function character(text: string, at: number): string {
 
 /** text[start:end] */
 export function substring(text: string, start: number | null, end?: number | null): string {
-  if (PLAIN.test(text)) return text.slice(start ?? 0, end ?? undefined);
+  if (isPlain(text)) return text.slice(start ?? 0, end ?? undefined);
   return Array.from(text)
     .slice(start ?? 0, end ?? undefined)
     .join("");
@@ -31,7 +40,7 @@ export function substring(text: string, start: number | null, end?: number | nul
 
 /** The position of code points at a position of UTF-16, and back. */
 function toPoints(text: string, at: number): number {
-  return at < 0 || PLAIN.test(text) ? at : Array.from(text.slice(0, at)).length;
+  return at < 0 || isPlain(text) ? at : Array.from(text.slice(0, at)).length;
 }
 
 export function find(text: string, part: string, start = 0, end?: number): number {

@@ -2,7 +2,7 @@
 
 import { KeyError, ValueError } from "./errors.ts";
 import { repr } from "./formats.ts";
-import { find, ord, PLAIN } from "./texts.ts";
+import { find, isPlain, ord } from "./texts.ts";
 import type { Json, Loose, Sequence } from "./types.ts";
 
 /** The position of a part in a text or of an element in a list. Throws a ValueError. */
@@ -79,7 +79,7 @@ export function compare(a: unknown, b: unknown): number {
 
 function compareTexts(a: string, b: string): number {
   if (a === b) return 0;
-  if (PLAIN.test(a) && PLAIN.test(b)) return a < b ? -1 : 1;
+  if (isPlain(a) && isPlain(b)) return a < b ? -1 : 1;
   const [left, right] = [Array.from(a, ord), Array.from(b, ord)];
   return compare(left, right);
 }

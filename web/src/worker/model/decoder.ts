@@ -3,11 +3,11 @@
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import type { DecoderPlan } from "../../gen/schema.ts";
+import { choose_run } from "../../logic/generation/chunks.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
 import type { DecoderInfo } from "../package/manifest.ts";
-import { chooseRun } from "./chunks.ts";
 import type { Weights } from "./weights.ts";
 
 /** State of a sequence. */
@@ -360,8 +360,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** The plan for the next run of a prompt of which `n` tokens remain. */
   private choose(n: number, past: number): LoadedSize {
     const sizes = this.plans.map((p) => p.info.tokens);
-    const size = chooseRun(sizes, n, past, this.max_length);
-    if (size === undefined)
+    const size = choose_run(sizes, n, past, this.max_length);
+    if (size === null)
       throw new InputError(
         `no run of the model fits between ${past} tokens and its limit of ${this.max_length}`,
         "forward",

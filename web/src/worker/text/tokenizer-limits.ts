@@ -1,7 +1,7 @@
 // Limits on the contents of tokenizer.json. Equal to python/edgewise/host/text/limits.py.
 
 import { COMPONENT_LISTS, INSERTED_TEXTS, TEXT_LIMITS } from "../../gen/text_limits.ts";
-import { checkRegex, mayNotEnd, RegexError } from "./regex-limits.ts";
+import { check_regex, may_not_end, RegexError } from "../../logic/text/regex_limits.ts";
 
 /** A limit is exceeded. */
 export class LimitError extends Error {}
@@ -59,7 +59,7 @@ export function mayTakeForever(value: JsonObject): boolean {
       if (
         isObject(pattern) &&
         typeof pattern.Regex === "string" &&
-        mayNotEnd(pattern.Regex, TEXT_LIMITS.regex_depth)
+        may_not_end(pattern.Regex, TEXT_LIMITS.regex_depth)
       )
         return true;
   return false;
@@ -188,7 +188,7 @@ function checkModel(model: unknown): void {
 
 function regexWidth(pattern: string): number {
   try {
-    return checkRegex(
+    return check_regex(
       pattern,
       TEXT_LIMITS.regex_chars,
       TEXT_LIMITS.regex_depth,

@@ -1,10 +1,10 @@
 // The options of a run: defaults and checks.
 
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
+import { SCHEDULES, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
-import { SCHEDULES, type Schedule } from "../../shared/schedules.ts";
 import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
@@ -66,7 +66,7 @@ export interface RunSettings {
   gradient_accumulation_steps: number;
   /** Highest learning rate; the schedule multiplies it. */
   learning_rate: number;
-  schedule: Schedule;
+  schedule: ScheduleName;
   warmup_steps: number;
   seed: bigint;
   /** Updates between evaluations; 0: only before the first and after the last one. */

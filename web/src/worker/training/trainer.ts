@@ -2,6 +2,7 @@
 // messages between steps.
 
 import type { Device } from "../../device/device.ts";
+import { factor } from "../../logic/training/schedules.ts";
 import type {
   StepEvent,
   TrainingFields,
@@ -11,7 +12,6 @@ import type {
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { RunRecord } from "../../shared/checkpoints/checkpoint.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
-import { factor } from "../../shared/schedules.ts";
 import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
