@@ -1,5 +1,7 @@
 """Prints modules: statements, functions, classes, comments and documentation."""
 
+# long: a method for each kind of statement, which share the output and the scopes
+
 from __future__ import annotations
 
 import ast

@@ -1,6 +1,4 @@
-"""Guidance of diffusion models, and previews of their latents. Mirrored by
-web/src/worker/pipelines/diffusion/guidance.ts.
-"""
+"""Guidance of diffusion models, and previews of their latents."""
 
 from __future__ import annotations
 

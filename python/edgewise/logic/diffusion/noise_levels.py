@@ -1,5 +1,5 @@
 """The noise of a diffusion model's training: what diffusers' schedulers compute from their
-configurations. Mirrored by web/src/worker/pipelines/diffusion/noise-levels.ts.
+configurations.
 
 diffusers computes these tables in float32; `f32` rounds where it does.
 """

@@ -3,7 +3,7 @@ DPM-Solver++ and LCM schedulers.
 
 All of them are linear: the next latents are a sum of latents, outputs of the model and noise with
 factors that depend on the step alone. `schedule_of` computes the factors of all steps, and
-stepper.py applies them. Mirrored by web/src/worker/pipelines/diffusion/schedulers.ts.
+stepper.py applies them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The steps of a scheduler, and how they are applied. Mirrored by
-web/src/worker/pipelines/diffusion/stepper.ts.
-"""
+"""The steps of a scheduler, and how they are applied."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How a prompt is divided into runs of a decoder's plans, each of which takes a fixed number of
-tokens. web/src/worker/model/chunks.ts does the same; tests/conformance/chunks.json compares them.
+tokens.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ be rejected in general. Oniguruma stops a match after 10^7 steps, so that expone
 after half a second. This module rejects patterns that are slow in spite of that limit: back
 references to groups of any length (each step compares that much text), calls of groups, three
 repetitions that can share characters before a required item, repetitions inside a look-behind, and
-patterns that are too large. Mirrors web/src/worker/text/regex-limits.ts; both are tested with
-tests/conformance/tokenizers.json.
+patterns that are too large.
 """
 
 from __future__ import annotations
