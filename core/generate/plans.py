@@ -5,7 +5,6 @@ the machine reaches, to see how it packs weights, and to compare devices.
 import re
 from base64 import b64encode
 
-from edgewise.compiler.gpu.link import DOTS
 from edgewise.compiler.gpu.packing import COLUMNS, ROWS, packing_plan
 from edgewise.compiler.gpu.probe import SIZES, factors, probe_plan
 from edgewise.compiler.training.warm import warm_plan
@@ -58,12 +57,6 @@ export const PACKING = {{
   rows: {ROWS},
   /** In base64. */
   plan: "{plan}",
-}};
-
-/** Sum of four products of signed bytes: whether WGSL has a function for it. */
-export const DOTS = {{
-  yes: "{DOTS[True]}",
-  no: "{DOTS[False]}",
 }};
 """
 

@@ -2,8 +2,18 @@
 
 from types import SimpleNamespace
 
-from edgewise.compiler.gpu.wgsl import MACHINE
+from edgewise.compiler.gpu.variants import shader_of
 from edgewise.host.webgpu.loaded import WebGPUPlan
+from edgewise.logic.gpu.link import declarations
+from edgewise.logic.gpu.wgsl import program_of
+
+MACHINE = declarations(32, 4, True)
+
+
+def program(step, variant, roles, bindings, guarded=False, machine=MACHINE):
+    """The program of a step that runs alone."""
+    shader = shader_of(variant, step)
+    return program_of(step.linked, shader, roles, bindings, guarded, None, machine)
 
 
 class Printed(WebGPUPlan):

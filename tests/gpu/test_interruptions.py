@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from edgewise import InferenceSession
 from edgewise.compiler.gpu.variants import variants_of
-from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.errors import EngineError, InputError
 from edgewise.host.webgpu.memory import GpuMemory
 from edgewise.host.webgpu.pipelines import Pipelines
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import gpu
+from .printed import program
 from .test_models_on_gpu import model
 
 RNG = np.random.default_rng(6)
@@ -94,7 +94,7 @@ def test_steps_with_indices_of_their_own_do_nothing_after_an_error():
     session, loaded = gathering(gpu())
     (step,), (launch,), (variant,) = loaded.steps, loaded.launches, variants_of("gather")
     roles, bindings = launch.arrangement.roles[0], launch.arrangement.bindings
-    guarded = program_of(step, variant, roles, bindings, guarded=True)
+    guarded = program(step, variant, roles, bindings, guarded=True)
     assert guarded.fails and guarded.guarded
     session.run(None, {"i": np.array([1, 2, 3])})
     (y,) = (loaded.bound[i] for i, s in enumerate(loaded.plan.slots) if s.kind == "output")

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from edgewise import InferenceSession
 from edgewise.compiler.gpu import variants
-from edgewise.compiler.gpu.arrange import Span, arrange
-from edgewise.compiler.gpu.link import declarations
 from edgewise.compiler.gpu.steps import Linear, steps_of
-from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.engine.native import NativeEngine
 from edgewise.host.webgpu.engine import packing_of
+from edgewise.logic.gpu.arrange import Span, arrange
+from edgewise.logic.gpu.link import declarations
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import LIBRARIES, gpu
+from .printed import program
 from .test_models_on_gpu import model
 
 RNG = np.random.default_rng(9)
@@ -75,9 +75,9 @@ def test_compilers_take_sizes_that_follow_registers(sizes, monkeypatch):
     step = next(s for s in steps if s.kernel.name == "integer_product")
     step = replace(step, params={**step.params, **sizes})
     spans = [v and Span(v.buffer, 0, 1 << 20, v.offset) for v in step.operands]
-    a = arrange([step], [spans])
+    a = arrange([step.linked], [spans])
     (variant,) = variants.stages_of(step, [64])
     machine = declarations(32, 4, False)
-    text = program_of(step, variant, a.roles[0], a.bindings, False, machine=machine).text
+    text = program(step, variant, a.roles[0], a.bindings, machine=machine).text
     for library in LIBRARIES:
         gpu(library).gpu.device.create_shader_module(code=text)

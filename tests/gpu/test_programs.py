@@ -11,24 +11,23 @@ from pathlib import Path
 from bench import models
 from edgewise import InferenceSession
 from edgewise.compiler.compile import compile_causal_lm
-from edgewise.compiler.gpu.arrange import Span, arrange
 from edgewise.compiler.gpu.gen.shaders import COMMON, SUBGROUPS
 from edgewise.compiler.gpu.grouped import Facts
-from edgewise.compiler.gpu.link import Binding, Role
 from edgewise.compiler.gpu.program import BINDING_BYTES, BINDINGS, groups_of
 from edgewise.compiler.gpu.steps import register_ranges, steps_of
 from edgewise.compiler.gpu.subgroups import in_subgroups
 from edgewise.compiler.gpu.variants import parts_of, stages_of
-from edgewise.compiler.gpu.wgsl import program_of
 from edgewise.compiler.targets.webgpu import WEBGPU
 from edgewise.engine import LoadedPlan
 from edgewise.errors import EdgewiseError
+from edgewise.logic.gpu.arrange import Span, arrange
+from edgewise.logic.gpu.link import Binding, Role
 from edgewise.onnx import BytesSource, read_model
 from edgewise.training.peft import LoraConfig
 from ops.harness import all_cases
 from training.zoo import ZooCase, cases
 
-from .printed import Printed
+from .printed import Printed, program
 from .test_arenas import ForeignEngine, language_model
 
 ROOT = Path(__file__).parents[2]
@@ -85,8 +84,8 @@ def printed(data, serial=False):
         ]
         programs = []
         for variant in stages_of(step, largest):
-            a = arrange([step], [spans])
-            text = program_of(step, variant, a.roles[0], a.bindings, i % 2 == 1).text
+            a = arrange([step.linked], [spans])
+            text = program(step, variant, a.roles[0], a.bindings, i % 2 == 1).text
             programs.append([in_subgroups(text), [list(r) for r in a.ranges], list(a.offsets[0])])
         out.append(programs)
     return out
@@ -134,7 +133,7 @@ def test_both_languages_run_the_same_steps_at_once():
     roles = [Role((), False) if v is None else bound for v in step.operands]
     assert len(set(roles)) == 2
     variant, one = stages_of(step, [])[0], [Binding(False, "f32")]
-    texts = {program_of(step, variant, r, one, False).text for r in (roles, [bound] * len(roles))}
+    texts = {program(step, variant, r, one).text for r in (roles, [bound] * len(roles))}
     assert len(texts) == 1
 
 

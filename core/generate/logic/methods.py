@@ -180,7 +180,7 @@ _METHODS: dict[str, dict[str, Any]] = {
         "search": "{x}.exec({0})",
         "match": "py.match({bare}, {0})",
         "findall": "py.findAll({bare}, {0})",
-        "split": "{1}.split({x})",
+        "split": "{0}.split({x})",
         "sub": "py.substitute({bare}, {args})",
         "finditer": "{0}.matchAll({x})",
     },

@@ -6,9 +6,3 @@ export const PACKING = {
   /** In base64. */
   plan: "RURHRVBMTjJOBJv7AAAAAAIAAAAAAAAAAQAAAAAAAAAAAAAAAAAAAGAAAAAAAAAAYAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAgAAAAAAAAADoAAAAAAAAAAAAAAAAAAAAAAEAAAAAAAABAAAAAAAAAIABAAAAAAAAAQAAAAAAAAAnAAIAAAAAACQAAABoAAAAAQAAACAAAAABAAAACAAAAAMAAAAAAAAACAAAAAAAAAABAAAAAAAAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAMAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==",
 };
-
-/** Sum of four products of signed bytes: whether WGSL has a function for it. */
-export const DOTS = {
-  yes: "fn dot_of_bytes(v: vec4i, w_: u32) -> i32 { return dot4I8Packed(pack4xI8(v), w_); }",
-  no: "fn dot_of_bytes(v: vec4i, w_: u32) -> i32 { return v.x * (bitcast<i32>(w_ << 24u) >> 24u) + v.y * (bitcast<i32>(w_ << 16u) >> 24u) + v.z * (bitcast<i32>(w_ << 8u) >> 24u) + v.w * (bitcast<i32>(w_) >> 24u); }",
-};

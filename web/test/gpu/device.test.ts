@@ -9,9 +9,9 @@ import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MOST_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
 import { kernelsOf, mode } from "../../src/device/webgpu/steps.ts";
 import { loadParts, missingParts, partsOf } from "../../src/device/webgpu/variants.ts";
-import type { Program } from "../../src/device/webgpu/wgsl.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
+import type { Program } from "../../src/logic/gpu/wgsl.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
 import { Recorder } from "../../src/worker/profile/index.ts";
 import { ahead } from "../../src/worker/training/recovery/ahead.ts";
@@ -127,8 +127,11 @@ test("what ran before runs after memory was missing", { skip: !built }, async ()
   ]);
   // how the engine packs bytes: that of simd128 has no products of bytes
   await assert.rejects(device.ready(), (e: unknown) => {
-    const { PANEL, TOGETHER } = (device as GpuDevice).machine;
-    assert.deepEqual([PANEL, TOGETHER], ["const PANEL = 8u;", "const TOGETHER = 2u;"]);
+    const { machine } = device as GpuDevice;
+    assert.deepEqual(
+      [machine.get("PANEL"), machine.get("TOGETHER")],
+      ["const PANEL = 8u;", "const TOGETHER = 2u;"],
+    );
     assert.ok(e instanceof OutOfMemory && /between steps/.test(e.what));
     return true;
   });
@@ -326,8 +329,8 @@ test("shaders that language models do not run are parts", async () => {
   assert.deepEqual([...kernelsOf(plan("float32"))], ["gemm"]);
   assert.deepEqual([...kernelsOf(plan("int8"))], ["pack_integer", "integer_product"]);
   const kernels = ["gemm", "conv", "recurrent", "optimizer", "pool", "pack_integer"];
-  assert.deepEqual(missingParts(kernels, {}, false), ["images", "training", "bytes"]);
-  await loadParts(["images"], { machine: {}, wasm: undefined as unknown as Device });
-  assert.deepEqual(missingParts(["conv", "optimizer"], {}, false), ["training"]);
-  assert.deepEqual(missingParts(["gemm"], {}, true), ["serial"]); // a GPU in software
+  assert.deepEqual(missingParts(kernels, new Map(), false), ["images", "training", "bytes"]);
+  await loadParts(["images"], { machine: new Map(), wasm: undefined as unknown as Device });
+  assert.deepEqual(missingParts(["conv", "optimizer"], new Map(), false), ["training"]);
+  assert.deepEqual(missingParts(["gemm"], new Map(), true), ["serial"]); // a GPU in software
 });

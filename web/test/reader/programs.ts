@@ -3,19 +3,20 @@
 // device does it, with what C says that they touch; `damaged` plans in the place of the first of
 // these, of which it says whether they are refused; and `numbers`. `serial` are the programs of
 // `plans` for GPUs in software.
+
 import { readFileSync } from "node:fs";
 import type { Device, PlanHandle } from "../../src/device/device.ts";
 import type { ResolvedStep } from "../../src/device/wasm/resolve.ts";
-import { arrange } from "../../src/device/webgpu/arrange.ts";
 import type { GpuContext } from "../../src/device/webgpu/context.ts";
-import { decimal } from "../../src/device/webgpu/link.ts";
-import { declarations, PART } from "../../src/device/webgpu/parts/bytes.ts";
+import { PART } from "../../src/device/webgpu/parts/bytes.ts";
 import { GpuPlan } from "../../src/device/webgpu/plan.ts";
-import { partsOf } from "../../src/device/webgpu/steps.ts";
+import { linked, partsOf } from "../../src/device/webgpu/steps.ts";
 import { inSubgroups } from "../../src/device/webgpu/subgroups.ts";
-import { loadParts, stagesOf } from "../../src/device/webgpu/variants.ts";
-import { programOf } from "../../src/device/webgpu/wgsl.ts";
+import { loadParts, shaderOf, stagesOf } from "../../src/device/webgpu/variants.ts";
 import { SHADERS } from "../../src/gen/shaders.ts";
+import { arrange } from "../../src/logic/gpu/arrange.ts";
+import { decimal, declarations } from "../../src/logic/gpu/link.ts";
+import { program_of } from "../../src/logic/gpu/wgsl.ts";
 
 /** A plan, the kinds of its slots, and [buffer, begin, end] of the operands of its steps. */
 interface Loaded {
@@ -32,7 +33,7 @@ const { plans, loaded, damaged, numbers } = JSON.parse(readFileSync(0, "utf8")) 
 };
 Object.assign(SHADERS, PART);
 const machine = declarations(32, 4, true);
-const none = { machine: {}, wasm: undefined as unknown as Device };
+const none = { machine: new Map<string, string>(), wasm: undefined as unknown as Device };
 await loadParts(["images", "training"], none);
 const bytesOf = (base64: string): Uint8Array => Buffer.from(base64, "base64");
 
@@ -41,17 +42,17 @@ const print = (plan: string): unknown => {
   const largest = registers.map(([, high]) => high);
   return steps.map((step, i) => {
     const spans = step.operands.map((v) =>
-      v && v.buffer > 0 ? { number: v.buffer, begin: 0, end: 1 << 20, zero: v.offset } : undefined,
+      v && v.buffer > 0 ? { number: v.buffer, begin: 0, end: 1 << 20, zero: v.offset } : null,
     );
     return stagesOf(step, largest).map((variant) => {
-      const { roles, bindings, ranges, offsets } = arrange([step], [spans]);
-      const { text } = programOf(
-        step,
-        variant,
+      const { roles, bindings, ranges, offsets } = arrange([linked(step)], [spans]);
+      const { text } = program_of(
+        linked(step),
+        shaderOf(variant, step),
         roles[0]!,
         bindings,
         i % 2 === 1,
-        undefined,
+        null,
         machine,
       );
       return [inSubgroups(text), ranges, offsets[0]];

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...logic.gpu.link import MAX_STEPS, MAX_VARIED, strided
+from ...logic.gpu.steps import Linear
 from ..declare.kernel import dimensions, evaluate
-from .arrange import is_scratch
 from .gen.shaders import ALIKE
-from .link import MOST_STEPS, MOST_VARIED, strided
-from .steps import Linear, PlanStep, StepOperand, Touched, element_dtype
+from .steps import PlanStep, StepOperand, Touched, element_dtype, is_scratch
 from .variants import Variant, apart_of, columns_of, conditions_of, count_of, stages_of, variants_of
 
 MOST_KINDS = 4  # of steps in one program
@@ -91,7 +91,7 @@ class Grouping:
         ends = [behind]
         touched = [r for i in range(first, behind) for r in self._ranges(i)]
         group, fails, chain = self._single(first), self._fails(first), False
-        end = min(end, first + MOST_STEPS - 2)
+        end = min(end, first + MAX_STEPS - 2)
         while group and ends[-1] < end and len(ends) < MOST_KINDS * (1 + chain):
             begin = ends[-1]
             behind = self._alike(begin, end)
@@ -145,7 +145,7 @@ class Grouping:
             return first + 1
         touched: list[_Range] = []
         last = first
-        while last < min(end, first + MOST_STEPS - 2):
+        while last < min(end, first + MAX_STEPS - 2):
             if last > first and (
                 _common(steps[last], stages, self.largest) != common
                 or stages_of(steps[last], self.largest) != stages
@@ -289,7 +289,7 @@ class Grouping:
         count = behind - begin
         stage = stages_of(self.steps[begin], self.largest)[0]
         rule = stage.declared.get("after")
-        if behind + count > min(end, first + MOST_STEPS) or rule is None:
+        if behind + count > min(end, first + MAX_STEPS) or rule is None:
             return 0
         if "columns" not in stage.declared:
             return 0
@@ -483,7 +483,7 @@ def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -
 
 def _common_of(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -> object:
     rule = ALIKE.get(step.kernel.name)
-    if rule is None or len(stages) != 1 or len(rule[0]) > MOST_VARIED:
+    if rule is None or len(stages) != 1 or len(rule[0]) > MAX_VARIED:
         return None
     vary, same = rule
     if _count_follows(step, stages[0]) or any(_follows(step.params.get(name)) for name in vary):

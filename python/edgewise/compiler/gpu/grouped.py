@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...logic.gpu.arrange import Arrangement, Span, arrange, families_of
+from ...logic.gpu.link import MAX_CHOICES, Role
+from ...logic.gpu.wgsl import Batch, Part
 from ..schema.plan_format import ARENA, CONST, SLOT0
-from .arrange import Arrangement, Span, arrange, families_of, is_scratch
 from .batches import Group, swapped, varied_in
-from .link import MOST_CHOICES
 from .steps import (
     StepOperand,
     constants_of,
     first_registers,
+    is_scratch,
     register_ranges,
     slot_bytes,
     steps_of,
     touched_by,
 )
-from .variants import apart_of, columns_of, count_of, stages_of
-from .wgsl import Batch, Kind, Taker
+from .variants import apart_of, columns_of, count_of, declaring, shader_of, stages_of
 from .work import excess, operations_of
 
 NO_BUFFER = -1  # number of the constants' GPUBuffer
@@ -127,7 +128,7 @@ class Grouped:
 
     def fits(self, arrangement: Arrangement) -> bool:
         """Whether several steps with this arrangement can run."""
-        most = 1 if self.step.serial else MOST_CHOICES
+        most = 1 if self.step.serial else MAX_CHOICES
         return (
             len(arrangement.bindings) < self.facts.bindings
             and all(len(r.bindings) <= most for roles in arrangement.roles for r in roles)
@@ -188,7 +189,7 @@ class Grouped:
                     spans.append(self._span(member, i, v, place))
             out.append(spans)
         ends = [] if self.head or self.tail or self.takers else self.ends
-        return arrange(self.steps, out, ends)
+        return arrange([step.linked for step in self.steps], out, ends)
 
     def _span(
         self, member: int, index: int, v: StepOperand, place: Callable[[int], tuple[int, int]]
@@ -210,38 +211,43 @@ class Grouped:
         """What a dispatch of several steps runs."""
         if len(self.steps) == 1:
             return None
-        families = families_of(self.steps, self.ends)
+        steps, roles = self.steps, arrangement.roles
+        families = families_of([step.kernel.name for step in steps], self.ends)
         others = [
-            Kind(
-                self.steps[begin],
-                stages_of(self.steps[begin], self.largest)[0],
-                arrangement.roles[families[begin]],
-                varied,
-                begin,
-            )
+            self._part(begin, roles[families[begin]], varied, begin)
             for begin, varied in zip(self.ends, self.varied[1:])
         ]
+        head, tail = None, None
+        if self.head:
+            shader = shader_of(declaring(steps[0].kernel.name, "computes"), steps[0])
+            head = Part(steps[0].linked, shader, roles[0])
+        if self.tail:
+            shader = shader_of(declaring(steps[-1].kernel.name, "joins"), steps[-1])
+            tail = Part(steps[-1].linked, shader, roles[-1])
+        takers, apart, columns = [], 0, 0
+        if self.takers:
+            families = families_of([step.kernel.name for step in steps])
+            last = range(len(steps) - self.takers, len(steps))
+            takers = [self._part(i, roles[families[i]]) for i in last]
+            apart = max(apart_of(steps[i], self.largest) for i in last)
+            columns = columns_of(self.step, self.largest)
         return Batch(
-            len(self.steps),
+            len(steps),
             self.varied[0],
-            self.steps[0] if self.head else None,
-            self.steps[-1] if self.tail else None,
-            arrangement.roles[0],
-            arrangement.roles[-1],
-            self.tail and swapped(self.steps),
+            head,
+            tail,
+            self.tail and swapped(steps),
             others,
-            *self._taken(arrangement),
+            takers,
+            apart,
+            columns,
             self.chain,
         )
 
-    def _taken(self, arrangement: Arrangement) -> tuple[list[Taker], int, int]:
-        """The takers, how far elements that they take are apart, and so many of each."""
-        if not self.takers:
-            return [], 0, 0
-        families = families_of(self.steps)
-        takers = [
-            Taker(step, stages_of(step, self.largest)[0], arrangement.roles[family])
-            for step, family in list(zip(self.steps, families))[-self.takers :]
-        ]
-        apart = max(apart_of(taker.step, self.largest) for taker in takers)
-        return takers, apart, columns_of(self.step, self.largest)
+    def _part(
+        self, index: int, roles: Sequence[Role], varied: Sequence[str] = (), first: int = 0
+    ) -> Part:
+        """Step `index` as a part of a program with its own body."""
+        step = self.steps[index]
+        shader = shader_of(stages_of(step, self.largest)[0], step)
+        return Part(step.linked, shader, roles, varied, first)

@@ -7,26 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..declare.kernel import Kernel, evaluate
+from ...logic.gpu.steps import Linear, Operand, Param, Size, Step
+from ..declare.kernel import Kernel, dimensions, evaluate
 from ..declare.registers import Rule
 from ..ops.table import kernel_table
-from ..schema.plan_format import HEADER, NONE, OPERAND, PATCH, REGISTER, SLOT, STEP
+from ..schema.plan_format import ARENA, HEADER, NONE, OPERAND, PATCH, REGISTER, SLOT, STEP
 
-
-class Linear(NamedTuple):
-    """A number that follows a register: registers[register] * scale + add."""
-
-    register: int
-    scale: int
-    add: int
-
-    def at(self, registers: Sequence[int]) -> int:
-        """Its value."""
-        return registers[self.register] * self.scale + self.add
-
-
-Number = int | Linear
-Params = dict[str, "int | float | Linear | list[Number]"]
+Params = dict[str, Param]
 
 
 @dataclass(frozen=True)
@@ -83,6 +70,26 @@ class PlanStep:
     def moves(self) -> bool:
         """Whether a parameter or an operand follows a register."""
         return self.dynamic or any(v is not None and v.register >= 0 for v in self.operands)
+
+    @property
+    def linked(self) -> Step:
+        """The step as its programs see it."""
+        if "linked" not in self.memo:
+            self.memo["linked"] = self._linked()
+        found: Step = self.memo["linked"]
+        return found
+
+    def _linked(self) -> Step:
+        operands = []
+        for i, (o, v) in enumerate(zip(self.kernel.operands, self.operands)):
+            dims, strides = dimensions(o.layout)[0] if o.layout else ("", "")
+            types = element_dtype(self.kernel, i, self.params)
+            register, scale = (v.register, v.scale) if v is not None else (-1, 0)
+            operands.append(
+                Operand(o.name, o.output, v is not None, dims, strides, *types, register, scale)
+            )
+        floats = {name for name, kind in self.kernel.params.items() if kind == "f32"}
+        return Step(self.kernel.name, self.params, floats, operands)
 
     def values(self, registers: Sequence[int]) -> dict[str, int | float | list[int]]:
         """The parameters with these registers."""
@@ -218,7 +225,7 @@ def _params(kernel: Kernel, data: bytes, patches: dict[int, Linear]) -> Params:
     at = 0
     for name, kind in kernel.params.items():
         count = int(kind[4:-1]) if "[" in kind else 1
-        numbers: list[Number] = []
+        numbers: list[Size] = []
         for i in range(at, at + count):
             numbers.append(patches.get(i) or struct.unpack_from("<i", data, 4 * i)[0])
         if kind == "f32":
@@ -244,6 +251,12 @@ def element_dtype(kernel: Kernel, index: int, params: Params) -> tuple[int, int]
     if type_.codes:
         return type_.codes[0], int(type_.size)
     return 0, int(evaluate(type_.size, plain))
+
+
+def is_scratch(step: PlanStep, index: int) -> bool:
+    """Whether an operand is working memory of the C function, in the engine's own arena."""
+    v = step.operands[index]
+    return v is not None and v.buffer == ARENA and step.kernel.operands[index].scratch
 
 
 _SIZES = {1: 4, 4: 2, 5: 2, 6: 4, 7: 8, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from ...logic.gpu.accessors import class_of
+from ...logic.gpu.steps import Linear, Shader, follows
+from ...logic.gpu.wgsl import FOLD
 from ..declare.kernel import evaluate
-from .accessors import class_of
 from .gen.shaders import COMMON, SHADERS
-from .steps import Linear, PlanStep, element_dtype
+from .steps import PlanStep, element_dtype
 
 ALONE = "\nfn element(i: u32) { run(i, 0u); }"
-FOLD = 65535  # workgroups in the first dimension of a grid, all that WebGPU promises
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,6 @@ def _fixed(variant: Variant, step: PlanStep) -> bool:
     )
 
 
-def follows(value: object) -> bool:
-    """Whether a parameter follows a register."""
-    if isinstance(value, list):
-        return any(isinstance(x, Linear) for x in value)
-    return isinstance(value, Linear)
-
-
 def _aligned(variant: Variant, step: PlanStep) -> bool:
     """Whether operands that are read as words begin with one."""
     text = "".join(variant.parts.values())
@@ -185,6 +179,46 @@ def applied_in(variant: Variant, step: PlanStep) -> dict[str, str]:
         name, _, pattern = (word.strip() for word in rule.partition("="))
         out[name] = re.sub(r"\{(\w+)\}", lambda m: _named(step, m[1]), pattern)
     return out
+
+
+def shader_of(variant: Variant, step: PlanStep) -> Shader:
+    """A shader as the programs of a step have it."""
+    key = "shader", variant.name
+    if key not in step.memo:
+        step.memo[key] = _shader_of(variant, step)
+    found: Shader = step.memo[key]
+    return found
+
+
+def _shader_of(variant: Variant, step: PlanStep) -> Shader:
+    declared = variant.declared
+    fixed = {k: v for k, v in step.params.items() if not isinstance(v, Linear)}
+
+    def chosen(found: re.Match[str]) -> str:
+        return found[1] if evaluate(found[2], fixed) else found[3]
+
+    total = declared.get("threads") or declared.get("groups", "0")
+    before, after, takes = (
+        declared.get(key, "").partition(" if ")[0] for key in ("before", "after", "takes")
+    )
+    return Shader(
+        variant.group,
+        "element" in variant.parts,
+        re.sub(r"(\w+) if (.+?) else (\w+)", chosen, total),
+        applied_in(variant, step),
+        dict(variant.parts),
+        parts_of(COMMON),
+        before,
+        after,
+        takes,
+        declared.get("joins", ""),
+        "apart" in declared,
+    )
+
+
+def declaring(kernel: str, key: str) -> Variant:
+    """The shader of a kernel whose first lines have a key."""
+    return next(variant for variant in variants_of(kernel) if key in variant.declared)
 
 
 def _named(step: PlanStep, parameter: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ...compiler.gpu.link import declarations
 from ...compiler.gpu.packing import COLUMNS, ROWS, SIZES, packing_plan
 from ...errors import EngineError
+from ...logic.gpu.link import declarations
 from ..engine import Buffer, LoadedPlan
 from ..engine.device import EngineDevice
 from ..engine.native import NativeEngine

@@ -7,13 +7,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ...compiler.gpu.arrange import Arrangement
 from ...compiler.gpu.batches import Group
 from ...compiler.gpu.grouped import NO_BUFFER, Grouped
-from ...compiler.gpu.link import FLOATS, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
-from ...compiler.gpu.variants import folded, grid_of
-from ...compiler.gpu.wgsl import FIRST_BINDING, Program, program_of
+from ...compiler.gpu.variants import folded, grid_of, shader_of
 from ...compiler.schema.plan_format import SLOT0
+from ...logic.gpu.arrange import Arrangement
+from ...logic.gpu.link import FLOATS, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
+from ...logic.gpu.wgsl import FIRST_BINDING, Program, program_of
 from .pipelines import Pipeline
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Launch(Grouped):
         }
         self.guarded = failing and any(kind in KEPT for kind in kinds)
         self.arrangement: Arrangement | None = None
-        self._groups: dict[Any, list[Any]] = {}
+        self._groups: dict[str, list[Any]] = {}
         self.bind_groups: list[Any] = []
         self.pipelines: list[Pipeline] = []
         self.grids: list[tuple[int, int]] | None = None  # unless they follow registers
@@ -93,8 +93,11 @@ class Launch(Grouped):
             return
         roles, bindings = arrangement.roles[self.head], arrangement.bindings
         machine, batch = self.loaded.engine.machine, self.batch(arrangement)
+        step, guarded = self.step, self.guarded
         self.programs = [
-            program_of(self.step, stage, roles, bindings, self.guarded, batch, machine)
+            program_of(
+                step.linked, shader_of(stage, step), roles, bindings, guarded, batch, machine
+            )
             for stage in self.stages
         ]
         self.fails = any(program.fails for program in self.programs)
@@ -113,14 +116,15 @@ class Launch(Grouped):
         engine = self.loaded.engine
         if not self.pipelines:
             self.pipelines = [engine.pipelines.get(p, self.where) for p in self.programs]
-        if arrangement not in self._groups:
+        key = repr(arrangement)
+        if key not in self._groups:
             if len(self._groups) >= 16:
                 self._groups.clear()
-            self._groups[arrangement] = [
+            self._groups[key] = [
                 self._group(program, pipeline, arrangement)
                 for program, pipeline in zip(self.programs, self.pipelines)
             ]
-        self.bind_groups = self._groups[arrangement]
+        self.bind_groups = self._groups[key]
         engine.gpu.device.queue.write_buffer(
             self.loaded.records, RECORD_BYTES * self.index, self._records(arrangement)
         )
@@ -144,7 +148,7 @@ class Launch(Grouped):
         varied_of = [v for kind, v in zip(self.kinds, self.varied) for _ in kind]
         for m, step in enumerate(self.steps):
             words = [*arrangement.offsets[m], *[0] * (OFFSETS - len(arrangement.offsets[m]))]
-            floats = [step.params[name] for name in floats_of(step)]
+            floats = [step.params[name] for name in floats_of(step.linked)]
             data = struct.pack(f"<{OFFSETS}I", *words) + struct.pack(f"<{len(floats)}f", *floats)
             data += bytes(4 * (OFFSETS + FLOATS) - len(data))
             assert len(data) == 4 * STEP_WORD

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
 from ...compiler.gpu.grouped import Facts
-from ...compiler.gpu.link import RECORD_BYTES
 from ...compiler.gpu.program import read_program
 from ...compiler.gpu.steps import constants_of, register_rules
-from ...compiler.gpu.wgsl import REGISTERS
 from ...compiler.gpu.work import most_of
 from ...compiler.schema.errors import ERRORS
 from ...errors import EdgewiseError, EngineError, InputError
+from ...logic.gpu.link import RECORD_BYTES
+from ...logic.gpu.wgsl import REGISTERS
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
 from .launch import Launch

@@ -12,8 +12,8 @@ from collections import deque
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ...compiler.gpu.arrange import ALIGNMENT
 from ...errors import OutOfMemory
+from ...logic.gpu.arrange import ALIGNMENT
 from ..engine import Buffer
 from .gpu import Gpu
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from threading import RLock
 from typing import Any, NamedTuple
 
-from ...compiler.gpu.link import RECORD_BYTES
 from ...compiler.gpu.subgroups import in_subgroups
-from ...compiler.gpu.wgsl import FIRST_BINDING, Program
 from ...errors import EngineError
+from ...logic.gpu.link import RECORD_BYTES
+from ...logic.gpu.wgsl import FIRST_BINDING, Program
 from .gpu import Gpu
 
 

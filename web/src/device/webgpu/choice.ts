@@ -1,13 +1,13 @@
 // The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
 // tokens of several runs are read at once. The twin of python/edgewise/host/webgpu/choice.py.
 
+import { REGISTERS } from "../../logic/gpu/wgsl.ts";
 import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import { refused } from "./pipelines.ts";
 import type { GpuPlan } from "./plan.ts";
 import type { WordRange } from "./transfer.ts";
-import { REGISTERS } from "./wgsl.ts";
 
 /** As in core/sampling/*.wgsl: logits that a workgroup reads, and what it leaves of them. */
 const ARGMAX_CHUNK = 4096;

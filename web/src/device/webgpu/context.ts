@@ -1,14 +1,13 @@
 // What the parts of a plan need of each other: interfaces of device.ts and plan.ts.
 
+import type { Program } from "../../logic/gpu/wgsl.ts";
 import type { Buffer, PlanHandle } from "../device.ts";
 import type { Engine } from "../wasm/engine.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
-import type { Machine } from "./accessors.ts";
 import type { Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import type { Pipelines } from "./pipelines.ts";
 import type { PlanParts } from "./steps.ts";
-import type { Program } from "./wgsl.ts";
 
 /** What plans need of a GpuDevice. */
 export interface GpuContext {
@@ -16,7 +15,7 @@ export interface GpuContext {
   readonly wasm: Engine;
   readonly pipelines: Pipelines;
   /** What shaders refer to that differs between machines. */
-  readonly machine: Machine;
+  readonly machine: Map<string, string>;
   /** Programs by what their text depends on. */
   readonly texts: Map<string, Program>;
   /**

@@ -3,6 +3,7 @@
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
+import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
 import { message } from "../../shared/words.ts";
@@ -10,7 +11,6 @@ import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
-import type { Machine } from "./accessors.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
@@ -21,7 +21,6 @@ import { GpuPlan } from "./plan.ts";
 import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
-import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
 /** A GPU that is lost again within this time is not tried again. */
@@ -32,7 +31,7 @@ const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly texts = new Map<string, Program>();
-  readonly machine: Machine = {};
+  readonly machine = new Map<string, string>();
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";

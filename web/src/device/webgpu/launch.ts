@@ -3,23 +3,50 @@
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { Values } from "../../gen/shaders.ts";
-import { type Arrangement, arrange, familiesOf, isScratch, type Span } from "./arrange.ts";
+import { type Arrangement, arrange, families_of, type Span } from "../../logic/gpu/arrange.ts";
+import {
+  CHOICES,
+  FLOATS,
+  floats_of,
+  MAX_CHOICES,
+  RECORD_BYTES,
+  type Role,
+  START,
+  STEP_WORD,
+  TOTAL,
+  VARIED,
+} from "../../logic/gpu/link.ts";
+import { follows, type Param } from "../../logic/gpu/steps.ts";
+import {
+  type Batch,
+  FIRST_BINDING,
+  type Part,
+  type Program,
+  program_of,
+} from "../../logic/gpu/wgsl.ts";
 import type { PlanContext } from "./context.ts";
-import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
 import { alone, type Group, isSwapped, variedIn } from "./program.ts";
 import {
-  follows,
   isEmpty,
+  isScratch,
+  linked,
   mode,
-  type Param,
   type PlanStep,
   textOf,
   valuesOf,
   withRegisters,
 } from "./steps.ts";
-import { apartOf, countOf, excess, folded, stagesOf, type Variant } from "./variants.ts";
-import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
+import {
+  apartOf,
+  countOf,
+  excess,
+  folded,
+  shaderOf,
+  stagesOf,
+  type Variant,
+  variantsOf,
+} from "./variants.ts";
 
 /** Kinds of slots whose contents outlive a run. */
 const KEPT = ["cache", "state", "computed"];
@@ -194,7 +221,7 @@ export class Launch {
 
   private arranged(placed: boolean): Arrangement {
     return arrange(
-      this.steps,
+      this.steps.map(linked),
       this.steps.map((_, member) => this.spans(member, placed)),
       this.ends,
     );
@@ -203,7 +230,7 @@ export class Launch {
   /** Whether several steps with this arrangement can run. */
   private fits({ bindings, roles, ranges }: Arrangement): boolean {
     const { gpu } = this.plan.device;
-    const most = mode.serial ? 1 : MOST.CHOICES;
+    const most = mode.serial ? 1 : MAX_CHOICES;
     return (
       bindings.length < gpu.bindings &&
       roles.flat().every((role) => role.bindings.length <= most) &&
@@ -246,13 +273,13 @@ export class Launch {
    * Where the operands of a step lie.
    * @param placed in GPUBuffers; otherwise those that share one are guessed: weights, and states
    */
-  private spans(member: number, placed: boolean): (Span | undefined)[] {
+  private spans(member: number, placed: boolean): (Span | null)[] {
     const { plan, steps } = this;
     const step = steps[member]!;
-    const out: (Span | undefined)[] = [];
+    const out: (Span | null)[] = [];
     for (const [i, v] of step.operands.entries()) {
       if (!v || isScratch(step, i) || this.isVirtual(member, i)) {
-        out.push(undefined);
+        out.push(null);
       } else if (v.buffer === BUFFERS.CONST) {
         const end = plan.buffers.constants.size;
         out.push({ number: CONSTANTS, begin: 0, end, zero: v.offset });
@@ -309,7 +336,16 @@ export class Launch {
       let program = texts.get(of);
       if (!program) {
         const { step, guarded } = this;
-        program = programOf(step, stage, roles[+head]!, bindings, guarded, batch, machine);
+        const shader = shaderOf(stage, step);
+        program = program_of(
+          linked(step),
+          shader,
+          roles[+head]!,
+          bindings,
+          guarded,
+          batch ?? null,
+          machine,
+        );
         if (texts.size === MOST_PROGRAMS) texts.clear();
         texts.set(of, program);
       }
@@ -321,37 +357,39 @@ export class Launch {
 
   /** What a dispatch of several steps runs. */
   private batchOf(roles: Arrangement["roles"]): Batch {
-    const { steps, varied, head, tail } = this;
-    const families = familiesOf(steps, this.ends);
-    const { takers } = this;
+    const { steps, varied, takers, ends } = this;
     const { largest } = this.plan.parts;
-    const last = steps.slice(steps.length - takers);
+    const families = families_of(
+      steps.map(({ kernel }) => kernel),
+      ends,
+    );
+    const part = (step: PlanStep, variant: Variant, its: Role[]): Part => {
+      return {
+        step: linked(step),
+        shader: shaderOf(variant, step),
+        roles: its,
+        varied: [],
+        first: 0,
+      };
+    };
+    const own = (i: number): Part =>
+      part(steps[i]!, stagesOf(steps[i]!, largest)[0]!, roles[families[i]!]!);
+    const end = (step: PlanStep, key: "computes" | "joins", its: Role[]): Part =>
+      part(step, variantsOf(step.kernel).find((variant) => variant[key] !== undefined)!, its);
+    const last = steps.map((_, i) => i).slice(steps.length - takers);
     return {
       records: steps.length,
       varied: varied[0]!,
-      head: head ? steps[0] : undefined,
-      tail: tail ? steps.at(-1) : undefined,
-      headRoles: roles[0]!,
-      tailRoles: roles.at(-1)!,
-      swapped: tail && isSwapped(steps),
-      takers: last.map((step, i) => ({
-        step,
-        variant: stagesOf(step, largest)[0]!,
-        roles: roles[families[steps.length - takers + i]!]!,
-      })),
-      apart: Math.max(...last.map((step) => apartOf(step, largest))),
+      head: this.head ? end(steps[0]!, "computes", roles[0]!) : null,
+      tail: this.tail ? end(steps.at(-1)!, "joins", roles.at(-1)!) : null,
+      swapped: this.tail && isSwapped(steps),
+      takers: last.map(own),
+      apart: Math.max(...last.map((i) => apartOf(steps[i]!, largest))),
       chain: this.chain,
       columns: this.stages[0]!.columns?.(valuesOf(this.step, largest)) ?? 0,
-      others: this.kinds.slice(1).map(([step], i) => {
-        const first = this.ends[i]!;
-        const [variant] = stagesOf(step!, this.plan.parts.largest);
-        return {
-          step: step!,
-          first,
-          variant: variant!,
-          roles: roles[families[first]!]!,
-          varied: varied[i + 1]!,
-        };
+      others: this.kinds.slice(1).map((_, i) => {
+        const first = ends[i]!;
+        return { ...own(first), first, varied: varied[i + 1]! };
       }),
     };
   }
@@ -404,24 +442,24 @@ export class Launch {
       const put = (word: number, value: number): void =>
         view.setUint32(RECORD_BYTES * m + 4 * word, value >>> 0, true);
       offsets[m]!.forEach((offset, i) => {
-        put(WORD.OFFSETS + i, offset);
+        put(i, offset);
       });
-      floatsOf(step).forEach((name, i) => {
-        const at = RECORD_BYTES * m + 4 * (WORD.FLOATS + i);
+      floats_of(linked(step)).forEach((name, i) => {
+        const at = RECORD_BYTES * m + 4 * (FLOATS + i);
         view.setFloat32(at, step.params.get(name) as number, true);
       });
-      put(WORD.STEP, index + m + 1);
-      put(WORD.START, first);
-      put(WORD.TOTAL, total);
+      put(STEP_WORD, index + m + 1);
+      put(START, first);
+      put(TOTAL, total);
       put(
-        WORD.CHOICES,
+        CHOICES,
         choices[m]!.reduce((sum, way, k) => sum | (way << (2 * k)), 0),
       );
       const count = this.counts[m - +head];
       if (count === undefined) return;
       first += count;
       varied[m - +head]!.forEach((name, i) => {
-        put(WORD.VARIED + i, step.params.get(name) as number);
+        put(VARIED + i, step.params.get(name) as number);
       });
     });
     return view.buffer;
@@ -436,15 +474,10 @@ export class Launch {
       size = buffer.size,
     ): GPUBindGroupEntry => ({ binding, resource: { buffer, offset, size } });
     const entries = [
-      entry(
-        BINDING.RECORD,
-        buffers.records,
-        RECORD_BYTES * this.index,
-        RECORD_BYTES * this.steps.length,
-      ),
+      entry(0, buffers.records, RECORD_BYTES * this.index, RECORD_BYTES * this.steps.length),
     ];
-    if (program.registers) entries.push(entry(BINDING.REGISTERS, buffers.registers));
-    if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, buffers.errors));
+    if (program.registers) entries.push(entry(1, buffers.registers));
+    if (program.fails || program.guarded) entries.push(entry(2, buffers.errors));
     const places = new Map([[CONSTANTS, buffers.constants]]);
     for (const slot of this.slots) {
       const { block } = this.plan.bufferOf(slot);
@@ -453,7 +486,7 @@ export class Launch {
     ranges.forEach(([number, begin, end], i) => {
       const buffer = places.get(number)!;
       const stop = Math.min(Math.max(end, begin + 4), buffer.size);
-      entries.push(entry(BINDING.OPERANDS + i, buffer, begin, stop - begin));
+      entries.push(entry(FIRST_BINDING + i, buffer, begin, stop - begin));
     });
     return device.gpu.device.createBindGroup({ layout, entries });
   }

@@ -3,10 +3,10 @@
 // and write one GPUBuffer in a step. All begins at a multiple of 256 bytes, as bindings must. The
 // twin of python/edgewise/host/webgpu/memory.py.
 
+import { ALIGNMENT } from "../../logic/gpu/arrange.ts";
 import { OutOfMemory } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { Buffer } from "../device.ts";
-import { ALIGNMENT } from "./arrange.ts";
 import type { Gpu } from "./gpu.ts";
 
 /** Bytes of the first GPUBuffer that is shared, and of the largest one. */

@@ -1,11 +1,11 @@
 // Compiled programs, shared by all plans of a device.
 
+import { RECORD_BYTES } from "../../logic/gpu/link.ts";
+import { FIRST_BINDING, type Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
-import { RECORD_BYTES } from "./link.ts";
 import { inSubgroups } from "./subgroups.ts";
-import { BINDING, type Program } from "./wgsl.ts";
 
 /** Programs that are known at once: plans come and go with the shapes of their inputs. */
 export const MOST_PROGRAMS = 2048;
@@ -93,11 +93,11 @@ function entriesOf(program: Program): GPUBindGroupLayoutEntry[] {
   });
   const storage = (written: boolean): GPUBufferBindingType =>
     written ? "storage" : "read-only-storage";
-  const entries = [entry(BINDING.RECORD, "uniform", RECORD_BYTES * program.records)];
-  if (program.registers) entries.push(entry(BINDING.REGISTERS, "uniform"));
-  if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, storage(program.fails)));
-  program.bindings.forEach(({ written }, i) => {
-    entries.push(entry(BINDING.OPERANDS + i, storage(written)));
-  });
+  const entries = [entry(0, "uniform", RECORD_BYTES * program.records)];
+  if (program.registers) entries.push(entry(1, "uniform"));
+  if (program.fails || program.guarded) entries.push(entry(2, storage(program.fails)));
+  for (const [i, { written }] of [...program.bindings].entries()) {
+    entries.push(entry(FIRST_BINDING + i, storage(written)));
+  }
   return entries;
 }

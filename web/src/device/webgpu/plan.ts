@@ -1,18 +1,18 @@
 // A plan whose steps run on a GPU; steps without a shader run in WebAssembly, between copies of
 // what they read and write. The twin of python/edgewise/host/webgpu/loaded.py.
 
+import { RECORD_BYTES } from "../../logic/gpu/link.ts";
+import { REGISTERS } from "../../logic/gpu/wgsl.ts";
 import { PlanError } from "../../shared/errors.ts";
 import type { PlanHandle } from "../device.ts";
 import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
 import type { GpuContext, PlanContext } from "./context.ts";
 import { Launch } from "./launch.ts";
-import { RECORD_BYTES } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { Mirrors } from "./mirror.ts";
 import { alone, readProgram, WITHOUT } from "./program.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
 import { mostWork, operationsOf } from "./variants.ts";
-import { REGISTERS } from "./wgsl.ts";
 
 /**
  * Launches of the first submit of a run, with which the GPU starts while the rest is encoded, and

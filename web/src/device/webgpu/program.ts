@@ -6,14 +6,15 @@
 // compiler's to know.
 
 import type { End } from "../../gen/shaders.ts";
+import { MAX_STEPS, MAX_VARIED } from "../../logic/gpu/link.ts";
+import { follows } from "../../logic/gpu/steps.ts";
 import { PlanError } from "../../shared/errors.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
-import { isScratch } from "./arrange.ts";
-import { isInOrder, MOST } from "./link.ts";
 import {
   elementType,
-  follows,
+  isInOrder,
   isPlain,
+  isScratch,
   mode,
   type PlanParts,
   type PlanStep,
@@ -140,7 +141,7 @@ class Check {
     const numbers = [first, end, takers, ...ends];
     if (!numbers.every((x) => Number.isInteger(x) && x >= 0 && x <= this.steps.length))
       return false;
-    if (end - first < 2 || end - first > MOST.STEPS) return false;
+    if (end - first < 2 || end - first > MAX_STEPS) return false;
     if (first < this.parts.initCount && end > this.parts.initCount) return false;
     for (let i = first; i < end; i++)
       if (!stagesOf(this.steps[i]!, this.largest).length) return false;
@@ -185,7 +186,8 @@ class Check {
     if (!rule || !stage) return "";
     const vary = namesOf(rule.vary);
     const counted = [...namesOf(stage.counted), ...contract!.empty, ...vary];
-    if (vary.length > MOST.VARIED || counted.some((name) => follows(params.get(name)))) return "";
+    if (vary.length > MAX_VARIED || counted.some((name) => follows(params.get(name) ?? 0)))
+      return "";
     const values = valuesOf(step, this.largest);
     const types = operands.map((v, i) => v && !isScratch(step, i) && elementType(step, i));
     const same = rule.same.map((condition) => condition(values));
@@ -219,7 +221,7 @@ class Check {
   /** Whether registers decide how many workgroups a step has, or whether it does anything. */
   private varies(index: number, { counted }: Variant): boolean {
     const { params, contract } = this.steps[index]!;
-    return [...namesOf(counted), ...contract!.empty].some((name) => follows(params.get(name)));
+    return [...namesOf(counted), ...contract!.empty].some((name) => follows(params.get(name) ?? 0));
   }
 
   // ---- a step that computes an operand of those behind it

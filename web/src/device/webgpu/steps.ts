@@ -10,15 +10,15 @@ import {
   SHADERS,
   type Values,
 } from "../../gen/shaders.ts";
-
-/** A number that follows a register: registers[register] * scale + add. */
-export interface Linear {
-  register: number;
-  scale: number;
-  add: number;
-}
-export type Number_ = number | Linear;
-export type Param = Number_ | Number_[];
+import { strided } from "../../logic/gpu/link.ts";
+import {
+  follows,
+  Linear,
+  type Operand,
+  type Param,
+  type Size,
+  type Step,
+} from "../../logic/gpu/steps.ts";
 
 /** Where an operand lies, in bytes. `register`: the offset grows by its value * scale; -1: none. */
 export interface StepOperand {
@@ -37,7 +37,7 @@ export interface PlanStep {
   /** By name; empty without a contract. */
   params: Map<string, Param>;
   /** Names of parameters that are floats. */
-  floats: ReadonlySet<string>;
+  floats: Set<string>;
   /** In the order of the contract; undefined where absent. */
   operands: (StepOperand | undefined)[];
   /** Whether a parameter follows a register. */
@@ -51,6 +51,8 @@ export interface Memo {
   /** Values of the parameters, and the registers that they were found for. */
   values?: [registers: readonly number[], values: Values];
   types: (ElementType | undefined)[];
+  /** The step as its programs see it. */
+  linked?: Step;
   /** By names of parameters that are left out. */
   texts: Map<string, string>;
   /** Of variants.ts and program.ts. */
@@ -60,16 +62,9 @@ export interface Memo {
 
 const { planHeader, registerEntry, stepHeader, patch, operand } = LAYOUT;
 
-export const isLinear = (x: Param | undefined): x is Linear =>
-  typeof x === "object" && !Array.isArray(x);
-
-/** Whether a parameter, or a number of it, follows a register. */
-export const follows = (x: Param | undefined): boolean =>
-  Array.isArray(x) ? x.some(isLinear) : isLinear(x);
-
 /** A parameter with these registers. */
 export function withRegisters(param: Param, registers: readonly number[]): number | number[] {
-  const at = (x: Number_): number => (isLinear(x) ? registers[x.register]! * x.scale + x.add : x);
+  const at = (x: Size): number => (x instanceof Linear ? x.at(registers) : x);
   return Array.isArray(param) ? param.map(at) : at(param);
 }
 
@@ -100,8 +95,12 @@ export function textOf(
   const key = without.join(" ");
   let found = memo.texts.get(key);
   if (found === undefined) {
-    const exact = (x: Number_): string =>
-      isLinear(x) ? `${x.register} ${x.scale} ${x.add}` : Object.is(x, -0) ? "-0" : String(x);
+    const exact = (x: Size): string =>
+      x instanceof Linear
+        ? `${x.register} ${x.scale} ${x.add}`
+        : Object.is(x, -0)
+          ? "-0"
+          : String(x);
     found = `${kernel};`;
     for (const [name, x] of params)
       if (!without.includes(name))
@@ -125,6 +124,34 @@ export function elementType(step: PlanStep, index: number): ElementType {
   const { type } = step.contract!.operands[index]! as OperandContract;
   if (typeof type !== "function") return type;
   return (step.memo.types[index] ??= type(Object.fromEntries(step.params)));
+}
+
+/** A step as its programs see it. */
+export const linked = (step: PlanStep): Step => (step.memo.linked ??= link(step));
+
+function link(step: PlanStep): Step {
+  const { kernel, params, floats, contract } = step;
+  const operands = contract!.operands.map(({ name, output, strided }, i): Operand => {
+    const v = step.operands[i];
+    const [dims, strides] = strided ?? ["", ""];
+    const [dtype, nbytes] = elementType(step, i);
+    const { register, scale } = v ?? { register: -1, scale: 0 };
+    return { name, output, present: !!v, dims, strides, dtype, nbytes, register, scale };
+  });
+  return { kernel, params, floats, operands };
+}
+
+/** Whether elements of an operand are read by their numbers, one after the other. */
+export function isInOrder({ contract, params }: PlanStep, index: number): boolean {
+  const [sizes, strides] = contract!.operands[index]!.strided?.map((x) => params.get(x)) ?? [];
+  if (!Array.isArray(sizes) || !Array.isArray(strides)) return true;
+  return strided(sizes, strides) === strided([2], [1]);
+}
+
+/** Whether an operand is working memory of the C function, in the engine's own arena. */
+export function isScratch({ operands, contract }: PlanStep, index: number): boolean {
+  const named = contract!.operands[index]!.name;
+  return operands[index]?.buffer === BUFFERS.ARENA && named === "scratch";
 }
 
 /** What a device reads of a plan. */
@@ -243,11 +270,14 @@ function stepAt(
   if (alike) return { ...alike, operands };
   const patches = new Map<number, Linear>();
   for (let p = patchesAt; p < operandsAt; p += patch.bytes)
-    patches.set(view.getUint32(p + patch.at.field, true), {
-      register: view.getUint32(p + patch.at.reg, true),
-      scale: wide(p + patch.at.scale),
-      add: wide(p + patch.at.add),
-    });
+    patches.set(
+      view.getUint32(p + patch.at.field, true),
+      new Linear(
+        view.getUint32(p + patch.at.reg, true),
+        wide(p + patch.at.scale),
+        wide(p + patch.at.add),
+      ),
+    );
   const contract = SHADERS[kernel];
   const [params, floats] = paramsOf(contract, view, paramsAt, patches);
   const dynamic = [...params.values()].some(follows);
@@ -271,7 +301,7 @@ function paramsOf(
     const [, name, float, size] = /^(\w+)(:f32)?(?:\[(\d+)\])?$/.exec(word)!;
     const numbers = Array.from(
       { length: size === undefined ? 1 : +size },
-      (_, i): Number_ => patches.get(field + i) ?? view.getInt32(at + 4 * (field + i), true),
+      (_, i): Size => patches.get(field + i) ?? view.getInt32(at + 4 * (field + i), true),
     );
     if (float) {
       floats.add(name!);

@@ -13,19 +13,19 @@ import {
   type ShaderSource,
   type Values,
 } from "../../gen/shaders.ts";
+import { class_of } from "../../logic/gpu/accessors.ts";
+import { declarations } from "../../logic/gpu/link.ts";
+import { follows, type Shader } from "../../logic/gpu/steps.ts";
+import { FOLD } from "../../logic/gpu/wgsl.ts";
 import type { Device } from "../device.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
-import { classOf, type Machine } from "./accessors.ts";
-import { elementType, follows, mode, type PlanStep, valuesOf } from "./steps.ts";
-
-/** Workgroups in the first dimension of a grid, all that WebGPU promises. */
-export const FOLD = 65535;
+import { elementType, mode, type PlanStep, valuesOf } from "./steps.ts";
 
 /** Workgroups in two dimensions. */
 export type Grid = [across: number, down: number];
 
 /** Declarations by name. */
-export type Parts = ReadonlyMap<string, string>;
+export type Parts = Map<string, string>;
 
 /** A shader of a kernel; `parts`: its own functions, `all`: these and the common ones. */
 export interface Variant extends ShaderSource {
@@ -95,7 +95,7 @@ function findStages(step: PlanStep, largest: readonly number[]): Variant[] {
   if (!contract) return [];
   const values = valuesOf(step, largest);
   for (const [i, { name }] of contract.operands.entries())
-    if (step.operands[i] && name !== "scratch" && !classOf(...elementType(step, i))) return [];
+    if (step.operands[i] && name !== "scratch" && !class_of(...elementType(step, i))) return [];
   const variants = variantsOf(step.kernel);
   const fit = variants.filter(
     (variant) =>
@@ -142,12 +142,29 @@ export function appliedOf({ apply }: Variant, step: PlanStep): Map<string, strin
   );
 }
 
+/** A shader as the programs of a step have it. */
+export function shaderOf(variant: Variant, step: PlanStep): Shader {
+  return {
+    group: variant.group,
+    element: variant.parts.has("element"),
+    total: variant.text(Object.fromEntries(step.params)),
+    applied: appliedOf(variant, step),
+    parts: variant.parts,
+    shared: (common ??= partsOf(COMMON)),
+    before: variant.before?.[0] ?? "",
+    after: variant.after?.[0] ?? "",
+    takes: variant.takes?.[0] ?? "",
+    joins: variant.joins ?? "",
+    paired: variant.apart !== undefined,
+  };
+}
+
 /** What stands for a parameter in the name of a function: the item of an enum, or a class. */
 function named({ contract, params }: PlanStep, parameter: string): string {
   const code = params.get(parameter);
   const items = contract!.enums[parameter]?.split(" ");
   if (items && typeof code === "number") return items[code]!;
-  if (parameter.includes("type") && typeof code === "number") return classOf(code, 0) ?? "";
+  if (parameter.includes("type") && typeof code === "number") return class_of(code, 0);
   return String(code);
 }
 
@@ -155,9 +172,11 @@ function named({ contract, params }: PlanStep, parameter: string): string {
 // a kernel of theirs.
 
 type Part = (typeof PART_OF)[string] | "serial";
+/** Of declarations: how the engine packs weights here, and whether WGSL has products of bytes. */
+export type Packing = [columns: number, together: number, dots: boolean];
 type Loaded = Promise<{
   PART: Readonly<Record<string, KernelShaders>>;
-  machineOf?(wasm: Device): Promise<Machine>;
+  machineOf?(wasm: Device): Promise<Packing>;
 }>;
 
 const LOAD: Readonly<Record<Part, () => Loaded>> = {
@@ -173,13 +192,13 @@ const LOAD: Readonly<Record<Part, () => Loaded>> = {
  */
 export function missingParts(
   kernels: Iterable<string>,
-  machine: Machine,
+  machine: ReadonlyMap<string, string>,
   software: boolean,
 ): Part[] {
   const parts = new Set<Part>(software && !mode.serial ? ["serial"] : []);
   for (const kernel of kernels) {
     const part = PART_OF[kernel];
-    if (part && (!SHADERS[kernel] || (part === "bytes" && !machine.PANEL))) parts.add(part);
+    if (part && (!SHADERS[kernel] || (part === "bytes" && !machine.has("PANEL")))) parts.add(part);
   }
   return [...parts];
 }
@@ -190,10 +209,11 @@ export function missingParts(
  */
 export async function loadParts(
   parts: readonly Part[],
-  { machine, wasm }: { machine: Machine; wasm: Device },
+  { machine, wasm }: { machine: Map<string, string>; wasm: Device },
 ): Promise<void> {
   for (const { PART, machineOf } of await Promise.all(parts.map((part) => LOAD[part]()))) {
-    Object.assign(machine, await machineOf?.(wasm));
+    const packing = await machineOf?.(wasm);
+    if (packing) for (const [name, text] of declarations(...packing)) machine.set(name, text);
     Object.assign(SHADERS, PART);
   }
   if (parts.includes("serial")) {

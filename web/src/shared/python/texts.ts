@@ -217,6 +217,11 @@ export function ord(text: string): number {
   return text.codePointAt(0) as number;
 }
 
+/** pattern.findall(text), of a pattern with one group or none */
+export function findAll(pattern: RegExp, text: string): string[] {
+  return Array.from(text.matchAll(new RegExp(pattern, "gu")), (found) => found[1] ?? found[0]);
+}
+
 export function fullMatch(pattern: RegExp, text: string): RegExpExecArray | null {
   return new RegExp(`^(?:${pattern.source})$`, pattern.flags).exec(text);
 }

@@ -2,15 +2,15 @@
 // packed weights. That depends on the machine; its steps may read them, and plans share them. The
 // twin of python/edgewise/compiler/gpu/packing.py.
 
-import { DOTS, PACKING } from "../../../gen/packing.ts";
+import { PACKING } from "../../../gen/packing.ts";
 import type { Device } from "../../device.ts";
 import { slotsOfPlan } from "../../plan-header.ts";
-import type { Machine } from "../accessors.ts";
+import type { Packing } from "../variants.ts";
 
 export { PART } from "../../../gen/shaders_bytes.ts";
 
-/** What shaders refer to that differs between machines, from packing a matrix. */
-export async function machineOf(wasm: Device): Promise<Machine> {
+/** How the engine packs weights, from packing a matrix. */
+export async function machineOf(wasm: Device): Promise<Packing> {
   const { columns, rows } = PACKING;
   const bytes = Uint8Array.from(atob(PACKING.plan), (c) => c.charCodeAt(0));
   const plan = wasm.loadPlan(bytes, "the layout of weights");
@@ -24,7 +24,7 @@ export async function machineOf(wasm: Device): Promise<Machine> {
     );
     wasm.run(plan, "the layout of weights");
     const found = await wasm.read(packed!, 4 * columns); // behind the sums of the columns
-    return declarations(found.indexOf(4) / 4, found.indexOf(rows), hasDots());
+    return [found.indexOf(4) / 4, found.indexOf(rows), hasDots()];
   } finally {
     wasm.freePlan(plan);
     for (const buffer of made) wasm.release(buffer);
@@ -34,14 +34,3 @@ export async function machineOf(wasm: Device): Promise<Machine> {
 /** Whether the browser's WGSL has products of four packed bytes. */
 const hasDots = (): boolean =>
   !!navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product");
-
-/**
- * Declarations by name.
- * @param columns of a panel
- * @param together elements of a column that lie side by side
- */
-export const declarations = (columns: number, together: number, dots: boolean): Machine => ({
-  PANEL: `const PANEL = ${columns}u;`,
-  TOGETHER: `const TOGETHER = ${together}u;`,
-  dot_of_bytes: DOTS[dots ? "yes" : "no"],
-});

@@ -10,30 +10,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# class of an element type: how a shader sees it
-CLASSES = {
-    1: "f",
-    10: "f",
-    16: "f",
-    2: "u",
-    4: "u",
-    9: "u",
-    12: "u",
-    3: "i",
-    5: "i",
-    6: "i",
-    7: "l",
+# class of an element type: how a shader sees it, by ONNX code
+CLASSES: dict[str, str] = {
+    "1": "f",
+    "10": "f",
+    "16": "f",
+    "2": "u",
+    "4": "u",
+    "9": "u",
+    "12": "u",
+    "3": "i",
+    "5": "i",
+    "6": "i",
+    "7": "l",
 }
-TYPES = {"f": "f32", "i": "i32", "u": "u32", "l": "vec2u", "w": "u32", "d": "vec2u"}
+MOVED: dict[str, str] = {"1": "w", "2": "w", "4": "w", "8": "d"}
+TYPES: dict[str, str] = {"f": "f32", "i": "i32", "u": "u32", "l": "vec2u", "w": "u32", "d": "vec2u"}
 
 
 def class_of(dtype: int, nbytes: int) -> str:
     """The class of an element type, "" where no shader has it. dtype 0: elements that are only
     moved: "w", or "d" for those of 8 bytes.
     """
-    if dtype == 0:
-        return {1: "w", 2: "w", 4: "w", 8: "d"}.get(nbytes, "")
-    return CLASSES.get(dtype, "")
+    return MOVED.get(str(nbytes), "") if dtype == 0 else CLASSES.get(str(dtype), "")
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,15 @@ class Access:
             return f"atomicStore(&{element}, {value});"
         return f"{element} = {f'bitcast<f32>({value})' if self.stored == 'f32' else value};"
 
-    def function(self, suffix: str) -> tuple[str, str] | None:
+    def function(self, suffix: str) -> tuple[str, str]:
         """(text, text of what it needs) of an accessor: "" reads, "_set" writes, "_int" reads an
-        integer as i32, "_word" reads a word. None where there is none.
+        integer as i32, "_word" reads a word.
         """
-        make = {"": self._read, "_set": self._write, "_int": self._int, "_word": self._word}
-        return make[suffix]() if suffix in make else None
+        if suffix == "_set":
+            return self._write()
+        if suffix == "_int":
+            return self._int()
+        return self._word() if suffix == "_word" else self._read()
 
     def _word(self) -> tuple[str, str]:
         at = f"({self.base} * {self.nbytes}u) / 4u + i" if self.nbytes != 4 else f"{self.base} + i"
@@ -87,10 +89,14 @@ class Access:
 
     def _bits(self) -> str:
         """Statements that leave the bits of element j in w."""
-        shift = {1: "(j & 3u) * 8u", 2: "(j & 1u) * 16u"}[self.nbytes]
-        index = {1: "j >> 2u", 2: "j >> 1u"}[self.nbytes]
-        mask = {1: "0xffu", 2: "0xffffu"}[self.nbytes]
+        index, shift, mask = self._place()
         return f"let w = ({self.word(index)} >> ({shift})) & {mask};"
+
+    def _place(self) -> tuple[str, str, str]:
+        """Where element j of 1 or 2 bytes lies: its word, its lowest bit, and a mask."""
+        if self.nbytes == 1:
+            return "j >> 2u", "(j & 3u) * 8u", "0xffu"
+        return "j >> 1u", "(j & 1u) * 16u", "0xffffu"
 
     def _read(self) -> tuple[str, str]:
         kind = self.kind
@@ -102,7 +108,7 @@ class Access:
             if kind == "f" and self.stored == "f32":
                 return f"{head} return {self.binding}[j]; }}", ""
             word = self.word("j")
-            value = {"f": f"bitcast<f32>({word})", "i": f"bitcast<i32>({word})"}.get(kind, word)
+            value = f"bitcast<{TYPES[kind]}>({word})" if kind in ("f", "i") else word
             return f"{head} return {value}; }}", ""
         if kind == "f":
             value = "unpack2x16float(w).x" if self.dtype == 10 else "bitcast<f32>(w << 16u)"
@@ -123,16 +129,14 @@ class Access:
         if self.nbytes == 4:
             if kind == "f" and self.stored == "f32":
                 return f"{head} {self.binding}[j] = v; }}", ""
-            bits = {"f": "bitcast<u32>(v)", "i": "bitcast<u32>(v)"}.get(kind, "v")
+            bits = "bitcast<u32>(v)" if kind in ("f", "i") else "v"
             return f"{head} {self.set_word('j', bits)} }}", ""
         if kind == "f":
             needs = "half_bits" if self.dtype == 10 else "bfloat_bits"
             bits = f"{needs}(v)"
         else:
             bits = "bitcast<u32>(v)" if kind == "i" else "v"
-        mask = {1: "0xffu", 2: "0xffffu"}[self.nbytes]
-        shift = {1: "(j & 3u) * 8u", 2: "(j & 1u) * 16u"}[self.nbytes]
-        index = {1: "j >> 2u", 2: "j >> 1u"}[self.nbytes]
+        index, shift, mask = self._place()
         return (
             f"{head} let s = {shift}; let at = {index};"
             f" atomicAnd(&{self.binding}[at], ~({mask} << s));"

@@ -1,0 +1,1 @@
+"""Pure logic of GPU programs."""
