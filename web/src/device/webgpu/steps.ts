@@ -68,6 +68,9 @@ export function withRegisters(param: Param, registers: readonly number[]): numbe
   return Array.isArray(param) ? param.map(at) : at(param);
 }
 
+/** Of `declarations`: how the engine packs weights here, and whether WGSL has products of bytes. */
+export type Packing = [columns: number, together: number, dots: boolean];
+
 /** Whether steps run on a GPU in software, which takes long for barriers. */
 export const mode = { serial: false };
 

@@ -19,7 +19,7 @@ import { follows, type Shader } from "../../logic/gpu/steps.ts";
 import { FOLD } from "../../logic/gpu/wgsl.ts";
 import type { Device } from "../device.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
-import { elementType, mode, type PlanStep, valuesOf } from "./steps.ts";
+import { elementType, mode, type Packing, type PlanStep, valuesOf } from "./steps.ts";
 
 /** Workgroups in two dimensions. */
 export type Grid = [across: number, down: number];
@@ -172,8 +172,6 @@ function named({ contract, params }: PlanStep, parameter: string): string {
 // a kernel of theirs.
 
 type Part = (typeof PART_OF)[string] | "serial";
-/** Of declarations: how the engine packs weights here, and whether WGSL has products of bytes. */
-export type Packing = [columns: number, together: number, dots: boolean];
 type Loaded = Promise<{
   PART: Readonly<Record<string, KernelShaders>>;
   machineOf?(wasm: Device): Promise<Packing>;

@@ -5,7 +5,7 @@
 import { PACKING } from "../../../gen/packing.ts";
 import type { Device } from "../../device.ts";
 import { slotsOfPlan } from "../../plan-header.ts";
-import type { Packing } from "../variants.ts";
+import type { Packing } from "../steps.ts";
 
 export { PART } from "../../../gen/shaders_bytes.ts";
 
