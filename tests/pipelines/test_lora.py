@@ -9,7 +9,8 @@ from edgewise.compiler.heads.lora import CLASSES_OF_STEP, LoraLayout, fitting_le
 from edgewise.errors import InputError, ModelError
 from edgewise.host.pipelines.personal.backbone import Backbone
 from edgewise.host.pipelines.personal.files import read_head, write_head
-from edgewise.host.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining, batch_of
+from edgewise.host.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining
+from edgewise.logic.personal.lora_training import batch_of
 
 from tests.conformance.vectors import vectors
 

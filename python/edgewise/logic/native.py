@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 import struct
 
+from ..seeds import seed_of_run
+
 _FLOAT = struct.Struct("<f")
 
 
@@ -33,6 +35,12 @@ def size(text: str) -> int:
 def next_up(value: float) -> float:
     """The least float64 above a finite one."""
     return math.nextafter(value, math.inf)
+
+
+def order(count: int, seed: int, run: int) -> list[int]:
+    """range(count) in the order of the random numbers that follow from a run of a seed."""
+    of_run = seed_of_run(seed, run)
+    return sorted(range(count), key=lambda k: seed_of_run(of_run, k))
 
 
 def math_inf(value: float) -> float:

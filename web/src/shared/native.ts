@@ -1,6 +1,8 @@
 // What the logic of both hosts takes from its host: the counterpart of
 // python/edgewise/logic/native.py.
 
+import { seedOfRun } from "./seeds.ts";
+
 /** The nearest float32. */
 export const f32 = Math.fround;
 
@@ -18,4 +20,12 @@ export function next_up(value: number): number {
   const bits = new BigInt64Array(Float64Array.of(value).buffer);
   bits[0] = (bits[0] as bigint) + (value > 0 ? 1n : -1n);
   return new Float64Array(bits.buffer)[0] as number;
+}
+
+/** The numbers below count in the order of the random numbers that follow from a run of a seed. */
+export function order(count: number, seed: number, run: number): number[] {
+  const ofRun = seedOfRun(BigInt(seed), run);
+  return Array.from({ length: count }, (_, k): [bigint, number] => [seedOfRun(ofRun, k), k])
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([, k]) => k);
 }

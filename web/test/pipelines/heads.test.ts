@@ -2,8 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { batch_of } from "../../src/logic/personal/lora_training.ts";
 import { isLayout } from "../../src/worker/pipelines/adapters/layout.ts";
-import { batchOf, fittingLength, loraOptions } from "../../src/worker/pipelines/adapters/lora.ts";
+import { fittingLength, loraOptions } from "../../src/worker/pipelines/adapters/lora.ts";
 import { Examples } from "../../src/worker/pipelines/heads/examples.ts";
 import {
   isOptions,
@@ -22,7 +23,7 @@ test("steps of adapters have the examples and lengths of Python", () => {
   const { batches, lengths } = vectors<Shared>("personal/lora");
   for (const { known, size, steps, seed, batches: wanted } of batches)
     assert.deepEqual(
-      Array.from({ length: steps }, (_, step) => batchOf(known, size, step, seed)),
+      Array.from({ length: steps }, (_, step) => batch_of(known, size, step, seed)),
       wanted,
     );
   for (const { plans, given, found } of lengths) {

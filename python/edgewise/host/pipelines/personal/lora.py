@@ -24,9 +24,10 @@ from ....compiler.heads.lora import (
 from ....compiler.heads.step import ABSENT
 from ....compiler.task_package import compile_task
 from ....errors import InputError
+from ....logic.personal.lora_training import training as steps_of
 from ....logic.personal.measures import cross_entropy
 from ....logic.post.speakers import unit
-from ....seeds import RunSeeds, seed_of_run
+from ....seeds import RunSeeds
 from ...arrays import Array, as_input, as_output
 from ...heads.fit import Head, normalization
 from ...session.open import folder_files, name_in
@@ -271,7 +272,6 @@ def adapt(
         )
     some = examples.chosen(known)
     run = _Run(training, examples, feeds, some, train(some), class_weight, training.first(seed))
-    run.losses.append(run.measure(held))
     best = _trained(run, known, held, seed, on_step)
     alone = Adaptation(None, examples, run.steps, run.losses)
     if best is None:
@@ -298,33 +298,26 @@ def _trained(
     on_step: Callable[[int, float], None] | None,
 ) -> bytes | None:
     """The adapters with the lowest loss of the held-out examples; None: the first ones have it."""
-    options, best, worse = run.training.options, None, 0
-    lowest = run.losses[0]
-    for step in range(options.steps):
-        run.steps.append(run.step(step, batch_of(known, options.batch_size, step, seed)))
-        if on_step is not None:
-            on_step(step + 1, run.steps[-1])
-        if (step + 1) % options.evaluate_every and step + 1 < options.steps:
-            continue
-        run.losses.append(run.measure(held))
-        if run.losses[-1] < lowest:
-            lowest, best, worse = run.losses[-1], run.adapters, 0
+    options, best, loss = run.training.options, None, 0.0
+    todo = steps_of(
+        known, options.steps, options.batch_size, options.evaluate_every, options.patience, seed
+    )
+    request = next(todo, None)
+    while request is not None:
+        if request.kind == "step":
+            run.steps.append(run.step(len(run.steps), request.batch))
+            if on_step is not None:
+                on_step(len(run.steps), run.steps[-1])
+        elif request.kind == "measure":
+            loss = run.measure(held)
+            run.losses.append(loss)
         else:
-            worse += 1
-        if worse >= options.patience:
+            best = run.adapters
+        try:
+            request = todo.send(loss)
+        except StopIteration:
             break
     return best
-
-
-def batch_of(known: Sequence[int], size: int, step: int, seed: int) -> list[int]:
-    """The examples of a step: the next ones of epochs, each in an order of its own."""
-    found = []
-    for at in range(step * size, (step + 1) * size):
-        epoch, place = divmod(at, len(known))
-        of_epoch = seed_of_run(seed, epoch + 1)
-        order = sorted(range(len(known)), key=lambda k: seed_of_run(of_epoch, k))
-        found.append(known[order[place]])
-    return found
 
 
 class _Run:

@@ -2,11 +2,11 @@
 // python/edgewise/host/pipelines/personal/lora.py; the programs are those of
 // python/edgewise/compiler/heads/lora.py, whose vector of numbers this file builds.
 
-import { measured } from "../../../logic/personal/measures.ts";
+import { training } from "../../../logic/personal/lora_training.ts";
+import { cross_entropy, measured } from "../../../logic/personal/measures.ts";
 import type { LoraReport } from "../../../protocol/heads.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
-import { seedOfRun } from "../../../shared/seeds.ts";
 import type { InferencePlan } from "../../inference/manifest.ts";
 import type { Examples } from "../heads/examples.ts";
 import { featuresInfo, pooledOf } from "../heads/features.ts";
@@ -193,7 +193,8 @@ export async function adapt(
     for (const one of feeds) adapted.rows.push(await run.features(one, best));
     const scores = await score(adapted);
     const after = measured(labels, ...scores);
-    const gained = after.accuracy! - before.accuracy! || likelihood(scores) - likelihood(alone);
+    const gained =
+      after.accuracy! - before.accuracy! || cross_entropy(...alone) - cross_entropy(...scores);
     if (gained > 0) {
       const adapters = { layout, data: best };
       return { adapters, examples: adapted, report: { kept: true, ...report, after } };
@@ -202,50 +203,22 @@ export async function adapt(
   return { adapters: undefined, examples, report: { kept: false, ...report, after: null } };
 }
 
-/** Of the right labels: the sum of its logarithms. */
-function likelihood([truth, scores]: Held): number {
-  return truth.reduce((sum, label, i) => sum + Math.log(Math.max(scores[i]![label]!, 1e-30)), 0);
-}
-
 /** The adapters with the lowest loss of the held-out examples; undefined: the first ones. */
 async function trained(
   run: Training,
   { split: [known, held], seed }: Job,
-  options: LoraOptions,
+  { steps, batch_size, evaluate_every, patience }: LoraOptions,
 ): Promise<Float32Array<ArrayBuffer> | undefined> {
   let best: Float32Array<ArrayBuffer> | undefined;
-  let worse = 0;
-  run.losses.push(await run.measure(held));
-  let lowest = run.losses[0]!;
-  for (let step = 0; step < options.steps; step++) {
-    run.steps.push(await run.step(step, batchOf(known, options.batch_size, step, seed)));
-    if ((step + 1) % options.evaluate_every && step + 1 < options.steps) continue;
-    const loss = await run.measure(held);
-    run.losses.push(loss);
-    if (loss < lowest) {
-      [lowest, worse] = [loss, 0];
-      best = run.adapters.slice();
-    } else worse++;
-    if (worse >= options.patience) break;
+  let loss = 0;
+  const todo = training(known, steps, batch_size, evaluate_every, patience, seed);
+  for (let next = todo.next(loss); !next.done; next = todo.next(loss)) {
+    const request = next.value;
+    if (request.kind === "step") run.steps.push(await run.step(run.steps.length, request.batch));
+    else if (request.kind === "measure") run.losses.push((loss = await run.measure(held)));
+    else best = run.adapters.slice();
   }
   return best;
-}
-
-/** The examples of a step: the next ones of epochs, each in an order of its own. */
-export function batchOf(
-  known: readonly number[],
-  size: number,
-  step: number,
-  seed: number,
-): number[] {
-  return Array.from({ length: size }, (_, i) => {
-    const at = step * size + i;
-    const ofEpoch = seedOfRun(BigInt(seed), Math.floor(at / known.length) + 1);
-    const order = known
-      .map((example, k): [bigint, number] => [seedOfRun(ofEpoch, k), example])
-      .sort(([a], [b]) => (a < b ? -1 : 1));
-    return order[at % known.length]![1];
-  });
 }
 
 /** The length of an input [1, length] that plans take for n: n, else the next, else the last. */
