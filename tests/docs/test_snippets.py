@@ -156,7 +156,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                 for name, folder in (
                     ("edgewise", "page"),
                     ("edgewise/files", "page"),
-                    ("edgewise/*", "*"),
+                    ("edgewise/*", "extras/*"),
                 )
             },
             "noUncheckedIndexedAccess": False,
