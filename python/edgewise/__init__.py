@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from .compiler.arrays import Array
 from .errors import EdgewiseError
-from .host.arrays import Array
 from .host.session import InferenceSession, NodeArg, RunOptions, SessionOptions
 from .host.session.face.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from .model_metadata import ModelMetadata

@@ -1,6 +1,6 @@
-"""Public names of host/arrays.py."""
+"""Public names of compiler/arrays.py."""
 
-from .host.arrays import (
+from .compiler.arrays import (
     Array,
     Input,
     as_input,

@@ -187,7 +187,7 @@ def test_profile_of_a_session(visit, server, mlp, ending):
 
 
 def test_profile_of_generation_and_training(visit, server, files):
-    from edgewise.compiler.training.package import compile_model_for_training
+    from edgewise.host.training.package import compile_model_for_training
 
     from .conftest import MODEL
 

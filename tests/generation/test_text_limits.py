@@ -6,8 +6,8 @@ import json
 
 import pytest
 from conformance.vectors import vectors
+from edgewise.compiler.tokenizers.limits import LIMITS, LimitError, check_tokenizer
 from edgewise.errors import EdgewiseError, TokenizerError
-from edgewise.host.text.limits import LIMITS, LimitError, check_tokenizer
 from edgewise.text import ChatTemplate, Tokenizer
 
 from tests.logic.forms import both, module

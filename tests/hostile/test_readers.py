@@ -13,10 +13,10 @@ import pytest
 from edgewise.compiler.compile import compile_inference
 from edgewise.compiler.plan import Plan
 from edgewise.compiler.plan.plan import Slot
-from edgewise.compiler.training.package import compile_model_for_training
 from edgewise.engine import Buffer, open_engine
 from edgewise.errors import EdgewiseError, PackageError, PlanError
 from edgewise.host.session.decoder import DecoderModel, open_package
+from edgewise.host.training.package import compile_model_for_training
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from tiers import ALL

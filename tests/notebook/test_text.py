@@ -149,9 +149,10 @@ def test_tokenizer_of_clip(pyodide):
     merges = [m if isinstance(m, str) else " ".join(m) for m in file["merges"]]
     files = {"vocab.json": json.dumps(vocab), "merges.txt": "\n".join(["#", *merges])}
     code = (
-        "from edgewise.host.text.clip import clip_tokenizer\n"
+        "from edgewise.compiler.tokenizers.clip import clip_files\n"
+        "from edgewise.text import Tokenizer\n"
         "read = lambda name: files[name].encode() if name in files else None\n"
-        "tokenizer = clip_tokenizer(read, 'm')\n"
+        "tokenizer = Tokenizer.from_files(clip_files(read, 'm'), 'm')\n"
         "result = [tokenizer.encode(text) for text in texts]\n"
     )
     both(pyodide, code, files=files, texts=["A Photo  of  a cat's 3 toys!", "Ünïcode 😀"])

@@ -15,10 +15,10 @@ from typing import Any
 import numpy
 import onnx
 from edgewise import InferenceSession
+from edgewise.compiler.arrays import Array
 from edgewise.compiler.inspect import unsupported
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import InputError, ModelError
-from edgewise.host.arrays import Array
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 __all__ = [

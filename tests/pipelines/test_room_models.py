@@ -66,11 +66,12 @@ def test_the_denoiser_is_the_mean_of_all_pictures():
 
 def test_words_are_single_tokens():
     import draw
-    from edgewise.host.text.clip import clip_tokenizer
+    from edgewise.compiler.tokenizers.clip import clip_files
+    from edgewise.text import Tokenizer
 
     encoder, files = draw.texts()
     texts = {name: source.read_all(1 << 20) for name, source in files.items()}
-    tokenizer = clip_tokenizer(texts.get, "test")
+    tokenizer = Tokenizer.from_files(clip_files(texts.get, "test"), "test")
     ids = np.zeros((1, draw.TOKENS), np.int64)
     for word in (*draw.CONCEPTS, *draw.WORDS):
         found = tokenizer.encode(f"Some {word}, please!")

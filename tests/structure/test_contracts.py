@@ -239,6 +239,7 @@ HOMONYMS = {
         "compiler/training/optimizers.py",
         "compiler/training/package.py",
         "compiler/training/program.py",
+        "host/training/package.py",
         "host/training/trainer/options.py",
         "host/training/trainer/checkpoint.py",
     ],

@@ -4,11 +4,11 @@
 
 import pytest
 from conformance.vectors import vectors
+from edgewise.compiler.training.language_model import special_token
 from edgewise.errors import InputError
 from edgewise.host.training.data import (
     TokenRows,
     permutation,
-    special_token,
     split_rows,
     token_rows,
     total_updates,

@@ -7,21 +7,26 @@ that a page has the option `integrity`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..errors import PackageError
 from .manifest_limits import PIECE
-from .onnx.source import Source
 
 if TYPE_CHECKING:
-    from ..host.engine.device import Buffer, Device
+    from ..host.engine.device import Device
+    from .onnx.source import Source
+
+_devices: list[Callable[[], Device]] = []
+
+
+def compute_with(device: Callable[[], Device]) -> None:
+    """Sets what computes checksums: host/engine does, the compiler has no device."""
+    _devices[:] = [device]
 
 
 def source_sums(source: Source, offset: int, nbytes: int) -> list[str]:
     """Checksums of bytes of a Source, which are read piece by piece."""
-    from ..host.engine import default_engine
-
-    device, sums = default_engine().device, []
+    device, sums = _devices[0](), list[str]()
     buffer = device.allocate(min(PIECE, nbytes))
     try:
         for at in range(0, nbytes, PIECE):
@@ -31,28 +36,3 @@ def source_sums(source: Source, offset: int, nbytes: int) -> list[str]:
     finally:
         device.release(buffer)
     return sums
-
-
-def check_sums(device: Device, buffer: Buffer, sums: list[str], weight: str, file: str) -> None:
-    """Checks a weight in a device's memory.
-
-    Args:
-        device: that owns the memory.
-        buffer: the weight's bytes.
-        sums: expected checksum of each piece.
-        weight: its name, for errors.
-        file: its file, for errors.
-
-    Raises:
-        PackageError: a checksum does not match.
-    """
-    nbytes = buffer.nbytes
-    for i, expected in enumerate(sums):
-        at = i * PIECE
-        if device.checksum(buffer, at, min(PIECE, nbytes - at)) != expected:
-            raise PackageError(
-                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' do not match"
-                " their checksum",
-                file,
-                "The file is damaged: fetch it again, or build it again with `edgewise build`.",
-            )

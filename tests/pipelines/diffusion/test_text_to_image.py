@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from edgewise.cli import main
 from edgewise.compiler.task_package.graphs import folders_of
+from edgewise.compiler.tokenizers.clip import clip_files
 from edgewise.errors import InputError, ModelError, TokenizerError, UnsupportedOp
 from edgewise.host.session.open import folder_files
-from edgewise.host.text.clip import clip_tokenizer
 from edgewise.onnx import FileSource
 from edgewise.package import Package
 from edgewise.task_package import compile_task
@@ -434,7 +434,7 @@ def test_tokenizer_of_clip(folder, tmp_path, pad):
         path = tmp_path / name
         return path.read_bytes() if path.exists() else None
 
-    ours = clip_tokenizer(read, str(tmp_path))
+    ours = Tokenizer.from_files(clip_files(read, "the model"), "the model")
     for text in TEXTS:
         assert ours.encode(text) == theirs(text).input_ids
     assert ours.pad_token_id == theirs.pad_token_id

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
+from edgewise.compiler.tokenizers.ctc import CTCTokenizer
 from edgewise.errors import Aborted, InputError, TokenizerError
-from edgewise.host.text.speech.ctc import CTCTokenizer
 
 from .. import tiny_audio
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from conformance.vectors import vectors
 from edgewise import pipeline
+from edgewise.compiler.tokenizers.vits import VitsTokenizer
 from edgewise.errors import Aborted, InputError, ModelError
 from edgewise.host.pipelines.speech.sentences import sentences
-from edgewise.host.text.vits import VitsTokenizer
 
 from . import tiny_voices
 from .spoken import SPOKEN

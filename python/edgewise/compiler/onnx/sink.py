@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from ...atomic_file import atomic_file
 from ...errors import InputError
-from ...host.arrays import as_input
+from ..arrays import as_input
 from ..declare.dtypes import CODE, NAME, BytesLike, bytes_for
 from ..ir import Tensor
 from .source import Source

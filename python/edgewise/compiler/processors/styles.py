@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...errors import InputError, ModelError
-from ...host.arrays import as_input
+from ..arrays import as_input
 from ..declare.dtypes import FLOAT
 
 __all__ = ["Styles"]

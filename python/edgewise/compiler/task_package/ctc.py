@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ...errors import InputError
-from ...host.text.speech.ctc import CTCTokenizer, frame_size, frame_windows
 from ..compile.model_file import MAX_TEXT
 from ..compile.seq2seq_files import json_of
+from ..tokenizers.ctc import CTCTokenizer, frame_size, frame_windows
 
 if TYPE_CHECKING:
     from ..manifest.processor import CTCFields

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
-from ...host.text.vits import VitsTokenizer
 from ...json_text import number_field, object_field, parse_json_object
 from ...model_metadata import ModelMetadata
 from ..bind import bind
@@ -25,6 +24,7 @@ from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..ir import Graph, Info, NeedsValue, Node, Tensor
 from ..onnx.source import missing_file
 from ..processors.styles import WIDTH, Styles
+from ..tokenizers.vits import VitsTokenizer
 from .length_split import LENGTH, Halves, divide, ranks
 from .selection import dependent_rows, without_selection
 

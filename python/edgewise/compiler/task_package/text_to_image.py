@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, UnsupportedOp
-from ...host.text.clip import clip_files
 from ..compile.model_file import MAX_TEXT
 from ..ir import Graph
 from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, Facts, json_of
 from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_graph
+from ..tokenizers.clip import clip_files
 
 if TYPE_CHECKING:
     from ..compile.programs import Programs

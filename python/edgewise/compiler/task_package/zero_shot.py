@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
-from ...host.text.candidates import is_padded, longest_candidate
 from ...json_text import parse_json
 from ..compile.programs import Programs
 from ..declare.dtypes import BOOL, CODE
 from ..ir import Graph, Info, Node, Tensor
+from ..tokenizers.candidates import is_padded, longest_candidate
 from .images import add_pictures
 from .length_split import reads_of
 from .sounds import add_sounds

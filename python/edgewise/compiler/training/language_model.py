@@ -92,3 +92,19 @@ def _positions(dtype: int, batch: int, sequence: int, builder: Any) -> Value:
         builder.op("Unsqueeze", ids, builder.constant(INT64, [1], [0])),
         builder.constant(INT64, [2], [batch, sequence]),
     )
+
+
+def special_token(field: str, *configs: object) -> int | None:
+    """A token id from configuration files; the first id where the field is a list.
+
+    Args:
+        field: such as "eos_token_id".
+        configs: contents of generation_config.json, config.json, ...; the first that has the field
+            counts.
+    """
+    for config in configs:
+        ids = config.get(field) if isinstance(config, dict) else None
+        if ids is not None:
+            first = ids[0] if isinstance(ids, list) and ids else ids
+            return first if type(first) is int else None
+    return None

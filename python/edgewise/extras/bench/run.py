@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array
 from ...compiler.declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ...compiler.declare.symbolic import product
 from ...compiler.ir import Graph, Info
 from ...compiler.onnx.dimensions import check_names, input_shapes
 from ...errors import InputError
-from ...host.arrays import Array
 from ...host.profile import Profile
 from ...host.session import InferenceSession
 from .contender import Comparison, Contender, LoadedModel, repeat

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...compiler.arrays import Array
 from ...compiler.declare.dtypes import NAME
 from ...compiler.training.safetensors import NAMES, load_safetensors, save_safetensors
 from ...errors import InputError, ModelError
-from ...host.arrays import Array
 from ...host.session import InferenceSession, RunOptions
 from .jobs import Job
 from .options import Limits

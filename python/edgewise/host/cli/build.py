@@ -175,7 +175,7 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
     if args.dims is not None and not model.endswith(".edge"):
         return _compile_inference(args, model)
     if args.train:
-        from ...compiler.training.package import compile_model_for_training
+        from ..training.package import compile_model_for_training
 
         set_training_defaults(args)
         return compile_model_for_training(

@@ -17,6 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from ...compiler import sums
 from ...errors import InputError
 from .base import Engine, LoadedPlan
 from .device import Buffer, Device
@@ -43,6 +44,9 @@ def default_engine() -> NativeEngine | BrowserEngine:
             if _default is None or _default.lost:
                 _default = open_engine()
     return _default
+
+
+sums.compute_with(lambda: default_engine().device)
 
 
 def _in_child() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT, FLOAT16, NAME
 from ...compiler.heads.features import values_with
 from ...compiler.heads.lora import Layer, LoraLayout
@@ -13,7 +14,6 @@ from ...compiler.onnx.editor import ModelEditor
 from ...compiler.passes.lora import LoraLayer
 from ...compiler.training.export import put_lora
 from ...errors import InputError
-from ..arrays import Array, as_input
 from ..session import InferenceSession
 
 if TYPE_CHECKING:

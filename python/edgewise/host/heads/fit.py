@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.heads.examples import Examples, check_weights, floats, is_positive
 from ...compiler.heads.step import ABSENT, CLASSES, ROWS, STATES, fitting, step_graph
 from ...compiler.ir import Graph, Info, Node, Tensor
 from ...errors import InputError
-from ..arrays import Array, as_input
 from ..session import InferenceSession
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import io
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import DOUBLE, FLOAT, INT16, INT32, INT64, unpack
 from ...errors import InputError, file_error, memory_in_words
-from ..arrays import Array, as_input
 from .resampling import resample_audio, sampling_rate
 from .wav import read_wav
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import NAME, UINT8
 from ...errors import InputError, file_error, memory_in_words
 from ...logic.images.geometry import MAX_PIXELS, Layout, Resize, Window
-from ..arrays import Array, as_input
 from .resampling import resize_image
 
 __all__ = ["Picture", "apply", "read_picture", "to_pillow"]

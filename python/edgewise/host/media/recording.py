@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array
 from ...errors import InputError, file_error, memory_in_words
-from ..arrays import Array
 from .decode import MOST_SAMPLES, check_finite, mean, read_sound
 from .resampling import Resampler, sampling_rate
 from .wav import FLOAT, Wav, read_wav

@@ -9,6 +9,7 @@ import struct
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.resampling import (
     FILTERS,
@@ -19,7 +20,6 @@ from ...compiler.processors.resampling import (
     PIECE,
 )
 from ...errors import EngineError, InputError, OutOfMemory
-from ..arrays import Array, as_input
 from ..engine import default_engine
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import NAME
 from ...compiler.processors.audio import AudioProcessor
 from ...compiler.processors.reader import audio_processor
 from ...errors import InputError
-from ..arrays import Array, as_input
 from ..session.packaged import ProgramSession
 from .audio_features import AudioFeatures
 from .base import Pipeline

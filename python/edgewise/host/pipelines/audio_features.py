@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Array
+from ...compiler.arrays import Array
 from ..media.recording import open_sound
 from ..session import InferenceSession
 

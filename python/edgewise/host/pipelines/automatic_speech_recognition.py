@@ -10,16 +10,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
+from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.speech.join import Joiner, Window
 from ...logic.speech.prompts import language_name
-from ..arrays import as_input
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession
 from ..text.fields import GENERATION_FIELDS
-from ..text.speech.ctc import CTCTokenizer
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from .base import Pipeline
 from .files import ModelFiles

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT, INT8, UINT8, pack
 from ...errors import InputError, ModelError
 from ...json_text import parse_json
 from ...logic.post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
 from ...logic.text.recipe import Recipe, recipe_of
-from ..arrays import as_output
 from ..text.encoding import Encoding
 from .base import check_batch_size
 from .files import ModelFiles
@@ -307,7 +307,7 @@ def _listed(result: Any) -> Any:
 
 def _stacked(results: list[Any]) -> Any:
     """One array of equally long vectors."""
-    from ..arrays import as_input
+    from ...compiler.arrays import as_input
 
     parts = [as_input(r, "") for r in results]
     data = b"".join(bytes(memoryview(d).cast("B")) for _, _, d in parts)

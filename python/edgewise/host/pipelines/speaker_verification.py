@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...compiler.arrays import Array
 from ...compiler.processors.audio import Windows
 from ...errors import InputError
 from ...logic.post.speakers import cosine, equal_error_rate, mean_voice, unit
-from ..arrays import Array
 from ..media.decode import read_sound
 from .audio import AudioPipeline
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.compile.model_file import OFFSET_POSITIONS
 from ...compiler.declare.dtypes import unpack
 from ...errors import InputError
-from ..arrays import Array, as_input
 from ..session.packaged import ProgramSession
 from ..text.encoding import STRATEGIES, Encoding
 from .base import Pipeline

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...compiler.tokenizers.candidates import candidate_labels
 from ...errors import InputError
 from ...logic.post.classification import (
     FUNCTIONS,
@@ -17,7 +18,6 @@ from ...logic.post.classification import (
     scores_of,
     zero_shot,
 )
-from ..text.candidates import candidate_labels
 from .text import TextPipeline, check_choice, check_flag, label_ids, labels_of, need_text
 
 _ABSENT = ""  # as transformers' default of top_k: None stands for all

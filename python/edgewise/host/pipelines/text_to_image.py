@@ -9,17 +9,17 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.diffusion.facts import PARTS, Facts
-from ...compiler.processors.images import Picture
+from ...compiler.tokenizers.clip import clip_files
 from ...errors import InputError
 from ...logic.diffusion.guidance import preview_pixels
 from ...logic.diffusion.schedulers import Request, schedule_of
 from ...seeds import random_seed
-from ..arrays import as_output
-from ..media.pictures import to_pillow
+from ..media.pictures import Picture, to_pillow
 from ..session import InferenceSession
-from ..text.clip import clip_tokenizer
+from ..text.tokenizer import Tokenizer
 from .base import Pipeline
 from .diffusion.denoising import Denoising
 from .diffusion.noise import Noise
@@ -364,9 +364,9 @@ class TextToImagePipeline(Pipeline):
         """The tokenizer."""
         if given is not None or self.files is None:
             return self._tokenizer(given)
-        files = self.files
-        return clip_tokenizer(
-            lambda name: files.read(f"tokenizer/{name}"), f"{files.where}/tokenizer"
+        files, where = self.files, f"{self.files.where}/tokenizer"
+        return Tokenizer.from_files(
+            clip_files(lambda name: files.read(f"tokenizer/{name}"), where), where
         )
 
 

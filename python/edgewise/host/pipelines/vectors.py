@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import as_input
 from ...compiler.declare.dtypes import FLOAT, INT64, UINT8, pack, unpack
 from ...compiler.ir import Graph, Info, Node, Tensor
 from ...compiler.onnx import BytesSource
 from ...errors import InputError
 from ...logic.post.classification import check_top_k
-from ..arrays import as_input
 from ..session import InferenceSession
 
 if TYPE_CHECKING:

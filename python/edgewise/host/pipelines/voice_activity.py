@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from ...compiler.arrays import Array
 from ...errors import InputError
 from ...logic.post.voice_activity import Event, VoiceEvents, VoiceRules, segments_of
-from ..arrays import Array
 from ..media.decode import stream_samples
 from ..media.recording import PIECE, Recording, Samples, open_sound, part
 from ..session import InferenceSession

@@ -7,9 +7,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...errors import InputError
-from ..arrays import Array, as_input
 from ..media.recording import Samples, part
 from ..session import InferenceSession
 from ..text.speech.whisper import Features

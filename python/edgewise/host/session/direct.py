@@ -12,12 +12,12 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...compiler.arrays import view_of
 from ...compiler.bind import RUN_SEED
 from ...compiler.declare.dtypes import bytes_for
 from ...compiler.declare.symbolic import product
 from ...compiler.declare.values import RunTensor
 from ...errors import EngineError, OutOfMemory
-from ..arrays import view_of
 from ..engine import LONG, Buffer, Device
 
 if TYPE_CHECKING:

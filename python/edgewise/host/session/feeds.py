@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import as_input, as_output, as_strings, holds_strings, strings_as_output
 from ...compiler.declare.dtypes import NAME, STRING, bytes_for
 from ...compiler.declare.symbolic import product
 from ...compiler.declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 from ...errors import InputError
-from ..arrays import as_input, as_output, as_strings, holds_strings, strings_as_output
 
 if TYPE_CHECKING:
     from ...compiler.ir import Info

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import CODE, bytes_for
 from ...compiler.declare.registers import Rule
 from ...compiler.ir import Info
@@ -16,7 +17,6 @@ from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.plan.plan import Plan, Slot, step_kernels
 from ...errors import InputError, PackageError
 from ...seeds import RunSeeds, check_seed
-from ..arrays import as_output
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from .feeds import from_caller

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
+from ...compiler.arrays import Array
 from ...compiler.compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
 from ...compiler.compile.seq2seq import compile_seq2seq
 from ...compiler.manifest import Manifest
@@ -16,7 +17,6 @@ from ...compiler.package import Package
 from ...compiler.schema.speech import SPEECH_FIELDS
 from ...compiler.targets import Target, target_of
 from ...errors import InputError, ModelError
-from ..arrays import Array
 from ..engine import Buffer, default_engine
 from ..hub import local_path
 from .decoder import DecoderModel

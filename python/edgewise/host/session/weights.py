@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.ir import Tensor
 from ...compiler.manifest.schema import Weight
-from ...compiler.sums import check_sums
+from ...compiler.manifest_limits import PIECE
+from ...errors import PackageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -191,3 +192,28 @@ def key_of(tensor: Tensor) -> tuple[Any, ...]:
         if tensor.data is None
         else (tensor.name, tensor.data)
     )
+
+
+def check_sums(device: Device, buffer: Buffer, sums: list[str], weight: str, file: str) -> None:
+    """Checks a weight in a device's memory.
+
+    Args:
+        device: that owns the memory.
+        buffer: the weight's bytes.
+        sums: expected checksum of each piece.
+        weight: its name, for errors.
+        file: its file, for errors.
+
+    Raises:
+        PackageError: a checksum does not match.
+    """
+    nbytes = buffer.nbytes
+    for i, expected in enumerate(sums):
+        at = i * PIECE
+        if device.checksum(buffer, at, min(PIECE, nbytes - at)) != expected:
+            raise PackageError(
+                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' do not match"
+                " their checksum",
+                file,
+                "The file is damaged: fetch it again, or build it again with `edgewise build`.",
+            )

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...compiler.tokenizers.limits import LIMITS
 from ...errors import TokenizerError
-from .limits import LIMITS
 
 COPY = "Copy the tokenizer's files again from the model they belong to."
 SPACES = re.compile(r"\s{100,}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ...compiler.tokenizers.limits import LIMITS, LimitError, check_tokenizer
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
 from ...logic.speech.ctc import cleaned
@@ -28,7 +29,6 @@ from .encoding import (
     surrounding,
     truncated,
 )
-from .limits import LIMITS, LimitError, check_tokenizer
 
 if TYPE_CHECKING:
     from .browser import BrowserTokenizer

@@ -12,10 +12,10 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import INT64, size_of
 from ...compiler.declare.symbolic import product
 from ...errors import InputError
-from ..arrays import as_input, as_output
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -106,22 +106,6 @@ def total_updates(per_epoch: int, epochs: float | None, max_steps: int | None) -
         return max_steps
     total = max(1, math.ceil(per_epoch * (1 if epochs is None else epochs)))
     return total if max_steps is None else min(total, max_steps)
-
-
-def special_token(field: str, *configs: object) -> int | None:
-    """A token id from configuration files; the first id where the field is a list.
-
-    Args:
-        field: such as "eos_token_id".
-        configs: contents of generation_config.json, config.json, ...; the first that has the field
-            counts.
-    """
-    for config in configs:
-        ids = config.get(field) if isinstance(config, dict) else None
-        if ids is not None:
-            first = ids[0] if isinstance(ids, list) and ids else ids
-            return first if type(first) is int else None
-    return None
 
 
 def encode_texts(

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from math import isnan
 from typing import Any
 
+from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import FLOAT, NAME
 from ...compiler.plan.plan import Slot
 from ...compiler.training.program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP, Program
 from ...errors import EngineError, InputError
 from ...seeds import MASK64, seed_of_run
-from ..arrays import as_input, as_output
 from ..engine import Buffer, Ends, Engine, Owner, default_engine, locked
 from ..profile import Profile, Watch
 from ..session.weights import WeightStore

@@ -1,4 +1,4 @@
-// Limits on the contents of tokenizer.json. Equal to python/edgewise/host/text/limits.py.
+// Limits on the contents of tokenizer.json. Equal to python/edgewise/compiler/tokenizers/limits.py.
 
 import { COMPONENT_LISTS, INSERTED_TEXTS, TEXT_LIMITS } from "../../gen/text_limits.ts";
 import { check_regex, may_not_end, RegexError } from "../../logic/text/regex_limits.ts";

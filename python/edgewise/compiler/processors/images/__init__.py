@@ -2,17 +2,8 @@
 padding, and a graph for the arithmetic on numbers.
 """
 
-from ....host.media.pictures import Picture, read_picture
 from ....logic.images.geometry import MAX_PIXELS, Layout, layout
 from .description import Description
 from .reader import read_description
 
-__all__ = [
-    "MAX_PIXELS",
-    "Description",
-    "Layout",
-    "Picture",
-    "layout",
-    "read_description",
-    "read_picture",
-]
+__all__ = ["MAX_PIXELS", "Description", "Layout", "layout", "read_description"]

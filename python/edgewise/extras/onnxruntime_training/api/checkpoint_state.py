@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import NAME, bytes_for
 from ....compiler.ir import Tensor
 from ....errors import InputError, memory_in_words
-from ....host.arrays import as_input, as_output
 from ..artifact_files.models import GROUP
 from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import FLOAT, NAME
 from ....compiler.declare.symbolic import product
 from ....compiler.onnx import as_source
 from ....compiler.targets import CPU, target_of
 from ....compiler.training.program import Program
 from ....errors import InputError, memory_in_words
-from ....host.arrays import as_input, as_output
 from ....host.engine import Owner, locked
 from ....host.session.face.ort_value import OrtValue, plain
 from ....host.training.session import TrainingSession
@@ -20,10 +20,10 @@ from ..artifact_files.models import read_training_model
 from .checkpoint_state import CheckpointState
 
 if TYPE_CHECKING:
+    from ....compiler.arrays import Input
     from ....compiler.onnx.sink import Writable
     from ....compiler.training.optimizers import Optimizer as OptimizerRule
     from ....compiler.training.state_plans import State
-    from ....host.arrays import Input
     from ....host.engine import Engine
     from ..artifact_files.models import TrainingModel
 

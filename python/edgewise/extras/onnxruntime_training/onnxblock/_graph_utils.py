@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
-from ....host.arrays import as_input
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

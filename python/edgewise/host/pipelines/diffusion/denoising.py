@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
 from ....logic.diffusion.guidance import guided, scale_embedding
 from ....logic.diffusion.stepper import Schedule, Stepper, weighted
-from ...arrays import as_output
 from .noise import Noise
 from .parts import Part, floats
 

@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import BOOL, FLOAT, FLOAT16, NAME, RANGE, pack, unpack
 from ....compiler.processors.diffusion.facts import INPUTS
 from ....errors import InputError, UnsupportedOp
-from ...arrays import Array, as_input
 from ...session import InferenceSession, RunOptions
 
 __all__ = ["Part", "array_of", "floats", "layout"]

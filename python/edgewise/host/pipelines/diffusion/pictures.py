@@ -9,13 +9,12 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array, as_input, as_output
 from ....compiler.declare.dtypes import FLOAT, UINT8
 from ....compiler.processors.diffusion.facts import SAFETY_CONFIG, json_of
 from ....compiler.processors.diffusion.graphs import picture_graph, pixels_graph
-from ....compiler.processors.images import Picture, read_picture
 from ....errors import InputError
-from ...arrays import Array, as_input, as_output
-from ...media.pictures import to_pillow
+from ...media.pictures import Picture, read_picture, to_pillow
 from ...media.resampling import resize_image
 from .noise import Noise
 from .options import check_size

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....compiler.processors.images import Description, Picture, read_picture
+from ....compiler.processors.images import Description
 from ....errors import InputError
+from ...media.pictures import Picture, read_picture
 from ..base import Pipeline
 from ..post.plane import Plane
 from .image_graphs import ImageGraphs

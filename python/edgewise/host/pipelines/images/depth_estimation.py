@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays import as_input
+from ....compiler.arrays import as_input
 from ...media.pictures import Picture, to_pillow
 from .base import ImagePipeline, Plane
 

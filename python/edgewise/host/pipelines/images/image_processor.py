@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....compiler.processors.images import (
-    Description,
-    Picture,
-    layout,
-    read_description,
-    read_picture,
-)
+from ....compiler.arrays import Array
+from ....compiler.processors.images import Description, layout, read_description
 from ....compiler.processors.images.graph import image_graph
-from ...arrays import Array
-from ...media.pictures import apply
+from ...media.pictures import Picture, apply, read_picture
 from ...session import InferenceSession
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, INT64, pack
 from ....errors import InputError
 from ....logic.post.classification import label_of
 from ....logic.post.segmentation import choose_queries, segments
-from ...arrays import Array, as_input
 from ...media.pictures import Picture, to_pillow
 from .base import ImagePipeline, Plane, check_part
 from .image_graphs import GROUP

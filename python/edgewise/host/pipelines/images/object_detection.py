@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....compiler.processors.images import Picture
 from ....compiler.task_package.images import yolo_config, yolo_labels
 from ....errors import InputError
 from ....logic.post.classification import label_of
 from ....logic.post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
+from ...media.pictures import Picture
 from .base import ImagePipeline, Plane, check_flag, check_part
 
 __all__ = ["ObjectDetectionPipeline"]

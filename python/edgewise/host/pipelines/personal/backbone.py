@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import DOUBLE, FLOAT, FLOAT16, pack, unpack
 from ....compiler.heads.examples import are_finite
 from ....compiler.heads.features import (
@@ -20,7 +21,6 @@ from ....compiler.heads.features import (
 from ....compiler.ir import Graph, Info
 from ....errors import InputError
 from ....logic.post.speakers import unit
-from ...arrays import as_input, as_output
 from ...heads.adapters import adapted_graph
 from ...session import InferenceSession
 from ..audio import AudioPipeline

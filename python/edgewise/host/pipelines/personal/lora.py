@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array, as_input, as_output
 from ....compiler.declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ....compiler.heads.examples import Examples, floats, is_positive
 from ....compiler.heads.lora import (
@@ -28,7 +29,6 @@ from ....logic.personal.lora_training import training as steps_of
 from ....logic.personal.measures import cross_entropy
 from ....logic.post.speakers import unit
 from ....seeds import RunSeeds
-from ...arrays import Array, as_input, as_output
 from ...heads.fit import Head, normalization
 from ...session.open import folder_files, name_in
 from ...session.packaged import ProgramSession

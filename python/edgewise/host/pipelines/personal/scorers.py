@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, unpack
 from ....compiler.heads.examples import Examples
 from ....compiler.ir import Graph, Info, Node, Tensor
 from ....errors import InputError
 from ....logic.post.embeddings import normalized
-from ...arrays import Array, as_input
 from ...heads.fit import Head
 from ...session import InferenceSession
 from ..vectors import VectorIndex

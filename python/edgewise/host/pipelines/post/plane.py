@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, pack, unpack
-from ...arrays import Array, as_input
 
 __all__ = ["Plane"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ....compiler.arrays import Array
 from ....errors import InputError
 from ....logic.speech.chunks import Chunk, chunks_of
-from ...arrays import Array
 from ...media.recording import Samples, part
 
 __all__ = ["chunk_lengths", "sound_and_others", "sound_chunks"]

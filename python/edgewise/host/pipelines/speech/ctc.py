@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array
+from ....compiler.tokenizers.ctc import CTCTokenizer, frame_size, frame_windows
 from ....errors import InputError
 from ....logic.speech.chunks import Chunk
 from ....logic.speech.ctc import frames_in, frames_of
-from ...arrays import Array
 from ...media.decode import read_sound
 from ...text.signals import check_signal
-from ...text.speech.ctc import CTCTokenizer, frame_size, frame_windows
 from ..audio import AudioPipeline
 from ..text import Numbers
 from .chunks import chunk_lengths, sound_and_others, sound_chunks

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array
 from ....errors import InputError
 from ....logic.speech.chunks import joined_tokens
-from ...arrays import Array
 from ...media.decode import read_sound
 from ...text import generate
 from ...text.signals import check_signal

@@ -8,13 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import FLOAT, INT32, INT64, unpack
 from ....compiler.processors.styles import Styles
+from ....compiler.tokenizers.vits import VitsTokenizer
 from ....errors import InputError, PackageError
 from ....seeds import RunSeeds, check_seed
-from ...arrays import as_input, as_output
 from ...session.packaged import ProgramSession
-from ...text.vits import VitsTokenizer
 
 if TYPE_CHECKING:
     from ....compiler.package import Package

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import Array
 from ....errors import InputError
 from ....logic.speech.stream import RATE, Recognition, StreamRequest
-from ...arrays import Array
 from ...drive import drive
 from ...media.decode import stream_samples
 from ...media.resampling import Resampler, sampling_rate

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ....compiler.processors.resampling import MOST_RATE
 from ....compiler.processors.styles import Styles
 from ....compiler.task_package.synthesis import piper_settings
+from ....compiler.tokenizers.vits import VitsTokenizer
 from ....errors import InputError, ModelError
 from ....json_text import integer_field, number_field, object_field
 from ....logic.speech.parts import parts_of
 from ....logic.speech.units import piper_ids, piper_room
 from ...session.open import name_in
-from ...text.vits import VitsTokenizer
 from .packaged import PackagedVoice
 
 if TYPE_CHECKING:

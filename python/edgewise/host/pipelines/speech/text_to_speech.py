@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
 from ....logic.speech.parts import parts_of
-from ...arrays import as_input, as_output
 from ...session import RunOptions
 from ...text import Tokenizer
 from ...text.signals import check_signal
@@ -108,7 +108,7 @@ class TextToSpeechPipeline(Pipeline):
         return self.speaker.rate
 
     def _tokenizer(self, given: Any) -> Tokenizer | Any:
-        from ...text.vits import VitsTokenizer
+        from ....compiler.tokenizers.vits import VitsTokenizer
         from ..files import ModelFiles
 
         if isinstance(given, (str, os.PathLike)):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from ....compiler.arrays import Array
 from ....compiler.declare.dtypes import FLOAT, pack
 from ....compiler.onnx import FileSource
 from ....compiler.task_package.towers import (
@@ -21,17 +22,16 @@ from ....compiler.task_package.towers import (
     scale_and_bias,
     scores_graph,
 )
-from ....errors import InputError
-from ....logic.post.classification import sigmoid, softmax
-from ...arrays import Array
-from ...session import InferenceSession
-from ...text.candidates import (
+from ....compiler.tokenizers.candidates import (
     candidate_ids,
     candidate_labels,
     is_padded,
     longest_candidate,
     padding,
 )
+from ....errors import InputError
+from ....logic.post.classification import sigmoid, softmax
+from ...session import InferenceSession
 from ..base import Pipeline
 from ..post.plane import Plane
 

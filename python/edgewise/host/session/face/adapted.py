@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input
 from ....compiler.ir import Tensor
 from ....compiler.onnx.tensors import replacement
 from ....errors import InputError
-from ...arrays import as_input
 from .options import SessionOptions
 from .ort_value import plain
 

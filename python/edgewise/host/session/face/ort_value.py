@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....compiler.arrays import as_input, copy_into, dtype_code, empty, holds_strings
 from ....compiler.declare.dtypes import NAME, STRING, bytes_for
 from ....compiler.declare.symbolic import product
 from ....errors import InputError
-from ...arrays import as_input, copy_into, dtype_code, empty, holds_strings
 from .node_arg import ORT_TYPES
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class OrtValue:
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: Any, onnx_element_type: int) -> OrtValue:
         """The OrtValue of the bytes of an array as elements of an ONNX type of the same size."""
-        from ...arrays import Array
+        from ....compiler.arrays import Array
 
         code, shape, raw = as_input(data, "")
         want = dtype_code(onnx_element_type, "onnx_element_type")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jinja2.utils import Namespace
 
-from ..limits import LIMITS
+from ....compiler.tokenizers.limits import LIMITS
 
 T = TypeVar("T")
 MOST_ITEMS = LIMITS["template_steps"]  # of a list, or of a nested value in total

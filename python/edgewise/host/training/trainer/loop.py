@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ....compiler.arrays import as_input
 from ....errors import Aborted, EngineError, InputError
-from ...arrays import as_input
 from ..data import (
     ArrayRows,
     Rows,

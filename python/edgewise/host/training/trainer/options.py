@@ -15,6 +15,7 @@ from ....compiler.ir import Graph, Value
 from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
+from ....compiler.training.language_model import special_token
 from ....compiler.training.losses import Loss, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
 from ....compiler.training.parameters import choose, quantized_count
@@ -25,7 +26,6 @@ from ....logic.training.schedules import Schedule, factor
 from ...hub import local_path
 from ...session.open import folder_files, name_in
 from ...text import Tokenizer
-from ..data import special_token
 
 CONFIGS = ("generation_config.json", "config.json")
 

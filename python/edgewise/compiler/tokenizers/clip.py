@@ -11,9 +11,8 @@ from typing import Any
 from ...errors import TokenizerError
 from ...json_text import parse_json_object
 from .limits import LIMITS
-from .tokenizer import Tokenizer
 
-__all__ = ["clip_files", "clip_tokenizer"]
+__all__ = ["clip_files"]
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
@@ -22,21 +21,12 @@ COPY = "Copy the tokenizer's files again from the model they belong to."
 Read = Callable[[str], "bytes | bytearray | memoryview | None"]
 
 
-def clip_tokenizer(read: Read, where: str) -> Tokenizer:
-    """Reads a tokenizer of CLIP.
+def clip_files(read: Read, where: str) -> Read:
+    """As `read`, with a tokenizer.json that is made of vocab.json and merges.txt if there is none.
 
     Args:
         read: function(file name) that returns the bytes of a file of the tokenizer, or None.
         where: folder, for messages.
-
-    Raises:
-        TokenizerError: a file is missing or broken.
-    """
-    return Tokenizer.from_files(clip_files(read, where), where)
-
-
-def clip_files(read: Read, where: str) -> Read:
-    """As `read`, with a tokenizer.json that is made of vocab.json and merges.txt if there is none.
 
     Raises:
         TokenizerError: vocab.json or merges.txt is missing or broken.

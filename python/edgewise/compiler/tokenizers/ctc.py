@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ....errors import PackageError, TokenizerError
-from ....json_text import object_field, parse_json_object
-from ....logic.speech.ctc import Span, Vocabulary, characters_of, text_of, words_of
+from ...errors import PackageError, TokenizerError
+from ...json_text import object_field, parse_json_object
+from ...logic.speech.ctc import Span, Vocabulary, characters_of, text_of, words_of
 
 __all__ = ["CTCTokenizer", "frame_size"]
 

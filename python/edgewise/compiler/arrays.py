@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..compiler.declare.dtypes import (
+from ..errors import InputError, ModelError, OutOfMemory
+from .declare.dtypes import (
     BFLOAT16,
     BITS,
     BOOL,
@@ -32,8 +33,7 @@ from ..compiler.declare.dtypes import (
     pack,
     unpack,
 )
-from ..compiler.declare.symbolic import product
-from ..errors import InputError, ModelError, OutOfMemory
+from .declare.symbolic import product
 
 Input = tuple[int, list[int], Any]
 """dtype code, shape and bytes-like data of an input."""
