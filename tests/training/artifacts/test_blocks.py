@@ -198,11 +198,12 @@ def test_without_the_onnx_package():
     script = """
 import sys
 sys.modules["onnx"] = None
+from edgewise.errors import InputError
 from edgewise.training import artifacts, onnxblock
 from edgewise.extras.onnxruntime_training.artifact_files.metadata import read_optimizer_model
 try:
     artifacts.generate_artifacts("model.onnx")
-except artifacts.InputError as e:
+except InputError as e:
     print(e)
 """
     done = subprocess.run(
