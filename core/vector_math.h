@@ -44,7 +44,7 @@ EW_INLINE vf vf_tanh(vf x) {
   return t / (t + 2.0f);
 }
 
-/* The logarithm of 1 - erf(a) for 0 <= a <= EW_ERF_MOST as a p(a), with p fitted to an error of erf
+/* The logarithm of 1 - erf(a) for 0 <= a <= EW_ERF_MAX as a p(a), with p fitted to an error of erf
  * of 4e-8. From 3.95 on erf(a) rounds to 1. */
 EW_INLINE vf vf_erf_log(vf a) {
   vf p = vf_constant(EW_ERF_7);
@@ -57,13 +57,13 @@ EW_INLINE vf vf_erf_log(vf a) {
   return vf_fma(p, a, vf_constant(EW_ERF_0)) * a;
 }
 EW_INLINE vf vf_erf(vf x) {
-  const vf a = vf_min(vf_abs(x), vf_constant(EW_ERF_MOST));
+  const vf a = vf_min(vf_abs(x), vf_constant(EW_ERF_MAX));
   return vf_copysign(vf_expm1_of(vf_erf_log(a), true), x);
 }
 
 /* max(x, 0) - |x| (1 - erf(|x| / sqrt(2))) / 2, with h = x / 2 */
 EW_INLINE vf vf_gelu(vf x) {
-  const vf h = 0.5f * x, a = vf_abs(h), b = vf_min(a, vf_constant(EW_ERF_MOST));
+  const vf h = 0.5f * x, a = vf_abs(h), b = vf_min(a, vf_constant(EW_ERF_MAX));
   return h + a - b * vf_exp_low(vf_erf_log(b * 1.41421356f));
 }
 /* min(max(x, low), high): if low > high, the result is high. NaN is preserved. */

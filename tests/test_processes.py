@@ -13,7 +13,7 @@ END = "import os\n\n\ndef test_end():\n    os._exit(3)\n"
 
 
 def test_the_tests_of_a_process_that_ends_are_run_in_another(tmp_path):
-    """Once each, those behind it, too; the one that has ended it is not run again."""
+    """Once each, those after it, too; the one that has ended it is not run again."""
     pytest.importorskip("xdist")
     (tmp_path / "conftest.py").write_text("from processes import pytest_xdist_make_scheduler\n")
     for name in "abcdef":

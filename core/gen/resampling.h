@@ -12,9 +12,9 @@ enum ew_resize_filter {
   EW_RESIZE_FILTERS
 };
 enum {
-  EW_MOST_SIDE = 1048576, /* Pixels of a side of a picture, at most. */
-  EW_MOST_CHANNELS = 1024, /* Channels of a picture, at most. */
-  EW_MOST_RATE = 1048576, /* Hz of a sampling rate, at most. */
-  EW_MOST_RATIO = 256, /* Ratio between two sampling rates, at most. */
+  EW_MAX_SIDE = 1048576, /* Pixels of a side of a picture, at most. */
+  EW_MAX_CHANNELS = 1024, /* Channels of a picture, at most. */
+  EW_MAX_RATE = 1048576, /* Hz of a sampling rate, at most. */
+  EW_MAX_RATIO = 256, /* Ratio between two sampling rates, at most. */
 };
 #endif

@@ -16,7 +16,7 @@ five spaces continues:
     vary        parameters in which they may differ, in all variants; none may decide about barriers
     same        conditions over parameters, by ";", that hold for all such steps or for none
     computes    instead of threads or groups: `prepare(lane)` and `value(i)` are an output of the
-                kernel as the body of a step behind it reads it
+                kernel as the body of a step after it reads it
     before      an operand that such a shader may compute, `x if condition`
     joins       two inputs and an output, of which `apply` makes an element of one of each of the
                 others, as the bodies of two steps before it write them

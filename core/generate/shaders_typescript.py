@@ -42,7 +42,7 @@ export interface OperandContract {
   layout?: string;
 }
 
-/** A shader: what its first lines declare, and its functions. */
+/** A shader: declarations of its first lines, and its functions. */
 export interface ShaderSource {
   name: string;
   /** Invocations in a workgroup. */
@@ -59,7 +59,7 @@ export interface ShaderSource {
   stages: readonly string[];
   /** Parameters in the number of threads or workgroups, of a kernel whose steps may be alike. */
   counted?: string;
-  /** The output that `prepare` and `value` compute within the body of a step behind it. */
+  /** The output that `prepare` and `value` compute within the body of a step after it. */
   computes?: string;
   /** Two inputs and an output, which it makes of results of the two steps before it. */
   joins?: string;
@@ -323,7 +323,7 @@ def module(common: str, shaders, kernels, subgroups: str) -> str:
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
     limits = "\n".join(
         f"export const {name} = {getattr(work, name)};"
-        for name in ("MOST", "MOST_IN_SOFTWARE", "MOST_EACH")
+        for name in ("MAX", "MAX_IN_SOFTWARE", "MAX_EACH")
     )
     types = TYPES.replace("@SIZES@", sizes).replace(
         "@WORK@", f"/** Of python/edgewise/compiler/gpu/work.py. */\n{limits}"

@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum {
-  ZEROS = 64,             /* zero crossings of the sinc on each side */
-  MOST_WEIGHTS = 1 << 19, /* of a filter with a phase for each fraction */
-  FINE = 1024,            /* phases per sample of the lower rate, for interpolation */
-  BLOCK = 4096,           /* input samples that are copied at a time */
-  STEP = 8,               /* half of a filter is a multiple of this */
+  ZEROS = 64,            /* zero crossings of the sinc on each side */
+  MAX_WEIGHTS = 1 << 19, /* of a filter with a phase for each fraction */
+  FINE = 1024,           /* phases per sample of the lower rate, for interpolation */
+  BLOCK = 4096,          /* input samples that are copied at a time */
+  STEP = 8,              /* half of a filter is a multiple of this */
 };
 #define CUTOFF 0.95 /* of the lower Nyquist frequency: the middle of the transition */
 #define BETA 9.0    /* of the Kaiser window: 91 dB */
@@ -42,8 +42,8 @@ static uint32_t common_divisor(uint32_t a, uint32_t b) {
 /* Sets the sizes in *s; false if the rates are not allowed. */
 static bool set_sizes(state *s, uint32_t rate, uint32_t to_rate) {
   memset(s, 0, sizeof *s);
-  if (!rate || !to_rate || rate > EW_MOST_RATE || to_rate > EW_MOST_RATE) return false;
-  if (rate > (uint64_t)to_rate * EW_MOST_RATIO || to_rate > (uint64_t)rate * EW_MOST_RATIO)
+  if (!rate || !to_rate || rate > EW_MAX_RATE || to_rate > EW_MAX_RATE) return false;
+  if (rate > (uint64_t)to_rate * EW_MAX_RATIO || to_rate > (uint64_t)rate * EW_MAX_RATIO)
     return false;
   const uint32_t divisor = common_divisor(rate, to_rate);
   s->up = to_rate / divisor, s->down = rate / divisor;
@@ -51,7 +51,7 @@ static bool set_sizes(state *s, uint32_t rate, uint32_t to_rate) {
   const uint64_t half =
       s->down > s->up ? ((uint64_t)ZEROS * s->down + s->up - 1) / s->up : (uint64_t)ZEROS;
   s->half = (uint32_t)((half + STEP - 1) / STEP * STEP);
-  const bool all = (uint64_t)s->up * 2 * s->half <= MOST_WEIGHTS;
+  const bool all = (uint64_t)s->up * 2 * s->half <= MAX_WEIGHTS;
   s->phases = all ? s->up : (FINE + wider - 1) / wider;
   return true;
 }

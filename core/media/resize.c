@@ -10,7 +10,7 @@
 enum { PRECISION = 22, ALIGN = 16 };
 
 /* The filter of one axis: output i is the sum of weight[i * taps + j] * input[first[i] + j] for
- * j < count[i]. Of the nearest pixel, which has no weights, first is -1 where the box ends behind
+ * j < count[i]. Of the nearest pixel, which has no weights, first is -1 where the box ends after
  * the last pixel because of rounding: Pillow's pixels are 0 there. */
 typedef struct {
   int32_t *first, *count;
@@ -117,8 +117,8 @@ static bool is_part(float low, float high, uint32_t size) {
 static bool is_allowed(const ew_resize *r) {
   const uint32_t sizes[] = {r->height, r->width, r->out_height, r->out_width};
   for (int i = 0; i < 4; i++)
-    if (!sizes[i] || sizes[i] > EW_MOST_SIDE) return false;
-  return r->channels && r->channels <= EW_MOST_CHANNELS && r->filter < EW_RESIZE_FILTERS &&
+    if (!sizes[i] || sizes[i] > EW_MAX_SIDE) return false;
+  return r->channels && r->channels <= EW_MAX_CHANNELS && r->filter < EW_RESIZE_FILTERS &&
          r->is_float <= 1 && is_part(r->box[0], r->box[2], r->width) &&
          is_part(r->box[1], r->box[3], r->height);
 }

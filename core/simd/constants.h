@@ -9,8 +9,8 @@
 
 #define EW_CONSTANTS(_)            \
   _(EXP_ROUND, 0x1.8p23f + 126)    \
-  _(EXP_LEAST, -87.2f)             \
-  _(EXP_MOST, 88.8f)               \
+  _(EXP_MIN, -87.2f)               \
+  _(EXP_MAX, 88.8f)                \
   _(EXP_LOG2_E, 1.44269504f)       \
   _(EXP_LN2_HIGH, -0x1.62e4p-1f)   \
   _(EXP_LN2_LOW, -0x1.7f7d1cp-20f) \
@@ -20,7 +20,7 @@
   _(EXP_2, 2 * 1.6666521132e-1f)   \
   _(EXP_1, 2 * 4.9999994040e-1f)   \
   _(EXP_0, 2)                      \
-  _(ERF_MOST, 16.0f)               \
+  _(ERF_MAX, 16.0f)                \
   _(ERF_7, -4.0707869639e-5f)      \
   _(ERF_6, 3.8100022357e-4f)       \
   _(ERF_5, -1.2517453870e-3f)      \

@@ -13,8 +13,8 @@ typedef struct {
 } vf_exp_parts; /* e^x = (r p + 2) scale */
 EW_INLINE vf_exp_parts vf_exp_apart(vf x, bool low) {
   const vf round = vf_constant(EW_EXP_ROUND);
-  vf t = vf_max(x, vf_constant(EW_EXP_LEAST));
-  if (!low) t = vf_min(t, vf_constant(EW_EXP_MOST));
+  vf t = vf_max(x, vf_constant(EW_EXP_MIN));
+  if (!low) t = vf_min(t, vf_constant(EW_EXP_MAX));
   vf bits = vf_fma(t, vf_constant(EW_EXP_LOG2_E), round), n = bits - round;
   vf r = vf_fma(n, vf_constant(EW_EXP_LN2_HIGH), t);
   r = vf_fma(n, vf_constant(EW_EXP_LN2_LOW), r);

@@ -158,26 +158,26 @@ EW_INLINE float vf_sum(vf v) {
 #endif
 }
 /* Shuffles of the concatenation of a and b: EVENS and ODDS select every second element from 0 or 1
- * on; BEHIND is elements 1..VF, BEFORE is elements VF-1..2 VF-2. */
+ * on; AFTER is elements 1..VF, BEFORE is elements VF-1..2 VF-2. */
 #if VF == 16
 #  define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #  define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#  define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+#  define EW_AFTER 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 #  define EW_BEFORE 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
 #elif VF == 8
 #  define EW_EVENS 0, 2, 4, 6, 8, 10, 12, 14
 #  define EW_ODDS 1, 3, 5, 7, 9, 11, 13, 15
-#  define EW_BEHIND 1, 2, 3, 4, 5, 6, 7, 8
+#  define EW_AFTER 1, 2, 3, 4, 5, 6, 7, 8
 #  define EW_BEFORE 7, 8, 9, 10, 11, 12, 13, 14
 #else
 #  define EW_EVENS 0, 2, 4, 6
 #  define EW_ODDS 1, 3, 5, 7
-#  define EW_BEHIND 1, 2, 3, 4
+#  define EW_AFTER 1, 2, 3, 4
 #  define EW_BEFORE 3, 4, 5, 6
 #endif
 EW_INLINE vf vf_evens(vf a, vf b) { return __builtin_shufflevector(a, b, EW_EVENS); }
 EW_INLINE vf vf_odds(vf a, vf b) { return __builtin_shufflevector(a, b, EW_ODDS); }
-EW_INLINE vf vf_behind(vf a, vf b) { return __builtin_shufflevector(a, b, EW_BEHIND); }
+EW_INLINE vf vf_after(vf a, vf b) { return __builtin_shufflevector(a, b, EW_AFTER); }
 EW_INLINE vf vf_before(vf a, vf b) { return __builtin_shufflevector(a, b, EW_BEFORE); }
 EW_INLINE float vf_highest(vf v) {
   float x = v[0];

@@ -8,8 +8,8 @@ from typing import Any
 
 from .errors import EdgewiseError, ModelError, OutOfMemory
 
-MOST_BYTES = 1 << 24
-MOST_NUMBER = 1e30
+MAX_BYTES = 1 << 24
+MAX_NUMBER = 1e30
 REMEDY = "Copy the file again from the model it belongs to."
 
 
@@ -18,7 +18,7 @@ def parse_json(
     where: object,
     error: type[EdgewiseError] = ModelError,
     remedy: str = "Copy the file again; it may be truncated.",
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
     """Parses JSON.
@@ -66,7 +66,7 @@ def parse_json_object(
     where: object,
     error: type[EdgewiseError] = ModelError,
     remedy: str = "Copy the file again; it may be truncated.",
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
     """As parse_json; also raises `error` if the value is not an object."""
     value = parse_json(data, where, error, remedy, most_bytes)
@@ -126,7 +126,7 @@ def number_field(
     """The finite number in a field; `default` if it is missing or null. Raises `error`."""
     value = fields.get(name)
     value = default if value is None else value
-    if type(value) not in (int, float) or not abs(value) <= MOST_NUMBER:
+    if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
         raise error(f"`{name}` is {str(value)[:40]}, no number", str(where), REMEDY)
     return float(value)
 

@@ -1,4 +1,4 @@
-"""The one entry for pages: what the compiler's worker asks of Python.
+"""The one entry for pages: the functions that the compiler's worker calls.
 
 web/src/worker/compiler/index.ts calls `run` with the files of a model and a question; nothing else
 in the package is called from JavaScript. Modules are imported when they are first asked for, since

@@ -15,7 +15,7 @@
  *                                   element) */
 #include "common/fuzz.h"
 
-enum { MOST_OPERANDS = 1 << 16 /* bytes, total, without scratch */ };
+enum { MAX_OPERANDS = 1 << 16 /* bytes, total, without scratch */ };
 
 static int only = -1; /* a kernel */
 static struct {
@@ -57,11 +57,11 @@ static bool prepare(call *c) {
   for (int tries = 0; tries < 1000; tries++) {
     bool empty = false;
     guess(c->kernel, c->params);
-    if (work_of(c->kernel, c->params) > MOST_WORK / 16 ||
+    if (work_of(c->kernel, c->params) > MAX_WORK / 16 ||
         ew_code.of[c->kernel].check(c->params, reach, &empty) != EW_CHECKED || empty)
       continue;
     int64_t total = 0;
-    for (int i = 0; i < c->n && total <= MOST_OPERANDS; i++) {
+    for (int i = 0; i < c->n && total <= MAX_OPERANDS; i++) {
       char name[64];
       c->access[i] = declared(c->kernel, i, name, sizeof name);
       c->lo[i] = reach[i].lo * reach[i].size;
@@ -73,7 +73,7 @@ static bool prepare(call *c) {
       }
       if (access_of(c->kernel, i, name, sizeof name) != SCRATCH) total += (int64_t)c->bytes[i];
     }
-    if (total > MOST_OPERANDS) continue;
+    if (total > MAX_OPERANDS) continue;
     for (int i = 0; i < c->n; i++) {
       c->data[i] = NULL;
       if ((kernel->optional >> i & 1) && one_in(4)) continue;
@@ -81,7 +81,7 @@ static bool prepare(call *c) {
       if (!c->data[i]) abort();
       memset(c->data[i], 0, c->bytes[i]); /* also as indices of an axis of one element */
       if (!one_in(8))
-        fill_random(c->data[i], c->bytes[i] < MOST_OPERANDS ? c->bytes[i] : MOST_OPERANDS);
+        fill_random(c->data[i], c->bytes[i] < MAX_OPERANDS ? c->bytes[i] : MAX_OPERANDS);
     }
     return true;
   }

@@ -3,7 +3,7 @@
 #include "common/fuzz.h"
 #include "media/media.h"
 
-enum { MOST = 1 << 22 /* bytes of work or of a picture, so that runs are short */ };
+enum { MAX = 1 << 22 /* bytes of work or of a picture, so that runs are short */ };
 
 static uint32_t any_size(void) {
   switch (below(8)) {
@@ -43,7 +43,7 @@ static void resize_one(void) {
   }
   const uint64_t pixel = r.channels * (r.is_float ? 4u : 1u);
   const uint64_t row = pixel * r.width, result = pixel * r.out_width * r.out_height;
-  if (bytes > MOST || row * r.height > MOST || result > MOST) {
+  if (bytes > MAX || row * r.height > MAX || result > MAX) {
     skipped++;
     return;
   }
@@ -83,7 +83,7 @@ static void resample_one(void) {
     last = !pieces;
     const uint32_t n = last ? 0 : below(one_in(8) ? 9000 : 600);
     const int32_t most = ew_resample_most(work, n);
-    if (most < 0 || most > MOST) {
+    if (most < 0 || most > MAX) {
       skipped++;
       free(work);
       return;

@@ -10,8 +10,8 @@ enum { WEIGHT, COMPUTED, CACHE, STATE, INPUT, OUTPUT, KINDS }; /* as in manifest
 enum { MAX_NAMES = 640, MAX_PLANS = 8, MAX_SLOTS = 640 };
 enum { LARGE = 1 << 14 };
 /* maximum size of the memory of a name, and of that of all names */
-#define MOST_MEMORY (UINT64_C(1) << 19)
-#define MOST_TOTAL (UINT64_C(1) << 21)
+#define MAX_MEMORY (UINT64_C(1) << 19)
+#define MAX_TOTAL (UINT64_C(1) << 21)
 
 typedef struct {
   uint32_t kind, pad;
@@ -183,7 +183,7 @@ static uint8_t *memory_of(uint32_t name, int s) {
   const bool in_file = e->offset <= pack.file_bytes && e->bytes <= pack.file_bytes - e->offset;
   if (e->kind == WEIGHT && in_file && (name & 1)) /* hosts map some weights and copy others */
     return memory[s][name] = weights + e->offset;
-  if (e->bytes > MOST_MEMORY || (total += e->bytes) > MOST_TOTAL) return NULL;
+  if (e->bytes > MAX_MEMORY || (total += e->bytes) > MAX_TOTAL) return NULL;
   uint8_t *data = memory[s][name] = malloc(e->bytes ? e->bytes : 1);
   if (!data) abort();
   held[s][name] = true;
@@ -290,7 +290,7 @@ static void run(ew_engine *engine) {
     ew_plan_header h = {0};
     const size_t n = members[i].n;
     memcpy(&h, members[i].bytes, n < sizeof h ? n : sizeof h);
-    if (h.arena_bytes > MOST_BYTES && h.arena_bytes <= SIZE_MAX / 2) continue;
+    if (h.arena_bytes > MAX_BYTES && h.arena_bytes <= SIZE_MAX / 2) continue;
     uint8_t *copy = malloc(n ? n : 1); /* of exact size, so that reads past its end are detected */
     if (!copy) abort();
     memcpy(copy, members[i].bytes, n);

@@ -19,7 +19,7 @@ static bool follow_register(const draft *d, int k, const int32_t *params, ew_rea
   bool empty = true;
   memcpy(other, params, sizeof other);
   other[patch->field] = (int32_t)(r->max * patch->scale + patch->add);
-  if (f->is_float || work_of(k, other) >= MOST_WORK / 4 ||
+  if (f->is_float || work_of(k, other) >= MAX_WORK / 4 ||
       ew_code.of[k].check(other, end, &empty) != EW_CHECKED || empty)
     return false;
   for (int i = 0; i < ew_kernels[k].n_operands; i++) {
@@ -50,7 +50,7 @@ static bool place(draft *d, const ew_reach *r, bool output, ew_operand *o) {
     d->slots[d->n_slots++] =
         (ew_slot_entry){(uint64_t)(base + bytes + extra), output ? EW_SLOT_WRITABLE : 0, 0};
   } else {
-    if (d->arena > MOST_BYTES / 2) return false;
+    if (d->arena > MAX_BYTES / 2) return false;
     o->buffer = EW_ARENA, base = (int64_t)(d->arena += one_in(2) ? below(20) : 0);
     d->arena += (uint64_t)(bytes + extra);
   }
@@ -89,7 +89,7 @@ static bool compose_step(draft *d, bool init) {
   do {
     if (++tries > 2000) return false;
     guess(k, params);
-  } while (work_of(k, params) > MOST_WORK / 4 ||
+  } while (work_of(k, params) > MAX_WORK / 4 ||
            ew_code.of[k].check(params, reach, &empty) != EW_CHECKED || (empty && !one_in(50)));
   if (empty) memset(reach, 0, sizeof reach);
 

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/time.h>
 
-enum { STOP_US = 50000, MOST_OPERANDS = 1 << 22 /* bytes, total */ };
+enum { STOP_US = 50000, MAX_OPERANDS = 1 << 22 /* bytes, total */ };
 
 static ew_engine *running;
 static void stop_it(int signal) {
@@ -30,8 +30,7 @@ static bool reach_of(int k, const int32_t *params, int64_t *lo, int64_t *bytes) 
         __builtin_mul_overflow(reach[i].hi, reach[i].size, &hi) ||
         __builtin_sub_overflow(hi, lo[i], &bytes[i]))
       return false;
-    if (bytes[i] < 0 || bytes[i] > MOST_OPERANDS || (total += bytes[i]) > MOST_OPERANDS)
-      return false;
+    if (bytes[i] < 0 || bytes[i] > MAX_OPERANDS || (total += bytes[i]) > MAX_OPERANDS) return false;
   }
   return true;
 }

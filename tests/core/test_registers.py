@@ -119,7 +119,7 @@ def fill(registers, size, field=0):
     entries += bytes(-len(entries) % 16)
     out = bytearray(data[:96] + entries + data[96:])
     struct.pack_into("<I", out, 12, len(registers))
-    for place in (48, 56, 72, 80):  # the sections behind, and the size
+    for place in (48, 56, 72, 80):  # the sections after, and the size
         struct.pack_into("<Q", out, place, struct.unpack_from("<Q", out, place)[0] + len(entries))
     return bytes(out)
 

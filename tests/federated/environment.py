@@ -1,5 +1,5 @@
 """Flower and websockets are in an environment of their own, .build/venv-federated: importing this
-lets tests find them behind the packages of the environment that runs them. EDGEWISE_FEDERATED is
+lets tests find them after the packages of the environment that runs them. EDGEWISE_FEDERATED is
 the name of another: `make newest`.
 """
 

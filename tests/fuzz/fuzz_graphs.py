@@ -10,7 +10,7 @@ it smaller and writes it to .build/fuzz. `replay.py FOLDER` runs what is written
 other numbers than the reference's (beyond what changes of its inputs by rounding errors explain), a
 damaged plan, an exception that is no EdgewiseError, a crash and a hang. What Edgewise refuses alone
 is counted and listed. With --log, outcomes are appended to a file of JSON lines, and a campaign
-goes on behind what the file has.
+goes on after what the file has.
 """
 
 import argparse

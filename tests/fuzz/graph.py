@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 MS = "com.microsoft"
 OPSETS = (13, 17, 18, 21, 23)
-MOST_ELEMENTS = 6000  # of a value, for the largest lengths
+MAX_ELEMENTS = 6000  # of a value, for the largest lengths
 NUMPY = {"i8": np.int64, "i4": np.int32, "?": np.bool_, "u1": np.uint8, "i1": np.int8}
 NAMES = {"b": "batch", "n": "length", "m": "other"}
 
@@ -77,7 +77,7 @@ class Graph:
         return tuple(int(np.prod([d[i] for d in dims])) for i in range(len(self.lengths)))
 
     def fits(self, dims):
-        return max(self.total(dims)) <= MOST_ELEMENTS
+        return max(self.total(dims)) <= MAX_ELEMENTS
 
     @staticmethod
     def is_fixed(dim):

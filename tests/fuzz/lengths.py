@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_RUNS = 8
+MAX_RUNS = 8
 
 
 def draw_lengths(rng):
@@ -43,9 +43,9 @@ def draw_order(rng, count):
     order = list(range(count))
     if rng.random() < 0.4:
         rng.shuffle(order)
-    while len(order) < MOST_RUNS - 3 and rng.random() < 0.8:
+    while len(order) < MAX_RUNS - 3 and rng.random() < 0.8:
         order.insert(rng.randrange(len(order) + 1), rng.randrange(count))
     if rng.random() < 0.6:
         at = rng.randrange(len(order))
         order[at:at] = [order[at]] * 3
-    return order[:MOST_RUNS]
+    return order[:MAX_RUNS]

@@ -55,7 +55,7 @@ def dispatches(plans, monkeypatch):
 @pytest.mark.parametrize("kv_heads", [3, 1])
 def test_dispatches_for_a_token(monkeypatch, kv_heads):
     """Of a layer: products for q, k and v with the norm before them and rotations that write the
-    cache with the copy of v behind them, attention, its product, both products of the MLP with norm
+    cache with the copy of v after them, attention, its product, both products of the MLP with norm
     and activation, the last one. Around them: the embedding, three for tables of rotations, the
     mask, and the logits with their norm.
     """
@@ -98,7 +98,7 @@ def test_one_dispatch_updates_all_parameters(monkeypatch):
 
 @pytest.mark.parametrize("more", [{}, {"trainable": "all"}], ids=["lora", "all"])
 def test_arenas_of_training_grow_little(more):
-    # the memory of gradients that wait for their updates: 16 MB, and the one behind them
+    # the memory of gradients that wait for their updates: 16 MB, and the one after them
     one, several = (training(2, t, **more).plan("train") for t in (CPU, WEBGPU))
     assert several.arena_bytes <= 1.3 * one.arena_bytes + (20 << 20) * bool(more)
 

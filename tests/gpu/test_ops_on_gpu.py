@@ -12,7 +12,7 @@ from ops.harness import all_cases
 
 from .adapters import LIBRARIES, gpu
 
-MOST = int(os.environ.get("EDGEWISE_GPU_CASES", "1"))
+MAX = int(os.environ.get("EDGEWISE_GPU_CASES", "1"))
 GROUPS = 8  # of ops, for errors that can be read
 
 
@@ -21,7 +21,7 @@ def chosen():
     out = {}
     for name, case in all_cases():
         cases = out.setdefault(name.rsplit("-", 1)[0], [])
-        if len(cases) < MOST:
+        if len(cases) < MAX:
             cases.append(case)
     return out
 

@@ -18,7 +18,7 @@ DEEP = [RNG.standard_normal((32, 32)).astype(np.float32) / 6 for _ in range(6)]
 
 
 def products():
-    """Six products, one behind the other, and what they give."""
+    """Six products, one after the other, and what they give."""
     nodes, names = [], []
     for i, w in enumerate(DEEP):
         nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]))
@@ -36,7 +36,7 @@ def products():
 @pytest.mark.parametrize("products_at_once", [0.5, 1, 2.5, 100])
 def test_results_do_not_depend_on_what_is_submitted_at_once(monkeypatch, products_at_once, serial):
     most = int(products_at_once * 2 * 9 * 32 * 32)
-    monkeypatch.setattr(work, "MOST_IN_SOFTWARE" if serial else "MOST", most)
+    monkeypatch.setattr(work, "MAX_IN_SOFTWARE" if serial else "MAX", most)
     data, x, y = products()
     session = InferenceSession(data, engine=gpu(serial=serial))
     (got,) = session.run(None, {"x0": x})
@@ -67,7 +67,7 @@ def test_a_product_that_takes_minutes_runs_on_the_processor():
     made = Plan(plan(slots, [gemm]), named, ["past", "last"], [], ["gemm"], 0, 0)
     loaded = gpu(serial=True).device.load_plan(made)
     assert loaded.info["why"] == {
-        "gemm": f"{2 * m * m * k} operations: at most {work.MOST_IN_SOFTWARE} run in one dispatch"
+        "gemm": f"{2 * m * m * k} operations: at most {work.MAX_IN_SOFTWARE} run in one dispatch"
     }
     loaded.free()
 

@@ -26,7 +26,7 @@ TYPES = (
     "int4",
 )
 
-MOST = 3 if ALL else 2
+MAX = 3 if ALL else 2
 
 
 def distorted(case, types=TYPES):
@@ -73,7 +73,7 @@ def with_inputs(case, inputs):
 
 
 def chosen():
-    """For each op and each set of present inputs, the smallest case; at most MOST for each op."""
+    """For each op and each set of present inputs, the smallest case; at most MAX for each op."""
     out = {}
     for name, case in all_cases():
         key = (
@@ -89,7 +89,7 @@ def chosen():
             out[key] = name, case
     best = {}
     for (op, _kinds, _), (name, case) in out.items():
-        if len(best.setdefault(op, [])) < MOST:
+        if len(best.setdefault(op, [])) < MAX:
             best[op].append((name, case))
     return best
 

@@ -30,7 +30,7 @@ from ops.harness import MS, all_cases
 from .versions import FIRST, cases, history, versions
 
 FILE = Path(__file__).with_name("OPERATORS.md")
-MOST = 14  # maximum number of cases per operator
+MAX = 14  # maximum number of cases per operator
 DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
 HEAD = """# Operators
 
@@ -138,8 +138,8 @@ def look(chosen):
 
 
 def some(all_of_them):
-    """At most MOST of them, evenly spaced."""
-    return all_of_them[:: -(-len(all_of_them) // MOST) or 1]
+    """At most MAX of them, evenly spaced."""
+    return all_of_them[:: -(-len(all_of_them) // MAX) or 1]
 
 
 def page():

@@ -10,7 +10,7 @@ from engines import open_engine
 
 from .harness import Toolbox
 
-MOST = 12  # cases of a group
+MAX = 12  # cases of a group
 
 
 def groups(domain, name):
@@ -26,7 +26,7 @@ def groups(domain, name):
                 d.Clear()
                 d.dim_param = f"{info.name}_{i}"
         found.setdefault(model.SerializeToString(), {}).setdefault(tuple(shapes), (case, feeds))
-    return [(m, list(of.values())[:MOST]) for m, of in found.items() if len(of) > 1]
+    return [(m, list(of.values())[:MAX]) for m, of in found.items() if len(of) > 1]
 
 
 NAMES = [k for k, op in OPS.items() if k[0] != "edgewise" and op.cases_fn is not None]

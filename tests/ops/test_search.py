@@ -206,7 +206,7 @@ def t5():
 # long: a graph, node by node
 @functools.lru_cache
 def whisper():
-    """The encoder of features with the decoder's first step behind it; the decoder of one token."""
+    """The encoder of features with the decoder's first step after it; the decoder of one token."""
     cross, own = (
         [f"{part}_{kind}_{i}" for i in range(LAYERS) for part in ("key", "value")]
         for kind in ("cross", "self")

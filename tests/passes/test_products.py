@@ -353,7 +353,7 @@ def heads(g, h, n=4, dim=8):
 
 @pytest.mark.parametrize("mask", ["none", "causal", "added", "row"])
 def test_last_position_is_one_query(mask):
-    """Behind the last layer's keys and values all that there is, is one row: a query, its sum of
+    """After the last layer's keys and values all that there is, is one row: a query, its sum of
     values, and what follows.
     """
     g = Graph()

@@ -169,7 +169,7 @@ def of_onnxruntime(folder, values):
 
 
 def test_logits_are_those_of_onnxruntime(rounded, monkeypatch):
-    monkeypatch.setattr(half_weights, "LEAST", 1)
+    monkeypatch.setattr(half_weights, "MIN", 1)
     files = folder_files(rounded)[0]
     values = np.random.default_rng(1).standard_normal((1, 8, 100)).astype(np.float32)
     wanted = of_onnxruntime(rounded, values)
@@ -194,7 +194,7 @@ def test_logits_are_those_of_onnxruntime(rounded, monkeypatch):
 
 
 def test_weights_that_are_no_halves_stay(monkeypatch):
-    monkeypatch.setattr(half_weights, "LEAST", 1)
+    monkeypatch.setattr(half_weights, "MIN", 1)
     source = folder_files(WHISPER)[0]["onnx/decoder_model_merged.onnx"]
     graph = read_model(source)
     mark_half_weights(graph)

@@ -1,5 +1,5 @@
 """The HTTP libraries and OpenAI's client are in an environment of their own, .build/venv-serve:
-importing this lets tests find them behind the packages of the environment that runs them.
+importing this lets tests find them after the packages of the environment that runs them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Models in two parts: one behind the other they compute what the whole computes."""
+"""Models in two parts: one after the other they compute what the whole computes."""
 
 import numpy as np
 import onnx

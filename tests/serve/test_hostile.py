@@ -176,7 +176,7 @@ def test_a_body_that_does_not_come(server):
 
 
 def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
-    """Half of a request, also behind a whole one, and an answer that nobody takes."""
+    """Half of a request, also after a whole one, and an answer that nobody takes."""
     from edgewise.extras.serve import connections, launch
     from edgewise.extras.serve.options import ServeOptions
 

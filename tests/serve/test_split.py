@@ -29,7 +29,7 @@ def run(path, feeds):
 
 @pytest.fixture(scope="module")
 def parts(encoder, tmp_path_factory):
-    """A BERT that is split behind its first layer. The mask goes around it: the error names it."""
+    """A BERT that is split after its first layer. The mask goes around it: the error names it."""
     from edgewise.compiler.compile.halves import split_file
     from edgewise.errors import InputError
 

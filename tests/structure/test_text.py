@@ -1,6 +1,7 @@
 """Rules for text that formatters do not check."""
 
 import re
+from pathlib import Path
 
 import pytest
 from repository import ROOT, facts, tracked
@@ -56,3 +57,15 @@ def test_shared_vectors_are_described() -> None:
         assert forms == {"py", "ts"} or len(readers) > 1 or both, name
         for test in readers:
             assert (ROOT / test).read_text().count(name.removesuffix(".json")), (name, test)
+
+
+def test_limits_have_one_name() -> None:
+    """Limits are MAX_ and MIN_, in all languages: who looks for one need not know who wrote it."""
+    other = re.compile(r"\b[A-Z0-9_]*(?<![A-Z0-9])(MOST|LEAST|FEWEST)(?![A-Z0-9])[A-Z0-9_]*\b")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in tracked("*.py", "*.ts", "*.mjs", "*.c", "*.h", "*.wgsl")
+        if path != Path(__file__) and not any(d in path.as_posix() for d in DATA)
+        for match in other.finditer(path.read_text())
+    ]
+    assert not found, "\n".join(found)

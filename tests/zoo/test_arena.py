@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 ALIGN = CPU.memory.arena_alignment
-MOST = 1.10  # as a multiple of the lower bound
+MAX = 1.10  # as a multiple of the lower bound
 
 
 def graph(nodes, outputs, **inputs):
@@ -80,7 +80,7 @@ def branches():
 def test_arena_of_graphs(make):
     data = make().SerializeToString()
     report = inspect(data, gradients=False)
-    assert 0 < report.memory.arena_least <= report.memory.arena <= MOST * report.memory.arena_least
+    assert 0 < report.memory.arena_least <= report.memory.arena <= MAX * report.memory.arena_least
     assert "live at once" in str(report)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 # (batch, what is added to each length) in turn, the first shape again at the end
 TURNS = [(1, 0), (1, 1), (2, 0), (3, 0), (3, 2), (1, 0)]
 STEPS = (1, 16, 32, 320)  # lengths of some models must be multiples
-MOST = 1 << 21  # elements of an input
+MAX = 1 << 21  # elements of an input
 SUM = re.compile(r"\s*\+\s*")
 
 
@@ -90,7 +90,7 @@ def _feeds(free, stored, sizes, now, number):
     length = _lengths_of(free, stored, sizes, now)
     for name, x in stored.items():
         shape = [length(d, size) for d, size in zip(free[name], x.shape)]
-        if np.prod(shape, dtype=np.float64) > MOST:
+        if np.prod(shape, dtype=np.float64) > MAX:
             return None
         feeds[name] = _values(name, x, shape, random)
     total = next((f.shape[-1] for n, f in feeds.items() if n == "attention_mask"), None)

@@ -16,10 +16,10 @@
 
 enum {
   ROWS = 96,             /* rows (queries of the heads that share a kv head) per block, at most */
-  LEAST_ROWS = 48,       /* as many with few rows, so that each thread has several blocks */
+  MIN_ROWS = 48,         /* as many with few rows, so that each thread has several blocks */
   KEYS = 128,            /* keys per block */
   PARTIAL = 4096,        /* floats of scratch for the partial results of divided keys */
-  LEAST_PART = 64,       /* keys per part, at least, when keys are divided among threads */
+  MIN_PART = 64,         /* keys per part, at least, when keys are divided among threads */
   DIM = 256,             /* elements of the head dimension that fit one packed panel */
   FEW = 6,               /* up to this many rows, k and v are read without packing */
   SUMS = VF > 8 ? 4 : 8, /* vector accumulators for few rows */
@@ -164,7 +164,7 @@ static int32_t divide_rows(const attention_row *row, int32_t rows, attention_str
   for (int32_t r = 0, count; r < rows; r += count, strip++, strips++) {
     const intptr_t step = r + 1 < rows ? (intptr_t)row[r + 1].q - (intptr_t)row[r].q : 0;
     int32_t even = 1;
-    while (even < MOST_TILES * MR && r + even < rows &&
+    while (even < MAX_TILES * MR && r + even < rows &&
            (intptr_t)row[r + even].q - (intptr_t)row[r + even - 1].q == step)
       even++;
     strip->first = r, strip->even = even >= MR && step % (intptr_t)sizeof(real) == 0;
@@ -211,7 +211,7 @@ EW_INLINE void gather(const attention_work *w, const attention_row *row,
                       int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
                       bool is_half) {
   const ew_attention_params *p = w->p;
-  float panel[KEYS * NR], t[MOST_TILES * MR * NR];
+  float panel[KEYS * NR], t[MAX_TILES * MR * NR];
   for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
     int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
     for (int32_t j = 0; j < keys; j++) {
@@ -416,11 +416,11 @@ int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *cons
   real partial[PARTIAL];
   const int32_t threads = ew_parallel_width(ctx), items = p->batch * p->kv_heads;
   const bool enough = (int64_t)items * w.rows >= 4 * (int64_t)threads * ROWS;
-  w.block = enough ? ROWS : LEAST_ROWS, w.row_blocks = (w.rows - 1) / w.block + 1;
+  w.block = enough ? ROWS : MIN_ROWS, w.row_blocks = (w.rows - 1) / w.block + 1;
   /* too few heads to occupy all threads evenly: divide the keys as well */
   if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) {
     const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)),
-                  most = p->kv_len / LEAST_PART;
+                  most = p->kv_len / MIN_PART;
     w.parts = (int32_t)(room < most ? room : most);
     w.parts = w.parts < 1 ? 1 : w.parts < threads ? w.parts : threads;
     if (w.parts > 1) w.partial = partial;

@@ -5,7 +5,7 @@
 //     and (heads == 1 or x_h == head_dim)
 // apart: head_dim // 2
 //
-// An invocation rotates a pair, or copies an element behind the rotated ones.
+// An invocation rotates a pair, or copies an element after the rotated ones.
 
 fn table_row(b: u32, s: u32) -> i32 {
   if (positions == 1) { return i32(position) + i32(s); }

@@ -9,9 +9,9 @@
 #include "kernels/convolution/convolution_few.h"
 #include "kernels/convolution/depthwise.h"
 
-/* FEW_CHANNELS: with fewer output channels per group, convolutions go tap by tap. MOST_TAPS: so
- * does the transposed one if it has more than MOST_TAPS / threads taps. */
-enum { FEW_CHANNELS = 4, MOST_TAPS = 2048 };
+/* FEW_CHANNELS: with fewer output channels per group, convolutions go tap by tap. MAX_TAPS: so
+ * does the transposed one if it has more than MAX_TAPS / threads taps. */
+enum { FEW_CHANNELS = 4, MAX_TAPS = 2048 };
 
 #define CONVOLUTION(p)                 \
   {.context = ctx,                     \
@@ -271,7 +271,7 @@ int32_t ew_k_conv_transpose(ew_context *ctx, const ew_conv_transpose_params *p,
   s.bias = operand[EW_CONV_TRANSPOSE_BIAS];
   int64_t items = (int64_t)s.batch * s.groups;
   double each = (double)(s.m * s.taps) * (double)s.y_volume;
-  if (s.m < FEW_CHANNELS || s.taps > MOST_TAPS / s.threads) {
+  if (s.m < FEW_CHANNELS || s.taps > MAX_TAPS / s.threads) {
     in_parallel(ctx, &s, items * s.c, each, transpose_direct_task);
     return EW_OK;
   }

@@ -32,34 +32,34 @@ EW_INLINE void tap(int k, vf t, int from, int every, bool by_weights, vf w[TAPS]
     else
       y[i] = vf_fma(t, w[r][k], y[i]);
 }
-/* All taps of a row, starting at p. before, behind: the first or the last element lies outside x.
+/* All taps of a row, starting at p. before, after: the first or the last element lies outside x.
  */
-EW_INLINE void line(int step, const real *p, bool before, bool behind, int from, bool by_weights,
+EW_INLINE void line(int step, const real *p, bool before, bool after, int from, bool by_weights,
                     vf w[TAPS][TAPS], vf y[TAPS]) {
   const vf zero = vf_splat(0);
   if (step == 1) {
     const vf x = vf_load(p + 1);
     tap(0, before ? vf_before(zero, x) : vf_load(p), from, step, by_weights, w, y);
     tap(1, x, from, step, by_weights, w, y);
-    tap(2, behind ? vf_behind(x, zero) : vf_load(p + 2), from, step, by_weights, w, y);
+    tap(2, after ? vf_after(x, zero) : vf_load(p + 2), from, step, by_weights, w, y);
   } else {
     const vf a = before ? vf_before(zero, vf_load(p + 1)) : vf_load(p), b = vf_load(p + VF),
              x = vf_evens(a, b);
     tap(0, x, from, step, by_weights, w, y);
     tap(1, vf_odds(a, b), from, step, by_weights, w, y);
-    tap(2, vf_behind(x, behind ? zero : vf_load_splat(p + 2 * VF)), from, step, by_weights, w, y);
+    tap(2, vf_after(x, after ? zero : vf_load_splat(p + 2 * VF)), from, step, by_weights, w, y);
   }
 }
 
 /* Copies n rows of a column, MET elements apart, with 0 in place of a first or last element outside
  * x. */
 static __attribute__((noinline)) void padded(const real *p, intptr_t pitch, int32_t n, bool before,
-                                             int32_t size, bool behind, real *to) {
+                                             int32_t size, bool after, real *to) {
   for (; n-- > 0; p += pitch, to += MET) {
     int32_t i = before;
     to[0] = to[size - 1] = 0;
-    EW_PLAIN_FOR (; i + VF < size - behind; i += VF) vf_store(to + i, vf_load(p + i));
-    i = size - behind - VF, vf_store(to + i, vf_load(p + i));
+    EW_PLAIN_FOR (; i + VF < size - after; i += VF) vf_store(to + i, vf_load(p + i));
+    i = size - after - VF, vf_store(to + i, vf_load(p + i));
   }
 }
 
@@ -81,24 +81,24 @@ EW_INLINE void columns(int step, bool by_weights, const ew_window *v, const real
       const int32_t from = c < last ? c : across - VF,
                     n = v->y_size[1] - first < LINES ? v->y_size[1] - first : LINES;
       bool before = pad && !c,
-           behind = c == last && (across - 1) * (intptr_t)step + TAPS - pad > v->x_size[2];
+           after = c == last && (across - 1) * (intptr_t)step + TAPS - pad > v->x_size[2];
       intptr_t at = first * (intptr_t)step - v->pad[1], lines = v->x_size[1], pitch = v->x_size[2];
       const real *p = x + from * step - pad;
       real *to = y + first * (intptr_t)across + from;
-      if (by_weights && (before || behind)) { /* the sums leave no registers for another solution */
+      if (by_weights && (before || after)) { /* the sums leave no registers for another solution */
         const intptr_t begin = at < 0 ? 0 : at, end = at + (n - 1) * step + TAPS < lines
                                                           ? at + (n - 1) * step + TAPS
                                                           : lines;
         padded(p + begin * pitch, pitch, (int32_t)(end - begin), before, (VF - 1) * step + TAPS,
-               behind, edge);
+               after, edge);
         p = edge, at -= begin, lines = end - begin, pitch = MET;
       }
       /* selects elements not already summed in the previous column */
-      if (by_weights) before = behind = false, mask = column >= vi_splat(c - from);
+      if (by_weights) before = after = false, mask = column >= vi_splat(c - from);
       vf open[TAPS] = {start, start, start}; /* incomplete rows of y, the newest first */
       p += at * pitch;
-#define LINE(i, from)                                                                          \
-  line(step, (size_t)(at + i) < (size_t)lines ? p + i * pitch : nothing, before, behind, from, \
+#define LINE(i, from)                                                                         \
+  line(step, (size_t)(at + i) < (size_t)lines ? p + i * pitch : nothing, before, after, from, \
        by_weights, w, open)
       for (int32_t i = -early; i < n; i++, at += step, p += step * pitch) {
         open[0] = start;

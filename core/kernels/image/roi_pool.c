@@ -4,8 +4,8 @@
 #include <math.h>
 
 /* limits that no image reaches: coordinates are clamped to FAR pixels, samples along a bin to
- * MOST_SAMPLES */
-enum { FAR = 1 << 24, MOST_SAMPLES = 4096 };
+ * MAX_SAMPLES */
+enum { FAR = 1 << 24, MAX_SAMPLES = 4096 };
 
 typedef struct {
   ew_context *context;
@@ -31,7 +31,7 @@ static bins bins_of(const ew_roi_pool_params *p, float a, float b, int32_t count
   const float length = to - from, least = tame(p->least);
   r.from = from, r.step = (length < least ? least : length) / (float)count;
   float n = p->samples ? (float)p->samples : ceilf(r.step);
-  r.n = n > 0 ? n < MOST_SAMPLES ? (int32_t)n : MOST_SAMPLES : 0;
+  r.n = n > 0 ? n < MAX_SAMPLES ? (int32_t)n : MAX_SAMPLES : 0;
   return r;
 }
 

@@ -4,7 +4,7 @@
  * one class at a time, on one thread. */
 #include "kernels/elementwise/each.h"
 
-enum { MOST_ROUNDS = 100 }; /* maximum number of iterations */
+enum { MAX_ROUNDS = 100 }; /* maximum number of iterations */
 
 /* q [n, n]: q_ii = sum over j of r_ji^2, q_ij = -r_ji r_ij; qp: scratch of n floats. */
 static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) {
@@ -16,7 +16,7 @@ static void couple(int32_t n, const m_f32 *pair, m_f32 *p, m_f32 *q, m_f32 *qp) 
       q[(int64_t)i * n + i] += ji * ji, q[(int64_t)j * n + j] += ij * ij;
       q[(int64_t)i * n + j] = q[(int64_t)j * n + i] = -ji * ij;
     }
-  for (int round = 0; round < MOST_ROUNDS; round++) {
+  for (int round = 0; round < MAX_ROUNDS; round++) {
     float pqp = 0, worst = 0;
     for (int32_t i = 0; i < n; i++) {
       float sum = 0;

@@ -1,7 +1,7 @@
 // computes: y
 // when: rows == 1 and has_skip + has_skip_bias + has_sum + has_mean + has_inv_std == 0
 //
-// The row as the body of a step behind it reads it, which needs no memory for it then: all
+// The row as the body of a step after it reads it, which needs no memory for it then: all
 // invocations of a workgroup call `prepare`, and `value` is an element.
 
 var<private> middle: f32;

@@ -132,8 +132,8 @@ __attribute__((noinline)) void ew_tile(int32_t kc, const real *a, intptr_t a_row
 /* Rows in groups of four, addressed as one register plus 0 to 3 times a_row. */
 EW_INLINE void tall_tile(int groups, int vectors, int32_t kc, const real *a, intptr_t a_row,
                          const real *b, real *out, intptr_t out_row, const real *from) {
-  vf y[4 * MOST_TILES][2];
-  const real *p[MOST_TILES];
+  vf y[4 * MAX_TILES][2];
+  const real *p[MAX_TILES];
   for (int g = 0; g < groups; g++) p[g] = a + 4 * g * a_row;
   for (int r = 0; r < 4 * groups; r++)
     for (int c = 0; c < vectors; c++)
@@ -289,7 +289,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
     for (int32_t i = 0, rows; i < mc; i += rows) {
-      float t[MOST_TILES * MR * NR], *sums = t;
+      float t[MAX_TILES * MR * NR], *sums = t;
       const real *first = a + i * a_row, *row[MR];
       int64_t at = (int64_t)(i0 + i) * g->y_row + s->j0 + j;
       real *y = g->y + at;
@@ -407,11 +407,11 @@ enum {
   FEW = 16,           /* maximum rows of a, if b is read by rows */
   FEW_COLUMNS = 8,    /* maximum rows of a, if b is read by columns */
   SUMS = 4096,        /* floats of sums on the stack */
-  MOST_SUMS = 24576,  /* floats of sums in scratch, at most, with several rows of a */
+  MAX_SUMS = 24576,   /* floats of sums in scratch, at most, with several rows of a */
   SHORT_ROW = 64,     /* elements of a row of b below which several rows form one stream */
   SHORT_COLUMN = 128, /* the same for columns */
   FIRST_CACHE = 6144, /* floats of a that stay in the L1 cache beside a column of b */
-  MOST_SCALED = 3072, /* floats of a on the stack, multiplied by EW_RAW_SCALE */
+  MAX_SCALED = 3072,  /* floats of a on the stack, multiplied by EW_RAW_SCALE */
   TOGETHER = 4        /* rows of b that are combined */
 };
 
@@ -626,7 +626,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
                 end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth,
                 k = at_most(g->k - k0, f->depth);
   /* columns whose sums are kept at a time */
-  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MOST_SUMS) : SUMS) / g->m -
+  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MAX_SUMS) : SUMS) / g->m -
                        padded(0),
                 chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR;
   for (int32_t j = begin; j < end; j += chunk) {
@@ -684,14 +684,14 @@ static __attribute__((noinline)) bool few_rows(ew_context *ctx, const ew_gemm_jo
              (size_t)g->k * sizeof *packed_a);
     f.a = packed_a, f.a_row = padded(g->k);
   }
-  float scaled[MOST_SCALED];
-  if (s->is_normal && g->m == 1 && g->k <= MOST_SCALED && scale(g->k, f.a, scaled))
+  float scaled[MAX_SCALED];
+  if (s->is_normal && g->m == 1 && g->k <= MAX_SCALED && scale(g->k, f.a, scaled))
     f.a = scaled, f.raw = true;
   /* A task takes about 30 microseconds: 2^17 multiply-adds that are mostly bound by memory. Columns
    * are divided among tasks, or k if rows would have to be cut otherwise. */
   const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;
   const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads;
-  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MOST_SUMS))
+  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MAX_SUMS))
     f.depth = blocks_of(g->k, tasks), f.parts = blocks_of(g->k, f.depth);
   else
     f.cols = at_most((blocks_of(g->n, tasks) + 15) / 16 * 16, g->n);

@@ -21,15 +21,15 @@ enum { MR = 4, NR = 2 * VF };
 void ew_tile(int32_t kc, const real *a, intptr_t a_row, const real *b, real *out, intptr_t out_row,
              const real *from);
 
-/* The same for `tiles` <= MOST_TILES times MR rows. AVX-512 has 32 registers, enough for the sums
+/* The same for `tiles` <= MAX_TILES times MR rows. AVX-512 has 32 registers, enough for the sums
  * of 12 rows: each row of the panel is then loaded a third as often, and only the multiplications
  * limit the speed. */
 #if VF == 16
-enum { MOST_TILES = 3 };
+enum { MAX_TILES = 3 };
 void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b, real *out,
               intptr_t out_row, const real *from);
 #else
-enum { MOST_TILES = 1 };
+enum { MAX_TILES = 1 };
 EW_INLINE void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row, const real *b,
                         real *out, intptr_t out_row, const real *from) {
   (void)tiles;
@@ -40,7 +40,7 @@ EW_INLINE void ew_tiles(int32_t tiles, int32_t kc, const real *a, intptr_t a_row
  * 2 and 2, not 3 and 1. */
 EW_INLINE int32_t ew_tiles_of(int32_t rows) {
   const int32_t tiles = rows / MR;
-  return tiles <= MOST_TILES ? tiles : MOST_TILES == 3 && tiles == 4 ? 2 : MOST_TILES;
+  return tiles <= MAX_TILES ? tiles : MAX_TILES == 3 && tiles == 4 ? 2 : MAX_TILES;
 }
 
 /* ew_tile with an arbitrary address for each row. */

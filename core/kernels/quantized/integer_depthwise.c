@@ -6,7 +6,7 @@
 #include "simd.h"
 #include "kernels/convolution/window.h"
 
-enum { LANES = 16, MOST_TAPS = 64 };
+enum { LANES = 16, MAX_TAPS = 64 };
 
 typedef struct {
   ew_context *context;
@@ -101,7 +101,7 @@ static void depthwise_task(void *arg, int32_t index, int32_t thread) {
     const int64_t item = row / w->y_size[1] / w->y_size[0],
                   z0 = row / w->y_size[1] % w->y_size[0] * w->stride[0],
                   y0 = row % w->y_size[1] * w->stride[1];
-    const uint8_t *tap[MOST_TAPS + 3], *line[MOST_TAPS];
+    const uint8_t *tap[MAX_TAPS + 3], *line[MAX_TAPS];
     int32_t lines = 0;
     for (int32_t kz = 0; kz < w->taps[0]; kz++)
       for (int32_t ky = 0; ky < w->taps[1]; ky++) {

@@ -200,13 +200,13 @@ int32_t ew_k_dequantize(ew_context *c, const ew_dequantize_params *p, void *cons
   return EW_OK;
 }
 
-enum { MOST_RANGES = 64 };
+enum { MAX_RANGES = 64 };
 
 typedef struct {
   const m_f32 *x;
   m_u8 *y;
   int64_t n, share;
-  float low[MOST_RANGES], high[MOST_RANGES], scale, zero;
+  float low[MAX_RANGES], high[MAX_RANGES], scale, zero;
 } dynamic_quantization;
 
 static void range_task(void *arg, int32_t index, int32_t thread) {
@@ -247,7 +247,7 @@ int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p
                               void *const *operand) {
   dynamic_quantization q = {
       .x = operand[EW_DYNAMIC_QUANTIZE_X], .y = operand[EW_DYNAMIC_QUANTIZE_Y], .n = p->n};
-  int32_t tasks = ew_tasks(c, p->n, 8192, MOST_RANGES);
+  int32_t tasks = ew_tasks(c, p->n, 8192, MAX_RANGES);
   q.share = ((int64_t)p->n + tasks - 1) / tasks, tasks = (int32_t)((p->n + q.share - 1) / q.share);
   ew_parallel(c, tasks, range_task, &q);
   EW_PLAIN_FOR (int32_t i = 1; i < tasks; i++)

@@ -119,10 +119,10 @@ static void pair_task(void *arg, int32_t index, int32_t thread) {
           end = first + s->rows < p->rows ? first + s->rows : p->rows;
   for (int64_t i = first; i < end; i++) {
     const int64_t reach = p->first + i % p->period, to = reach < cols ? reach : cols,
-                  behind = p->span ? reach - p->span : 0,
-                  from = behind < 0    ? 0
-                         : behind < to ? behind
-                                       : to;
+                  after = p->span ? reach - p->span : 0,
+                  from = after < 0    ? 0
+                         : after < to ? after
+                                      : to;
     const int64_t at = i * cols;
     clear(s->y + at, from), clear(s->dx + at, from), clear(s->y + at + to, cols - to),
         clear(s->dx + at + to, cols - to);

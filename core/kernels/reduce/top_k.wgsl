@@ -3,7 +3,7 @@
 // when: type == 1 and k <= 256
 //
 // A workgroup finds the k best elements of a column one after the other: each time, the best of those
-// that come behind the last one. NaN is greater than any number; ties go to the lower index.
+// that come after the last one. NaN is greater than any number; ties go to the lower index.
 
 var<workgroup> best: array<f32, GROUP>;
 var<workgroup> place: array<u32, GROUP>;

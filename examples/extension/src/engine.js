@@ -5,8 +5,8 @@ import { fineTune, pipeline } from "./edgewise/edgewise.js";
 import { serve } from "./edgewise/extension.js";
 
 const { runtime } = globalThis.browser ?? chrome;
-const MOST_CHARACTERS = 20_000;
-const MOST_TOKENS = 1000;
+const MAX_CHARACTERS = 20_000;
+const MAX_TOKENS = 1000;
 
 let loading;
 
@@ -56,8 +56,8 @@ serve({
   async write({ prompt, tokens = 120, least = 0 }, { emit, signal }) {
     const model = await load();
     const [{ generated_text }] = await model(String(prompt).slice(-2000) || "Once upon a time", {
-      max_new_tokens: Math.min(tokens, MOST_TOKENS),
-      min_new_tokens: Math.min(least, tokens, MOST_TOKENS),
+      max_new_tokens: Math.min(tokens, MAX_TOKENS),
+      min_new_tokens: Math.min(least, tokens, MAX_TOKENS),
       do_sample: true,
       temperature: 0.8,
       return_full_text: false,
@@ -71,7 +71,7 @@ serve({
   async learn({ text, name, steps = 60 }, { emit, signal, sender }) {
     checkSender(sender);
     const model = await load();
-    const { adapter, losses } = await fineTune(model, String(text).slice(0, MOST_CHARACTERS), {
+    const { adapter, losses } = await fineTune(model, String(text).slice(0, MAX_CHARACTERS), {
       name,
       max_steps: steps,
       signal,

@@ -140,9 +140,9 @@ class Info:
         dtype: ONNX code; 0: not declared.
         shape: each dimension an int, a name, or None (unknown); None: unknown rank.
         kind: "tensor", "sequence", "optional" or "map".
-        elem: what is in a sequence or optional, or a map's values.
+        elem: type of the items of a sequence or optional, or of a map's values.
         key_type: ONNX code of a map's keys.
-        denotations: what each dimension stands for, such as "DATA_BATCH"; "": not said.
+        denotations: meaning of each dimension, such as "DATA_BATCH"; "": not said.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Graph:
         functions: {(domain, name): Function}, of a whole model.
         about: the metadata of a whole model.
         ir_version: of a whole model.
-        source: what it was read from; None: no file.
+        source: the file that it was read from; None: no file.
         values: constants as Values, made on first binding (bind.constants).
         ours: whether it was made here instead of read from a file, so that nodes may be of the
             domain 'edgewise'.
@@ -233,7 +233,7 @@ class Graph:
     ours: bool = False
 
     def input_names(self) -> list[Info]:
-        """Inputs that a caller feeds: those that are not initializers (IR version 3 lists both)."""
+        """Inputs that a caller feeds; IR version 3 also lists initializers, which are left out."""
         return [i for i in self.inputs if i.name not in self.constants]
 
     def overridable(self) -> list[Info]:

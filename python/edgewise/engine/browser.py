@@ -3,7 +3,7 @@
 from ..host.engine.browser import (
     FILE,
     INITIAL_PAGES,
-    MOST,
+    MAX,
     PAGE,
     STEP,
     WIDE,
@@ -19,7 +19,7 @@ __all__ = [
     "BrowserPlan",
     "FILE",
     "INITIAL_PAGES",
-    "MOST",
+    "MAX",
     "PAGE",
     "STEP",
     "WIDE",

@@ -141,7 +141,7 @@ def _snapshot(model: str, revision: str | None, choose: Callable[[list[str]], li
         try:
             names = hub.HfApi().list_repo_files(model, revision=revision)
         except (OSError, hub.errors.OfflineModeIsEnabled):  # OSError: all errors of requests
-            # As the library does when it cannot ask: what is in the cache, or its error.
+            # As the library does without a network: the cache, or its error.
             folder: str = hub.snapshot_download(model, revision=revision, allow_patterns=[])
             names = [
                 os.path.relpath(os.path.join(base, file), folder).replace(os.sep, "/")

@@ -315,7 +315,7 @@ def language_model(visit, server):
 
 
 def test_prompts_of_other_lengths(language_model):
-    """New tokens begin behind input_ids, where scripts cut; they are those of the prompt alone."""
+    """New tokens begin after input_ids, where scripts cut; they are those of the prompt alone."""
     got = language_model("""
         const texts = ["Once upon a time", "The cat"];
         const inputs = tokenizer(texts, { padding: true });

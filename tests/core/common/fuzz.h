@@ -23,8 +23,8 @@
 
 enum { MAX_FIELDS = 64, MAX_PARAMS = 256, MAX_PLAN = 1 << 20, MAX_PACKED = 1 << 20 };
 /* maximum number of elementary operations of a step that is run */
-#define MOST_WORK 3e6
-#define MOST_BYTES (UINT64_C(1) << 24) /* maximum size of a slot or the arena */
+#define MAX_WORK 3e6
+#define MAX_BYTES (UINT64_C(1) << 24) /* maximum size of a slot or the arena */
 
 /* common/fuzz.c: main program */
 typedef struct {

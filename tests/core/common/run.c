@@ -37,7 +37,7 @@ void run_guarded(ew_plan *p, uint32_t step) {
     skipped++;
     return;
   }
-  if (s->empty || work_of(s->id, s->params) > MOST_WORK) {
+  if (s->empty || work_of(s->id, s->params) > MAX_WORK) {
     skipped++;
     return;
   }
@@ -244,7 +244,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   ew_plan_header h = {0};
   memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
   /* the allocation may or may not fail: not a finding */
-  if (h.arena_bytes > MOST_BYTES && h.arena_bytes <= SIZE_MAX / 2) return;
+  if (h.arena_bytes > MAX_BYTES && h.arena_bytes <= SIZE_MAX / 2) return;
   /* a copy of exact size, so that reads past its end are detected */
   uint8_t *copy = malloc(n ? n : 1);
   memcpy(copy, bytes, n);
@@ -264,7 +264,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   }
   loaded++;
   bool can_run = true;
-  for (uint32_t i = 0; i < p->n_slots; i++) can_run &= p->slots[i].bytes <= MOST_BYTES;
+  for (uint32_t i = 0; i < p->n_slots; i++) can_run &= p->slots[i].bytes <= MAX_BYTES;
   uint8_t **held = calloc(p->n_slots + (size_t)1, sizeof *held);
   if (!held) abort();
   if (one_in(4)) resolve_is_right(p); /* needs no memory */

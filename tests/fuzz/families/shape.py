@@ -38,7 +38,7 @@ def reshaped(g, x, dims, keep=True):
 
 
 def flattened(g):
-    """Two neighbouring dimensions become one, or all behind an axis."""
+    """Two neighbouring dimensions become one, or all after an axis."""
     x = g.pick(lambda v: v.rank >= 2)
     if not x:
         return None

@@ -1,5 +1,5 @@
 """python-tuf is in an environment of its own, .build/venv-release: importing this lets tests find
-it behind the packages of the environment that runs them.
+it after the packages of the environment that runs them.
 """
 
 import sys

@@ -125,7 +125,7 @@ def test_one_lane_for_many_numbers_is_refused(monkeypatch):
     """NumPy decodes one number for each lane at once."""
     old, new = numbers(np.random.default_rng(0), "float16", 5000)
     with monkeypatch.context() as patched:
-        patched.setattr(entropy, "MOST_LANES", 1)
+        patched.setattr(entropy, "MAX_LANES", 1)
         delta = encode("float16", old, new)
         assert decode("float16", old, delta) == new
     with pytest.raises(ReleaseError, match="too few lanes"):

@@ -25,7 +25,7 @@ from tiers import slow_unless
 from ..harness import MS, Case, Toolbox
 from .model import gradients, node_model
 
-MOST, QUICK = 12, 4  # cases per op; those of `make test`
+MAX, QUICK = 12, 4  # cases per op; those of `make test`
 ELEMENTS = 8  # inputs of up to this many elements are differentiated by each of them
 DIRECTIONS = 3  # of larger ones
 LARGEST = 20000  # elements of a case
@@ -82,7 +82,7 @@ def gradient_cases():
         seen, kept = set(), []
         for i, case in enumerate(op.cases_fn(Toolbox(domain, name))):
             key = repr(case)
-            if len(kept) < MOST and key not in seen and differentiable(case):
+            if len(kept) < MAX and key not in seen and differentiable(case):
                 seen.add(key)
                 prepared(case).quick = len(kept) < QUICK
                 kept.append((f"{'ms.' if domain else ''}{name}-{i}", case))

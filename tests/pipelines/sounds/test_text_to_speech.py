@@ -138,7 +138,7 @@ def test_what_kokoro_is_fed(tmp_path):
         assert scaled(again("a", voice=voice, speed=0.5)) == pytest.approx(expected, abs=2e-3)
     with pytest.raises(InputError, match="no voice 'x'.*af_heart, bm_tiny, one, three, two"):
         again("a", voice="x")
-    long = scaled(again("a" * 300 + ", " + "b" * 300))  # 510 tokens at most, cut behind the comma
+    long = scaled(again("a" * 300 + ", " + "b" * 300))  # 510 tokens at most, cut after the comma
     assert long.count(11) == 300 and long[:305].count(10) == 300
     assert long[301:304] == [3, 0, pytest.approx(301 / 8)]
     (tmp_path / "voices" / "bad.bin").write_bytes(b"1234")

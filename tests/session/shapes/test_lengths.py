@@ -11,7 +11,7 @@ from edgewise.compiler.manifest_limits import LIMITS
 from edgewise.compiler.plan.plan import HEADER
 from edgewise.errors import UnsupportedOp
 from edgewise.host.session import inference_calls
-from edgewise.host.session.lengths import LEAST, ROOM, find_lengths
+from edgewise.host.session.lengths import MIN, ROOM, find_lengths
 from engines.page_session import PageSession
 
 from ..models import F, I, constant, model, node, value
@@ -312,7 +312,7 @@ def test_which_dimension_changes():
         return find_lengths([(k, ()) for k in seen], now, (), needs)
 
     a = find([[1, 4], [5, 2]], [[1, 5], [6, 2]])
-    assert a.shapes == ((1, (0,)), ((1,), 2)) and (a.low, a.high) == (LEAST, ROOM)
+    assert a.shapes == ((1, (0,)), ((1,), 2)) and (a.low, a.high) == (MIN, ROOM)
     assert a.length(((1, (1, 9)), (1, (10, 2))), ()) == 9
     assert a.length(((1, (1, 9)), (1, (9, 2))), ()) is None
     assert a.length(((1, (2, 9)), (1, (10, 2))), ()) is None
@@ -327,7 +327,7 @@ def test_which_dimension_changes():
     assert find([[4], [1]], [[5], [0]]) is None
     assert find([[LIMITS["MAX_LENGTH"]]], [[LIMITS["MAX_LENGTH"] + 1]]) is None
     b = find([[5, 3]], [[6, 4]])
-    assert b.low == LEAST + 2 and b.length(((1, (7, 5)),), ()) == 7
+    assert b.low == MIN + 2 and b.length(((1, (7, 5)),), ()) == 7
 
 
 def spoil(monkeypatch, wanted):

@@ -113,7 +113,7 @@ def test_only_what_adapters_need():
         name: sum(k.startswith(("gemm", "matmul")) for k in p.kernels)
         for name, p in (("full", full), ("lora", lora), ("last", last), ("forward", forward))
     }
-    # forward: 14 linears, the head, an adapter's two. Backward behind the last down_proj: the
+    # forward: 14 linears, the head, an adapter's two. Backward after the last down_proj: the
     # head's input, B, the adapter's middle, A
     assert products["last"] - products["forward"] <= 4, products
     assert products["full"] - products["last"] > 20

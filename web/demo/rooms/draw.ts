@@ -27,7 +27,7 @@ const IDEAS = [
   "a yellow moon on the right",
   "a ring",
 ];
-const MOST_KEPT = 12;
+const MAX_KEPT = 12;
 /** Settings of the model that comes with the page, and of others. */
 const SETTINGS = { sample: { steps: 20, guidance: 3 }, own: { steps: 20, guidance: 7.5 } };
 
@@ -165,7 +165,7 @@ function remember(image: RawImage, settings: Settings, model: TextToImagePipelin
   const item = document.createElement("li");
   item.append(button);
   $("pictures").prepend(item);
-  while ($("pictures").childElementCount > MOST_KEPT) $("pictures").lastElementChild!.remove();
+  while ($("pictures").childElementCount > MAX_KEPT) $("pictures").lastElementChild!.remove();
 }
 
 // The page's elements

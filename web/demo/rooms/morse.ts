@@ -6,7 +6,7 @@ const UNIT = 1.2 / 15; // seconds of a short mark, at 15 words a minute
 const SILENCE = 0.4; // seconds around the beeps
 const RAMP = 0.005; // seconds in which a beep rises and falls
 const PAUSE_MS = 1800; // after which what was tapped is complete
-const MOST_S = 25;
+const MAX_S = 25;
 
 const CODES: Readonly<Record<string, string>> = Object.fromEntries(
   (
@@ -90,7 +90,7 @@ export class MorseKey {
     ]);
     this.beeps = [];
     void this.context?.suspend();
-    const short = times.filter(([, end]) => end < MOST_S);
+    const short = times.filter(([, end]) => end < MAX_S);
     if (short.length) this.done(tones(short));
   }
 

@@ -11,7 +11,7 @@ export interface Clip {
 
 const SHOWN_RATE = 8000; // Hz of the samples that a waveform is drawn from
 
-const MOST_S = 1800;
+const MAX_S = 1800;
 
 /** A recording that grows until it is stopped. */
 export class Recording {
@@ -28,7 +28,7 @@ export class Recording {
   discarded = false;
 
   /** @param most the last seconds of it that are kept, and a piece more */
-  constructor(private readonly most = MOST_S) {}
+  constructor(private readonly most = MAX_S) {}
 
   /** Whether it has ended. */
   get ended(): boolean {

@@ -38,7 +38,7 @@ interface Voice {
   kept: number[] | undefined;
 }
 
-const LEAST_S = 1; // of a recording
+const MIN_S = 1; // of a recording
 const DRAWN_S = 8; // of the recording of a voice
 const LATEST_S = 3; // that are compared while the microphone is on
 const AGAIN_MS = 500; // between comparisons
@@ -270,7 +270,7 @@ async function record(voice?: Voice): Promise<void> {
     if (voice) {
       await whole;
       if (own.discarded) return;
-      const clip = longEnough(own.last(), LEAST_S);
+      const clip = longEnough(own.last(), MIN_S);
       await keep(voice, clip, clip);
     } else {
       const live = guess(own);
@@ -291,7 +291,7 @@ async function guess(own: Recording): Promise<void> {
   while (!own.ended) {
     await new Promise((done) => setTimeout(done, AGAIN_MS));
     const clip = own.last(LATEST_S);
-    if (own.ended || secondsOf(clip) < LEAST_S) continue;
+    if (own.ended || secondsOf(clip) < MIN_S) continue;
     const power = clip.array.reduce((sum, x) => sum + x * x, 0) / clip.array.length;
     if (Math.sqrt(power) < QUIET) $("verdict").textContent = "It is quiet.";
     else await compare(clip);

@@ -3,12 +3,12 @@
 /** Names of filters, by Pillow's numbers. */
 export const FILTERS = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] as const;
 /** Pixels of a side of a picture, at most. */
-export const MOST_SIDE = 1048576;
+export const MAX_SIDE = 1048576;
 /** Channels of a picture, at most. */
-export const MOST_CHANNELS = 1024;
+export const MAX_CHANNELS = 1024;
 /** Hz of a sampling rate, at most. */
-export const MOST_RATE = 1048576;
+export const MAX_RATE = 1048576;
 /** Ratio between two sampling rates, at most. */
-export const MOST_RATIO = 256;
+export const MAX_RATIO = 256;
 /** Bytes of a source in engine memory at a time. */
 export const PIECE = 1048576;

@@ -11,7 +11,7 @@ interface Settings {
   cacheFiles: boolean | "auto";
 }
 
-const MOST_THREADS = 64;
+const MAX_THREADS = 64;
 
 /** Levels of messages, as in ONNX Runtime Web; as numbers those of transformers.js. */
 export type LogLevel = "verbose" | "info" | "warning" | "error" | "fatal";
@@ -108,7 +108,7 @@ export function aliases(env: Settings): EnvAliases {
         return env.threads;
       },
       set numThreads(count: number | undefined) {
-        env.threads = count ? Math.min(count, MOST_THREADS) : undefined;
+        env.threads = count ? Math.min(count, MAX_THREADS) : undefined;
       },
       get proxy() {
         return env.proxy;

@@ -50,7 +50,7 @@ export interface PipelineOptions extends DeviceChoice {
   cache_dtype?: CacheDType;
   /**
    * Maximum number of tokens of a text, for tasks other than text generation, if the model is
-   * compiled in the page. Default: what the model takes, at most 512.
+   * compiled in the page. Default: the model's maximum, at most 512.
    */
   max_length?: number;
   /**

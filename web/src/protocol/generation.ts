@@ -93,7 +93,7 @@ export interface GenerationFields {
   encoder_no_repeat_ngram_size?: number | null;
   /** Whisper: generate times, by its rules. Default: false. */
   return_timestamps?: boolean | null;
-  /** Whisper: id of `<|notimestamps|>`, behind which times begin. Default: the model's. */
+  /** Whisper: id of `<|notimestamps|>`, after which times begin. Default: the model's. */
   no_timestamps_token_id?: number | null;
   /** Whisper: highest first time, in units of 0.02 s. Default: the model's. */
   max_initial_timestamp_index?: number | null;

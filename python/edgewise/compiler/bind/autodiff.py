@@ -229,7 +229,7 @@ def _missing(
     front: list[Value] = [v for v in node.inputs if v is not None]
     path: dict[int, list[str]] = {id(v): [] for v in front}
     start: Value | None = None
-    behind: list[str] = []
+    after: list[str] = []
     while front:
         v = front.pop(0)
         if id(v) in seen:
@@ -237,8 +237,8 @@ def _missing(
         seen.add(id(v))
         if id(v) in names:
             start = start or v
-            behind.append(v.name)
-            if len(behind) > 20:
+            after.append(v.name)
+            if len(after) > 20:
                 break
             continue
         n = producers.get(id(v))
@@ -251,7 +251,7 @@ def _missing(
         if start is not None
         else "a parameter"
     )
-    few = ", ".join(f"'{b}'" for b in behind[:6]) + (" and others" if len(behind) > 6 else "")
+    few = ", ".join(f"'{b}'" for b in after[:6]) + (" and others" if len(after) > 6 else "")
     return MissingGradient(
         f"the operator {node.domain + '.' if node.domain else ''}{node.op} has no gradient, and the"
         f" path {through} -> {node.name or node.op} -> loss needs it",

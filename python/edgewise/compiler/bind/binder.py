@@ -188,7 +188,7 @@ class Binder(NodeBinder):
         return self.bound.prune()
 
     def inline(self, graph: Any, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Binds another graph, with its own opsets and functions, behind all other nodes.
+        """Binds another graph, with its own opsets and functions, after all other nodes.
 
         Args:
             graph: the other graph.

@@ -23,7 +23,7 @@ class BoundGraph:
         effects: written states. They stay alive although nothing reads them.
         writes_after: name of an output that is computed before any step writes a state, so that
             nothing is lost when the data of a run turn out to be wrong; None: no such output.
-        binder: adds nodes (`binder.op`) behind all others.
+        binder: adds nodes (`binder.op`) after all others.
     """
 
     def __init__(self, binder: Binder) -> None:

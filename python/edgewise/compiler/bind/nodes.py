@@ -172,7 +172,7 @@ class NodeBinder:
             n: the node.
             names: of its outputs.
             results: what its shape rule gave: (dtype, shape), or the Value that an output is.
-            numbers: what folding gave.
+            numbers: the results of folding.
         """
         constant = all(v is None or v.constant for v in n.inputs)
         outs: list[Value | None] = []

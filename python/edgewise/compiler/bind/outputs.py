@@ -13,7 +13,7 @@ from ..ir import Graph, Info, NeedsValue
 from .binder import bind
 
 LOW, HIGH = 2, 1 << 20  # lengths of a free dimension
-MOST_TRIES = 20
+MAX_TRIES = 20
 
 
 def declared_outputs(graph: Graph) -> list[Info]:
@@ -45,7 +45,7 @@ def _inferred(graph: Graph, names: list[str]) -> dict[str, dict[str, Any]]:
     ]
     free = list(dict.fromkeys(free))
     low, high = LOW, HIGH
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         registers = Registers([(low, high)] * len(free))
         shapes = {
             i.name: [

@@ -103,7 +103,7 @@ def compile_causal_lm(
         lora: training.peft.LoraConfig: layers that can get adapters at run time; None: none.
         trainable: names of weights that are states of the plans (float32), as a training session
             holds them.
-        cache_dtype: what keys and values are stored as: "float32", or "float16", which takes half
+        cache_dtype: stored type of keys and values: "float32", or "float16", which takes half
             the memory. Default: float16 where the model declares its caches so, else float32.
         target: device that the plans are for.
 

@@ -37,7 +37,7 @@ class DecoderCompiler:
         trainable: names of weights that are states of the plans.
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
-        vocab_size, saved: what compiling a plan finds out: the size of the vocabulary, and the
+        vocab_size, saved: found when a plan is compiled: the size of the vocabulary, and the
             parameters that an adapter holds as a whole.
     """
 

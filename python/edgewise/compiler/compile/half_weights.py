@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..ir import Graph, Node, Tensor
 
 PIECE = 16 << 20  # bytes that are looked at at once: a page's read of a file costs a millisecond
-LEAST = 1 << 16  # elements from which a token waits for a weight
+MIN = 1 << 16  # elements from which a token waits for a weight
 # Bytes of a weight that are looked at first. A page keeps them with a compiled model, so that
 # another model in the same place is seen.
 _SAMPLE = 1 << 14
@@ -39,7 +39,7 @@ def mark_half_weights(*graphs: Graph) -> None:
     for graph in {id(g): g for g in graphs}.values():
         uses = _uses(graph)
         for name, t in _constants(graph):
-            if t.dtype == FLOAT and len(t.shape) == 2 and t.count >= LEAST and t.source is not None:
+            if t.dtype == FLOAT and len(t.shape) == 2 and t.count >= MIN and t.source is not None:
                 found.setdefault(id(t), (t, []))[1].append(_only_products(uses, name))
     for t, suits in found.values():
         t.power = power_of(t) if all(suits) else None

@@ -50,7 +50,7 @@ PAST, LAST, SOURCE = 0, 1, 2
 FIRST_TOKENS = (4, 16, 64, 256)  # sizes of plans for the first tokens, besides the capacity
 ALIGN_TOKENS = (64, 160)  # likewise of those with weights of cross attention
 DEFAULT_CAPACITY = 512
-# Inputs of encoders, with what is fed in the positions behind the input.
+# Inputs of encoders, with what is fed in the positions after the input.
 ENCODER_INPUTS = ("input_features", "input_values", "input_ids", "attention_mask")
 
 
@@ -232,7 +232,7 @@ class Seq2SeqCompiler:
         target: device that the plans are for.
         alignment_heads: (layer, head) of the weights that `align` plans compute.
         mask_step: elements of encoder_attention_mask of a position; Moonshine's has one per sample.
-        vocab_size: what compiling a plan of the decoder finds out.
+        vocab_size: found when a plan of the decoder is compiled.
     """
 
     encoder: Graph
@@ -321,7 +321,7 @@ class Seq2SeqCompiler:
         """A plan of the decoder.
 
         Args:
-            tokens: number of tokens at the beginning of a sequence; None: one token behind others.
+            tokens: number of tokens at the beginning of a sequence; None: one token after others.
             capacity: most tokens of a sequence.
             align: add the output `cross_attention`.
         """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def stand_in(bound: BoundGraph, value: Value, cache: Value, but: BoundNode | None) -> None:
     """Lets the readers of keys or values read a cache that holds them instead.
 
-    Exporters merge the transpositions behind a projection, so that the product with the queries
+    Exporters merge the transpositions after a projection, so that the product with the queries
     reads another transposition of it than what is kept: such a one becomes one of the cache.
 
     Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # A dimension: a number, or an expression of a register.
     Dim = int | Sym
     Shape = Sequence[Dim]
-    # Where a rule adds nodes: to the graph being bound, or, in a gradient rule, behind it.
+    # Where a rule adds nodes: to the graph being bound, or, in a gradient rule, after it.
     Graph = Binder | Gradients
     # The element type (an ONNX code) and shape of each output, or the Value that already is it.
     Inferred = Sequence[tuple[int, Shape] | Value]

@@ -1,4 +1,4 @@
-"""Contracts of kernels: what a step of a plan may pass to a kernel, for all implementations.
+"""Contracts of kernels: the arguments that a step may pass to a kernel, in all implementations.
 
 A contract is all that the compiler, the plan loader and the profiler know of a kernel: its
 parameters, its operands as typed tensors, the rules between them, which outputs may overwrite which
@@ -19,7 +19,7 @@ TypeScript from them. The C function of a kernel is `ew_k_<name>` in core/kernel
     )
 
 A *layout* names a tensor's dimensions, outermost first, as `extent` or `extent:stride`; extents are
-expressions over the parameters, strides are parameters, in elements. Dimensions behind the last
+expressions over the parameters, strides are parameters, in elements. Dimensions after the last
 stride are contiguous. The layout determines the operand's *reach*: the lowest and the highest
 element (relative to the operand's offset, highest exclusive) that the kernel may access. The plan
 loader compares it once with the memory that a step binds, so that kernels need no checks.
@@ -249,7 +249,7 @@ class CImplementation:
 
     Attributes:
         scratch: Floats of working memory, an expression over the parameters: an operand `scratch`
-            behind those of the contract. "": none.
+            after those of the contract. "": none.
         optional_scratch: Whether the function also works without it.
         rare: Whether few models need the kernel and its code is large: of the engines for the web
             only the full ones include it (wasm/Makefile).

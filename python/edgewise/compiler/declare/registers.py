@@ -18,9 +18,9 @@ from .symbolic import NotStatic, Sym
 # {atoms of a product, sorted: its coefficient}; () is the constant
 Polynomial = dict[tuple[int, ...], int]
 
-MOST = 1024  # registers of a plan that follow from others; as in core/plan.c
-MOST_VALUE = 1 << 62  # the engine computes with int64
-MOST_CORNERS = 6  # atoms of a polynomial whose range is found exactly
+MAX = 1024  # registers of a plan that follow from others; as in core/plan.c
+MAX_VALUE = 1 << 62  # the engine computes with int64
+MAX_CORNERS = 6  # atoms of a polynomial whose range is found exactly
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ class Registers:
         return self._sym(register, scale, add)
 
     def _new(self, rule: Rule, range_: tuple[int, int]) -> int:
-        if sum(rule is not None for rule in self.rules) == MOST:
+        if sum(rule is not None for rule in self.rules) == MAX:
             raise NotStatic("too many lengths that follow from others")
-        if max(map(abs, (*range_, *astuple(rule)))) >= MOST_VALUE:
+        if max(map(abs, (*range_, *astuple(rule)))) >= MAX_VALUE:
             raise NotStatic("a length beyond 62 bits")
         self.rules.append(rule)
         self.ranges.append(range_)
@@ -166,7 +166,7 @@ class Registers:
             assert isinstance(inner, Sym)
             rule = Rule(inner.reg, inner.reg, 0, inner.scale, 0, form.get((), 0), divisor)
             low, high = self.range_of(form)
-            if max(-low, high) >= MOST_VALUE:
+            if max(-low, high) >= MAX_VALUE:
                 raise NotStatic("a length beyond 62 bits")
             atom = self._new(rule, (low // divisor, high // divisor))
             self._atoms[key], self._quotients[atom] = atom, (form, divisor)
@@ -205,7 +205,7 @@ class Registers:
         if all(f > 0 for term, f in form.items() if term) and all(low >= 0 for low, _ in ends):
             return value([low for low, _ in ends]), value([high for _, high in ends])
         points: list[Sequence[int]] = []
-        if len(atoms) <= MOST_CORNERS and all(len(set(t)) == len(t) for t in form):
+        if len(atoms) <= MAX_CORNERS and all(len(set(t)) == len(t) for t in form):
             points = list(combinations(*ends))
         elif len(atoms) == 1 and max(map(len, form)) == 2:
             (low, high), x = ends[0], atoms[0]

@@ -17,8 +17,8 @@ from .gen.shaders import ALIKE
 from .steps import PlanStep, StepOperand, Touched, element_dtype, is_scratch
 from .variants import Variant, apart_of, columns_of, conditions_of, count_of, stages_of, variants_of
 
-MOST_KINDS = 4  # of steps in one program
-MOST_IN_CHAIN = 16  # steps of one workgroup
+MAX_KINDS = 4  # of steps in one program
+MAX_IN_CHAIN = 16  # steps of one workgroup
 ROUNDS = 32  # of it, for a step whose length follows registers
 IDLE = 1024  # workgroups that may have nothing to do
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
     Attributes:
         head: whether the first one computes an operand of the others (Batch.head in wgsl.py).
         tail: whether the last one joins the results of the two before it.
-        ends: behind the steps of each kind, where several have bodies of single elements.
+        ends: after the steps of each kind, where several have bodies of single elements.
         takers: steps at the end, each of which takes a result of one before them (wgsl.Taker).
         chain: whether one workgroup runs one kind after the other.
     """
@@ -70,45 +70,43 @@ class Grouping:
         self.temporary, self.kept = temporary, kept
 
     def at(self, first: int, end: int) -> Group:
-        """The group that begins with step `first`; end: behind its last step at most."""
+        """The group that begins with step `first`; end: after its last step at most."""
         head = self._head_reads(first, end)
         begin = first + head
-        behind = self._alike(begin, end)
-        if head and not self._head_fits(first, behind):
+        after = self._alike(begin, end)
+        if head and not self._head_fits(first, after):
             head, begin = False, first
-            behind = self._alike(first, end)
-        tail = behind < end and behind - begin == 2 and self._tail_fits(first, begin, behind)
-        takers = 0 if tail else self._takers(first, begin, behind, end)
+            after = self._alike(first, end)
+        tail = after < end and after - begin == 2 and self._tail_fits(first, begin, after)
+        takers = 0 if tail else self._takers(first, begin, after, end)
         if head or tail or takers:
-            return Group(first, behind + tail + takers, head, tail, takers=takers)
-        ends, chain = self._kinds(first, behind, end)
+            return Group(first, after + tail + takers, head, tail, takers=takers)
+        ends, chain = self._kinds(first, after, end)
         return Group(first, ends[-1], ends=tuple(ends) if len(ends) > 1 else (), chain=chain)
 
-    def _kinds(self, first: int, behind: int, end: int) -> tuple[list[int], bool]:
-        """Behind the steps of each kind that can run at once with steps first to behind - 1, which
-        are alike; or one after the other, where a workgroup suffices for each.
+    def _kinds(self, first: int, after: int, end: int) -> tuple[list[int], bool]:
+        """Returns where each group of similar steps ends, for groups that can share a dispatch with
+        the steps before them; and whether the groups run in sequence in one workgroup.
         """
-        ends = [behind]
-        touched = [r for i in range(first, behind) for r in self._ranges(i)]
+        ends = [after]
+        touched = [r for i in range(first, after) for r in self._ranges(i)]
         group, fails, chain = self._single(first), self._fails(first), False
         end = min(end, first + MAX_STEPS - 2)
-        while group and ends[-1] < end and len(ends) < MOST_KINDS * (1 + chain):
+        while group and ends[-1] < end and len(ends) < MAX_KINDS * (1 + chain):
             begin = ends[-1]
-            behind = self._alike(begin, end)
-            ranges = [r for i in range(begin, behind) for r in self._ranges(i)]
+            after = self._alike(begin, end)
+            ranges = [r for i in range(begin, after) for r in self._ranges(i)]
             if self._single(begin) != group:
                 break
             if chain or any(_clash(a, b) for a in ranges for b in touched):
-                if behind - first > MOST_IN_CHAIN or not all(
-                    map(self._small, range(first, behind))
-                ):
+                if after - first > MAX_IN_CHAIN or not all(map(self._small, range(first, after))):
                     break
                 chain = True
             fails = fails or self._fails(begin)
             if fails and any(r[3] and self.kept[r[0]] for r in touched + ranges):
                 break  # states are not written once an index was out of range
             touched += ranges
-            ends.append(behind)
+            ends.append(after)
         return ends, chain
 
     def _small(self, step: int) -> bool:
@@ -137,7 +135,7 @@ class Grouping:
         return any("fail(" in text for text in parts.values())
 
     def _alike(self, first: int, end: int) -> int:
-        """The step behind neighbours that one body can run."""
+        """The step after neighbours that one body can run."""
         steps = self.steps
         stages = stages_of(steps[first], self.largest)
         common = _common(steps[first], stages, self.largest)
@@ -178,9 +176,9 @@ class Grouping:
                 out.append((v.buffer, r.begin, r.end, o.output, *_rows(it, i)))
         return out
 
-    # ---- a step that computes an operand of those behind it
+    # ---- a step that computes an operand of those after it
     def _head_reads(self, first: int, end: int) -> bool:
-        """Whether a step can be computed within the body of the one behind it."""
+        """Whether a step can be computed within the body of the one after it."""
         if first + 1 >= end or _declares(self.steps[first], "computes", self.largest) is None:
             return False
         return self._operand_from(first + 1, first) is not None
@@ -209,7 +207,7 @@ class Grouping:
         )
 
     def _head_fits(self, head: int, end: int) -> bool:
-        """Whether step `head` need not be run if the steps behind it, up to `end`, compute it."""
+        """Whether step `head` need not be run if the steps after it, up to `end`, compute it."""
         made = _declares(self.steps[head], "computes", self.largest)
         assert made is not None
         touched = [r for r in self._ranges(head) if not r[3]]
@@ -284,17 +282,17 @@ class Grouping:
         )
 
     # ---- steps that take the results of as many products
-    def _takers(self, first: int, begin: int, behind: int, end: int) -> int:
-        """Number of steps behind steps `begin` to `behind` - 1 that take their results; 0: none."""
-        count = behind - begin
+    def _takers(self, first: int, begin: int, after: int, end: int) -> int:
+        """Number of steps after steps `begin` to `after` - 1 that take their results; 0: none."""
+        count = after - begin
         stage = stages_of(self.steps[begin], self.largest)[0]
         rule = stage.declared.get("after")
-        if behind + count > min(end, first + MAX_STEPS) or rule is None:
+        if after + count > min(end, first + MAX_STEPS) or rule is None:
             return 0
         if "columns" not in stage.declared:
             return 0
         name = rule.partition(" if ")[0]
-        pairs = list(zip(range(begin, behind), range(behind, behind + count)))
+        pairs = list(zip(range(begin, after), range(after, after + count)))
         if not all(self._holds(p, rule) and self._takes(p, name, t) for p, t in pairs):
             return 0
         halves = {apart_of(self.steps[t], self.largest) for _, t in pairs} - {0}
@@ -307,27 +305,25 @@ class Grouping:
         virtual = {r[:3] for r in self._ranges(first) if r[3] and first < begin}
         read = [
             r
-            for part in range(first, behind)
+            for part in range(first, after)
             for r in self._ranges(part)
             if not r[3] and r[:3] not in virtual
         ]
         of = [self._ranges(t, x) for (_, t), x in zip(pairs, taken)]
         more = [r for ranges in of for r in ranges if not r[3]]
         out = [r for ranges in of for r in ranges if r[3]]
-        made = [r for part in range(first, behind) for r in self._ranges(part) if r[3]]
+        made = [r for part in range(first, after) for r in self._ranges(part) if r[3]]
         if any(_clash(x, r) for x in made for r in more):
             return 0  # they are not written
         if any(_clash(x, r) for x in out for r in read + more):
             return 0
-        if any(map(self._fails, range(behind, behind + count))) and any(
-            self.kept[r[0]] for r in out
-        ):
+        if any(map(self._fails, range(after, after + count))) and any(self.kept[r[0]] for r in out):
             return 0  # as in _kinds
         if any(_clash(a, b) for i, a in enumerate(out) for b in out[:i]):
             return 0
         unread = all(
             any(_clash(x, r) for x in out for r in self._ranges(p) if r[3])
-            or self._unread(p, name, behind + count)
+            or self._unread(p, name, after + count)
             for p, _ in pairs
         )
         return count if unread else 0
@@ -413,8 +409,8 @@ def _clash(a: _Range, b: _Range) -> bool:
     period = a[4]
     if not period or period != b[4]:
         return True
-    behind = (b[1] - a[1]) % period  # columns of one matrix, side by side
-    return not a[5] <= behind <= period - b[5]
+    after = (b[1] - a[1]) % period  # columns of one matrix, side by side
+    return not a[5] <= after <= period - b[5]
 
 
 def _spans(step: PlanStep, index: int, largest: Sequence[int] = ()) -> list[tuple[int, int]] | None:

@@ -91,7 +91,7 @@ class Grouped:
         reason: why it cannot run on this GPU; "" if it can.
         parts: the steps that the body runs.
         kinds: the same by their kind.
-        ends: behind the steps of each kind.
+        ends: after the steps of each kind.
         stages: the shaders of `step`, the first of them.
         counts: workgroups of each of `parts`, of several steps; total: of their dispatch.
     """

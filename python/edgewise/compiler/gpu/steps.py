@@ -142,7 +142,7 @@ def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
 
 
 def end_of_steps(data: bytes) -> int:
-    """The byte behind the last step of a plan that the engine has checked."""
+    """The byte after the last step of a plan that the engine has checked."""
     header = HEADER.unpack_from(data)
     at: int = header[HEADER_STEPS_AT]
     for _ in range(header[HEADER_INIT] + header[HEADER_STEPS]):

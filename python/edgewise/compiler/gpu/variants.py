@@ -23,7 +23,7 @@ class Variant:
 
     Attributes:
         name: of the file.
-        declared: what its first lines say: threads or groups, group, alone, when, apply.
+        declared: declarations of its first lines: threads or groups, group, alone, when, apply.
         parts: {name: text} of its functions and variables.
     """
 

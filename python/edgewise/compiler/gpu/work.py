@@ -14,21 +14,21 @@ from .variants import count_of, stages_of
 
 # Operations of a dispatch, and of what is submitted without waiting: about a second of a slow GPU,
 # and of one in software.
-MOST = 1 << 40
-MOST_IN_SOFTWARE = 1 << 33
+MAX = 1 << 40
+MAX_IN_SOFTWARE = 1 << 33
 # Operations of an invocation, which computes one after the other.
-MOST_EACH = 1 << 28
+MAX_EACH = 1 << 28
 
 
 def most_of(serial: bool) -> int:
     """Operations that are given to a GPU at once. serial: as of PlanStep."""
-    return MOST_IN_SOFTWARE if serial else MOST
+    return MAX_IN_SOFTWARE if serial else MAX
 
 
 def operations_of(
     step: PlanStep, touched: Sequence[Touched | None], slots: Sequence[int], largest: Sequence[int]
 ) -> int:
-    """The operations of a step: those that its contract declares, or else one for each byte that it
+    """The operations of a step: as its contract declares, or else one for each byte that it
     touches.
 
     Args:
@@ -61,6 +61,6 @@ def excess(steps: Sequence[PlanStep], operations: Sequence[int], largest: Sequen
     for step, n in zip(steps, operations):
         stage = stages_of(step, largest)[-1]
         count = max(1, count_of(stage, step.values(largest)) * stage.group)
-        if n > MOST_EACH * count:
-            return f"{n // count} operations of an invocation: at most {MOST_EACH} run"
+        if n > MAX_EACH * count:
+            return f"{n // count} operations of an invocation: at most {MAX_EACH} run"
     return ""

@@ -15,7 +15,7 @@ from ..declare.dtypes import FLOAT, FLOAT16, INT64
 from ..ir import Graph, Info, Node, Tensor, Value
 
 FEATURES = "features"
-"""Name of the output that is added to a graph; with a number behind it where that is taken."""
+"""Name of the output that is added to a graph; with a number after it where that is taken."""
 EMBEDDINGS = (
     "sentence_embedding",
     "embeddings",

@@ -8,7 +8,7 @@ are one vector: the A of all layers, then the B of all layers, each in PEFT's la
     lora_update: a step of Adam on that vector
     lora: the model with adapters
 
-The vector of a step has the adapters, and behind them the weight [size, CLASSES_OF_STEP] and the
+The vector of a step has the adapters, and after them the weight [size, CLASSES_OF_STEP] and the
 bias of a head on features that are centred and scaled.
 """
 
@@ -38,8 +38,8 @@ RANK, ALPHA = 8, 16.0
 # Sizes of the plans of a step for inputs of any length: tokens, and seconds of sound. Inputs are
 # followed by zeros up to the next one, or cut to the last.
 TOKENS, SECONDS = (16, 64, 128), (1, 2, 4)
-MOST_LAYERS = 1 << 16
-MOST_NUMBERS = 1 << 28
+MAX_LAYERS = 1 << 16
+MAX_NUMBERS = 1 << 28
 PROGRAMS = ("lora_begin", "lora_step", "lora_update", "lora")
 
 
@@ -107,10 +107,10 @@ class LoraLayout:
         rank, alpha, layers = found.get("rank"), found.get("alpha"), found.get("layers")
         check_lora(rank, alpha)
         assert rank is not None and alpha is not None
-        fine = isinstance(layers, list) and 0 < len(layers) <= MOST_LAYERS
+        fine = isinstance(layers, list) and 0 < len(layers) <= MAX_LAYERS
         if fine and all(_is_layer(row) for row in layers or ()):
             made = cls(rank, float(alpha), tuple(Layer(*row) for row in layers or ()))
-            if made.numbers <= MOST_NUMBERS:
+            if made.numbers <= MAX_NUMBERS:
                 return made
         raise InputError("its adapters are not described", where, "Save it again.")
 
@@ -272,7 +272,7 @@ def _step_shapes(plans: Sequence[Mapping[str, Any]], rate: int | None) -> list[d
 def _insert(
     bound: BoundGraph, config: LoraConfig, further: Sequence[int]
 ) -> tuple[LoraLayout, list[Value]]:
-    """Inserts adapters that an input `parameters` has, and `further` vectors behind them.
+    """Inserts adapters that an input `parameters` has, and `further` vectors after them.
 
     Returns:
         (where they are, the further vectors)

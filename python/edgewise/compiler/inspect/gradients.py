@@ -30,7 +30,7 @@ def find_trainability(
         graph: the model.
         shapes: of the inputs, as far as they are known.
         values: flat numbers of inputs that shapes or branches depend on.
-        needs: what is missing in shapes.
+        needs: missing information on shapes.
 
     Returns:
         (the result, "") or (None, why there is none).

@@ -11,7 +11,7 @@ from ..compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from ..declare.dtypes import FLOAT, INT64
 from ..declare.symbolic import most, product
 from ..ir import BROKEN, Graph, NeedsValue, Tensor, Value
-from ..onnx.dimensions import MOST_DIM
+from ..onnx.dimensions import MAX_DIM
 from ..plan import compile_graph
 from ..plan.explain import INSPECTION, NO_PLAN, compiler_errors
 from .report import Cache, Memory
@@ -101,7 +101,7 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
     Raises:
         InputError: length is not valid.
     """
-    if length is not None and (type(length) is not int or not 0 < length < MOST_DIM):
+    if length is not None and (type(length) is not int or not 0 < length < MAX_DIM):
         raise InputError(
             f"{length!r} is not a number of tokens", "length", "Pass a positive integer."
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...errors import InputError
 from ..ir import Graph, Info
 
-MOST_DIM = 1 << 40
+MAX_DIM = 1 << 40
 
 
 def input_shapes(
@@ -60,14 +60,14 @@ def _check_sizes(
     graph: Graph, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> None:
     for name, d in dims.items():
-        if type(d) is not int or not 0 <= d < MOST_DIM:
+        if type(d) is not int or not 0 <= d < MAX_DIM:
             raise InputError(
                 f"{d!r} is not a valid size", f"dimension '{name}'", "Give a non-negative integer."
             )
     check_names(graph, "shapes", shapes)
     for name, shape in shapes.items():
         if not isinstance(shape, (list, tuple)) or any(
-            type(d) is not int or not 0 <= d < MOST_DIM for d in shape
+            type(d) is not int or not 0 <= d < MAX_DIM for d in shape
         ):
             raise InputError(
                 f"{shape!r} is not a valid shape",
@@ -155,4 +155,4 @@ def _dimension(text: str, dims: Mapping[str, int]) -> int | None:
         size = value(ast.parse(text[:500], mode="eval").body)
     except (KeyError, SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
-    return size if 0 <= size < MOST_DIM else None
+    return size if 0 <= size < MAX_DIM else None

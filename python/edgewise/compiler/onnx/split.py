@@ -121,7 +121,7 @@ def _leaving(graph: Graph) -> list[str]:
 
 
 def _rest(graph: Graph, names: Sequence[str], early: set[str]) -> tuple[list[Node], set[str]]:
-    """The nodes that tensors depend on behind the `early` ones, and all names that these read."""
+    """The nodes that tensors depend on after the `early` ones, and all names that these read."""
     by_output = {o: n for n in graph.nodes for o in n.outputs if o}
     kept: set[int] = set()
     read: set[str] = set()
@@ -198,7 +198,7 @@ def _cut(
     Args:
         editor: the model.
         inside: ids of the nodes.
-        outputs: new outputs; None: those that the nodes make.
+        outputs: new outputs; None: all results of the nodes.
         inputs: new inputs beside those that the nodes read.
     """
     graph = editor.graph

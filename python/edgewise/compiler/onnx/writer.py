@@ -1,4 +1,4 @@
-"""Graph -> ONNX file: what an editor did not change is copied, what is new is encoded."""
+"""Graph -> ONNX file: unchanged parts are copied, new ones are encoded."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def optimize(
     Args:
         bound: the graph.
         between: a change of the graph once the ops are recognised, before they are combined.
-        recognise, combine: passes before and behind it; a target chooses them.
+        recognise, combine: passes before and after it; a target chooses them.
 
     Returns:
         bound

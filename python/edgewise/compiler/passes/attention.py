@@ -295,7 +295,7 @@ def _is_scores(v: Value) -> bool:
 
 
 def _source(v: Value) -> Any:
-    """k behind Reshape(Transpose(Reshape(k))) that only swaps the last two axes: as such a swap.
+    """k after Reshape(Transpose(Reshape(k))) that only swaps the last two axes: as such a swap.
 
     Other values are returned as they are.
     """
@@ -353,7 +353,7 @@ def _unflatten(r: Rewriter, at: BoundNode, v: Value, shape: Sequence[Any]) -> Va
 
 
 def _shared(v: Value) -> Value:
-    """x behind Reshape(Expand(Unsqueeze(x))), which repeats each head for its group of queries.
+    """x after Reshape(Expand(Unsqueeze(x))), which repeats each head for its group of queries.
 
     Other values are returned as they are.
     """

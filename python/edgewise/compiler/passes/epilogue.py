@@ -122,7 +122,7 @@ def _activation(r: Rewriter, node: BoundNode) -> None:
 
 
 def _residual(r: Rewriter, node: BoundNode) -> None:
-    """Add of another tensor of the same shape, perhaps behind a Reshape."""
+    """Add of another tensor of the same shape, perhaps after a Reshape."""
     i = EPILOGUES[node.op].residual
     y = node.outputs[0]
     user = r.only_user(y)

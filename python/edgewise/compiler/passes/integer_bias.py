@@ -14,7 +14,7 @@ from .rewrite import near
 
 # A bias that is rounded to the integer sums' units may move an output by this part of its step.
 BIAS_ERROR = 1 / 256
-MOST_STEPS = 1 << 30  # so that a sum of products has as much room
+MAX_STEPS = 1 << 30  # so that a sum of products has as much room
 
 
 def _all_numbers(v: Value) -> list[float] | None:
@@ -38,7 +38,7 @@ def bias_of_sums(
     """A bias as int32 to add to the sums of a product; None where that would not be the same.
 
     Args:
-        factors: what a sum of each column stands for; None: it is not known.
+        factors: scale of each column's sum; None: not known.
         y_scale: the scale that the output is quantized with; None: it is float32.
     """
     if factors is None:
@@ -90,7 +90,7 @@ def _rounded_bias(bias: Value, factors: Sequence[float], y_scale: Value) -> Valu
     steps = []
     for x, factor in zip(numbers, factors, strict=True):
         exact = x / factor if factor else math.inf
-        if not abs(exact) < MOST_STEPS:
+        if not abs(exact) < MAX_STEPS:
             return None
         if abs(exact - round(exact)) * abs(factor) > BIAS_ERROR * abs(step):
             return None

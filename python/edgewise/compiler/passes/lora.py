@@ -27,7 +27,7 @@ MS = "com.microsoft"
 SCALE = "adapter/scale"
 # How a state begins, as State.initial of training.program.
 Initial = tuple[Any, ...]
-# Nodes behind a layer that leave its output the output of the model.
+# Nodes after a layer that leave its output the output of the model.
 _OUTPUT_OPS = ("Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Identity", "Slice", "Gather")
 _WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
 
@@ -74,13 +74,13 @@ class AdapterState:
 
 @dataclass
 class LoraLayer:
-    """A layer with an adapter: what exporting it needs.
+    """A layer with an adapter, as its export needs it.
 
     Attributes:
         name: of the module.
         kind: "linear", "conv" or "embedding".
         a, b: names of its states.
-        scaling: what B A is multiplied with.
+        scaling: factor of B A.
         weight: the initializer that it multiplies with; None where that is quantized, made by
             nodes, or shared with another layer.
         transposed: whether the initializer is stored as [out, in].
@@ -298,7 +298,7 @@ class _Inserter:
 
 
 def _dropped(binder: Binder, config: AdapterConfig, x: Value) -> Value:
-    """An adapter's input behind its dropout."""
+    """An adapter's input after its dropout."""
     stream = binder.random_stream() if config.lora_dropout else None
     if stream is None:
         return x

@@ -43,7 +43,7 @@ def _into(node: BoundNode, pad: BoundNode) -> None:
         "pads": [
             o + p
             for o, p in zip(
-                own, [before for before, _ in pads[2:]] + [behind for _, behind in pads[2:]]
+                own, [before for before, _ in pads[2:]] + [after for _, after in pads[2:]]
             )
         ],
     }

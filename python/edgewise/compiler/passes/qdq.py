@@ -180,7 +180,7 @@ def _step_of(x: float, scale: Value, zero: Value | None, dtype: int) -> int | No
 
 
 def _bounds(r: Rewriter, v: Value) -> tuple[BoundNode, float | None, float | None] | None:
-    """(the QuantizeLinear that reads v, perhaps behind bounds, lower bound, upper bound); None
+    """(the QuantizeLinear that reads v, perhaps after bounds, lower bound, upper bound); None
     where there is none.
     """
     low: float | None = None
@@ -229,7 +229,7 @@ def _quantized_end(
 
     Args:
         bias: of the node.
-        factors: what a sum of each column stands for, where it is known.
+        factors: scale of each column's sum, where it is known.
     """
     found = _bounds(r, node.outputs[0])
     limits = _limits(*found) if found is not None else None
@@ -443,7 +443,7 @@ def _sums(r: Rewriter, node: BoundNode) -> None:
 
 
 def _channel_bias(r: Rewriter, node: BoundNode) -> None:
-    """The bias of a convolution with float output, added behind it as [1, channels, 1, ...]."""
+    """The bias of a convolution with float output, added after it as [1, channels, 1, ...]."""
     y = node.outputs[0]
     user = r.only_user(y)
     if y.dtype != FLOAT or user is None or user.op != "Add" or len(node.inputs) > BIAS:

@@ -26,7 +26,7 @@ def fuse_quantized_products(bound: BoundGraph) -> None:
 
 
 def pair_quantization(bound: BoundGraph) -> None:
-    """DequantizeLinear directly behind QuantizeLinear (of the same axis and blocks) or
+    """DequantizeLinear directly after QuantizeLinear (of the same axis and blocks) or
     DynamicQuantizeLinear becomes QuantizeDequantize, which keeps the float input beside its bytes.
     """
     r = Rewriter(bound)
@@ -60,7 +60,7 @@ def pair_quantization(bound: BoundGraph) -> None:
 
 
 def _match(r: Rewriter, node: BoundNode) -> None:
-    """Mul(Cast(MatMulInteger(a, B, a_zero, b_zero)), Mul(a_scale, b_scale)) behind a, a_scale,
+    """Mul(Cast(MatMulInteger(a, B, a_zero, b_zero)), Mul(a_scale, b_scale)) after a, a_scale,
     a_zero = DynamicQuantizeLinear(x).
     """
     a, w = node.inputs[:2]

@@ -128,7 +128,7 @@ def _cuts(forward: list[BoundNode], segments: int) -> list[int]:
     if segments < 2 or len(forward) < 2 * segments:
         return []
     crossing, weight, total = _crossing_bytes(forward)
-    # Nothing crosses behind nodes that only compute constants: that is no place to cut.
+    # Nothing crosses after nodes that only compute constants: that is no place to cut.
     middle = crossing[len(forward) // 8 : -len(forward) // 8]
     least = min((c for c in middle if c), default=0)
     good = [i for i in range(1, len(forward)) if 0 < crossing[i] <= 1.25 * least]
@@ -196,7 +196,7 @@ CHEAP = {
 def recompute_cheap(bound: BoundGraph, last: Value) -> BoundGraph:
     """Recomputes the outputs of cheap ops (activations, norms) from values that are kept anyway.
 
-    The output of such a node is kept for the weight gradient behind it, its input for its own
+    The output of such a node is kept for the weight gradient after it, its input for its own
     gradient; one of them is enough. Nodes stay as they are where the backward part would not need
     their inputs otherwise, or where only the backward part reads them.
 
@@ -257,7 +257,7 @@ def _along_with_gradients(
 ) -> list[BoundNode]:
     """Lets nodes that compute gradients of gated activations give these activations, too.
 
-    Nodes that read an activation move behind the node that gives it.
+    Nodes that read an activation move after the node that gives it.
 
     Args:
         backward: the backward part.
@@ -281,12 +281,12 @@ def _along_with_gradients(
         at, value = backward.index(step), again[found].outputs[0]
         early: list[BoundNode] = []
         late: list[BoundNode] = []
-        behind = {found}
+        after = {found}
         for n in backward[:at]:
-            reads = any(v is not None and id(v) in behind for v in n.inputs)
+            reads = any(v is not None and id(v) in after for v in n.inputs)
             (late if reads else early).append(n)
-            behind.update(id(o) for o in n.outputs if reads and o is not None)
-        if any(id(v) in behind for v in step.inputs):
+            after.update(id(o) for o in n.outputs if reads and o is not None)
+        if any(id(v) in after for v in step.inputs):
             continue  # the gradient itself reads it
         del again[found]
         step.outputs[2] = _copy_of(value)

@@ -31,7 +31,7 @@ class Rewriter:
         self.bound = bound
         self.users: dict[int, list[BoundNode | None]] = {}
         self._position: dict[int, float] = {}
-        self._pending: list[tuple[BoundNode, BoundNode]] = []  # (node behind it, new node)
+        self._pending: list[tuple[BoundNode, BoundNode]] = []  # (node after it, new node)
         self._begun = False
 
     def nodes(self, *ops: str) -> list[BoundNode]:

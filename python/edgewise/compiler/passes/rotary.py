@@ -25,7 +25,7 @@ def fuse_rotary(bound: BoundGraph) -> None:
 
 
 def lay_out_rotations(bound: BoundGraph) -> None:
-    """A rotation that is only read with heads behind the sequence is stored in this order, so that
+    """A rotation that is only read with heads after the sequence is stored in this order, so that
     what follows the Transpose copies nothing: the gradients of projections.
     """
     r = Rewriter(bound)

@@ -2,7 +2,7 @@
 bytes (MatMulNBits), a quarter of what the same weights take in float32.
 
 `quantize_dynamic` writes the vocabulary's table so where the embedding shares it: a decoder's token
-reads it all. This pass runs once gradients are made, and behind passes/qdq.py, whose products
+reads it all. This pass runs once gradients are made, and after passes/qdq.py, whose products
 multiply bytes with bytes.
 """
 

@@ -86,7 +86,7 @@ def colours(blocks: Sequence[Storage], batches: Batches) -> dict[int, int]:
 
     Args:
         blocks: buffers with memory of their own.
-        batches: those that use them.
+        batches: the batches that use them.
 
     Returns:
         {id of a block: number of its arena}; those that one batch reads and writes differ.

@@ -38,7 +38,7 @@ def in_batches(
     steps = late_updates(steps, alike, is_state)
     kinds = _kinds(steps, alike)
     needs, followers = _dependencies(steps)
-    behind = _descendants(followers)
+    after = _descendants(followers)
     missing = [len(n) for n in needs]
     done = [False] * len(steps)
     out: list[list[Step]] = []
@@ -47,7 +47,7 @@ def in_batches(
         window = [i for i in range(first, min(first + WINDOW, len(steps))) if not done[i]]
         ready = [i for i in window if not missing[i]]
         waited = [i for i in window if missing[i]]
-        chosen = next((i for i in ready if not _waits(i, waited, kinds, behind)), ready[0])
+        chosen = next((i for i in ready if not _waits(i, waited, kinds, after)), ready[0])
         batch = [i for i in ready if i == chosen or kinds[i] == kinds[chosen] >= 0]
         for i in batch:
             done[i] = True
@@ -59,10 +59,10 @@ def in_batches(
     return out
 
 
-def _waits(i: int, waited: Sequence[int], kinds: Sequence[int], behind: Sequence[int]) -> bool:
+def _waits(i: int, waited: Sequence[int], kinds: Sequence[int], after: Sequence[int]) -> bool:
     """Whether a step that cannot run yet may later run together with step i."""
     return kinds[i] >= 0 and any(
-        kinds[j] == kinds[i] and (j < i or not behind[i] >> (j - i) & 1) for j in waited
+        kinds[j] == kinds[i] and (j < i or not after[i] >> (j - i) & 1) for j in waited
     )
 
 
@@ -119,7 +119,7 @@ def _descendants(followers: Sequence[set[int]]) -> list[int]:
 def late_updates(
     steps: Sequence[Step], alike: Mapping[str, Alike], is_state: Callable[[Storage], bool]
 ) -> list[Step]:
-    """Moves updates of states behind each other, as far as steps between them allow it, and as
+    """Moves updates of states after each other, as far as steps between them allow it, and as
     long as the gradients that wait for them take little memory.
     """
     out: list[Step] = []

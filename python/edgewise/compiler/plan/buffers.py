@@ -16,8 +16,8 @@ class Buffers:
 
     Attributes:
         target: device that the plan is for.
-        init: whether init steps are being written: those that run once, when weights are there.
-        slots: what the host binds, in order.
+        init: whether init steps are being written, which run once, when weights are there.
+        slots: bound by the host, in order.
         slot_of: {name: buffer}; states have keys ("state", name), since a parameter has the name
             of the weight that it begins as.
         constants: bytes of the constant section.

@@ -32,7 +32,7 @@ def lower(
     """Lowers a BoundGraph to a Plan.
 
     Args:
-        bound: the graph, behind all passes.
+        bound: the graph, after all passes.
         cache_shapes: {input name: full shape of the cache that it is stored in}.
         registers: in the order of their numbers in Syms.
         cache_dtype: what caches of float32 numbers are stored as: FLOAT or FLOAT16.

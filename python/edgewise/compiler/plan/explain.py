@@ -26,8 +26,8 @@ class Text:
     for the value that a shape depends on, and `{source}` for where its numbers come from.
 
     Attributes:
-        what: what is wrong.
-        remedy: what to do instead.
+        what: the fault.
+        remedy: the way out.
         of_graph: whether the error names the whole graph instead of the value or node.
     """
 
@@ -44,7 +44,7 @@ class Purpose:
         needs_value: a shape or a branch depends on numbers that only a run can tell.
         needs_host: a node is none that plans compute.
         not_static: a shape depends on a register in a way that plans cannot express.
-        broken: what a graph that makes no sense cannot do.
+        broken: the purpose that a malformed graph cannot serve.
     """
 
     needs_value: Text
@@ -79,7 +79,7 @@ def explained(purpose: Purpose, graph_name: str = "") -> Iterator[None]:
     """Turns the reasons for which a graph has no plan into UnsupportedOp.
 
     Args:
-        purpose: what the plan is for.
+        purpose: of the plan.
         graph_name: place of the error where no node or value is known.
     """
     try:
@@ -96,7 +96,7 @@ def compiler_errors(graph: Graph, doing: str = "be compiled") -> Iterator[None]:
 
     Args:
         graph: the graph.
-        doing: what it cannot do, for the message.
+        doing: the purpose, for the message.
     """
     name = graph.name or "graph"
     try:

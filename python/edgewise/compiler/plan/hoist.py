@@ -17,7 +17,7 @@ from .view import Storage
 def hoist_updates(
     steps: Sequence[Step], is_state: Callable[[Storage], bool], least: int = -1
 ) -> list[Step]:
-    """Moves steps that write states forward, behind the last step that they depend on.
+    """Moves steps that write states forward, after the last step that they depend on.
 
     Args:
         steps: in an order that can run.

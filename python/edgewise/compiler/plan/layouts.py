@@ -67,7 +67,7 @@ class Layouts(StepWriter):
         return r
 
     def rows_from(self, v: View, axis: int) -> View:
-        """The tensor with contiguous dimensions behind `axis`, and one stride for all before it."""
+        """The tensor with contiguous dimensions after `axis`, and one stride for all before it."""
         if (
             v.plain_from(axis + 1)
             and min(v.strides, default=0) >= 0

@@ -185,7 +185,7 @@ def read_notes(blob: bytes | None) -> dict[str, StepNotes]:
     if not blob:
         return {}
     try:
-        root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
+        root = json.loads(zlib.decompressobj().decompress(bytes(blob), MAX))
         names = root["names"]
 
         def pair(x: Any) -> list[int]:
@@ -215,5 +215,5 @@ def read_notes(blob: bytes | None) -> dict[str, StepNotes]:
         return {}
 
 
-MOST = 64 << 20  # maximum size of a package's notes when they are decompressed, in bytes
+MAX = 64 << 20  # maximum size of a package's notes when they are decompressed, in bytes
 NOTES = "//notes"  # part of a package; no file of a model has this name

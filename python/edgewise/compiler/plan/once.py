@@ -59,7 +59,7 @@ def content_names(
     """Names the buffers that steps write, by their content.
 
     Args:
-        steps: those that run once, in order.
+        steps: to be run once, in order.
         constants: [(offset, bytes)] in the plan's constant section, by offset.
 
     Returns:

@@ -67,10 +67,10 @@ def compile_graph(
         shapes, dtypes, known, options: as of `bind.bind`.
         prepare: a change of the bound graph before all passes.
         transform: a change once the ops are recognised, before they are combined.
-        finish: a change behind all passes.
+        finish: a change after all passes.
         optimized: whether passes run; without them nodes that no output needs are dropped.
         cache_shapes, cache_dtype, registers: as of `builder.lower`.
-        doing: what a broken graph cannot do, for errors.
+        doing: the purpose that a malformed graph cannot serve, for errors.
         target: device that the plan is for.
 
     Returns:

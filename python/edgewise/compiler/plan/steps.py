@@ -128,7 +128,7 @@ class StepWriter(Buffers):
 
         Args:
             kernel: name of a kernel with a parameter `dims`.
-            shape: what it iterates over.
+            shape: of the iteration.
             views: {operand: View of this shape}.
             strides: {stride parameter: operand}.
             params: the kernel's other parameters.
@@ -332,7 +332,7 @@ def _is_closed_up(operand: Operand, view: View, params: Mapping[str, Any]) -> bo
     if not view.has_gaps:
         return False
     _, strided, dense = operand.layout.rpartition(":")
-    extents = dense.split(",")[2:] if strided else [dense]  # behind a stride and its first extent
+    extents = dense.split(",")[2:] if strided else [dense]  # after a stride and its first extent
     values = [params[name] for e in extents for name in _NAME.findall(e) if name in params]
     return any(isinstance(d, Sym) for x in values for d in (x if isinstance(x, list) else [x]))
 

@@ -1,1 +1,1 @@
-"""Processors: what happens to sound and pictures before a model (preprocessor_config.json)."""
+"""Processors of sound and pictures for a model's inputs (preprocessor_config.json)."""

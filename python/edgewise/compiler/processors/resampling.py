@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-__all__ = ["FILTERS", "LIMITS", "MOST_CHANNELS", "MOST_RATE", "MOST_RATIO", "MOST_SIDE", "PIECE"]
+__all__ = ["FILTERS", "LIMITS", "MAX_CHANNELS", "MAX_RATE", "MAX_RATIO", "MAX_SIDE", "PIECE"]
 
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """By the numbers of PIL.Image.Resampling, which preprocessor_config.json (`resample`) has, too."""
 
-MOST_SIDE = 1 << 20
-MOST_CHANNELS = 1024
-MOST_RATE = 1 << 20
-MOST_RATIO = 256
+MAX_SIDE = 1 << 20
+MAX_CHANNELS = 1024
+MAX_RATE = 1 << 20
+MAX_RATIO = 256
 PIECE = 1 << 20
 
 LIMITS = (
-    ("MOST_SIDE", MOST_SIDE, "Pixels of a side of a picture, at most."),
-    ("MOST_CHANNELS", MOST_CHANNELS, "Channels of a picture, at most."),
-    ("MOST_RATE", MOST_RATE, "Hz of a sampling rate, at most."),
-    ("MOST_RATIO", MOST_RATIO, "Ratio between two sampling rates, at most."),
+    ("MAX_SIDE", MAX_SIDE, "Pixels of a side of a picture, at most."),
+    ("MAX_CHANNELS", MAX_CHANNELS, "Channels of a picture, at most."),
+    ("MAX_RATE", MAX_RATE, "Hz of a sampling rate, at most."),
+    ("MAX_RATIO", MAX_RATIO, "Ratio between two sampling rates, at most."),
 )

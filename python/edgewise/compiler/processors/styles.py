@@ -20,7 +20,7 @@ __all__ = ["Styles"]
 
 WIDTH = 256  # numbers of a style
 DEFAULT = "af_heart"
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 
 
 class Styles:
@@ -111,7 +111,7 @@ class Styles:
         if name in self._members:
             where = self._members[name]
             with _opened(self.read(where) or b"", where) as archive:
-                if archive.getinfo(f"{name}.npy").file_size > MOST_BYTES:
+                if archive.getinfo(f"{name}.npy").file_size > MAX_BYTES:
                     raise ModelError("it is too large", f"{where}: {name}", "Give another file.")
                 try:
                     data = archive.read(f"{name}.npy")
@@ -122,7 +122,7 @@ class Styles:
                 return _of_npy(data, f"{where}: {name}")
         try:
             with open(name, "rb") as file:
-                return _of_file(file.read(MOST_BYTES), name)
+                return _of_file(file.read(MAX_BYTES), name)
         except OSError as e:
             raise InputError(f"it cannot be read ({e.strerror})", name, "Check it.") from None
 

@@ -11,7 +11,7 @@ class Error(NamedTuple):
     Attributes:
         name: `EW_E_<name>` in C.
         code: value that functions of the engine return.
-        text: what happened, as hosts show it.
+        text: description of the error, as hosts show it.
         detail: documentation of the code and of `ew_error.detail`.
     """
 

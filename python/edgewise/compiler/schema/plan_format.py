@@ -37,7 +37,7 @@ class Struct(struct.Struct):
 
     Attributes:
         name: `ew_<name>` in C.
-        comment: what it describes.
+        comment: description.
         fields: members in order.
         at: offset of each member in bytes.
     """

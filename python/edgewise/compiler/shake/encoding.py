@@ -93,7 +93,7 @@ def signed(n: int) -> bytes:
 
 
 def vector(items: Iterable[bytes]) -> bytes:
-    """Items behind their number."""
+    """Items after their number."""
     items = list(items)
     return unsigned(len(items)) + b"".join(items)
 
@@ -101,7 +101,7 @@ def vector(items: Iterable[bytes]) -> bytes:
 # ---- instructions
 
 # Immediates of each opcode: u(nsigned), s(igned), m(emory: alignment and offset), or a 1 for each
-# byte. Opcodes behind a prefix have tables of their own.
+# byte. Opcodes after a prefix have tables of their own.
 _PLAIN = {
     **dict.fromkeys((0, 1, 5, 11, 15, 26, 27, 209, *range(69, 197)), ""),
     **dict.fromkeys((2, 3, 4, 65, 66, 208), "s"),

@@ -1,4 +1,4 @@
-"""Bodies of functions: what they reach, and their code for given values of parameters."""
+"""Bodies of functions: reachable code, and code for given values of parameters."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FunctionBody:
         return FunctionBody(Reader(bytes(writer.out), 0, len(writer.out)))
 
     def renumbered(self, new: Mapping[int, int]) -> bytes:
-        """The body behind its size, with other numbers of functions: {old: new}."""
+        """The body after its size, with other numbers of functions: {old: new}."""
         out, at = bytearray(), self.start
         for first, end, function in self.calls:
             out += self.data[at:first] + unsigned(new[function])
@@ -130,12 +130,12 @@ class _Top:
 class _Specializer:
     """Copies a body instruction by instruction, without what is decided at compile time.
 
-    Dead code is left out: what follows a branch that is always taken, up to the end of a block that
+    Dead code is left out: code after a branch that is always taken, up to the end of a block that
     is reached otherwise.
 
     Attributes:
         out: the bytes so far.
-        frames: what is open; empty at the end of the body.
+        frames: open blocks; empty at the end of the body.
     """
 
     def __init__(self, out: bytearray, choice: int, uses: int, allowed: Allowed) -> None:
@@ -188,7 +188,7 @@ class _Specializer:
 
     # ---- what is known
     def _after(self, op: int, number: int | None) -> _Top:
-        """What is known of the top of the stack behind an instruction."""
+        """What is known of the top of the stack after an instruction."""
         was = self._top
         if op == CALL and number == self._uses and was.constant is not None:
             # The argument is ~(variant * 64 + value).

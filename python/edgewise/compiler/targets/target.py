@@ -1,6 +1,6 @@
 """What the compiler has to know of the device that a plan is compiled for.
 
-A `Target` goes through all stages behind binding. It chooses the passes; lowering rules ask it
+A `Target` goes through all stages after binding. It chooses the passes; lowering rules ask it
 which kernels and which layouts of weights pay; the memory planner takes its alignments; steps are
 compared with its limits; and its table of kernels gives a plan the ids and the hash in its header.
 Nothing else in the compiler may assume a device. docs/architecture/targets.md says what a second
@@ -128,7 +128,7 @@ class Target:
         recognise: passes that recognise what exporters spell out, in order.
         combine: passes that merge what one kernel does at once, in order.
         memory: layout of the memory of a plan.
-        limits: what a step may bind.
+        limits: of bindings of a step.
         lowering: choices of lowering rules.
         lacks: names of kernels of the table that the target does not implement.
         has_c_scratch: whether kernels get the working memory that their C functions use.

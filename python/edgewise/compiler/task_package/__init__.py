@@ -237,7 +237,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "seq2seq": seq2seq_package,
     "diffusion": text_to_image_package,
 }
-"""{kind of a task: what makes its package}"""
+"""{kind of a task: builder of its package}"""
 
 
 def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:

@@ -46,7 +46,7 @@ class Personal:
     """The model of a package and, if a page is to teach it labels, its features.
 
     Args:
-        request: what the package is made of.
+        request: of the package.
         kind: of the model's inputs: "image", "audio" or "text".
 
     Attributes:

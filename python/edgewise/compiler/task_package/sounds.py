@@ -22,9 +22,9 @@ VOICE_OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logi
 # one of them.
 SECONDS = (1, 2, 3, 5, 8, 12, 20, 30)
 # Samples from which on a plan may take any number: windows of convolutions need some.
-LEAST = (2, 400, 720, 1600, 4800)
+MIN = (2, 400, 720, 1600, 4800)
 VOICE_SECONDS = (1, 2, 4, 8)
-MOST_SECONDS = 60  # of encoders of samples, which may hear fewer
+MAX_SECONDS = 60  # of encoders of samples, which may hear fewer
 RATES = {16000: 512 + 64, 8000: 256 + 32}  # samples of a run of Silero VAD, by Hz
 SETTINGS = "preprocessor_config.json"
 
@@ -104,7 +104,7 @@ def add_sound_encoder(
             lengths.
     """
     processor = audio_processor(_settings(texts))
-    most = MOST_SECONDS * processor.sampling_rate
+    most = MAX_SECONDS * processor.sampling_rate
     lengths, any_length = _add_processor(programs, processor, [most], most)
     outputs = [graph.outputs[0].name]
     least = any_length and _add_range(programs, graph, processor, outputs, most, "encoder")
@@ -185,7 +185,7 @@ def _add_range(
     given = {n: _made(programs, processor, n) for n in (most, most - 1)}
     if any(shape != [1, n] for n, made in given.items() for shape in made.values()):
         return None
-    for least in LEAST:
+    for least in MIN:
         if not processor.length.least <= least < most:
             continue
         shape = [1, Registers([(least, most)]).length(0)]

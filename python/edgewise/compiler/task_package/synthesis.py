@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from . import Request
 
 TASK = "text-to-speech"
-MOST_TOKENS = 512
+MAX_TOKENS = 512
 SECONDS = 12  # of a part of a text, unless `max_length` says otherwise
 # The shortest lengths that are tried: windows must fit, and tables of relative positions.
-LEAST = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+MIN = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 OUTPUTS = ("waveform", "output", "audio")
 Shapes = dict[str, list[int | Sym]]
 NOT_LINEAR = (NotStatic, NeedsValue, NeedsHost)
@@ -262,9 +262,9 @@ def _add_model(
     """Adds the programs "text" and "frames", or "model" where no length follows from data."""
     dtypes = {i.name: i.dtype for i in graph.input_names()}
     halves: Halves | None = None
-    least, most = 0, MOST_TOKENS
+    least, most = 0, MAX_TOKENS
     why: Exception | None = None
-    tries = list(LEAST)
+    tries = list(MIN)
     while tries:
         least = tries[0]
         length = Registers([(least, most)]).length(0)
@@ -307,7 +307,7 @@ def _add_frames(
 ) -> tuple[int, int]:
     """Adds the program "frames" for up to so many samples; returns least and most frames."""
     graph, why = halves.second, None
-    for least in LEAST:
+    for least in MIN:
         try:
             shapes, known = _frames_shapes(halves, (least, 4 * least), tokens)
             bound = bind(graph, shapes, halves.dtypes, known, run_seed=True)

@@ -14,7 +14,7 @@ from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..ir import Graph, NeedsValue
 
 DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
-LEAST_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
+MIN_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
 # Lengths of plans for graphs that have no plan for a range of lengths; texts are padded.
 FIXED_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -23,7 +23,7 @@ TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
     """The most tokens of a text: `max_length`, or what the tokenizer and the config say."""
     if max_length is not None:
-        if max_length < LEAST_LENGTH:
+        if max_length < MIN_LENGTH:
             raise InputError(
                 f"{max_length} is not a valid length", "max_length", "Give 2 or more tokens."
             )
@@ -39,7 +39,7 @@ def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
         if type(value) is int and config.get("model_type") in OFFSET_POSITIONS:
             padding = config.get("pad_token_id")
             value -= (padding if type(padding) is int else 1) + 1
-        if type(value) is int and value >= LEAST_LENGTH:
+        if type(value) is int and value >= MIN_LENGTH:
             lengths.append(value)
     return min(lengths)
 
@@ -56,9 +56,9 @@ def add_text_model(
     high = limit
     for _ in range(3):
         # Not packed: attention weights have two such dimensions. The tensors that a page feeds and
-        # reads have one, behind a batch of 1: they are contiguous (`_check_ends`).
-        length = Sym(0, 1, 0, LEAST_LENGTH, high)
-        runs: list[Any] = [(text_shapes(graph, length), (LEAST_LENGTH, high))]
+        # reads have one, after a batch of 1: they are contiguous (`_check_ends`).
+        length = Sym(0, 1, 0, MIN_LENGTH, high)
+        runs: list[Any] = [(text_shapes(graph, length), (MIN_LENGTH, high))]
         if not has_mask:  # a text of one token cannot be padded
             runs.append((text_shapes(graph, 1), None))
         try:
@@ -66,7 +66,7 @@ def add_text_model(
             return high
         except TooLong as e:  # the table of positions is shorter
             high -= max(1, e.excess)
-            if high < LEAST_LENGTH:
+            if high < MIN_LENGTH:
                 raise
         except (NotStatic, NeedsValue, NeedsHost):
             break

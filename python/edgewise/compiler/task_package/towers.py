@@ -30,8 +30,8 @@ class Compared:
         stem: name of its file.
         embeds: the output of this file.
         logits: the output of a model in one file: [1, texts].
-        name: what it is, in errors.
-        inputs: what the file takes, in errors.
+        name: for errors.
+        inputs: of the file, for errors.
         scale: the weight whose exponential the products are multiplied by.
         bias: the weight that is added to them; None: there is none.
     """
@@ -58,7 +58,7 @@ SOUNDS = Compared(
     "audio_model", "audio_embeds", "logits_per_audio", "sound", "features", "logit_scale_a"
 )
 COMPARED = {"zero-shot-image-classification": PICTURES, "zero-shot-audio-classification": SOUNDS}
-"""{task: what it compares with texts}"""
+"""{task: input that it compares with texts}"""
 
 
 def embeds_of(graph: Graph | Any, name: str, stem: str, config: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ def scale_and_bias(
     lack these weights.
 
     Args:
-        of: what is compared with texts.
+        of: input that is compared with texts.
         config: contents of config.json, which may have the scale (a logarithm, as in the model's
             weights) and the bias, with the names of the weights.
         weights: model.safetensors, which is read where config.json lacks them; or None.

@@ -17,7 +17,7 @@ from ...logic.speech.ctc import Span, Vocabulary, characters_of, text_of, words_
 __all__ = ["CTCTokenizer", "frame_size"]
 
 CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer", "PreTrainedTokenizerFast")
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 COPY = "Copy the tokenizer's files again from the model they belong to."
 
 
@@ -94,7 +94,7 @@ class CTCTokenizer:
         for i, token in added.items():
             if isinstance(token, dict) and str(i).isdecimal():
                 vocabulary[_token(token, "")] = int(i)
-        if not all(type(i) is int and 0 <= i < MOST_TOKENS for i in vocabulary.values()):
+        if not all(type(i) is int and 0 <= i < MAX_TOKENS for i in vocabulary.values()):
             raise TokenizerError("it is not {token: id}", f"{where}/vocab.json", COPY)
         return cls(vocabulary, config)
 

@@ -87,7 +87,7 @@ class Program:
         feeds: {name: Feed}: inputs of the model and targets of the loss.
         trained: names of the parameters and adapters that have a gradient; None before a step is
             compiled.
-        unreached: those that the loss does not depend on.
+        unreached: parameters that the loss does not depend on.
 
     Raises:
         InputError: an argument cannot be used.
@@ -403,7 +403,7 @@ class Program:
         """Adds optimizer nodes.
 
         Args:
-            bound, graph: what is extended.
+            bound, graph: to be extended.
             pairs: (state, gradient) of each parameter.
             scale: factor of the gradients, float32 [1], or None.
         """

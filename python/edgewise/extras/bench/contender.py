@@ -92,7 +92,7 @@ class Comparison:
 
     Attributes:
         contenders: Edgewise, and onnxruntime if it can be measured.
-        task: what the model does.
+        task: of the model.
         measured: (name, unit, "higher" or "lower" is better) of each figure of `measure`.
         notes: sentences for the report.
         difference: largest difference between the results, relative to the largest value.

@@ -19,7 +19,7 @@ class BenchReport:
 
     Attributes:
         model: path.
-        task: what the model does.
+        task: of the model.
         threads: number of threads of both runtimes.
         flavour: of the engine.
         rounds: number of rounds.
@@ -87,7 +87,7 @@ def figure(
     """An entry of `BenchReport.figures`.
 
     Args:
-        name: what was measured.
+        name: of the measurement.
         unit: of the values.
         better: "higher" or "lower".
         ours: values of Edgewise by round.

@@ -3,7 +3,7 @@ aggregates them.
 
     protocol: the messages of protocol 1 and their checks
     codec, broadcast: the update format edgewise.delta.1, and the weights of a round as files
-    verify: what is checked before an update counts
+    verify: checks before an update counts
     audit: updates of public texts that the server makes, too
     admission, sessions, hub, last: the WebSocket server of clients; no strategies here
     client, client_state, local_training: a client with the native engine

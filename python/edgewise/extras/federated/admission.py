@@ -43,7 +43,7 @@ class HubOptions:
         greeting: seconds in which a connection must say hello.
         silent: connections that have not said hello. With more, the oldest of the address with
             the most is closed.
-        terms: what clients are told about the rounds.
+        terms: information for clients about the rounds.
         secure: whether clients must have secure aggregation.
         authority: public key of who certifies the members of groups. None: nobody need do so.
     """

@@ -27,7 +27,7 @@ from .sessions import Task
 from .verify import Verified
 
 PASSAGE = 4000  # characters that a client gets; a message has at most 64 KiB
-LEAST_TEXT = 200
+MIN_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Auditor:
         secret: bytes | None = None,
     ) -> None:
         self.training, self.share, self.tolerance = training, share, tolerance
-        self.texts = [text for text in texts if len(text) >= LEAST_TEXT]
+        self.texts = [text for text in texts if len(text) >= MIN_TEXT]
         if not self.texts:
             raise InputError("no text has 200 characters", "audit", "Give longer public texts.")
         self._key = hmac.digest(secret or secrets.token_bytes(32), b"audits", "sha256")

@@ -109,7 +109,7 @@ class FederatedClient:
 
     Args:
         url: of the hub, ws:// or wss://.
-        training: what it trains.
+        training: the training that it runs.
         name: of the client, for the server's log.
         ticket: for a hub that needs one.
         folder: keeps the state of the client. None: it is kept in memory.

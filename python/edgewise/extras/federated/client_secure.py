@@ -103,7 +103,7 @@ def clipped(
     Args:
         changes: of this round.
         task: names the clip, or none.
-        left: what earlier updates have rounded away.
+        left: rounding errors of earlier updates.
     """
     privacy = task.get("privacy") or {}
     clip = privacy.get("clip")

@@ -52,7 +52,7 @@ class ClientState:
         token: with which the client comes back.
         have: identity of `values`.
         values: the weights of the last task.
-        left: what the updates that counted have rounded away.
+        left: rounding errors of the updates that counted.
         kept: {run: state of the optimizer after the last update that counted}.
         finished: the last update.
         summed: {run: the last round whose sum it has consented to}.

@@ -37,7 +37,7 @@ Values: TypeAlias = Mapping[str, Floats]
 
 FORMAT = "edgewise.delta.1"
 BLOCK = 64
-MOST_PARAMETERS = 100_000
+MAX_PARAMETERS = 100_000
 LEVELS = {"int8": 127, "int4": 7}
 SMALLEST = np.float32(2.0**-24)  # the smallest float16
 LARGEST = 65504.0  # the largest float16
@@ -66,11 +66,11 @@ class Schema:
         Raises:
             InputError: there is nothing to train, or a name cannot be used.
         """
-        if not 0 < len(shapes) <= MOST_PARAMETERS:
+        if not 0 < len(shapes) <= MAX_PARAMETERS:
             raise InputError(
                 f"{len(shapes)} parameters are trained",
                 "schema",
-                f"Give 1 to {MOST_PARAMETERS} of them.",
+                f"Give 1 to {MAX_PARAMETERS} of them.",
             )
         out = {name: tuple(map(int, shapes[name])) for name in sorted(shapes)}
         for name in out:
@@ -261,7 +261,7 @@ def pack(
         schema: of the parameters.
         codec: one of CODECS.
         metadata: base, run and round.
-        left: what earlier updates have rounded away; it is added first.
+        left: rounding errors of earlier updates; they are added first.
         kind: "delta", or "weights" with the codec float32.
 
     Returns:
@@ -294,7 +294,7 @@ def unpack(
     Args:
         data: the file.
         schema: of the parameters; the file must have exactly these.
-        codec, kind: what the file must be.
+        codec, kind: required of the file.
         metadata: fields that its metadata must have with these values.
 
     Raises:

@@ -18,7 +18,7 @@ from .codec import norm_of
 from .grid import REFUSED, TabGrid
 from .protocol import Refusal
 from .secure.group import Lied
-from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS, Plan, settings_of
+from .secure.plan import MAX_MEMBERS, MIN_MEMBERS, Plan, settings_of
 from .secure.privacy import Privacy
 from .secure.quantize import mean_of
 from .secure.suspects import Suspects
@@ -67,7 +67,7 @@ class PrivateGrid(TabGrid):
         population: clients of which `privacy.rate` are drawn for a round.
         begin: called before a round with noise begins, see RunFolder.spend; returns the number of
             rounds with this one.
-        suspects: what is known of the members of groups. None: nothing.
+        suspects: suspicions against members of groups. None: none.
         other arguments: as TabGrid's.
     """
 
@@ -156,10 +156,10 @@ class PrivateGrid(TabGrid):
         tickets = self.hub.tickets(tasks)
         known = {n: tickets.get(n) or str(n) for n in tasks}
         nodes = self.suspects.order(known)
-        count = max(1, len(nodes) // self.secure.group, -(-len(nodes) // MOST_MEMBERS))
+        count = max(1, len(nodes) // self.secure.group, -(-len(nodes) // MAX_MEMBERS))
         asked = []
         for members in (nodes[k::count] for k in range(count)):
-            if len(members) >= FEWEST_MEMBERS:
+            if len(members) >= MIN_MEMBERS:
                 task = self._planned(tasks[members[0]], len(members))
                 asked.append((members, task, self.hub.assign_group(members, task)))
         concurrent.futures.wait([outcome for _, _, outcome in asked])

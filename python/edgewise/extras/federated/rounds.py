@@ -253,7 +253,7 @@ def make_rounds(
         count: of rounds.
         lines: of the log, which the grid adds; they are written after the state of their round.
         base: the state's part of the weights that clients have.
-        config: what clients get with each task.
+        config: settings that clients get with each task.
 
     Returns:
         The last weights, {name: array of float64}.

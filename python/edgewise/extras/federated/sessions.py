@@ -39,7 +39,7 @@ class Task:
         seconds: until the deadline, from `assign` on.
         cohort: clients that got this task.
         rules: of the updates.
-        privacy: what clients are told about differential privacy, or None.
+        privacy: information for clients about differential privacy, or None.
         secure: the plan of the client's group, or None: updates are sent as they are.
         stage: seconds of each stage of secure aggregation.
         part: of the parameters that is trained, see codec.Schema.part.

@@ -12,8 +12,8 @@ from .codec import LEVELS
 from .protocol import CODECS
 from .secure.crypto import SEED
 from .secure.identity import decoded
-from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
-from .secure.privacy import LEAST_DRAWN, Privacy
+from .secure.plan import MAX, MAX_MEMBERS, MIN, MIN_MEMBERS
+from .secure.privacy import MIN_DRAWN, Privacy
 
 SCHEDULES = ("constant", "cosine", "cooldown")
 KRUM = ("krum", "multi-krum")
@@ -129,7 +129,7 @@ class Settings:
             "mu": 0 <= self.mu < math.inf,
             "server_learning_rate": 0 < self.server_learning_rate < math.inf,
             "momentum": 0 <= self.momentum < 1,
-            "group": FEWEST_MEMBERS <= self.group <= MOST_MEMBERS,
+            "group": MIN_MEMBERS <= self.group <= MAX_MEMBERS,
             "stage": 0 < self.stage < LONGEST,
             "noise": 0 <= self.noise < math.inf,
             "noise_by": self.noise_by in ("server", "clients"),
@@ -192,9 +192,9 @@ class Settings:
                 "secure sums and noise need a maximum norm of updates",
             ),
             (
-                self.secure and self.clients < FEWEST_MEMBERS,
+                self.secure and self.clients < MIN_MEMBERS,
                 "clients",
-                f"a secure sum has at least {FEWEST_MEMBERS} members",
+                f"a secure sum has at least {MIN_MEMBERS} members",
             ),
             (
                 self.secure and groups < self._robust,
@@ -212,9 +212,9 @@ class Settings:
                 "clients add noise to secure sums alone",
             ),
             (
-                bool(self.noise) and self.noise_by == "clients" and not LEAST <= self.noise <= MOST,
+                bool(self.noise) and self.noise_by == "clients" and not MIN <= self.noise <= MAX,
                 "noise",
-                f"that of clients is {LEAST:g} to {MOST:g} times the clip",
+                f"that of clients is {MIN:g} to {MAX:g} times the clip",
             ),
             (
                 self.sites and bool(self.secure or self.noise),
@@ -223,9 +223,9 @@ class Settings:
             ),
             (self.epsilon is not None and not self.noise, "epsilon", "it needs noise"),
             (
-                0 < self.noise < LEAST_DRAWN and self.fraction < 1 and self.noise_by == "server",
+                0 < self.noise < MIN_DRAWN and self.fraction < 1 and self.noise_by == "server",
                 "noise",
-                f"with clients drawn at random it is at least {LEAST_DRAWN}",
+                f"with clients drawn at random it is at least {MIN_DRAWN}",
             ),
             (
                 self.authority is not None and not self.secure,

@@ -31,7 +31,7 @@ from .last import Last
 from .sessions import Task
 from .verify import Rules, Verified, far_from_others, too_few
 
-MOST_TEXT = 64 << 10  # bytes of a request's JSON
+MAX_TEXT = 64 << 10  # bytes of a request's JSON
 LOOK = 0.1  # seconds between looks for clients
 
 Arrays = Mapping[str, Any]
@@ -100,7 +100,7 @@ class Site:
 
     def _answer(self, connection: Connection) -> None:
         try:
-            request = parse_json(connection.recv_bytes(MOST_TEXT), "request", InputError)
+            request = parse_json(connection.recv_bytes(MAX_TEXT), "request", InputError)
             most = 8 * self.hub.schema.count + (1 << 20) + 300 * len(self.hub.schema.shapes)
             weights = unpacked(connection.recv_bytes(most), self.hub.schema)
             told: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Flower's own Grid, for rounds whose nodes are sites: what they reply is checked first."""
+"""Flower's own Grid, for rounds between sites, with checks of their replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .codec import Schema
 from .grid import REFUSED
 from .verify import too_few
 
-MOST_EXAMPLES = 10**9  # of a site
+MAX_EXAMPLES = 10**9  # of a site
 
 
 class SiteGrid(Grid):
@@ -113,7 +113,7 @@ class SiteGrid(Grid):
     def _objection(self, reply: Message, asked: Message) -> str | None:
         """Why a reply must not count, or None."""
         examples = _metric(reply, "num-examples")
-        if type(examples) is not int or not 0 < examples <= MOST_EXAMPLES:
+        if type(examples) is not int or not 0 < examples <= MAX_EXAMPLES:
             return "its number of examples is not a positive integer"
         records = list(reply.content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self.schema.shapes):

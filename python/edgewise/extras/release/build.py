@@ -14,7 +14,7 @@ from ...compiler.onnx.source import FileSource
 from ...compiler.package import Package
 from .codec import CODECS, WIDTHS, approximate, encode
 from .content import Content, Section, stored_content
-from .manifest import MOST_DELTAS, Chunk, Delta, Earlier, Manifest, Stored
+from .manifest import MAX_DELTAS, Chunk, Delta, Earlier, Manifest, Stored
 from .store import ChunkSource, Store, sha256
 
 ROUNDINGS = ("none", "q4", "bfloat16")
@@ -132,7 +132,7 @@ def _add_delta(
         }
         best = min(tried, key=lambda c: len(tried[c]))
         delta, codec = tried[best], best
-    if len(delta) < 0.9 * chunk.file.bytes and len(chunk.deltas) < MOST_DELTAS:
+    if len(delta) < 0.9 * chunk.file.bytes and len(chunk.deltas) < MAX_DELTAS:
         stored = store.put(delta)
         chunk.deltas.append(Delta(stored.bytes, stored.sha256, base, best))
     return codec

@@ -24,7 +24,7 @@ from ...compiler.onnx.source import FileSource
 from ...locks import locked
 from .codec import decode
 from .errors import ReleaseError
-from .manifest import DIGEST, MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
+from .manifest import DIGEST, MAX_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
 from .store import Fetcher, Open, check, open_address, sha256, unpack, write_file
 
 
@@ -62,7 +62,7 @@ class Client:
     Args:
         origins: folders or addresses of the repository, the preferred one first.
         name: of the release.
-        folder: of the client: what is trusted, the installed content, and what has arrived.
+        folder: of the client, with trusted metadata, the installed content and arrived chunks.
         root: bytes of a root.json that is trusted, for the first time.
         open_: opens an address at an offset; for tests.
     """
@@ -150,7 +150,7 @@ class Client:
                 target = updater.get_targetinfo(f"{self.name}.json")
                 if target is None:
                     raise ReleaseError("there is no release of this name", where)
-                if target.length > MOST_BYTES:
+                if target.length > MAX_BYTES:
                     raise ReleaseError(f"its manifest has {target.length} bytes", where)
                 with open(updater.download_target(target), "rb") as file:
                     return file.read()

@@ -17,7 +17,7 @@ from ...compiler.training.safetensors import load_safetensors
 from ...errors import EdgewiseError, InputError
 from .codec import CHUNK
 from .errors import ReleaseError
-from .manifest import FILE, MOST_FILES
+from .manifest import FILE, MAX_FILES
 
 LARGE = 1 << 14  # bytes of a tensor of an .onnx file that has chunks of its own
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -241,9 +241,9 @@ def _model_files(folder: str) -> Content | None:
         return None
     files = [(n.replace(os.sep, "/"), FileSource(os.path.join(folder, n))) for n in names]
     files = [(name, source) for name, source in files if source.size]
-    if len(files) > MOST_FILES:
+    if len(files) > MAX_FILES:
         raise InputError(
-            f"it has {len(files)} files, at most {MOST_FILES} are released",
+            f"it has {len(files)} files, at most {MAX_FILES} are released",
             folder,
             "Leave out the variants of the model that pages do not load.",
         )

@@ -2,7 +2,7 @@
 arXiv:1311.2540; F. Giesen, arXiv:1402.3392). web/src/extras/release/entropy.ts decodes the same.
 
     u32     bytes of what follows: for each segment 256 u16 that sum to 4096, deflated (zlib)
-    u32     number of lanes: MOST_LANES, or more than one for 2 * SPACING coded bytes
+    u32     number of lanes: MAX_LANES, or more than one for 2 * SPACING coded bytes
     u32     for each lane: its state
     u16     words, which states take when they fall below 65536
 
@@ -27,7 +27,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 BITS = 12
 TOTAL = 1 << BITS
 LOWEST = 1 << 16
-MOST_LANES = 128  # arithmetic on so many numbers at once is fast in NumPy
+MAX_LANES = 128  # arithmetic on so many numbers at once is fast in NumPy
 SPACING = 512  # bytes of a lane at least; with few lanes, decoding takes minutes
 
 
@@ -61,7 +61,7 @@ def encode(segments: Sequence[Bytes]) -> bytes:
     rows, values = rows[coded], values[coded]
     width = (frequencies[rows, values]).astype(np.uint64)
     start = (np.cumsum(frequencies, 1) - frequencies)[rows, values].astype(np.uint64)
-    lanes = int(np.clip(1 << max(0, (values.size // SPACING).bit_length() - 1), 1, MOST_LANES))
+    lanes = int(np.clip(1 << max(0, (values.size // SPACING).bit_length() - 1), 1, MAX_LANES))
     states, words = np.full(lanes, LOWEST, np.uint64), [np.empty(0, "<u2")]
     bits, half = np.uint64(BITS), np.uint64(16)
     for at in range((values.size - 1) // lanes * lanes, -1, -lanes):
@@ -106,7 +106,7 @@ def decode(data: bytes, sizes: Sequence[int], where: str) -> Bytes:
     sizes = [n for n in sizes if n]
     frequencies, rest = _read_frequencies(data, len(sizes), where)
     lanes = int.from_bytes(rest[:4], "little")
-    if not 1 <= lanes <= MOST_LANES or len(rest) < 4 + 4 * lanes or len(rest) % 2:
+    if not 1 <= lanes <= MAX_LANES or len(rest) < 4 + 4 * lanes or len(rest) % 2:
         raise ReleaseError("its lanes are cut off", where)
     states = np.frombuffer(rest, "<u4", lanes, 4).astype(np.int64)
     words = np.frombuffer(rest, "<u2", offset=4 + 4 * lanes).astype(np.int64)
@@ -116,7 +116,7 @@ def decode(data: bytes, sizes: Sequence[int], where: str) -> Bytes:
     all_rows = np.repeat(np.arange(len(sizes)), sizes)
     out = slots[all_rows, 0]
     coded = np.flatnonzero((frequencies.max(1, initial=0) < TOTAL)[all_rows])
-    if lanes < MOST_LANES and coded.size >= 2 * SPACING * lanes:
+    if lanes < MAX_LANES and coded.size >= 2 * SPACING * lanes:
         raise ReleaseError("it has too few lanes", where)
     rows, at_word = all_rows[coded], 0
     for at in range(0, coded.size, lanes):

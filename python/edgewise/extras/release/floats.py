@@ -9,7 +9,7 @@ What training changes in a matrix is in large part a product of two narrow ones:
 the change that they predict is added to the base first. Differences are then coded (entropy.py)
 in planes, of their low bytes, second bytes and so on, and each plane in segments: the numbers in
 ascending order of the base's exponents, which the decoder has, too, as many exponents together as
-have LEAST numbers. Numbers of like magnitude change by like ordinals.
+have MIN numbers. Numbers of like magnitude change by like ordinals.
 
     u8 rank, u8 shift, i16 scale, u32 columns, u32 phase
     coded: the two factors, (rank, rows) and (rank, columns), of zigzag coded int8; then the planes
@@ -32,11 +32,11 @@ from . import entropy
 from .errors import ReleaseError
 
 HEAD = struct.Struct("<BBhII")
-LEAST = 2048  # numbers of a segment
+MIN = 2048  # numbers of a segment
 RANKS = (16, 6)  # that are tried
-MOST_RANK = 32
+MAX_RANK = 32
 NARROWEST = 48  # columns and rows where a product may pay
-MOST_SHIFT = 8
+MAX_SHIFT = 8
 NOISE = 0.35  # of the rounded factors, relative to what they do not predict
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -80,7 +80,7 @@ def _sizes(exponents: npt.NDArray[np.int64]) -> list[int]:
     sizes, run = [], 0
     for count in np.bincount(exponents).tolist():
         run += count
-        if run >= LEAST:
+        if run >= MIN:
             sizes.append(run)
             run = 0
     if run and sizes:
@@ -100,7 +100,7 @@ def _predicted(
     """Ordinals by which the base is expected to change, modulo 2^16."""
     rows, columns = (f.astype(np.float64) for f in factors)  # exact: sums below 2^53
     product = (rows.T @ columns).reshape(-1)[phase : phase + exponents.size]
-    power = np.minimum(scale - np.maximum(exponents, 1), MOST_SHIFT)
+    power = np.minimum(scale - np.maximum(exponents, 1), MAX_SHIFT)
     moved = np.ldexp(product, power.astype(np.intc))  # Windows' ldexp takes no int64
     return np.floor(moved + 0.5).astype(np.int64).astype(np.uint16)
 
@@ -196,7 +196,7 @@ def decode(base: bytes, delta: bytes, width: int, where: str) -> bytes:
         raise ReleaseError("its head is cut off", where)
     rank, shift, scale, columns, phase = HEAD.unpack_from(delta)
     rows = -(-(phase + count) // max(1, columns))
-    right = shift in (7, 10) and rank <= MOST_RANK and (phase < columns or not rank)
+    right = shift in (7, 10) and rank <= MAX_RANK and (phase < columns or not rank)
     if not right or rank * (rows + columns) > count:
         raise ReleaseError("it is of another matrix", where)
     exponents = _exponents(base, width, shift)

@@ -31,12 +31,12 @@ from .errors import ReleaseError
 
 FORMAT = "edgewise.release.1"
 KINDS = ("package", "adapter", "model")
-MOST_CHUNKS = 1 << 16
-MOST_FILES = 16
-MOST_EARLIER = 16
-MOST_DELTAS = 16
-MOST_BYTES = 1 << 24  # of a manifest
-MOST_VERSION = (1 << 53) - 1
+MAX_CHUNKS = 1 << 16
+MAX_FILES = 16
+MAX_EARLIER = 16
+MAX_DELTAS = 16
+MAX_BYTES = 1 << 24  # of a manifest
+MAX_VERSION = (1 << 53) - 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 Text = bytes  # in classes that have a field of that name
@@ -191,7 +191,7 @@ def parse(data: bytes, where: str) -> Manifest:
     """
     r = _Reader(where)
     try:
-        root = r.record(parse_json(data, where, ReleaseError, most_bytes=MOST_BYTES), "it")
+        root = r.record(parse_json(data, where, ReleaseError, most_bytes=MAX_BYTES), "it")
     except ReleaseError:
         raise
     except EdgewiseError as e:
@@ -209,9 +209,9 @@ def parse(data: bytes, where: str) -> Manifest:
         raise r.fail("fraction", "is not a number from 0 to 1")
     manifest = Manifest(
         name=r.match(root.get("name"), "name", _NAME),
-        version=r.integer(root.get("version"), "version", 1, MOST_VERSION),
+        version=r.integer(root.get("version"), "version", 1, MAX_VERSION),
         kind=str(root["kind"]),
-        bytes=r.integer(root.get("bytes"), "bytes", 1, MOST_CHUNKS * CHUNK),
+        bytes=r.integer(root.get("bytes"), "bytes", 1, MAX_CHUNKS * CHUNK),
         sha256=r.match(root.get("sha256"), "sha256", DIGEST),
         files=_files(r, root.get("files")),
         chunks=_chunks(r, root.get("chunks")),
@@ -229,7 +229,7 @@ def parse(data: bytes, where: str) -> Manifest:
     versions = [e.version for e in manifest.earlier]
     if any(v >= manifest.version for v in versions) or len(set(versions)) < len(versions):
         raise r.fail("earlier", "has versions that are not earlier, or one twice")
-    manifest.fallback = r.integer(root.get("fallback"), "fallback", 0, MOST_VERSION)
+    manifest.fallback = r.integer(root.get("fallback"), "fallback", 0, MAX_VERSION)
     if manifest.fallback and manifest.fallback not in versions:
         raise r.fail("fallback", "is not one of the earlier versions")
     return manifest
@@ -252,17 +252,17 @@ def check_name(name: str) -> str:
 
 def _files(r: _Reader, value: object) -> list[tuple[str, int]]:
     files = []
-    for i, entry in enumerate(r.entries(value, "files", MOST_FILES)):
+    for i, entry in enumerate(r.entries(value, "files", MAX_FILES)):
         fields = r.record(entry, f"files[{i}]")
         name = r.match(fields.get("name"), f"files[{i}].name", FILE)
-        most = MOST_CHUNKS * CHUNK
+        most = MAX_CHUNKS * CHUNK
         files.append((name, r.integer(fields.get("bytes"), f"files[{i}].bytes", 1, most)))
     return files
 
 
 def _chunks(r: _Reader, value: object) -> list[Chunk]:
     chunks = []
-    for i, entry in enumerate(r.entries(value, "chunks", MOST_CHUNKS)):
+    for i, entry in enumerate(r.entries(value, "chunks", MAX_CHUNKS)):
         path = f"chunks[{i}]"
         fields = r.record(entry, path)
         nbytes = r.integer(fields.get("bytes"), f"{path}.bytes", 1, CHUNK)
@@ -272,7 +272,7 @@ def _chunks(r: _Reader, value: object) -> list[Chunk]:
             r.match(fields.get("sha256"), f"{path}.sha256", DIGEST),
             r.stored(fields.get("file"), f"{path}.file", most),
         )
-        deltas = r.entries(fields.get("deltas", []), f"{path}.deltas", MOST_DELTAS)
+        deltas = r.entries(fields.get("deltas", []), f"{path}.deltas", MAX_DELTAS)
         for j, delta in enumerate(deltas):
             at = f"{path}.deltas[{j}]"
             found = r.stored(delta, at, most)
@@ -289,14 +289,14 @@ def _chunks(r: _Reader, value: object) -> list[Chunk]:
 
 def _earlier(r: _Reader, value: object) -> list[Earlier]:
     found = []
-    for i, entry in enumerate(r.entries(value, "earlier", MOST_EARLIER)):
+    for i, entry in enumerate(r.entries(value, "earlier", MAX_EARLIER)):
         path = f"earlier[{i}]"
         fields = r.record(entry, path)
         found.append(
             Earlier(
-                r.integer(fields.get("version"), f"{path}.version", 1, MOST_VERSION),
+                r.integer(fields.get("version"), f"{path}.version", 1, MAX_VERSION),
                 r.match(fields.get("sha256"), f"{path}.sha256", DIGEST),
-                r.stored(fields.get("manifest"), f"{path}.manifest", MOST_BYTES),
+                r.stored(fields.get("manifest"), f"{path}.manifest", MAX_BYTES),
             )
         )
     return found

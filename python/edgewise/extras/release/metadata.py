@@ -23,7 +23,7 @@ from .store import write_file
 DAYS = {"root": 365, "targets": 180, "snapshot": 30, "timestamp": 7}
 
 
-MOST_DAYS = 36_500
+MAX_DAYS = 36_500
 # roles whose metadata is signed again, with their own keys, once another one has new keys
 SIGNED_AFTER = {
     "root": (),
@@ -36,11 +36,11 @@ SIGNED_AFTER = {
 def _expiry(days: dict[str, float]) -> dict[str, datetime]:
     now = datetime.now(UTC).replace(microsecond=0)
     for role, count in days.items():
-        if not 0 < count <= MOST_DAYS:
+        if not 0 < count <= MAX_DAYS:
             raise InputError(
                 f"a signature cannot be valid for {count} days",
                 f"--{role}-days",
-                f"Give a number above 0, at most {MOST_DAYS}.",
+                f"Give a number above 0, at most {MAX_DAYS}.",
             )
     return {role: now + timedelta(days=count) for role, count in days.items()}
 

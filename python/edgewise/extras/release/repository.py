@@ -15,7 +15,7 @@ from .build import Base, build
 from .content import open_content
 from .errors import ReleaseError
 from .keys import Keys
-from .manifest import MOST_EARLIER, Earlier, Manifest, Stored, check_name, parse
+from .manifest import MAX_EARLIER, Earlier, Manifest, Stored, check_name, parse
 from .metadata import DAYS, MetadataFolder
 from .store import Store, sha256, write_file
 
@@ -108,11 +108,9 @@ class Repository:
         """
         check_name(name)
         _check_fraction(fraction)
-        if not 1 <= keep < MOST_EARLIER:
+        if not 1 <= keep < MAX_EARLIER:
             raise InputError(
-                f"deltas cannot lead from {keep} versions",
-                "--keep",
-                f"1 to {MOST_EARLIER - 1} can.",
+                f"deltas cannot lead from {keep} versions", "--keep", f"1 to {MAX_EARLIER - 1} can."
             )
         with self._changing():
             return self._add(path, name, fraction, rounding, keep)

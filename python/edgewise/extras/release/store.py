@@ -196,7 +196,7 @@ class Fetcher:
         """An object, which stays in `parts` for the next call.
 
         Args:
-            stored: what it must be.
+            stored: the required content.
             path: in the repository.
 
         Raises:

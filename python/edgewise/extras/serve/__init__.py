@@ -2,11 +2,11 @@
 
     options: limits and addresses
     refusals: errors in OpenAI's format
-    requests: what a request may contain, and its checks
+    requests: fields of requests, and their checks
     detokenize: text of tokens as they come, stop strings
     catalog: the models that are served, by name
     jobs: the bounded queue and the thread that computes
-    generation, embeddings, tensors: what that thread does for a request
+    generation, embeddings, tensors: work of that thread for a request
     answers: bodies and events of answers
     app, launch: routes and the server
 

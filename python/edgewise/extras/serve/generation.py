@@ -33,7 +33,7 @@ class Piece:
 
     Attributes:
         index: of the sequence.
-        text: what is new.
+        text: the new part.
         finish: "stop" or "length" with the last piece, else None.
         scores: of the tokens since the last piece, if they were asked for.
     """

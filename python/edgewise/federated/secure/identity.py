@@ -2,8 +2,8 @@
 
 from ...extras.federated.secure.identity import (
     DAY,
-    MOST_DAYS,
-    MOST_SUBJECT,
+    MAX_DAYS,
+    MAX_SUBJECT,
     Authority,
     Certificate,
     Identity,
@@ -16,8 +16,8 @@ __all__ = [
     "Certificate",
     "DAY",
     "Identity",
-    "MOST_DAYS",
-    "MOST_SUBJECT",
+    "MAX_DAYS",
+    "MAX_SUBJECT",
     "decoded",
     "encoded",
 ]

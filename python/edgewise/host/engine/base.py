@@ -173,7 +173,7 @@ class Engine(Owner):
 
         Args:
             plan: the plan that was loaded or run.
-            call: what failed, for errors that belong to no step.
+            call: the failed call, for errors that belong to no step.
         """
         failure = ERROR.unpack(self.read(self.call("ew_last_error", self.handle), ERROR.size))
         return error_of(Failure(*failure), plan, call)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PAGE = 65536  # bytes
 INITIAL_PAGES = 32  # as in wasm/Makefile
-MOST = 0xFFFF0000  # maximum size of a 32-bit memory in bytes
+MAX = 0xFFFF0000  # maximum size of a 32-bit memory in bytes
 STEP = 8 << 20  # weights are copied in pieces of this many bytes
 WIDE = {"ew_plan_register": 2}  # index of an argument that is an int64, passed as a BigInt
 # The engine with all kernels: compared with Pyodide, the rare ones are small.
@@ -103,7 +103,7 @@ class BrowserEngine(Engine):
     POINTER = "<I"
     threads = 1
 
-    def __init__(self, module: Any = None, max_bytes: int = MOST) -> None:
+    def __init__(self, module: Any = None, max_bytes: int = MAX) -> None:
         global _module
         if module is None and _module is None:
             path = wheel_module()
@@ -177,7 +177,7 @@ class BrowserEngine(Engine):
             OutOfMemory: it cannot grow.
         """
         return self.check_alloc(
-            self.call("ew_alloc", max(nbytes, 1)) if nbytes <= MOST else 0, nbytes
+            self.call("ew_alloc", max(nbytes, 1)) if nbytes <= MAX else 0, nbytes
         )
 
     def free(self, address: int) -> None:

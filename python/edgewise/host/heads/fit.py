@@ -19,7 +19,7 @@ from ..session import InferenceSession
 if TYPE_CHECKING:
     from ..engine import Engine
 
-LEAST = 1e-6
+MIN = 1e-6
 """By which features are divided at least."""
 OnStep = Callable[[int, float], None]
 
@@ -164,7 +164,7 @@ def _prepared(
         ],
         [Info("x", FLOAT, ["rows", size])],
         [Info("mean", FLOAT), Info("scaled", FLOAT), Info("deviation", FLOAT)],
-        {"least": Tensor.of("least", FLOAT, [], [LEAST])},
+        {"least": Tensor.of("least", FLOAT, [], [MIN])},
         opsets={"": 17},
         ir_version=9,
     )

@@ -18,7 +18,7 @@ from .wav import read_wav
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_SAMPLES = 1 << 29  # 9 hours at 16 kHz
+MAX_SAMPLES = 1 << 29  # 9 hours at 16 kHz
 # The highest byte of float32 below 2^33, whose exponent is 80 << 1.
 _ALLOWED = bytes(b for b in range(256) if b & 0x7F < 80)
 
@@ -57,7 +57,7 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     count = len(channels[0]) if channels else 0
     if not count:
         raise InputError("there are no samples", where, "Give a recording that is not empty.")
-    if max(count, -(-count * rate // found)) > MOST_SAMPLES:
+    if max(count, -(-count * rate // found)) > MAX_SAMPLES:
         raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")

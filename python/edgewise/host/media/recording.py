@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.arrays import Array
 from ...errors import InputError, file_error, memory_in_words
-from .decode import MOST_SAMPLES, check_finite, mean, read_sound
+from .decode import MAX_SAMPLES, check_finite, mean, read_sound
 from .resampling import Resampler, sampling_rate
 from .wav import FLOAT, Wav, read_wav
 
@@ -117,7 +117,7 @@ def _open_wav(path: str, rate: int) -> Recording | None:
     try:
         wav = read_wav(head, path)
     except InputError:
-        return None  # read_sound says why, or finds the samples further behind
+        return None  # read_sound says why, or finds the samples further on
     if wav is None:
         return None
     (declared,) = struct.unpack_from("<I", head, wav.offset - 4)
@@ -174,7 +174,7 @@ def _copied(pieces: Iterator[bytes], rate: int, to_rate: int) -> Recording:
 
 
 def _check(count: int, where: str) -> None:
-    if count > MOST_SAMPLES:
+    if count > MAX_SAMPLES:
         raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
 
 

@@ -13,10 +13,10 @@ from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.resampling import (
     FILTERS,
-    MOST_CHANNELS,
-    MOST_RATE,
-    MOST_RATIO,
-    MOST_SIDE,
+    MAX_CHANNELS,
+    MAX_RATE,
+    MAX_RATIO,
+    MAX_SIDE,
     PIECE,
 )
 from ...errors import EngineError, InputError, OutOfMemory
@@ -115,9 +115,9 @@ def resample_audio(samples: Any, rate: int, to_rate: int) -> Array:
     """
     data = memoryview(_floats(samples, "resample_audio", dimensions=1)).cast("B")
     rate, to_rate = sampling_rate(rate, "rate"), sampling_rate(to_rate, "to_rate")
-    if max(rate, to_rate) > MOST_RATIO * min(rate, to_rate):
+    if max(rate, to_rate) > MAX_RATIO * min(rate, to_rate):
         raise InputError(
-            f"the rates {rate} and {to_rate} differ by more than {MOST_RATIO} times",
+            f"the rates {rate} and {to_rate} differ by more than {MAX_RATIO} times",
             "resample_audio",
             "Give the sampling rate of the sound.",
         )
@@ -132,9 +132,9 @@ def sampling_rate(value: object, where: str = "sampling_rate") -> int:
     """`value` as an int. Raises InputError where it is not a possible sampling rate in Hz."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise InputError(f"{value!r} is not a sampling rate", where, "Give it in Hz.")
-    if not 1 <= value <= MOST_RATE or int(value) != value:
+    if not 1 <= value <= MAX_RATE or int(value) != value:
         raise InputError(
-            f"the sampling rate {value} is not a whole number of Hz from 1 to {MOST_RATE}",
+            f"the sampling rate {value} is not a whole number of Hz from 1 to {MAX_RATE}",
             where,
             "Give the rate at which the sound was recorded.",
         )
@@ -234,7 +234,7 @@ def _check_sizes(sizes: tuple[int, ...], box: Sequence[float]) -> None:
     height, width, channels = sizes[:3]
     names = ("height", "width", "channels", "out_height", "out_width")
     for name, size in zip(names, sizes, strict=True):
-        most = MOST_CHANNELS if name == "channels" else MOST_SIDE
+        most = MAX_CHANNELS if name == "channels" else MAX_SIDE
         if type(size) is not int or not 1 <= size <= most:
             raise InputError(
                 f"{name} is {size!r}", "resize", f"It must be an integer from 1 to {most}."

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import InputError
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def read_wav(data: bytes | memoryview, where: str) -> Wav | None:
 def _checked(form: tuple[int, ...], body: memoryview, offset: int, where: str) -> Wav | None:
     kind, channels, rate, _, _, bits = form
     known = (kind == PCM and bits in (8, 16, 24, 32)) or (kind == FLOAT and bits in (32, 64))
-    if not 1 <= channels <= MOST_CHANNELS:
+    if not 1 <= channels <= MAX_CHANNELS:
         raise _damaged(f"it has {channels} channels", where)
     return Wav(kind, channels, rate, bits, body, offset) if known else None
 

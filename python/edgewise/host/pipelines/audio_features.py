@@ -48,7 +48,7 @@ class AudioFeatures:
         if isinstance(samples, Array):
             return self.of_samples(samples)
         with samples:
-            total = self.processor.total(samples.size)  # what is behind it is not read
+            total = self.processor.total(samples.size)  # what is after it is not read
             count = min(total, samples.size)
             return self.of_samples(Array((count,), "float32", samples.read(0, count)))
 

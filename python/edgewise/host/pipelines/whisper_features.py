@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HOP = 160  # samples of a frame, of all of Whisper's models
 LOWEST = -1e30  # a floor that changes nothing
-REFLECTED = 200  # samples behind the end: half of the transform's length
+REFLECTED = 200  # samples after the end: half of the transform's length
 BELOW = 8.0  # what is further below the maximum is raised
 
 
@@ -139,7 +139,7 @@ class _LongFeatures(Features):
 
 def _around(samples: Samples, start: int, count: int) -> bytes:
     """`count` samples from `start` on, which may be negative: reflected at the recording's ends,
-    and zeros further behind.
+    and zeros further on.
     """
     n = samples.size
     first = memoryview(part(samples, 0, 1 - start)).cast("f") if start < 0 else ()

@@ -250,7 +250,7 @@ class Profile:
                 )
 
     def _binding_limit(self, total: _StepTotal) -> tuple[str | None, float | None]:
-        """(limit, least seconds) of a step: what its operations, or its bytes, take at least.
+        """(limit, least seconds) of a step: the minimum that its operations, or its bytes, take.
 
         ("cache", None): only bytes are known, and they came faster than from memory. (None, None):
         nothing is known.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
             store, pool: memory of weights, and of the values between plans.
             watch, ends: for profiles, and for ending runs early.
             direct: the direct runs.
-            target: what plans are compiled for.
+            target: of the plans.
         """
 
         MAX_PLANS: int
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = LIMITS["MAX_LENGTH"]
 # An output of a plan for a range of lengths takes at most this at the maximum length.
-MOST_OUTPUT_BYTES = 1 << 30
+MAX_OUTPUT_BYTES = 1 << 30
 # Input arrays of at least this many bytes are read in place. Copying smaller ones takes less time
 # than finding out their address.
 LARGE = 1 << 16
@@ -282,16 +282,16 @@ class Known:
 
 
 def check_outputs(bound: BoundGraph) -> None:
-    """Raises OutOfMemory if outputs whose shapes a register decides exceed MOST_OUTPUT_BYTES at its
+    """Raises OutOfMemory if outputs whose shapes a register decides exceed MAX_OUTPUT_BYTES at its
     maximum: plans have memory for it, and an output may grow with a power of the length.
     """
     for name, v in bound.outputs.items():
         if not any(isinstance(d, Sym) for d in v.shape):
             continue
         nbytes = bytes_for(v.dtype, product([most(d) for d in v.shape]))
-        if nbytes > MOST_OUTPUT_BYTES:
+        if nbytes > MAX_OUTPUT_BYTES:
             raise OutOfMemory(
-                f"{nbytes} bytes at the maximum length exceed {MOST_OUTPUT_BYTES}",
+                f"{nbytes} bytes at the maximum length exceed {MAX_OUTPUT_BYTES}",
                 f"value '{name}'",
                 "Compile a plan for fewer lengths.",
             )

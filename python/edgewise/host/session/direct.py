@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .inference import InferenceSession
     from .split_graph import Part, SplitGraph
 
-MOST_RUNS = 8  # maximum number of direct runs for one choice of outputs; the last used are kept
-MOST_CHOICES = 4  # maximum number of choices of outputs
+MAX_RUNS = 8  # maximum number of direct runs for one choice of outputs; the last used are kept
+MAX_CHOICES = 4  # maximum number of choices of outputs
 # Maximum bytes of the buffers of a direct run: copying more takes longer than the driver.
-MOST_BYTES = 16 << 20
-MOST_NUMBERS = 1 << 10  # maximum bytes of numbers that are compared
+MAX_BYTES = 16 << 20
+MAX_NUMBERS = 1 << 10  # maximum bytes of numbers that are compared
 
 
 class DirectRuns:
@@ -79,7 +79,7 @@ class DirectRuns:
 
         Args:
             output_names: names of the requested outputs; None: all.
-            program: what the driver ran.
+            program: run by the driver.
             feeds: {name: (dtype, shape)} of the inputs; None instead of the pair if an input is
                 not a tensor of numbers.
             values: the outputs.
@@ -97,15 +97,15 @@ class DirectRuns:
         except OutOfMemory:  # the run itself has succeeded
             direct = None
         if direct is None:
-            self.hopeless = {*list(self.hopeless)[-MOST_RUNS:], signature}
+            self.hopeless = {*list(self.hopeless)[-MAX_RUNS:], signature}
             return
         runs = self.kept.pop(key, [])
-        while len(self.kept) >= MOST_CHOICES:
+        while len(self.kept) >= MAX_CHOICES:
             del self.kept[next(iter(self.kept))]
         # The same list object: another thread may be waiting to search it.
         self.kept[key] = runs
         runs.insert(0, direct)
-        del runs[MOST_RUNS:]
+        del runs[MAX_RUNS:]
 
     def clear(self) -> None:
         """Removes all direct runs. Called when a plan is freed."""
@@ -177,9 +177,9 @@ class DirectRun:
         return direct
 
     def _place(self, nbytes: int, data: bytes | None = None) -> _Place | None:
-        """Allocates memory; None if Python cannot access it, or beyond MOST_BYTES."""
+        """Allocates memory; None if Python cannot access it, or beyond MAX_BYTES."""
         self.nbytes += nbytes
-        if self.nbytes > MOST_BYTES:
+        if self.nbytes > MAX_BYTES:
             return None
         kept = Kept(self.device, nbytes)
         self.memories.append(kept)
@@ -349,7 +349,7 @@ def _compare_numbers(
     for i, numbers in zip(part.needs, key[1] if part.needs else ()):
         place, dtype = places.get(part.inputs[i]), key[0][i][0]
         expected = RunTensor.of(dtype, [len(numbers)], list(numbers)).data
-        if place is None or len(place.view) != len(expected) or len(expected) > MOST_NUMBERS:
+        if place is None or len(place.view) != len(expected) or len(expected) > MAX_NUMBERS:
             return False
         compared.append((place.view, bytes(expected)))
     return True

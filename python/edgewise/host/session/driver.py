@@ -97,7 +97,7 @@ class Driver:
         """Runs a model, a subgraph or a function.
 
         Args:
-            program: what is run.
+            program: to be run.
             values: {name: value} of its inputs. Other values are added and removed.
             around: the scope around a subgraph.
 

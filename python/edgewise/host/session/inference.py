@@ -172,7 +172,7 @@ class InferenceSession(Owner):
         return self.options
 
     def get_providers(self) -> list[str]:
-        """["CPUExecutionProvider"], behind "WebGpuExecutionProvider" on a GPU. Mirrors
+        """["CPUExecutionProvider"], after "WebGpuExecutionProvider" on a GPU. Mirrors
         onnxruntime.InferenceSession.get_providers.
         """
         return list(PROVIDERS[self.device.target])

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
 
-LEAST = 2
+MIN = 2
 """The minimum length of a range: dimensions of 0 and 1 are broadcast by other rules."""
 ROOM = 256
 """The maximum length of a range is at least this, if the inputs are small."""
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """If the inputs exceed this size at the maximum length, the range ends at the next power of two."""
 REGISTER = "length"
-MOST_TRIES = 20
+MAX_TRIES = 20
 FAILS = (NotStatic, NeedsValue, NeedsHost, UnsupportedOp, ModelError)
 """Raised by the compiler if a dimension is not linear in the length or decides something."""
 
@@ -153,7 +153,7 @@ def find_lengths(
         tuple((d - now,) if (i, a) in changing else d for a, d in enumerate(shape))
         for i, (_, shape) in enumerate(keys)
     )
-    low = LEAST - min(0, *(d[0] for s in shapes for d in s if type(d) is tuple))
+    low = MIN - min(0, *(d[0] for s in shapes for d in s if type(d) is tuple))
     if not low <= now < LIMITS["MAX_LENGTH"] // 2:
         return None
     types = tuple(dtype for dtype, _ in keys)
@@ -180,7 +180,7 @@ def _step(before: Sequence[Key], now: Sequence[Key]) -> Step | None:
 
 def _highest(types: Iterable[int], shapes: Pattern, now: int) -> int:
     """The maximum length of a range: a power of two above five quarters of the current length, at
-    least ROOM; above the current length if the inputs would exceed MOST_BYTES.
+    least ROOM; above the current length if the inputs would exceed MAX_BYTES.
     """
 
     def size(length: int) -> int:
@@ -191,7 +191,7 @@ def _highest(types: Iterable[int], shapes: Pattern, now: int) -> int:
         )
 
     high = max(ROOM, 1 << (now + now // 4).bit_length())
-    return high if size(high) <= MOST_BYTES else 1 << now.bit_length()
+    return high if size(high) <= MAX_BYTES else 1 << now.bit_length()
 
 
 def compile_lengths(
@@ -210,7 +210,7 @@ def compile_lengths(
     Returns:
         (range, result of compile_range); None if there is no plan for several lengths
     """
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         shorter = 1 << (now - 1).bit_length()  # the least power of two that contains `now`
         try:
             return lengths, compile_range(lengths)

@@ -145,7 +145,7 @@ class Seq2SeqModel(DecoderModel):
             size, _, run, cross = self.encoders[-1]
             positions = len(data) * size // run.inputs[kind].nbytes
             size, _, run, cross = self._encoder(positions)
-            feeds = {kind: data}  # what is behind it is computed, but not attended to
+            feeds = {kind: data}  # what is after it is computed, but not attended to
         else:
             size, positions, run, cross = self.encoders[0]
             feeds = {kind: _bytes_of(values, run.inputs[kind].nbytes)}

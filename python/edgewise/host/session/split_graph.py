@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     Units = list[tuple[Any, list[str]]]
     Found = tuple[Known, Compiled | None]
 
-MOST_FIXED = 64  # maximum number of kinds of inputs remembered as needing a plan for each length
+MAX_FIXED = 64  # maximum number of kinds of inputs remembered as needing a plan for each length
 SEEN = 8  # number of past shapes that are searched for changing dimensions
 # If more plans of a part differ only in numbers within a run, the nodes that need these numbers are
 # compiled alone.
-MOST_VARIANTS = 4
+MAX_VARIANTS = 4
 
 
 class Split(Exception):
@@ -400,7 +400,7 @@ class Part:
                 run, count = self.variants
                 count = count + 1 if run == driver.runs else 1
                 self.variants = (driver.runs, count)
-                if count > MOST_VARIANTS and len(self.askers) < len(self.nodes):
+                if count > MAX_VARIANTS and len(self.askers) < len(self.nodes):
                     self.program.alone |= {id(n) for n in self.askers}
                     if found[1] is not None:
                         found[1].free()
@@ -444,7 +444,7 @@ class Part:
 
     def fix(self, lengths: Lengths) -> None:
         """From now on compiles a plan for each length instead of one for this range."""
-        if len(self.fixed) >= MOST_FIXED:
+        if len(self.fixed) >= MAX_FIXED:
             self.fixed.clear()
         self.fixed.add(lengths.skeleton)
 

@@ -34,7 +34,7 @@ STRUCTS = {
         ("no_repeat_ngram_size", "u32"),  # 0: off
         ("encoder_repetition_penalty", "f32"),  # 1: off
         ("encoder_no_repeat_ngram_size", "u32"),  # 0: off
-        # id of Whisper's <|0.00|>; the id before is <|notimestamps|>, all behind are times. 0: off
+        # id of Whisper's <|0.00|>; the id before is <|notimestamps|>, all after are times. 0: off
         ("timestamp_begin", "u32"),
         ("max_initial_timestamp", "i32"),  # largest first time, from timestamp_begin; -1: any
         ("forced_bos_token_id", "i32"),  # -1: off
@@ -152,7 +152,7 @@ GENERATION_FIELDS = {
     "repetition_penalty": (1.0, "used", ""),
     "presence_penalty": (0.0, "used", ""),  # not in transformers: OpenAI's and vLLM's
     "frequency_penalty": (0.0, "used", ""),  # likewise
-    "logit_bias": (None, "used", ""),  # likewise: {token id: what is added to its logit}
+    "logit_bias": (None, "used", ""),  # likewise: {token id: addend of its logit}
     "seed": (None, "used", ""),  # not in transformers, where torch.manual_seed does it
     "length_penalty": (1.0, "used", ""),
     "no_repeat_ngram_size": (0, "used", ""),

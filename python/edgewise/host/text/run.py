@@ -128,7 +128,7 @@ class Generation:
         prompt: token ids.
         config: resolved.
         limit: maximum tokens of a sequence, prompt included.
-        host: what the caller passed: streamer, signal, criteria, processors.
+        host: arguments of the caller: streamer, signal, criteria, processors.
         seed: uint64.
         stream: number of the first sequence; each draws its own random numbers.
         result: sequences are added to it.

@@ -21,6 +21,6 @@ def is_set(signal: Any) -> bool:
 
 
 def check_signal(signal: Any, where: str) -> None:
-    """Raises Aborted if the signal is set. where: what was stopped."""
+    """Raises Aborted if the signal is set. where: the stopped call."""
     if is_set(signal):
         raise Aborted("it was aborted", where)

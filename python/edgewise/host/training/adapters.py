@@ -38,7 +38,7 @@ def fitted(
     """An adapter as the states of plans that were compiled for another rank or scaling.
 
     Args:
-        adapter: what is loaded.
+        adapter: to be loaded.
         shapes: {state: shape} of the plans' adapters.
         config: of the plans.
         exact: ranks must be equal. Otherwise smaller ones are padded with zeros, which have no

@@ -77,7 +77,7 @@ def _compared(loaded: WebGPUPlan, run: Run) -> list[Difference]:
     before = _bytes(loaded, read)
     loaded._go([run])
     got = _bytes(loaded, written)
-    for slot, data in before.items():  # in place: what the steps overwrote
+    for slot, data in before.items():  # in place: inputs that the steps overwrote
         loaded.engine.device.write(loaded.bound[slot], data, read[slot][0])
     loaded._go([Run(run.first, run.end, False)])
     want = _bytes(loaded, written)

@@ -148,9 +148,9 @@ class WebGPUPlan(LoadedPlan):
         return out
 
     def steps_in(self, run: Run) -> tuple[int, int]:
-        """(its first step, the step behind it)"""
-        behind = self.firsts[run.end] if run.end < len(self.firsts) else len(self.steps)
-        return self.firsts[run.first], behind
+        """(its first step, the step after it)"""
+        after = self.firsts[run.end] if run.end < len(self.firsts) else len(self.steps)
+        return self.firsts[run.first], after
 
     # ---- slots
     def bind_temps(self) -> None:
@@ -281,7 +281,7 @@ class WebGPUPlan(LoadedPlan):
             device.queue.submit([encoder.finish()])
 
     def _portions(self, run: Run) -> Iterator[tuple[int, int, bool]]:
-        """(first launch, the one behind the last, whether the GPU ends its work before) of each
+        """(first launch, the one after the last, whether the GPU ends its work before) of each
         submit.
         """
         first, work, waits = run.first, 0, False

@@ -17,10 +17,7 @@ from ...logic.gpu.arrange import ALIGNMENT
 from ..engine import Buffer
 from .gpu import Gpu
 
-LEAST, MOST = (
-    1 << 22,
-    1 << 28,
-)  # bytes of the first GPUBuffer that is shared, and of the largest one
+MIN, MAX = (1 << 22, 1 << 28)  # bytes of the first GPUBuffer that is shared, and of the largest one
 
 
 class Place(NamedTuple):
@@ -36,7 +33,7 @@ def _aligned(nbytes: int) -> int:
 
 
 class _Block:
-    """A GPUBuffer. live: {offset: bytes} of the allocations in it; used: offset behind the last."""
+    """A GPUBuffer. live: {offset: bytes} of the allocations in it; used: offset after the last."""
 
     def __init__(self, gpu_buffer: Any, number: int, base: int, nbytes: int, use: str) -> None:
         self.gpu_buffer, self.number, self.base, self.nbytes = gpu_buffer, number, base, nbytes
@@ -94,8 +91,8 @@ class GpuMemory:
                 if (offset := block.take(size)) is not None:
                     return Buffer(block.base + offset, nbytes)
             # As much again as there is: a small model needs little, a large one few buffers.
-            most = min(MOST, self.gpu.buffer_bytes, self.gpu.binding_bytes)
-            more = min(max(LEAST, sum(b.nbytes for b in shared)), most)
+            most = min(MAX, self.gpu.buffer_bytes, self.gpu.binding_bytes)
+            more = min(max(MIN, sum(b.nbytes for b in shared)), most)
             return self._in(self._make(max(size, more), use), nbytes)
 
     @staticmethod

@@ -17,7 +17,7 @@ from ..native import f32
 __all__ = ["Levels", "SchedulerConfig", "evenly", "interpolated", "time_of"]
 
 WHERE = "scheduler_config.json"
-MOST_STEPS = 10000  # of training
+MAX_STEPS = 10000  # of training
 
 
 def evenly(first: float, last: float, count: int) -> list[float]:
@@ -113,12 +113,12 @@ class Levels:
 def _betas(config: SchedulerConfig) -> list[float]:
     trained = config.fields.get("trained_betas")
     if trained is not None:
-        if not isinstance(trained, list) or not 0 < len(trained) <= MOST_STEPS:
+        if not isinstance(trained, list) or not 0 < len(trained) <= MAX_STEPS:
             raise InputError("trained_betas is no list of numbers", WHERE, "Set it to null.")
         if not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in trained):
             raise InputError("trained_betas are not all from 0 to 1", WHERE, "Set it to null.")
         return [f32(b) for b in trained]
-    count = config.count("num_train_timesteps", 1, MOST_STEPS)
+    count = config.count("num_train_timesteps", 1, MAX_STEPS)
     first, last = config.number("beta_start", 0, 0.999), config.number("beta_end", 0, 0.999)
     kind = config.choice("beta_schedule", "linear", "scaled_linear", "squaredcos_cap_v2")
     if kind == "linear":

@@ -27,7 +27,7 @@ def choose_run(sizes: Sequence[int], count: int, past: int, max_length: int) -> 
         max_length: capacity of the caches.
 
     Returns:
-        One of `sizes`, or None if none of them fits behind `past`.
+        One of `sizes`, or None if none of them fits after `past`.
     """
     fitting = [size for size in reversed(sizes) if past + size <= max_length]
     if not fitting or count >= fitting[0]:

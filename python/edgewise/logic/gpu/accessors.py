@@ -43,7 +43,7 @@ class Access:
         name: of the operand.
         dtype, nbytes: as of steps.element_dtype.
         binding: name of the variable that it is bound as.
-        stored: what that is an array of: "f32", "u32" or "atomic<u32>".
+        stored: element type of that array: "f32", "u32" or "atomic<u32>".
         base: expression of the offset of element 0, in elements.
     """
 

@@ -66,7 +66,7 @@ def arrange(
         steps: the steps; neighbours of one kernel share their bindings.
         spans: of the operands of each; None where absent or not in memory, and for working memory
             of the C function.
-        ends: behind the steps of each kind, where neighbours of one kernel may be several.
+        ends: after the steps of each kind, where neighbours of one kernel may be several.
     """
     family = families_of([step.kernel for step in steps], ends)
     written: set[int] = set()

@@ -218,7 +218,7 @@ class Linker:
             self.accessor(name, self.accessors[name])
 
     def make(self, name: str, text: str, own: bool) -> None:
-        """Adds a declaration behind what it refers to; it may refer to itself through others."""
+        """Adds a declaration after what it refers to; it may refer to itself through others."""
         self.out[name] = ""
         made = self.add(text, own)
         del self.out[name]

@@ -84,7 +84,7 @@ class Batch(NamedTuple):
         tail: the last one, where it joins the results of the two before it, instead of reading
             them.
         swapped: whether the first of these two is the second operand of the last step.
-        others: further kinds of steps, behind those of the program's own body.
+        others: further kinds of steps, after those of the program's own body.
         takers: the last steps, one for each that the body runs, each of which takes the result of
             one of them, an element or two at a time, instead of reading it.
         apart, columns: a workgroup computes elements that are so far apart, so many of each.
@@ -119,7 +119,7 @@ def program_of(
         roles: of its operands.
         bindings: that the roles name.
         guarded: whether it must do nothing once an index was out of range.
-        batch: what else the dispatch runs; None: the step alone.
+        batch: further steps of the dispatch; None: the step alone.
         machine: link.declarations of the machine.
     """
     varied: Sequence[str] = [] if batch is None else batch.varied

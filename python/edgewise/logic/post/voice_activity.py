@@ -21,7 +21,7 @@ class VoiceRules:
         min_speech_ms: shorter segments are dropped.
         max_speech_s: longer segments are divided, at their longest silence if possible.
         min_silence_ms: shorter silences do not end a segment.
-        pad_ms: what is added at both ends.
+        pad_ms: padding at both ends.
         min_silence_at_max_ms: silences at which a segment that is too long may be divided.
     """
 

@@ -30,7 +30,7 @@ class Agreement:
     """Commits what two successive transcripts of the recording begin with.
 
     Attributes:
-        partial: what the latest transcript has behind the committed words.
+        partial: what the latest transcript has after the committed words.
         committed: words, without those that `forget` was told to leave out.
         last: end of the last committed word, in seconds.
     """

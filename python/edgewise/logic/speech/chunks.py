@@ -42,7 +42,7 @@ def chunks_of(length: int, size: int, before: int, after: int) -> list[Chunk]:
 
 
 def joined_tokens(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """The tokens of two overlapping chunks: those that both have once. Mirrors transformers'
+    """The tokens of two overlapping chunks, common ones once. Mirrors transformers'
     `_find_longest_common_sequence`.
     """
     best, at = 0.0, 0

@@ -41,7 +41,7 @@ class Joiner:
         words: whether chunks are words.
         precision: seconds between two tokens of times.
         segment_size: positions of a window.
-        chunks: what is complete.
+        chunks: the complete ones.
     """
 
     decode: Decode

@@ -16,7 +16,7 @@ LONG = 15.0  # seconds: then sound is forgotten up to the end of a committed sen
 LONGER = 22.0  # or, if there is none, of a committed word,
 LONGEST = 28.0  # or of what is not committed. A window has 30 s.
 BEFORE = 1.0  # seconds of silence that are kept: speech is noticed some time after it began
-SHORT = 0.3  # seconds: what is shorter has no words
+SHORT = 0.3  # seconds; shorter sounds have no words
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！")
 
 

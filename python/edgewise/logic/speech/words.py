@@ -74,7 +74,7 @@ def _by_space(
 
 
 def _merge(words: list[str], indices: list[list[int]]) -> None:
-    """Merges punctuation into the word behind or before it; what is merged becomes empty."""
+    """Merges punctuation into the word after or before it; what is merged becomes empty."""
     i, j = len(words) - 2, len(words) - 1
     while i >= 0:
         if words[i].startswith(" ") and words[i].strip() in PREPENDED:

@@ -1,7 +1,7 @@
 """Public names of host/media/decode.py."""
 
 from ...host.media.decode import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     Channels,
     Sound,
     check_finite,
@@ -12,7 +12,7 @@ from ...host.media.decode import (
 
 __all__ = [
     "Channels",
-    "MOST_SAMPLES",
+    "MAX_SAMPLES",
     "Sound",
     "check_finite",
     "mean",

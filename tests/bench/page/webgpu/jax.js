@@ -11,7 +11,7 @@ let jax;
 let info;
 let weights;
 let step;
-let prompt; // the cache behind it: each round of `decode` begins there
+let prompt; // the cache after it: each round of `decode` begins there
 let cache;
 
 /** The sines and cosines of positions, [n, 1, head_dim / 2]. */

@@ -7,7 +7,7 @@ import { adapter, counts, peakBytes } from "./counts.js";
 let ort;
 let session;
 let empty;
-let prompt = {}; // the cache behind it: each round of `decode` begins there
+let prompt = {}; // the cache after it: each round of `decode` begins there
 let cache = {};
 let past = 0;
 let filled = 0;

@@ -2,7 +2,7 @@
 
 The loudness of the loudest band of frequencies is compared with the pattern of every sign at eight
 speeds; where one fits best, and well, the frames of its marks get its token. A silence of more than
-four short marks behind a sign becomes a space. Inputs and outputs are those of wav2vec2 with a head
+four short marks after a sign becomes a space. Inputs and outputs are those of wav2vec2 with a head
 for CTC, so that it runs as `automatic-speech-recognition`.
 
     python web/demo/rooms/models/morse.py web/dist/demo/morse.edge
@@ -152,7 +152,7 @@ def model() -> BytesSource:
     signs = m.op("Conv", spread, m.floats(by_sign, len(CODES), count, 1))
     signs = m.op("Min", signs, m.floats([1.0], 1))
 
-    # Spaces: silence behind a sign, as long as its speed says.
+    # Spaces: silence after a sign, as long as its speed says.
     spaces = []
     for u, unit in enumerate(UNITS):
         of_unit = [1.0 if i % len(UNITS) == u else 0.0 for i in range(count)]

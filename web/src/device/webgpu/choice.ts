@@ -18,7 +18,7 @@ const PAIR = 8;
 /** The token, or the rank, where a logit is NaN or +infinity, or all are -infinity. */
 const NONE = 0xffffffff;
 /** Greedy tokens that are read at once, at most, and so many that a reader sees no pause. */
-const MOST_AHEAD = 8;
+const MAX_AHEAD = 8;
 const AHEAD_MS = 80;
 
 /** What a Picker needs of a GpuDevice. */
@@ -110,8 +110,8 @@ export class GpuPicker implements Picker {
     const count = logits.bytes / 4;
     const bytes = Math.ceil(count / TOP_CHUNK) * HIGHEST * PAIR;
     this.pairs = [gpu.buffer(bytes), gpu.buffer(bytes)];
-    this.sets = gpu.buffer(4 * REGISTERS * MOST_AHEAD);
-    this.tokens = gpu.buffer(4 * MOST_AHEAD);
+    this.sets = gpu.buffer(4 * REGISTERS * MAX_AHEAD);
+    this.tokens = gpu.buffer(4 * MAX_AHEAD);
     const source = { buffer: logits.block.gpu, offset: logits.offset, size: logits.bytes };
     const groups = Math.ceil(count / ARGMAX_CHUNK);
     const top: [words: number, groups: number][] = [];
@@ -206,7 +206,7 @@ export class GpuPicker implements Picker {
     const { device, programs, pace } = this;
     await programs.made;
     const fits = pace ? Math.max(1, Math.floor(AHEAD_MS / pace)) : 1;
-    const most = Math.min(runs.most, fits, MOST_AHEAD);
+    const most = Math.min(runs.most, fits, MAX_AHEAD);
     const plan = device.plan(runs.plan);
     if (plan.mixed || device.watcher) return [];
     device.add(() => plan.connect());

@@ -25,7 +25,7 @@ import {
   program_of,
 } from "../../logic/gpu/wgsl.ts";
 import type { PlanContext } from "./context.ts";
-import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
+import { MAX_PROGRAMS, type Pipeline } from "./pipelines.ts";
 import { alone, type Group, isSwapped, variedIn } from "./program.ts";
 import {
   isEmpty,
@@ -346,7 +346,7 @@ export class Launch {
           batch ?? null,
           machine,
         );
-        if (texts.size === MOST_PROGRAMS) texts.clear();
+        if (texts.size === MAX_PROGRAMS) texts.clear();
         texts.set(of, program);
       }
       return program;

@@ -10,8 +10,8 @@ import type { Buffer } from "../device.ts";
 import type { Gpu } from "./gpu.ts";
 
 /** Bytes of the first GPUBuffer that is shared, and of the largest one. */
-const LEAST = 1 << 22;
-const MOST = 1 << 28;
+const MIN = 1 << 22;
+const MAX = 1 << 28;
 /** Bytes of all GPUBuffers, whatever a package asks for. */
 const TOTAL = 2 ** 34;
 const REMEDY = "Use a smaller or a more strongly quantized model, or close other tabs.";
@@ -38,7 +38,7 @@ export interface Block {
   failed: boolean;
   /** Number of allocations in it. */
   live: number;
-  /** Offset behind the last one. */
+  /** Offset after the last one. */
   used: number;
   /** What was released. */
   spare: { bytes: number; offset: number }[];
@@ -103,7 +103,7 @@ export class GpuMemory {
     // As much again as there is: a small model needs little, a large one few buffers.
     const held = shared.reduce((sum, block) => sum + block.bytes, 0);
     const { bufferBytes, bindingBytes } = this.gpu; // a step binds all states in a block as one
-    const more = Math.min(Math.max(LEAST, held), MOST, bufferBytes, bindingBytes);
+    const more = Math.min(Math.max(MIN, held), MAX, bufferBytes, bindingBytes);
     return this.take(this.make(Math.max(size, more), use, what), bytes);
   }
 

@@ -8,7 +8,7 @@ import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import { inSubgroups } from "./subgroups.ts";
 
 /** Programs that are known at once: plans come and go with the shapes of their inputs. */
-export const MOST_PROGRAMS = 2048;
+export const MAX_PROGRAMS = 2048;
 
 /** A program that is being compiled, or has been. */
 export interface Pipeline {
@@ -36,7 +36,7 @@ export class Pipelines {
   get(program: Program, where: string): Pipeline {
     let found = this.known.get(program.text);
     if (!found) {
-      if (this.known.size === MOST_PROGRAMS) this.known.clear(); // plans hold those that they run
+      if (this.known.size === MAX_PROGRAMS) this.known.clear(); // plans hold those that they run
       found = this.make(program, where);
       this.known.set(program.text, found);
     }

@@ -54,7 +54,7 @@ export class GpuPlan implements PlanContext {
   unchecked = false;
   /** How steps run on the GPU, one or several together; undefined for a step in WebAssembly. */
   readonly launches: (Launch | undefined)[] = [];
-  /** Number of the first step of each, and of the step behind the last. */
+  /** Number of the first step of each, and of the step after the last. */
   private readonly firsts: number[] = [];
   private readonly reasons = new Map<number, string>();
   private readonly bound = new Map<number, GpuRange>();
@@ -359,14 +359,14 @@ export class GpuPlan implements PlanContext {
   private onGpu({ first, end }: Run): void {
     const { gpu } = this.device;
     this.move();
-    let behind = Math.min(first + CHUNK, end);
+    let after = Math.min(first + CHUNK, end);
     for (let i = first; i < end; ) {
       if (i > first) gpu.submit();
       const pass = gpu.encoder().beginComputePass();
-      this.encode(pass, i, behind);
+      this.encode(pass, i, after);
       pass.end();
-      i = behind;
-      behind = Math.min(i + MORE, end);
+      i = after;
+      after = Math.min(i + MORE, end);
     }
     this.unchecked ||= this.fails;
   }
@@ -389,7 +389,7 @@ export class GpuPlan implements PlanContext {
     this.onGpu({ first: from, end, onGpu: true });
   }
 
-  /** First step of a launch, and the one behind its last. */
+  /** First step of a launch, and the one after its last. */
   spanOf(launch: number): [first: number, end: number] {
     return [this.firsts[launch]!, this.firsts[launch + 1]!];
   }

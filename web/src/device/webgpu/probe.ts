@@ -14,8 +14,8 @@ const RUNS = 64;
 const FEW = 4;
 const SLOW_MS = 40;
 /** Bytes of the smallest and largest weight. */
-const LEAST = 1 << 18;
-const MOST = 1 << 26;
+const MIN = 1 << 18;
+const MAX = 1 << 26;
 
 /** What `auto` may wait for a measurement. */
 const PATIENCE_MS = 1500;
@@ -41,10 +41,10 @@ export interface Product {
 export function mainProduct(sizes: readonly number[], kernels: readonly string[]): Product {
   const sums = new Map<number, number>();
   for (const bytes of sizes) sums.set(bytes, (sums.get(bytes) ?? 0) + bytes);
-  const [[main] = [LEAST]] = [...sums].sort(([, a], [, b]) => b - a);
+  const [[main] = [MIN]] = [...sums].sort(([, a], [, b]) => b - a);
   return {
     probe: PROBES.find(({ kernel }) => kernels.includes(kernel)) ?? PROBES.at(-1)!,
-    bytes: Math.max(LEAST, Math.min(main, MOST)),
+    bytes: Math.max(MIN, Math.min(main, MAX)),
   };
 }
 

@@ -39,7 +39,7 @@ export interface Group {
   head: boolean;
   /** Whether the last one joins the results of the two before it. */
   tail: boolean;
-  /** Behind the steps of each kind, where several have bodies of single elements. */
+  /** After the steps of each kind, where several have bodies of single elements. */
   ends: readonly number[];
   /** Steps at the end of which each takes the result of one before them (Taker in wgsl.ts). */
   takers: number;
@@ -224,7 +224,7 @@ class Check {
     return [...namesOf(counted), ...contract!.empty].some((name) => follows(params.get(name) ?? 0));
   }
 
-  // ---- a step that computes an operand of those behind it
+  // ---- a step that computes an operand of those after it
   /** What a shader of a step declares under a key; undefined where none does, or does not apply. */
   private declares(index: number, key: "computes" | "joins"): string | undefined {
     const step = this.steps[index]!;
@@ -278,7 +278,7 @@ class Check {
   }
 
   // ---- steps that take the results of as many products
-  /** Whether the steps behind steps `begin` to `behind` - 1 take their results. */
+  /** Whether the steps after steps `begin` to `after` - 1 take their results. */
   private taken(begin: number, behind: number): boolean {
     const { after, columns } = this.stage(begin) ?? {};
     if (!after || !columns) return false;

@@ -162,7 +162,7 @@ export interface PlanParts {
   steps: PlanStep[];
   initCount: number;
   constants: Uint8Array;
-  /** The byte behind the last step. */
+  /** The byte after the last step. */
   end: number;
   /** Lowest and highest value of each register. */
   registers: [low: number, high: number][];

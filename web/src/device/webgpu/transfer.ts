@@ -9,7 +9,7 @@ const LOST_MS = 1000; // from a failed map to the news that the GPU was lost
 const PIECE = 1 << 20;
 const NOTHING = new Uint8Array(0);
 /** Bytes of the first buffer for reads: a token and errors need less. */
-const LEAST = 1 << 12;
+const MIN = 1 << 12;
 /** Bytes of the largest buffer for reads that is kept. */
 const KEPT = 1 << 22;
 
@@ -27,7 +27,7 @@ export class Transfers {
   maps = 0;
 
   constructor(private readonly gpu: Gpu) {
-    this.spare.push(this.staging(LEAST));
+    this.spare.push(this.staging(MIN));
   }
 
   /** Reads ranges, with one submit and one map. What was encoded before is done then. */

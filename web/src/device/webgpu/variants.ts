@@ -5,9 +5,9 @@ import { BUFFERS } from "../../gen/plan_format.ts";
 import {
   COMMON,
   type KernelShaders,
-  MOST,
-  MOST_EACH,
-  MOST_IN_SOFTWARE,
+  MAX,
+  MAX_EACH,
+  MAX_IN_SOFTWARE,
   PART_OF,
   SHADERS,
   type ShaderSource,
@@ -61,8 +61,8 @@ export function variantsOf(kernel: string): readonly Variant[] {
 }
 
 /**
- * A shader, behind the form in which an invocation does the work of a workgroup, without barriers,
- * where it has that; the Python module says why.
+ * The forms of a shader, in order of preference: the barrier-free form (one invocation does the
+ * work of a workgroup), if it has one, then the shader. The Python module says why.
  */
 function formsOf(source: ShaderSource): ShaderSource[] {
   const { name, alone, body } = source;
@@ -223,10 +223,10 @@ export async function loadParts(
 // ---- how much a GPU is given at once
 
 /** Operations that are given to a GPU at once. */
-export const mostWork = (): number => (mode.serial ? MOST_IN_SOFTWARE : MOST);
+export const mostWork = (): number => (mode.serial ? MAX_IN_SOFTWARE : MAX);
 
 /**
- * The operations of a step: those that its contract declares, or else one for each byte that it
+ * The operations of a step: as its contract declares, or else one for each byte that it
  * touches.
  * @param resolved the step with any registers
  * @param slots bytes of the plan's slots
@@ -265,8 +265,8 @@ export function excess(
     const stage = stagesOf(step, largest).at(-1)!;
     const count = Math.max(1, countOf(stage, valuesOf(step, largest)) * stage.group);
     const each = operations[i]! / count;
-    if (each > MOST_EACH)
-      return `${Math.floor(each)} operations of an invocation: at most ${MOST_EACH} run`;
+    if (each > MAX_EACH)
+      return `${Math.floor(each)} operations of an invocation: at most ${MAX_EACH} run`;
   }
   return "";
 }

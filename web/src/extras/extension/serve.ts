@@ -35,8 +35,8 @@ export function serve(handlers: Handlers, name = "edgewise"): void {
 }
 
 /** Calls of a port at a time. */
-const MOST_CALLS = 100;
-const TOO_MANY = `a port has at most ${MOST_CALLS} calls at a time, each with a number of its own`;
+const MAX_CALLS = 100;
+const TOO_MANY = `a port has at most ${MAX_CALLS} calls at a time, each with a number of its own`;
 
 function answer(port: Port, table: Map<string, Handlers[string]>): void {
   const running = new Map<number, AbortController>();
@@ -70,7 +70,7 @@ function answer(port: Port, table: Map<string, Handlers[string]>): void {
     const call = callOf(message);
     if (!call) return;
     if (call.method === undefined) running.get(call.id)?.abort();
-    else if (running.has(call.id) || running.size >= MOST_CALLS)
+    else if (running.has(call.id) || running.size >= MAX_CALLS)
       post({ id: call.id, error: fieldsOf(new Error(TOO_MANY)) });
     else void run(call.id, call.method, call.argument);
   });

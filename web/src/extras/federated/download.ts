@@ -1,4 +1,4 @@
-// The weights of a task: what a server may announce, and the download that goes on after a lost
+// The weights of a task: announcements of a server, and the download that goes on after a lost
 // connection.
 
 import { Aborted, InputError } from "../../shared/errors.ts";

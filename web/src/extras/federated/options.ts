@@ -30,7 +30,7 @@ export interface SentUpdate {
   run: string;
   round: number;
   codec: string;
-  /** The whole file: what a server gets. */ data: Uint8Array<ArrayBuffer>;
+  /** The whole file, as a server gets it. */ data: Uint8Array<ArrayBuffer>;
   /** SHA-256 of the file. */ sha256: string;
   /** L2 norm of the change. */ norm: number;
   /** The weights from which it was trained, which a server has, too. */ base: Values;

@@ -38,7 +38,7 @@ const FINISH: Record<string, string> = { stop: "eos", length: "length" };
 // ends that are none, of vLLM: the text is not whole
 const UNFINISHED = new Set<unknown>(["abort", "error"]);
 // of life, in a row and without text or thoughts: a proxy may send them for a model that hangs
-const MOST_SIGNS = 100;
+const MAX_SIGNS = 100;
 const NAMES = {
   temperature: "temperature",
   top_k: "top_k",
@@ -137,7 +137,7 @@ async function* pieces(response: Response, where: string): AsyncGenerator<Piece,
     if (UNFINISHED.has(finish)) throw new CloudError(`the endpoint gave up (${finish})`, where);
     const end = typeof finish === "string" ? endOf(finish) : undefined;
     if (given || end) yield { text: given, tokens: given ? 1 : 0, finish: end };
-    else if (thought || reasoning || signs < MOST_SIGNS) yield { text: "", tokens: 0, alive: true };
+    else if (thought || reasoning || signs < MAX_SIGNS) yield { text: "", tokens: 0, alive: true };
     signs = given || thought || reasoning ? 0 : signs + 1;
     if (end) return true;
   }

@@ -94,7 +94,7 @@ const LOW = 0.2; // of the battery
 const RELIABLE = 0.005; // share of failures
 const HYSTERESIS = 1.2;
 const SURE = 2; // spreads
-const LEAST_PATIENCE = 250; // milliseconds
+const MIN_PATIENCE = 250; // milliseconds
 
 /** The default policy, with options. The guide explains its rules in their order. */
 export function rules(options: Rules = {}): Policy {
@@ -158,7 +158,7 @@ function expected({ device, downlink, prompt, effectiveType }: Signals): number 
 /** How long the cloud may take; undefined: not measured. */
 function patienceOf({ cloud }: Signals): number | undefined {
   const { measured, first, spread } = cloud!.rates;
-  return measured ? Math.max(LEAST_PATIENCE, first + SPREADS * spread) : undefined;
+  return measured ? Math.max(MIN_PATIENCE, first + SPREADS * spread) : undefined;
 }
 
 /** Rules of `prefer: "faster"`. */

@@ -47,7 +47,7 @@ export interface Call {
 }
 
 // A side that failed so often in one call gets no further chance, even if it had made progress.
-const MOST_FAILURES = 8;
+const MAX_FAILURES = 8;
 
 type Event =
   | { run: Run; piece: Piece }
@@ -128,7 +128,7 @@ class Run {
   }
 }
 
-/** The text of a call: what its sides wrote, joined. */
+/** The text of a call: the texts of its sides, joined. */
 class Text {
   whole = "";
   tokens = 0;
@@ -303,7 +303,7 @@ class Relay {
     this.rates.failed(run.side.where);
     const failures = (this.failures.get(run.side) ?? 0) + 1;
     this.failures.set(run.side, failures);
-    if (run.first !== undefined && failures < MOST_FAILURES) this.waiting.push(run.side);
+    if (run.first !== undefined && failures < MAX_FAILURES) this.waiting.push(run.side);
     else this.dead.add(run.side);
     return error instanceof Error ? error.message : String(error);
   }

@@ -18,5 +18,5 @@ export interface KeptFiles {
   changed: boolean;
 }
 
-/** The answer: what is kept, or why nothing was changed. */
+/** The answer: kept files, or why nothing was changed. */
 export type KeepAnswer = KeptFiles | { error: string };

@@ -9,7 +9,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 const BITS = 12;
 const TOTAL = 1 << BITS;
 const LOWEST = 1 << 16;
-const MOST_LANES = 128;
+const MAX_LANES = 128;
 const SPACING = 512;
 
 /**
@@ -31,7 +31,7 @@ export async function decodeSegments(
   const all = new Uint16Array(table.buffer);
   const lanes = number(head);
   const at = head + 4 * lanes + 4;
-  if (!(lanes > 0 && lanes <= MOST_LANES && at <= data.length)) throw bad();
+  if (!(lanes > 0 && lanes <= MAX_LANES && at <= data.length)) throw bad();
   const states = Int32Array.from({ length: lanes }, (_, i) => number(head + 4 * i + 4));
   const words = new Uint16Array(data.slice(at).buffer, 0, (data.length - at) >> 1);
   const out = new Uint8Array(segments.reduce((sum, size) => sum + size, 0));
@@ -66,7 +66,7 @@ export async function decodeSegments(
       if (++lane === lanes) lane = 0;
     }
   }
-  if (lanes < MOST_LANES && coded >= 2 * SPACING * lanes) throw bad();
+  if (lanes < MAX_LANES && coded >= 2 * SPACING * lanes) throw bad();
   if (at + 2 * word !== data.length || states.some((x) => x !== LOWEST)) throw bad();
   return out;
 }

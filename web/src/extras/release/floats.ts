@@ -7,9 +7,9 @@ import { ReleaseError } from "./errors.ts";
 type Bytes = Uint8Array<ArrayBuffer>;
 
 const HEAD = 12;
-const LEAST = 2048;
-const MOST_RANK = 32;
-const MOST_SHIFT = 8;
+const MIN = 2048;
+const MAX_RANK = 32;
+const MAX_SHIFT = 8;
 const PAIR = 2 ** 32;
 
 export const unzigzag = (z: number): number => (z >>> 1) ^ -(z & 1);
@@ -20,7 +20,7 @@ function sizesOf(counts: Int32Array): number[] {
   let run = 0;
   for (const count of counts) {
     run += count;
-    if (run < LEAST) continue;
+    if (run < MIN) continue;
     sizes.push(run);
     run = 0;
   }
@@ -52,7 +52,7 @@ function product(factors: Int8Array, rank: number, rows: number, columns: number
       const both = row[j]!;
       const first = both | 0;
       out[to] = first;
-      out[to + 1] = (both - first) / PAIR; // the next row overwrites what is behind an odd one
+      out[to + 1] = (both - first) / PAIR; // the next row overwrites what is after an odd one
     }
   }
   return out;
@@ -118,7 +118,7 @@ export async function decodeFloats(
   const [rank, shift, scale] = whole ? [delta[0]!, delta[1]!, head.getInt16(2, true)] : [0, 0, 0];
   const [columns, phase] = rank ? [head.getUint32(4, true), head.getUint32(8, true)] : [0, 0];
   const rows = rank && Math.ceil((phase + count) / columns);
-  const fits = !rank || (rank <= MOST_RANK && phase < columns && rank * (rows + columns) <= count);
+  const fits = !rank || (rank <= MAX_RANK && phase < columns && rank * (rows + columns) <= count);
   if ((shift !== 7 && shift !== 10) || !fits)
     throw new ReleaseError("mismatch", "it is damaged", where);
   const old = new Uint16Array(base.slice().buffer);
@@ -130,8 +130,8 @@ export async function decodeFloats(
   const planes = bytes.subarray(rank * (rows + columns));
   const factors = new Int8Array(rank * (rows + columns));
   for (let i = 0; i < factors.length; i++) factors[i] = unzigzag(bytes[i]!);
-  // products have 20 bits: what is shifted by more is 0
-  const power = (e: number) => Math.max(-31, Math.min(scale - Math.max(e, 1), MOST_SHIFT));
+  // products have 20 bits: a shift by more gives 0
+  const power = (e: number) => Math.max(-31, Math.min(scale - Math.max(e, 1), MAX_SHIFT));
   const powers = counts.map((_, e) => power(e));
   let begin = 0;
   const places = counts.map((own) => (begin += own) - own);

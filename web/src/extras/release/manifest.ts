@@ -9,11 +9,11 @@ const KINDS = ["package", "adapter", "model"];
 export const CHUNK = 1 << 20;
 const CODECS = ["float32", "float16", "int8", "int4", "float32-q4"] as const;
 export type DeltaCodec = (typeof CODECS)[number];
-const MOST_CHUNKS = 1 << 16;
-const WHOLE = MOST_CHUNKS * CHUNK;
-const MOST = 16; // files, earlier versions, deltas of a chunk
+const MAX_CHUNKS = 1 << 16;
+const WHOLE = MAX_CHUNKS * CHUNK;
+const MAX = 16; // files, earlier versions, deltas of a chunk
 /** Most bytes of a manifest. */
-export const MOST_BYTES = 1 << 24;
+export const MAX_BYTES = 1 << 24;
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
 const FILE = /^([A-Za-z0-9][A-Za-z0-9._-]{0,99}\/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const DIGEST = /^[0-9a-f]{64}$/;
@@ -130,7 +130,7 @@ class Reader {
       deltas: this.list(
         fields.deltas === undefined ? [] : fields.deltas,
         `${path}.deltas`,
-        MOST,
+        MAX,
         delta,
       ),
     };
@@ -147,13 +147,13 @@ class Reader {
     return {
       version: this.version(fields.version, `${path}.version`),
       sha256: this.match(fields.sha256, `${path}.sha256`, DIGEST),
-      manifest: this.stored(fields.manifest, `${path}.manifest`, MOST_BYTES),
+      manifest: this.stored(fields.manifest, `${path}.manifest`, MAX_BYTES),
     };
   }
 }
 
 function parseJson(data: Uint8Array, r: Reader): Fields {
-  if (data.length > MOST_BYTES) r.fail("it", `has ${data.length} bytes`);
+  if (data.length > MAX_BYTES) r.fail("it", `has ${data.length} bytes`);
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(data);
     return r.object(JSON.parse(text), "it");
@@ -182,9 +182,9 @@ export function parseManifest(data: Uint8Array, where: string): ReleaseManifest 
     fraction,
     bytes: r.integer(root.bytes, "bytes", 1, WHOLE),
     sha256: r.match(root.sha256, "sha256", DIGEST),
-    files: r.list(root.files, "files", MOST, (v, at) => r.file(v, at)),
-    chunks: r.list(root.chunks, "chunks", MOST_CHUNKS, (v, at) => r.chunk(v, at)),
-    earlier: r.list(root.earlier, "earlier", MOST, (v, at) => r.earlier(v, at)),
+    files: r.list(root.files, "files", MAX, (v, at) => r.file(v, at)),
+    chunks: r.list(root.chunks, "chunks", MAX_CHUNKS, (v, at) => r.chunk(v, at)),
+    earlier: r.list(root.earlier, "earlier", MAX, (v, at) => r.earlier(v, at)),
     fallback: r.version(root.fallback, "fallback", 0),
   };
   checkWhole(manifest, (path, what) => r.fail(path, what));

@@ -20,8 +20,8 @@ export interface TrustedFiles {
  */
 export type FetchFile = (path: string, most: number) => Promise<Bytes | undefined>;
 
-const MOST_ROOTS = 256;
-const MOST: Record<Role, number> = {
+const MAX_ROOTS = 256;
+const MAX: Record<Role, number> = {
   root: 512_000,
   timestamp: 16_384,
   snapshot: 2_000_000,
@@ -109,8 +109,8 @@ export class Refresh {
     return metadata;
   }
 
-  private async get(role: Role, file: string, most = MOST[role]): Promise<Bytes> {
-    if (most > MOST[role])
+  private async get(role: Role, file: string, most = MAX[role]): Promise<Bytes> {
+    if (most > MAX[role])
       throw new ReleaseError("format", `it would have ${most} bytes`, this.name(role));
     const data = await this.fetch(`metadata/${file}`, most);
     if (data) return data;
@@ -132,9 +132,9 @@ export class Refresh {
       seen.splice(0, seen.length, first);
       await this.files.write("roots", new TextEncoder().encode(first));
     }
-    for (let n = 0; n < MOST_ROOTS; n++) {
+    for (let n = 0; n < MAX_ROOTS; n++) {
       const version = this.root.version + 1;
-      const data = await this.fetch(`metadata/${version}.root.json`, MOST.root);
+      const data = await this.fetch(`metadata/${version}.root.json`, MAX.root);
       if (!data) break;
       const next = await this.load("root", data);
       if (next.version !== version)

@@ -10,7 +10,7 @@ import { digest, fromHex } from "./keys.ts";
 import {
   type Chunk,
   checkName,
-  MOST_BYTES,
+  MAX_BYTES,
   objectPath,
   parseManifest,
   type ReleaseManifest,
@@ -188,7 +188,7 @@ export class ModelUpdates {
    * once. If it is interrupted, the next call goes on. Pipelines that are open keep the version
    * that they have.
    * @returns what is installed
-   * @throws ReleaseError, StorageError, Aborted: what was installed stays
+   * @throws ReleaseError, StorageError, Aborted: the installed content stays
    */
   update(options: UpdateOptions = {}): Promise<ReleaseVersion | undefined> {
     const { signal, onProgress } = options;
@@ -245,7 +245,7 @@ export class ModelUpdates {
 
   private async named(origins: Origins, stored: { sha256: string; bytes: number }): Promise<Found> {
     const { name } = this.options;
-    if (stored.bytes > MOST_BYTES)
+    if (stored.bytes > MAX_BYTES)
       throw new ReleaseError("format", `its manifest has ${stored.bytes} bytes`, name);
     const text = await origins.object(stored, `targets/${stored.sha256}.${name}.json`);
     const manifest = parseManifest(text, `the manifest of ${name}`);

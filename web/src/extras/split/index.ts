@@ -1,5 +1,5 @@
 /**
- * Models in two parts: what sees the inputs runs here, the rest on a server.
+ * Models in two parts: the part that sees the inputs runs here, the rest on a server.
  *
  * ```js
  * import { InferenceSession, Tensor } from "edgewise";

@@ -47,7 +47,7 @@ export function cos_sim(arr1: Numbers, arr2: Numbers): number {
 /** The greatest number. */
 const max = (arr: ArrayLike<number>): number => arr[best(arr, (a, b) => a > b)]!;
 
-/** Tensors one behind the other along an axis. */
+/** Tensors one after the other along an axis. */
 export function cat(tensors: readonly Base[], dim = 0): Tensor {
   const [first] = tensors;
   if (!first) throw new InputError("there are no tensors", "cat", "Give one at least.");

@@ -102,7 +102,7 @@ export interface GenerateInputs {
 export interface CausalLM {
   /**
    * Generates tokens.
-   * @returns int64 [texts, tokens], prompts included; behind the end of a text stands padding
+   * @returns int64 [texts, tokens], prompts included; after the end of a text stands padding
    */
   generate(
     inputs: GenerateInputs & { return_dict_in_generate: true },
@@ -126,7 +126,7 @@ function promptsOf(ids: Base, mask: Base | undefined): number[][] {
   );
 }
 
-/** Sequences as one tensor; behind the shorter ones stands padding. */
+/** Sequences as one tensor; after the shorter ones stands padding. */
 function sequencesOf(lists: readonly number[][], pad: number): Tensor {
   const length = Math.max(...lists.map((list) => list.length));
   const rows = lists.map((list) => [...list, ...Array(length - list.length).fill(pad)]);

@@ -21,7 +21,7 @@ export interface TokenizerOptions {
   add_special_tokens?: boolean;
   /** Cut to `max_length`, as transformers for Python: special tokens stay. Default: false. */
   truncation?: boolean | null;
-  /** Default: what the model takes. */
+  /** Default: the model's maximum. */
   max_length?: number | null;
   /** Tensors of int64; false: lists of numbers. Default: true. */
   return_tensor?: boolean;

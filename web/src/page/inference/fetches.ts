@@ -1,4 +1,4 @@
-// The arguments of run() behind the feeds. Follows InferenceSession.run of onnxruntime-common.
+// The arguments of run() after the feeds. Follows InferenceSession.run of onnxruntime-common.
 
 import { InputRangeError, InputTypeError } from "../../shared/errors.ts";
 import { isTensor } from "../tensor.ts";

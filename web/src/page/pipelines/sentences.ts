@@ -1,7 +1,7 @@
 // Sentences of texts, as python/edgewise/host/pipelines/speech/sentences.py.
 
 // The end of a sentence: a full stop and what closes quotations, before a space; or a line break.
-// Behind the full stops of Chinese and Japanese there is no space.
+// After the full stops of Chinese and Japanese there is no space.
 const END = /[.!?…]+["'”’)\]]*(?=\s)|[。！？]+[」』”’]*|\n/g;
 // What ends with a full stop and is no sentence.
 const SHORT = /(?:^|[\s("“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.$/;

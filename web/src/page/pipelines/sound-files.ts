@@ -7,7 +7,7 @@ import { InputError } from "../../shared/errors.ts";
 const PCM = 1;
 const FLOAT = 3;
 const EXTENSIBLE = 0xfffe;
-export const MOST_CHANNELS = 64; // as Python
+export const MAX_CHANNELS = 64; // as Python
 const HEADER = 1 << 16; // bytes of a file that are read at once
 
 /** What a WAV file contains. */
@@ -57,7 +57,7 @@ function described(format: DataView, file: Blob, at: number, bytes: number, name
   const channels = format.getUint16(2, true);
   const sampling_rate = format.getUint32(4, true);
   const bits = format.getUint16(14, true);
-  if (channels < 1 || channels > MOST_CHANNELS) throw damaged(`it has ${channels} channels`, name);
+  if (channels < 1 || channels > MAX_CHANNELS) throw damaged(`it has ${channels} channels`, name);
   if (!sampling_rate) throw damaged("its sampling rate is 0", name);
   const known =
     (kind === PCM && [8, 16, 24, 32].includes(bits)) || (kind === FLOAT && [32, 64].includes(bits));

@@ -17,7 +17,7 @@ export type SoundSource = AsyncIterable<SoundPiece> | MediaStream;
 export interface SoundStream<Event> {
   /** What happens in the next samples. */
   feed(piece: SoundPiece): Promise<Event[]>;
-  /** Ends the stream: what is known when no more samples come. */
+  /** Ends the stream, and returns the rest of its results. */
   end(): Promise<Event[]>;
 }
 

@@ -1,14 +1,14 @@
 // The sounds that a page passes to pipelines. WAV files are read by the worker, with the samples
 // that Python reads; WebAudio decodes other files, at their own rate. The worker resamples.
 
-import { MOST_RATE } from "../../gen/resampling.ts";
+import { MAX_RATE } from "../../gen/resampling.ts";
 import type { TaskSound } from "../../protocol/tasks.ts";
 import { aborted } from "../../shared/abort.ts";
 import { InputError } from "../../shared/errors.ts";
 import { fetched, inputName } from "../../shared/inputs.ts";
 import { message } from "../../shared/words.ts";
 import { full } from "../env.ts";
-import { MOST_CHANNELS, rateOf, readWav } from "./sound-files.ts";
+import { MAX_CHANNELS, rateOf, readWav } from "./sound-files.ts";
 
 /** Samples between -1 and 1 (of int16: -32768 to 32767). */
 export type Samples = Float32Array | Float64Array | Int16Array;
@@ -39,7 +39,7 @@ export type SoundInput =
   | RawSound;
 
 const OTHER_RATE = 48_000; // of files whose own rate is not known
-const MOST_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
+const MAX_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
 const KINDS =
   "Give an address, a file or its bytes, a Float32Array, an AudioBuffer or {array, sampling_rate}.";
 
@@ -54,14 +54,14 @@ export async function sendableSound(input: SoundInput, signal?: AbortSignal): Pr
   const count = "wav" in sound ? sound.wav.length : sound.samples.length;
   if (!count)
     throw new InputError("there are no samples", name, "Give a recording that is not empty.");
-  if (count > MOST_SAMPLES)
+  if (count > MAX_SAMPLES)
     throw new InputError(`there are ${count} samples`, name, "Give the recording in parts.");
   const { sampling_rate: rate } = sound;
-  if (rate !== 0 && !(Number.isInteger(rate) && rate > 0 && rate <= MOST_RATE))
+  if (rate !== 0 && !(Number.isInteger(rate) && rate > 0 && rate <= MAX_RATE))
     throw new InputError(
       `the sampling rate is ${rate}`,
       name,
-      `Give a whole number of Hz from 1 to ${MOST_RATE}.`,
+      `Give a whole number of Hz from 1 to ${MAX_RATE}.`,
     );
   return sound;
 }
@@ -136,8 +136,8 @@ function ofBuffer(buffer: AudioBuffer, name: string): TaskSound {
 }
 
 function checkChannels(count: number, name: string): void {
-  if (!(count <= MOST_CHANNELS))
-    throw new InputError(`it has ${count} channels`, name, `Give at most ${MOST_CHANNELS}.`);
+  if (!(count <= MAX_CHANNELS))
+    throw new InputError(`it has ${count} channels`, name, `Give at most ${MAX_CHANNELS}.`);
 }
 
 /** The mean of channels of one length, with the rounding of Python's `_mean`. */

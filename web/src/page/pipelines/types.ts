@@ -97,7 +97,7 @@ export interface TokenEntity {
   word: string;
   /** First character in the text. */
   start: number;
-  /** Behind the last character in the text. */
+  /** After the last character in the text. */
   end: number;
 }
 
@@ -140,7 +140,7 @@ export interface AnswerResult {
   score: number;
   /** First character in the context. */
   start: number;
-  /** Behind the last character in the context. */
+  /** After the last character in the context. */
   end: number;
 }
 
@@ -301,7 +301,7 @@ export interface SpeechStreamOptions
 export interface SpeechEvent {
   /** Text that is certain since the event before. All of it joined is the transcript. */
   committed: string;
-  /** Text behind it, which may change. */
+  /** Text after it, which may change. */
   partial: string;
   /** Start and end of `committed` in seconds of the stream; null: there is none. */
   timestamp: [number, number] | null;

@@ -88,7 +88,7 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
 
 type Fail = (what: string, remedy?: string) => never;
 
-/** The JSON header of a file, and the offset of the data behind it. */
+/** The JSON header of a file, and the offset of the data after it. */
 async function readHeader(
   file: Blob,
   fail: Fail,

@@ -84,9 +84,9 @@ export class BlobReader {
         this.name,
         "It was changed since it was chosen: choose it again.",
       );
-    const behind = start + bytes.byteLength;
-    if (!this.sequential || behind >= this.blob.size || !bytes.byteLength) return;
-    this.ahead = { start: behind, bytes: this.fetch(behind) };
+    const after = start + bytes.byteLength;
+    if (!this.sequential || after >= this.blob.size || !bytes.byteLength) return;
+    this.ahead = { start: after, bytes: this.fetch(after) };
     this.ahead.bytes.catch(() => undefined);
   }
 

@@ -82,7 +82,7 @@ export interface NodeUnit {
 
 export type Unit = PartUnit | NodeUnit;
 
-/** A graph split into units: what the host runs in order. */
+/** A graph split into units, which the host runs in order. */
 export interface GraphProgram {
   /** Its name, determined by the model alone. */
   readonly name: string;
@@ -95,7 +95,7 @@ export interface GraphProgram {
   json: Record<string, Json>;
 }
 
-const MOST = 100_000;
+const MAX = 100_000;
 
 /**
  * Parses and validates a program.
@@ -104,13 +104,13 @@ const MOST = 100_000;
 export function parseProgram(c: Checker, json: Json | undefined, at: string): GraphProgram {
   const root = c.object(json, at);
   const names = (of: string) =>
-    c.list(root.get(of), `${at}.${of}`, MOST).map((n, i) => c.text(n, `${at}.${of}[${i}]`));
+    c.list(root.get(of), `${at}.${of}`, MAX).map((n, i) => c.text(n, `${at}.${of}[${i}]`));
   const constants = new Map<string, Constant>();
   for (const [name, entry] of c.object(root.get("constants"), `${at}.constants`))
     constants.set(name, parseConstant(c, entry, `${at}.constants['${name}']`));
   const state = c.object(root.get("state"), `${at}.state`);
   for (const of of ["hosts", "alone"]) indices(c, state.get(of), `${at}.state.${of}`);
-  c.list(state.get("cuts"), `${at}.state.cuts`, MOST).forEach((n, i) =>
+  c.list(state.get("cuts"), `${at}.state.cuts`, MAX).forEach((n, i) =>
     c.text(n, `${at}.state.cuts[${i}]`),
   );
   c.object(root.get("origin"), `${at}.origin`);
@@ -130,12 +130,12 @@ export function parseProgram(c: Checker, json: Json | undefined, at: string): Gr
  * @throws PackageError
  */
 export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit[] {
-  return c.list(json, at, MOST).map((entry, i): Unit => {
+  return c.list(json, at, MAX).map((entry, i): Unit => {
     const path = `${at}[${i}]`;
     const unit = c.object(entry, path);
     const list = (of: string, empty = false) =>
       c
-        .list(unit.get(of), `${path}.${of}`, MOST)
+        .list(unit.get(of), `${path}.${of}`, MAX)
         .map((n, j) => (empty && n === "" ? "" : c.text(n, `${path}.${of}[${j}]`)));
     const common = { nodes: indices(c, unit.get("nodes"), `${path}.nodes`), dead: list("dead") };
     const where = unit.get("where") === "" ? "" : c.text(unit.get("where"), `${path}.where`);
@@ -181,7 +181,7 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
 
 /** @param inputs how many inputs the part has */
 export function parseBeyond(c: Checker, json: Json, at: string, inputs: number): Beyond[] {
-  return c.list(json, at, MOST).map((entry, i): Beyond => {
+  return c.list(json, at, MAX).map((entry, i): Beyond => {
     const [input = -1, other = -1, axis = -1, ...more] = indices(c, entry, `${at}[${i}]`);
     if (more.length || axis < 0 || input >= inputs || other >= inputs)
       c.fail(`${at}[${i}]`, "is not two inputs and an axis");
@@ -190,7 +190,7 @@ export function parseBeyond(c: Checker, json: Json, at: string, inputs: number):
 }
 
 function indices(c: Checker, json: Json | undefined, at: string): number[] {
-  return c.list(json, at, MOST * 100).map((n, i) => c.integer(n, `${at}[${i}]`, 0, MOST * 100));
+  return c.list(json, at, MAX * 100).map((n, i) => c.integer(n, `${at}[${i}]`, 0, MAX * 100));
 }
 
 function parseAttribute(c: Checker, json: Json, at: string): Attribute {
@@ -220,7 +220,7 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
     }
     case "graph": {
       const graph = c.object(inner, at);
-      const outputs = c.list(graph.get("outputs"), `${at}.outputs`, MOST).map((o, i) => {
+      const outputs = c.list(graph.get("outputs"), `${at}.outputs`, MAX).map((o, i) => {
         const output = c.object(o, `${at}.outputs[${i}]`);
         const shape = output.get("shape");
         const dtype = output.get("dtype");
@@ -236,7 +236,7 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
                   ),
         };
       });
-      return new Subgraph(c.integer(graph.get("inputs"), `${at}.inputs`, 0, MOST), outputs);
+      return new Subgraph(c.integer(graph.get("inputs"), `${at}.inputs`, 0, MAX), outputs);
     }
     case "other":
       return undefined;

@@ -17,7 +17,7 @@ import {
   StringTensor,
 } from "./values.ts";
 
-const MOST_DIMS = 64;
+const MAX_DIMS = 64;
 
 /**
  * Converts a feed to the value that the model declares.
@@ -111,7 +111,7 @@ function checkDeclared(
     refuse(`its type is ${String(type).slice(0, 40)}, expected ${dtype}`, "Convert it.");
   if (
     !Array.isArray(dims) ||
-    dims.length > MOST_DIMS ||
+    dims.length > MAX_DIMS ||
     !dims.every((d) => Number.isSafeInteger(d) && d >= 0)
   )
     refuse("its dims are not a list of sizes", "Give a Tensor.");

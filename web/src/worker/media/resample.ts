@@ -2,7 +2,7 @@
 // 1 MB. Mirrors python/edgewise/host/media/resampling.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
-import { MOST_RATE, MOST_RATIO, PIECE } from "../../gen/resampling.ts";
+import { MAX_RATE, MAX_RATIO, PIECE } from "../../gen/resampling.ts";
 import { InputError } from "../../shared/errors.ts";
 import { bytesOf, checked, Memory } from "./memory.ts";
 
@@ -77,15 +77,15 @@ function checkRates(rate: number, toRate: number): void {
     [rate, "rate"],
     [toRate, "to_rate"],
   ] as const)
-    if (!Number.isInteger(value) || value < 1 || value > MOST_RATE)
+    if (!Number.isInteger(value) || value < 1 || value > MAX_RATE)
       throw new InputError(
-        `the sampling rate ${value} is not a whole number of Hz from 1 to ${MOST_RATE}`,
+        `the sampling rate ${value} is not a whole number of Hz from 1 to ${MAX_RATE}`,
         where,
         "Give the rate at which the sound was recorded.",
       );
-  if (Math.max(rate, toRate) > MOST_RATIO * Math.min(rate, toRate))
+  if (Math.max(rate, toRate) > MAX_RATIO * Math.min(rate, toRate))
     throw new InputError(
-      `the rates ${rate} and ${toRate} differ by more than ${MOST_RATIO} times`,
+      `the rates ${rate} and ${toRate} differ by more than ${MAX_RATIO} times`,
       "resample_audio",
       "Give the sampling rate of the sound.",
     );

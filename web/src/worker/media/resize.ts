@@ -2,7 +2,7 @@
 // about 1 MB. Mirrors python/edgewise/host/media/resampling.py, with the same results.
 
 import type { Device, Host } from "../../device/device.ts";
-import { FILTERS, MOST_CHANNELS, MOST_SIDE, PIECE } from "../../gen/resampling.ts";
+import { FILTERS, MAX_CHANNELS, MAX_SIDE, PIECE } from "../../gen/resampling.ts";
 import { InputError } from "../../shared/errors.ts";
 import { bytesOf, checked, Memory } from "./memory.ts";
 
@@ -62,7 +62,7 @@ function specOf(sizes: Required<ResizeSizes>, filter: Filter, box: Box, isFloat:
   const numbers = [height, width, channels, outHeight, outWidth];
   const names = ["height", "width", "channels", "out_height", "out_width"];
   numbers.forEach((size, i) => {
-    const most = i === 2 ? MOST_CHANNELS : MOST_SIDE;
+    const most = i === 2 ? MAX_CHANNELS : MAX_SIDE;
     if (!Number.isInteger(size) || size < 1 || size > most)
       throw new InputError(
         `${names[i]} is ${size}`,

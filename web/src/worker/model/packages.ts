@@ -1,4 +1,4 @@
-// Models in packages: what was found, and the texts that packages have.
+// Models in packages: files that were found, and the texts that packages have.
 
 import type { ModelInfo } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";

@@ -117,6 +117,6 @@ export interface Manifest {
   processor: Processor;
   /** Training programs by name; empty if there are none. */
   training: Map<string, ProgramInfo>;
-  /** For packages in the page's own storage: what the compiler read (compiled.ts). */
+  /** For packages in the page's own storage: the files that the compiler read (compiled.ts). */
   cache: unknown;
 }

@@ -4,7 +4,7 @@ import { runAgain } from "../inference/service.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Events } from "./runner.ts";
 
-/** Events of a call that may begin again: what was sent, and an end that waits. */
+/** Events of a call that may begin again: sent ones, and an end that waits. */
 class Told implements Events {
   readonly streams: boolean;
   /** Whether text or results were sent. */

@@ -8,7 +8,7 @@ import type { GpuPlan } from "../../device/webgpu/plan.ts";
 /** Flags of WebGPU, as its specification numbers them: QUERY_RESOLVE and COPY_SRC. */
 const USAGE = 0x200 | 0x4;
 /** Queries of a set, at most. */
-const MOST = 4096;
+const MAX = 4096;
 
 const hasClock = ({ gpu }: GpuDevice): boolean => gpu.device.features.has("timestamp-query");
 
@@ -43,7 +43,7 @@ export function measure(
     for (const part of ranges) {
       if (part.onGpu && hasClock(device)) {
         timed.push(part);
-        if (2 * timed.length < MOST) continue;
+        if (2 * timed.length < MAX) continue;
       }
       await flush();
       if (!(part.onGpu && hasClock(device))) await byWait(device, plan, part, ms);
@@ -52,7 +52,7 @@ export function measure(
   });
 }
 
-/** A launch, and its first step and the one behind its last. */
+/** A launch, and its first step and the one after its last. */
 interface Part {
   i: number;
   first: number;

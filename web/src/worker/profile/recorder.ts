@@ -142,7 +142,7 @@ async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes |
   }
 }
 
-const MOST_NOTES = 64 << 20; // limit of the decompressed size, in bytes
+const MAX_NOTES = 64 << 20; // limit of the decompressed size, in bytes
 
 async function inflated(bytes: Uint8Array): Promise<string> {
   const { readable, writable } = new DecompressionStream("deflate");
@@ -157,7 +157,7 @@ async function inflated(bytes: Uint8Array): Promise<string> {
     const { done, value } = await reader.read();
     if (done) return text + decoder.decode();
     text += decoder.decode(value, { stream: true });
-    if (text.length > MOST_NOTES) throw new RangeError("the notes are too long");
+    if (text.length > MAX_NOTES) throw new RangeError("the notes are too long");
   }
 }
 

@@ -11,7 +11,7 @@ import { BoundedInterpreter } from "./template-interpreter.ts";
 import { TemplateLimit } from "./template-weights.ts";
 
 /** The limit of jinja2's sandbox. */
-const MOST_RANGE = 100_000;
+const MAX_RANGE = 100_000;
 const COPY = "Copy the tokenizer's files again from the model they belong to.";
 const WHERE = "chat template";
 /** What the library's parser reads in quadratic time. */
@@ -28,7 +28,7 @@ function rangeFor(
     if (step === 0) throw new Error("range() step must not be zero");
     const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
     const count = Math.max(0, Math.ceil((to - from) / step));
-    if (!(count <= MOST_RANGE)) throw new TemplateLimit(`a range of ${count} numbers`);
+    if (!(count <= MAX_RANGE)) throw new TemplateLimit(`a range of ${count} numbers`);
     interpreter.count(count);
     return Array.from({ length: count }, (_, i) => from + i * step);
   };

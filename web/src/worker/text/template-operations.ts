@@ -19,8 +19,8 @@ export interface Given {
 }
 
 /** Comparisons of characters in one search: engines of JavaScript search in quadratic time. */
-const MOST_COMPARISONS = 2 ** 30;
-const MOST_DATE_CHARS = 1000;
+const MAX_COMPARISONS = 2 ** 30;
+const MAX_DATE_CHARS = 1000;
 
 const textOf = (value: Weighed | undefined): string | undefined =>
   typeof value?.value === "string" ? value.value : undefined;
@@ -30,7 +30,7 @@ const numberOf = (value: Value | undefined): number =>
 
 /** @throws TemplateLimit if looking for one text in another may take long */
 export function checkSearch(what: string, text: string): void {
-  if (what.length > 1 && what.length * (text.length - what.length) > MOST_COMPARISONS)
+  if (what.length > 1 && what.length * (text.length - what.length) > MAX_COMPARISONS)
     throw new TemplateLimit(
       `a search for ${what.length} characters in a text of ${text.length} characters`,
     );
@@ -69,7 +69,7 @@ export function checkMethod({ name, text }: Method, given: Given): void {
   else if (name === "replace") checkReplace(text, given);
   else if (name === "strftime_now") {
     const format = textOf(given.args[0]) ?? "";
-    if (format.length > MOST_DATE_CHARS)
+    if (format.length > MAX_DATE_CHARS)
       throw new TemplateLimit(`a date format of ${format.length} characters`);
   }
 }

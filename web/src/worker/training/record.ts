@@ -6,7 +6,7 @@ import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Rows } from "./data.ts";
-import { MOST } from "./recovery/backup.ts";
+import { MAX } from "./recovery/backup.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
 
@@ -90,7 +90,7 @@ export async function fillFrom(
   name: string,
 ): Promise<Map<string, Uint8Array<ArrayBuffer>> | undefined> {
   const { kept } = session;
-  const few = session.replaceable && kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MOST;
+  const few = session.replaceable && kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX;
   const values = few ? new Map<string, Uint8Array<ArrayBuffer>>() : undefined;
   for (const state of kept) {
     const t = contents.tensors.get(state.name);

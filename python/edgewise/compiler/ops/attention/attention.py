@@ -194,7 +194,7 @@ def _scores(
 
     Args:
         k: All keys, in three or four dimensions.
-        mode: 0: scale * q k^T; 1: behind softcap; 2: with masks added; 3: behind softmax.
+        mode: 0: scale * q k^T; 1: after softcap; 2: with masks added; 3: after softmax.
     """
     batch, heads, kv, q_len, kv_len, dim, _ = _attention_dims(node)
     total, q = kv_len + past, node.inputs[0]

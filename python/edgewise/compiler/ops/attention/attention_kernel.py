@@ -110,7 +110,7 @@ fused = Op("Attention", "edgewise")
 @fused.infer
 def fused_infer(node: BoundNode) -> Inferred:
     q, k, v = node.inputs[:3]
-    if node.attr("merged", 0):  # the layout that the projection behind it reads
+    if node.attr("merged", 0):  # the layout that the projection after it reads
         return [(FLOAT, [q.shape[0], q.shape[2], q.shape[1] * v.shape[3]])]
     return [(FLOAT, q.shape[:3] + [v.shape[3]])]
 
@@ -173,7 +173,7 @@ def append(
 ) -> tuple[View, Dim]:
     """Appends new keys or values to those of the past.
 
-    Where the past is a cache of the session, they are written into the room behind it.
+    Where the past is a cache of the session, they are written into the room after it.
 
     Args:
         new: [batch, heads, seq, dim].

@@ -89,7 +89,7 @@ def _reads_cache(node: BoundNode) -> bool:
 
 
 def _normed(node: BoundNode, graph: Binder) -> Decomposed:
-    """The node behind the norms of its queries and keys."""
+    """The node after the norms of its queries and keys."""
     takes(node, (FLOAT,), 0, 1, 2, 14, 15)
     heads, kv, dim = _gqa_dims(node)
     if not node.has(14) or not node.has(15):
@@ -177,7 +177,7 @@ def _starts(node: BoundNode) -> tuple[list[Dim], Dim]:
     """(length of the past for each row of the batch, length of `present`).
 
     Where the past is not a cache of the session, seqlens_k gives the lengths: rows that were padded
-    on the right continue at their own ends, and a past may be a buffer with room behind it.
+    on the right continue at their own ends, and a past may be a buffer with room after it.
     """
     batch, q_len = node.inputs[0].shape[:2]
     past = node.inputs[3].shape[2] if node.has(3) else 0
@@ -262,7 +262,7 @@ def gqa_lower(node: BoundNode, builder: Builder) -> None:
 def _lower_rotation(
     node: BoundNode, builder: Builder, q: View, k: View, calls: Sequence[tuple[int, int, Dim]]
 ) -> tuple[View, View]:
-    """Queries and keys behind their rotary embedding.
+    """Queries and keys after their rotary embedding.
 
     Args:
         calls: (first row, number of rows, position of their first token).
@@ -301,7 +301,7 @@ def _append_each(
     starts: Sequence[Dim],
     total: Dim,
 ) -> View:
-    """Appends new keys or values to the past of each row of the batch, with zeros behind them.
+    """Appends new keys or values to the past of each row of the batch, with zeros after them.
 
     Args:
         starts: The length of the past of each row.

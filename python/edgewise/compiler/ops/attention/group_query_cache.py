@@ -161,7 +161,7 @@ def _scores(
     sink: Value | None,
     attrs: dict[str, float],
 ) -> Value:
-    """The output output_qk, [batch, heads, tokens, total]: scores before (qk_output 1) or behind
+    """The output output_qk, [batch, heads, tokens, total]: scores before (qk_output 1) or after
     (2) their softmax, 0 where a query does not attend to a key. They are computed a second time.
     """
     op, number = graph.op, lambda x: graph.constant(FLOAT, [], [x])
@@ -207,7 +207,7 @@ def _scores(
 
 
 def grown(node: BoundNode, past: Dim, tokens: Dim) -> Dim:
-    """The rows of `present`: the past may be a buffer with room behind it."""
+    """The rows of `present`: the past may be a buffer with room after it."""
     if not node.has(6):
         return past + tokens
     if node.inputs[6].numbers is None:
@@ -270,7 +270,7 @@ def _lengths(
 
 
 def _rotated(node: BoundNode, graph: Binder, x: Value, starts: Value) -> Value:
-    """x [batch, heads, tokens, dim] behind its rotary embedding."""
+    """x [batch, heads, tokens, dim] after its rotary embedding."""
     batch, _, tokens, _ = x.shape
     if node.has(9):
         ids = node.inputs[9]
@@ -309,7 +309,7 @@ def _widened(
     tokens: Dim,
     rows: Dim,
 ) -> Value | None:
-    """The mask with a column for each row of the cache: those behind the keys do not matter."""
+    """The mask with a column for each row of the cache: those after the keys do not matter."""
     if mask is not node.input(10) or mask is None:
         return mask
     masking(node, 10, "attention_bias", batch, heads, tokens, mask.shape[-1])

@@ -27,12 +27,12 @@ class _Inputs:
         q, k, v: [batch, seq, heads * dim]; k and v of a cross attention may be [batch, heads, seq,
             dim]. At first q may be [batch, seq, heads, 3, dim], with keys and values in it, or k
             [batch, seq, heads, 2, dim], with values in it: `_separate` takes them apart.
-        bias: Of q, k and v, one behind the other.
+        bias: Of q, k and v, one after the other.
         padding: int32: the number of keys of each row, or a mask.
         added: float32 that is added to the scores.
         past_k, past_v: [batch, heads, seq, dim].
         past_length: The length of the past, where past_k and past_v are buffers with room for new
-            keys and values behind it.
+            keys and values after it.
         sources: For each position of each row the beam of the batch that it comes from.
     """
 
@@ -172,7 +172,7 @@ def _add_padding(node: BoundNode, graph: Binder, x: _Inputs) -> None:
     if x.past_k is not None:
         total = x.past_k.shape[2] + (0 if x.shares_buffer else total)
     shape = list(padding.shape)
-    if shape in ([batch], [3 * batch + 2]):  # lengths; starts, behind them, are for packed batches
+    if shape in ([batch], [3 * batch + 2]):  # lengths; starts, after them, are for packed batches
         ends = graph.reshape(
             padding if shape == [batch] else _cut(graph, padding, 0, 0, batch), [batch, 1, 1, 1]
         )

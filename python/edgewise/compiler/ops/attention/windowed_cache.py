@@ -58,7 +58,7 @@ class Window:
         new = op("Add", op("Sub", position, self.starts), self._number(self.rows))
         row = op("Where", op("Less", position, self.starts), old, new)
         most = self._number(self.rows + self.tokens - 1)
-        row = op("Min", op("Max", row, self._number(0)), most)  # rows behind the last do not matter
+        row = op("Min", op("Max", row, self._number(0)), most)  # rows after the last do not matter
         by_row = op("Transpose", whole, perm=[0, 2, 1, 3])
         index = self.graph.reshape(row, [self.batch, self.rows, 1])
         return op("Transpose", op("GatherND", by_row, index, batch_dims=1), perm=[0, 2, 1, 3])

@@ -1,4 +1,4 @@
-"""Lets rotations write to a cache what a copy behind them would."""
+"""Lets rotations write to a cache what a copy after them would."""
 
 from __future__ import annotations
 

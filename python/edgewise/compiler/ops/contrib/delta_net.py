@@ -1,4 +1,4 @@
-"""GatedDeltaNet: linear attention with its gates, over tokens of all rows one behind the other."""
+"""GatedDeltaNet: linear attention with its gates, over tokens of all rows one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on batches without their padding: the tokens of all rows, one behind the other."""
+"""Operators on batches without their padding: the tokens of all rows, one after the other."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ deform_conv = Op("DeformConv")
 
 
 # Inputs: x, w, offset [batch, offset_group * taps * dims, *positions], with the offsets along all
-# dimensions of one tap one behind the other, bias, mask [batch, offset_group * taps, *positions].
+# dimensions of one tap one after the other, bias, mask [batch, offset_group * taps, *positions].
 @deform_conv.decompose
 def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Samples x at the position of each tap plus an offset (GridSample), and multiplies the samples

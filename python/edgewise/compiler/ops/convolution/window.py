@@ -29,7 +29,7 @@ class Window:
         x: Elements of the input.
         y: Positions of the window.
         kernel, stride, dilation: As in ONNX.
-        pad, tail: Elements of padding before the beginning and behind the end.
+        pad, tail: Elements of padding before the beginning and after the end.
     """
 
     x: list[Any]
@@ -170,7 +170,7 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
             size = (ceil_div(room, s) if ceil_mode else floor_div(room, s)) + 1
             if isinstance(size, Sym) and size.min < 2:
                 raise TooShort(f"a window of {reach} over a dimension of at least {d.min}")
-            # it would begin behind the end; only if the stride exceeds the window can it
+            # it would begin after the end; only if the stride exceeds the window can it
             if ceil_mode and s + tail[i] > reach and (size - 1) * s >= d + pad[i]:
                 size -= 1
         if d and size < 1:

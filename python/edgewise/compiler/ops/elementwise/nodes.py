@@ -1,4 +1,4 @@
-"""Formulas as nodes of graphs: what gradients of elementwise operators are made of."""
+"""Formulas as nodes of graphs, for gradients of elementwise operators."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from ...declare.values import RunTensor, StringTensor
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, HostContext, Inferred
 
-MOST = 1 << 28  # elements of such a buffer
-MOST_COSTS = 1 << 24  # of a path's matrix, which Python walks through
+MAX = 1 << 28  # elements of such a buffer
+MAX_COSTS = 1 << 24  # of a path's matrix, which Python walks through
 BOTH, UP, LEFT = 0, 1, 2  # steps of a path through a matrix
 
 kernels = {
@@ -116,7 +116,7 @@ def non_zero_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[
         below = [product(x.shape[axis + 1 :]) for axis in range(rank)]
         rows = [i // n % d for n, d in zip(below, x.shape) for i in places]
         return [run.constant(INT64, [rank, len(places)], rows)]
-    if x.rank > 6 or rank * x.count > MOST:
+    if x.rank > 6 or rank * x.count > MAX:
         unsupported(node, f"NonZero of {x}")
     if not rank:
         return [RunTensor(INT64, [0, int(x.numbers[0] != 0)], b"")]
@@ -215,7 +215,7 @@ def warping_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[A
     rows, columns = x.shape[-2:] if x.rank in (2, 3) else (0, 0)
     if not rows or not columns or x.rank == 3 and x.shape[0] != 1:
         fail(node, f"its costs are {x}; [rows, columns] is expected")
-    if x.count > MOST_COSTS:
+    if x.count > MAX_COSTS:
         unsupported(node, f"a path through {x}")
     numbers, width = x.numbers, columns + 1
     cost, came = array("f", [inf]) * ((rows + 1) * width), bytearray((rows + 1) * width)
@@ -263,7 +263,7 @@ def nms_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] 
     most = min(max(most, 0), boxes.shape[1])
     if not most or not scores.count:
         return [RunTensor(INT64, [0, 3], b"")]
-    if scores.shape[0] * scores.shape[1] * most * 3 > MOST:
+    if scores.shape[0] * scores.shape[1] * most * 3 > MAX:
         unsupported(node, f"up to {most} boxes for each of {scores}")
     selected, count = run.op(
         "NonMaxSuppression",

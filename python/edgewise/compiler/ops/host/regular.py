@@ -12,7 +12,7 @@ from re import _constants as c  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-MOST_STATES = 10000  # of a pattern with its repetitions written out
+MAX_STATES = 10000  # of a pattern with its repetitions written out
 
 Thread = tuple[int, int, int]  # a state, and the begin and end of the named group, -1: none
 
@@ -52,7 +52,7 @@ class Expression:
 
     def _state(self, test: Any, to: list[int]) -> int:
         """A new state. test: a function of a character, or a zero-width test."""
-        if len(self.steps) >= MOST_STATES:
+        if len(self.steps) >= MAX_STATES:
             raise ValueError("it is too long")
         self.steps.append((test, to))
         return len(self.steps) - 1
@@ -61,7 +61,7 @@ class Expression:
         """The state from which parsed items lead to state `to`."""
         for op, value in reversed(list(items)):
             self.parsed += 1
-            if self.parsed > 10 * MOST_STATES:
+            if self.parsed > 10 * MAX_STATES:
                 raise ValueError("it is too long")
             to = self._item(op, value, to)
         return to
@@ -90,7 +90,7 @@ class Expression:
         def order(more: int, stop: int) -> list[int]:
             return [more, stop] if greedy else [stop, more]
 
-        if low > MOST_STATES or high != c.MAXREPEAT and high > MOST_STATES:
+        if low > MAX_STATES or high != c.MAXREPEAT and high > MAX_STATES:
             raise ValueError("it is too long")
         if high == c.MAXREPEAT:
             loop = self._state(None, [])

@@ -17,7 +17,7 @@ from .control_flow import subgraph
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, HostContext
 
-MOST_PARTS = 1 << 12
+MAX_PARTS = 1 << 12
 
 
 def _sequence(node: BoundNode, i: int = 0) -> Sequence:
@@ -137,7 +137,7 @@ def split_to_sequence_host(
             if size < 1:
                 fail(node, f"its split is {size}; a positive number is expected")
             sizes = [min(size, length - i) for i in range(0, length, size)]
-    if sum(sizes) != length or min(sizes, default=0) < 0 or len(sizes) > MOST_PARTS:
+    if sum(sizes) != length or min(sizes, default=0) < 0 or len(sizes) > MAX_PARTS:
         fail(node, f"its split {str(sizes)[:200]} does not divide a dimension of {length}")
     if not sizes:
         return [Sequence()]

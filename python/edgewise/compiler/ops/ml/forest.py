@@ -26,7 +26,7 @@ EQUAL, NOT_EQUAL, MEMBER = 4, 5, 6
 # than the split.
 HOLDS = [(1, 1, 0), (1, 0, 0), (0, 1, 1), (0, 0, 1), (0, 1, 0), (1, 0, 1)]
 DEEPEST = 256
-MOST_NODES = 1 << 22
+MAX_NODES = 1 << 22
 
 
 class Forest:
@@ -86,7 +86,7 @@ def leaves_of_rows(node: BoundNode, graph: Binder, x: Value, forest: Forest) -> 
     """The leaf that each row of x [rows, features] reaches in each tree: int64 [rows, trees]."""
     rows, count, inner = x.shape[0], len(forest.roots), len(forest.features)
     if (
-        inner > MOST_NODES
+        inner > MAX_NODES
         or inner
         and not 0 <= min(forest.features) <= max(forest.features) < x.shape[1]
     ):
@@ -95,8 +95,8 @@ def leaves_of_rows(node: BoundNode, graph: Binder, x: Value, forest: Forest) -> 
         )
     depth, leaves = forest.depth(node), forest.leaves
     whole = inner + leaves
-    if whole > MOST_NODES:
-        fail(node, f"its trees have {whole} nodes and leaves; {MOST_NODES} is the most")
+    if whole > MAX_NODES:
+        fail(node, f"its trees have {whole} nodes and leaves; {MAX_NODES} is the most")
 
     def place(c: int) -> int:
         """In the tables leaves follow the inner nodes; a leaf's children are the leaf itself."""

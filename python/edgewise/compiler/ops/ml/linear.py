@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _linear(node: BoundNode, graph: Binder, x: Value, outputs: int) -> Value:
     """x times the node's coefficients [outputs, features] plus its intercepts.
 
-    Coefficients behind these are ignored, as onnxruntime does: where fewer features are fed than
+    Coefficients after these are ignored, as onnxruntime does: where fewer features are fed than
     the model was trained with, its tutorials expect that.
     """
     w, b = numbers_attribute(node, "coefficients"), numbers_attribute(node, "intercepts")

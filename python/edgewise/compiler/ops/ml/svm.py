@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     Kernel = tuple[str, float, float, float]  # kernel_type, gamma, coef0, degree
 
-MOST_CLASSES = 4096
-MOST_DIFFERENCES = 1 << 22  # elements of [rows, support vectors, features] at once
+MAX_CLASSES = 4096
+MAX_DIFFERENCES = 1 << 22  # elements of [rows, support vectors, features] at once
 LINEAR = ("LINEAR", 0.0, 0.0, 0.0)
 
 # Probabilities [rows, classes] from those of pairs [rows, classes * (classes - 1) / 2]; attribute:
@@ -92,7 +92,7 @@ def _squared_distances(graph: Binder, x: Value, table: Value) -> Value:
     rows are computed in parts, to bound the memory of their differences.
     """
     (rows, features), count = x.shape, table.shape[0]
-    each, parts = max(1, MOST_DIFFERENCES // max(count * features, 1)), []
+    each, parts = max(1, MAX_DIFFERENCES // max(count * features, 1)), []
     for at in range(0, rows, each):
         part = x
         if each < rows:
@@ -155,7 +155,7 @@ def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
         numbers_attribute(node, k) for k in ("coefficients", "rho", "prob_a", "prob_b")
     )
     if (
-        not 1 <= classes <= MOST_CLASSES
+        not 1 <= classes <= MAX_CLASSES
         or not weights
         or not rho
         or len(a) != len(b)

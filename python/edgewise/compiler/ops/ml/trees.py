@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes, unsupported
 from .attributes import ML, NUMBERS, numbers_attribute
-from .forest import EQUAL, MEMBER, MODES, MOST_NODES, Forest, leaves_of_rows
+from .forest import EQUAL, MAX_NODES, MEMBER, MODES, Forest, leaves_of_rows
 from .scores import class_labels, classified, labelled_by_strings, transformed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _scores(
     neutral = {"MIN": largest, "MAX": -largest}.get(how, 0.0)
     if (
         not 1 <= targets <= 1 << 16
-        or leaves * targets > MOST_NODES
+        or leaves * targets > MAX_NODES
         or any(not 0 <= leaf < leaves or not 0 <= target < targets for leaf, target, _ in entries)
     ):
         fail(
@@ -117,8 +117,8 @@ def _forest(node: BoundNode) -> Forest:
             forest.add(feature, modes[i], splits[i], true, false, nan[i])
             continue
         values = _members(members)
-        behind = len(splits) + len(others)
-        nexts = [*range(behind, behind + len(values) - 1), false]
+        after = len(splits) + len(others)
+        nexts = [*range(after, after + len(values) - 1), false]
         chain = [(feature, EQUAL, v, true, n, nan[i]) for v, n in zip(values, nexts)]
         forest.add(*chain[0])
         others += chain[1:]

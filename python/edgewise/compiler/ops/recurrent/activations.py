@@ -34,7 +34,7 @@ def _numbers_of(node: BoundNode, name: str, given: list[float], clip: float) -> 
 
     Args:
         given: its alpha and beta, as many of them as it has.
-        clip: what its input is clipped to, [-clip, clip]; 0: not clipped. The activations are
+        clip: range of its input, [-clip, clip]; 0: not clipped. The activations are
             monotonic, so that their output is clipped instead.
     """
     a, b = (given + [0.0, 0.0])[:2]

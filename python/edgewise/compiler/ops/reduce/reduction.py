@@ -185,12 +185,12 @@ def _lower(node: BoundNode, builder: Builder, op: str) -> None:
     x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
     y = builder.out(node.outputs[0])
     # the kernel takes [outer, n, inner]: the dimensions that are kept, in front of the reduced ones
-    # and behind them
+    # and after them
     kept = [i for i in range(len(x.shape)) if i not in axes]
     before = [i for i in kept if not axes or i < axes[-1]]
-    behind = [i for i in kept if axes and i > axes[-1]]
-    shape = [product([x.shape[i] for i in dims]) for dims in (before, axes, behind)]
-    x = builder.reshaped(x.transpose(before + axes + behind), shape)
+    after = [i for i in kept if axes and i > axes[-1]]
+    shape = [product([x.shape[i] for i in dims]) for dims in (before, axes, after)]
+    x = builder.reshaped(x.transpose(before + axes + after), shape)
     if min(x.strides) < 0 or x.shape[1] != 1 and x.strides[1] == 0:
         x = builder.contiguous(x)  # the contract bounds the kernel's work by the memory it reads
     outer, n, inner = x.shape

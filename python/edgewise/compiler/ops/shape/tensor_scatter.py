@@ -29,7 +29,7 @@ def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | No
     if mode not in ("linear", "circular"):
         fail(node, f"its mode is {mode!r}, not 'linear' or 'circular'", "Export the model again.")
     shaped(node, 2, "write_indices", cache.shape[0])
-    batch, before, places, behind, count = (
+    batch, before, places, after, count = (
         cache.shape[0],
         product(cache.shape[1:axis]),
         cache.shape[axis],
@@ -58,9 +58,9 @@ def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | No
         graph.reshape(
             graph.op(
                 "ScatterND",
-                graph.reshape(cache, [batch, before, places, behind]),
+                graph.reshape(cache, [batch, before, places, after]),
                 index,
-                graph.reshape(update, [batch, before, count, behind]),
+                graph.reshape(update, [batch, before, count, after]),
             ),
             [*cache.shape],
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
-from ..resampling import MOST_RATE
+from ..resampling import MAX_RATE
 from . import spectrum
 from .build import Builder, normalized, size_less_one
 from .fields import Fields
@@ -56,7 +56,7 @@ def spectrogram_transformer(config: Mapping[str, Any]) -> AudioProcessor:
     f = Fields(config, "ASTFeatureExtractor")
     f.common()
     f.only("feature_size", 1)
-    rate, mels = f.integer("sampling_rate", 16000, 1000, MOST_RATE), f.integer("num_mel_bins", 128)
+    rate, mels = f.integer("sampling_rate", 16000, 1000, MAX_RATE), f.integer("num_mel_bins", 128)
     frames = f.integer("max_length", 1024, 1, 1 << 16)
     normalize = f.flag("do_normalize", True)
     mean, std = f.number("mean", -4.2677393, -1e6, 1e6), f.number("std", 4.5689974, 1e-6, 1e6)
@@ -89,7 +89,7 @@ def seamless(config: Mapping[str, Any]) -> AudioProcessor:
     mels = f.integer("num_mel_bins", 80, 1, 1024)
     padding = f.number("padding_value", 0, -1e6, 1e6)
     f.only("padding_side", "right")
-    rate = f.integer("sampling_rate", 16000, 1000, MOST_RATE)
+    rate = f.integer("sampling_rate", 16000, 1000, MAX_RATE)
     f.only("stride", 2)
     f.only("return_attention_mask", True, False)  # it is always returned
     f.unused("feature_size")
@@ -122,7 +122,7 @@ def wespeaker(config: Mapping[str, Any]) -> AudioProcessor:
     """
     f = Fields(config, "WeSpeakerFeatureExtractor")
     f.common()
-    rate, mels = f.integer("sampling_rate", 16000, 1000, MOST_RATE), f.integer("num_mel_bins", 80)
+    rate, mels = f.integer("sampling_rate", 16000, 1000, MAX_RATE), f.integer("num_mel_bins", 80)
     f.only("fbank_centering_span", None)
     f.only("min_num_frames", 9)
     f.only("return_attention_mask", False)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL
-from ..resampling import MOST_RATE
+from ..resampling import MAX_RATE
 from . import spectrum
 from .build import Builder, normalized, padded, size_less_one
 from .fields import Fields
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...ir import Graph
 
 PER_LN = 1 / math.log(10)
-MOST_SAMPLES = 1 << 25  # of a graph with a fixed size
+MAX_SAMPLES = 1 << 25  # of a graph with a fixed size
 
 
 def whisper(config: Mapping[str, Any]) -> AudioProcessor:
@@ -37,10 +37,10 @@ def whisper(config: Mapping[str, Any]) -> AudioProcessor:
     f.common()
     f.only("dither", 0, 0.0)
     mels, fft = f.integer("feature_size", 80, 1, 1024), f.integer("n_fft", 400, 16, 1 << 14)
-    rate, hop = f.integer("sampling_rate", 16000, 1000, MOST_RATE), f.integer("hop_length", 160)
+    rate, hop = f.integer("sampling_rate", 16000, 1000, MAX_RATE), f.integer("hop_length", 160)
     seconds = f.integer("chunk_length", 30, 1, 3600)
     f.refuse("hop_length", hop > fft // 2, "It must be at most n_fft / 2.")
-    f.refuse("chunk_length", seconds * rate > MOST_SAMPLES, "Make it shorter.")
+    f.refuse("chunk_length", seconds * rate > MAX_SAMPLES, "Make it shorter.")
     masked = f.flag("return_attention_mask", False)
     f.unused("n_samples", "nb_max_frames")
     f.finish()
@@ -120,12 +120,12 @@ def clap(config: Mapping[str, Any]) -> AudioProcessor:
     f = Fields(config, "ClapFeatureExtractor")
     f.common()
     mels, fft = f.integer("feature_size", 64, 1, 1024), f.integer("fft_window_size", 1024, 16)
-    rate, hop = f.integer("sampling_rate", 48000, 1000, MOST_RATE), f.integer("hop_length", 480)
+    rate, hop = f.integer("sampling_rate", 48000, 1000, MAX_RATE), f.integer("hop_length", 480)
     seconds = f.integer("max_length_s", 10, 1, 3600)
     low = f.number("frequency_min", 0, 0, rate)
     high = f.number("frequency_max", 14000, 0, rate)
     f.refuse("frequency_max", high <= low, "It must be above frequency_min.")
-    f.refuse("max_length_s", seconds * rate > MOST_SAMPLES, "Make it shorter.")
+    f.refuse("max_length_s", seconds * rate > MAX_SAMPLES, "Make it shorter.")
     fusion = f.choice("truncation", "fusion", "fusion", "rand_trunc") == "fusion"
     repeat = f.choice("padding", "repeatpad", "repeatpad", "repeat", "pad")
     f.only("return_attention_mask", False)
@@ -163,7 +163,7 @@ def parakeet(config: Mapping[str, Any]) -> AudioProcessor:
     f.common()
     mels, fft = f.integer("feature_size", 80, 1, 1024), f.integer("n_fft", 512, 16, 1 << 14)
     frame, hop = f.integer("win_length", 400, 2, fft), f.integer("hop_length", 160)
-    rate = f.integer("sampling_rate", 16000, 1000, MOST_RATE)
+    rate = f.integer("sampling_rate", 16000, 1000, MAX_RATE)
     emphasis = f.optional("preemphasis", 0, 1, 0.97)
     f.only("return_attention_mask", True, False)  # it is always returned
     f.finish()

@@ -76,7 +76,7 @@ class Windows:
     """Overlapping parts of a recording, each of which the graph gets by itself. All in samples.
 
     Attributes:
-        size: what the graph gets; zeros where there is no recording.
+        size: of the graph's input; zeros where there is no recording.
         before: how many of these lie before the part.
         span: of a part, without what lies around it.
         unit: parts begin at multiples of it;

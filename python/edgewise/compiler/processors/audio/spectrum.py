@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .build import Builder
     from .filters import Matrix
 
-MOST_BLOCKS = 64  # slices that frames are made of
+MAX_BLOCKS = 64  # slices that frames are made of
 
 
 def frames(b: Builder, audio: str, frame: int, hop: int) -> str:
@@ -27,7 +27,7 @@ def frames(b: Builder, audio: str, frame: int, hop: int) -> str:
     block = math.gcd(frame, hop)
     per_frame, per_hop = frame // block, hop // block
     length = b.op("Shape", audio, start=1, end=2)
-    if per_frame > MOST_BLOCKS:
+    if per_frame > MAX_BLOCKS:
         return _gathered(b, audio, length, frame, hop)
     blocks = b.op("Div", length, b.indices(block))
     whole = b.op("Mul", blocks, b.indices(block))

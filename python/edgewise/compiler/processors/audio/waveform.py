@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..resampling import MOST_RATE
+from ..resampling import MAX_RATE
 from .build import Builder, normalized
 from .fields import Fields
 from .processor import AudioProcessor, Length, Mask
@@ -96,7 +96,7 @@ def encodec(config: Mapping[str, Any]) -> AudioProcessor:
     f = Fields(config, "EncodecFeatureExtractor")
     f.common()
     channels = f.integer("feature_size", 1, 1, 2)
-    rate = f.integer("sampling_rate", 24000, 1000, MOST_RATE)
+    rate = f.integer("sampling_rate", 24000, 1000, MAX_RATE)
     seconds, overlap = f.optional("chunk_length_s", 1e-3, 3600), f.optional("overlap", 0, 0.999)
     f.only("return_attention_mask", True, False)  # the mask is called padding_mask
     f.finish()
@@ -117,7 +117,7 @@ def dac(config: Mapping[str, Any]) -> AudioProcessor:
     f = Fields(config, "DacFeatureExtractor")
     f.common()
     f.only("feature_size", 1)
-    rate, hop = f.integer("sampling_rate", 16000, 1000, MOST_RATE), f.integer("hop_length", 512)
+    rate, hop = f.integer("sampling_rate", 16000, 1000, MAX_RATE), f.integer("hop_length", 512)
     f.only("return_attention_mask", True, False)  # the mask is called padding_mask
     f.finish()
     mask = Mask("padding_mask")
@@ -142,4 +142,4 @@ def _mono(config: Mapping[str, Any], name: str) -> tuple[Fields, int]:
     f = Fields(config, name)
     f.common()
     f.only("feature_size", 1)
-    return f, f.integer("sampling_rate", 16000, 1000, MOST_RATE)
+    return f, f.integer("sampling_rate", 16000, 1000, MAX_RATE)

@@ -60,7 +60,7 @@ class Facts:
         channels: of latents.
         scale: pixels for each latent, along one side.
         factor: factor of latents that the decoder divides by.
-        shift: what is then added to them.
+        shift: then added to them.
         cond: size of `timestep_cond`, if the guidance is an input; else None.
         checked: whether the model is meant to be used with a safety checker.
     """

@@ -215,7 +215,7 @@ def save_adapter(
     """Writes an adapter in PEFT's layout; each file is complete or not written at all.
 
     Args:
-        adapter: what is written.
+        adapter: to be written.
         folder: made if it is missing. None: returns {file name: bytes}.
 
     Raises:

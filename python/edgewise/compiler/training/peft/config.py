@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ....errors import InputError, ModelError, UnsupportedField
-from .module_patterns import MOST_PATTERNS, ModulePatterns
+from .module_patterns import MAX_PATTERNS, ModulePatterns
 
 CONFIG = "adapter_config.json"
 MAX_RANK = 1 << 20
@@ -181,11 +181,11 @@ class LoraConfig:
                 "LoraConfig",
                 f"It gives {kind} by module name or regular expression.",
             )
-        if len(value) > MOST_PATTERNS:
+        if len(value) > MAX_PATTERNS:
             raise InputError(
                 f"{name} has {len(value)} entries",
                 "LoraConfig",
-                f"At most {MOST_PATTERNS} are read.",
+                f"At most {MAX_PATTERNS} are read.",
             )
         for k in value:
             self._patterns.check(k, name)

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from ....errors import InputError
 from ...ops.host.regular import Expression
 
-MOST_LENGTH = 1000  # characters of a pattern
-MOST_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
-MOST_EXPRESSIONS = 2000  # patterns that are more than a module's name
+MAX_LENGTH = 1000  # characters of a pattern
+MAX_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
+MAX_EXPRESSIONS = 2000  # patterns that are more than a module's name
 # Visited states: a few seconds. The configurations of real adapters take a few thousand.
-MOST_WORK = 10_000_000
+MAX_WORK = 10_000_000
 # A module's name as a pattern, in which "." matches any character.
 _PLAIN = re.compile(r"[\w.]+", re.ASCII)
 
@@ -46,7 +46,7 @@ class ModulePatterns:
 
     def check(self, pattern: str, field: str) -> None:
         """Raises InputError, which names `field`, if the pattern cannot be used."""
-        if len(pattern) > MOST_LENGTH:
+        if len(pattern) > MAX_LENGTH:
             raise self._wrong(field, pattern, "it is too long")
         if not _PLAIN.fullmatch(pattern):
             self._expression(pattern, field, pattern)
@@ -136,7 +136,7 @@ class ModulePatterns:
     def _expression(self, text: str, field: str, pattern: str) -> Expression:
         if text not in self._compiled:
             # Each pattern is compiled twice: by `check`, and within the matched expression.
-            if len(self._compiled) >= 2 * MOST_EXPRESSIONS:
+            if len(self._compiled) >= 2 * MAX_EXPRESSIONS:
                 raise self._wrong(field, pattern, "there are too many patterns")
             try:
                 self._compiled[text] = Expression(text, python=True)
@@ -146,7 +146,7 @@ class ModulePatterns:
 
     def _spend(self, work: int, field: str) -> None:
         self._work += work
-        if self._work > MOST_WORK:
+        if self._work > MAX_WORK:
             raise InputError(
                 f"its patterns take too much work to match ({field})",
                 "LoraConfig",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 DELTA = 1e-6
 """The probability with which epsilon need not hold."""
-MOST = 1e4
+MAX = 1e4
 
 
 def _normal(x: float) -> float:
@@ -40,7 +40,7 @@ def epsilon_of(noises: Iterable[float], delta: float = DELTA) -> float:
     mu = math.sqrt(sum(1 / (noise * noise) for noise in noises))
     if not mu:
         return 0.0
-    low, high = 0.0, MOST
+    low, high = 0.0, MAX
     if _delta(low, mu) <= delta:
         return 0.0
     if _delta(high, mu) > delta:

@@ -79,7 +79,7 @@ class Group:
     """A group of clients.
 
     Args:
-        plan: what all agree on.
+        plan: agreed on by all.
         lattice: of the integers of an update.
         nodes: of its clients.
         seconds: of the training; the next stages have `stage` seconds each.

@@ -25,8 +25,8 @@ from ..protocol import NAME
 from .crypto import SEED, SIGNATURE, digest, is_signed
 
 DAY = 24 * 3600
-MOST_SUBJECT = 64
-MOST_DAYS = 36_500
+MAX_SUBJECT = 64
+MAX_DAYS = 36_500
 
 
 def encoded(data: bytes) -> str:
@@ -78,8 +78,8 @@ class Certificate:
             InputError: a field is wrong.
         """
         subject, expires = fields.get("subject"), fields.get("expires")
-        if not (isinstance(subject, str) and len(subject) <= MOST_SUBJECT):
-            raise InputError(f"it is not a text of at most {MOST_SUBJECT}", f"{where}.subject")
+        if not (isinstance(subject, str) and len(subject) <= MAX_SUBJECT):
+            raise InputError(f"it is not a text of at most {MAX_SUBJECT}", f"{where}.subject")
         if subject and not NAME.fullmatch(subject):
             raise InputError("it has other characters than letters, digits, _.:/-", where)
         if type(expires) is not int or not 0 <= expires < 2**53:
@@ -166,11 +166,11 @@ class Authority(Identity):
         Raises:
             InputError: the name or the time cannot be used.
         """
-        if not NAME.fullmatch(subject) or len(subject) > MOST_SUBJECT:
+        if not NAME.fullmatch(subject) or len(subject) > MAX_SUBJECT:
             raise InputError(f"{subject!r} cannot be used", "subject", "Use letters and digits.")
-        if not 0 < seconds <= MOST_DAYS * DAY:
+        if not 0 < seconds <= MAX_DAYS * DAY:
             what = f"it would be valid for {seconds / DAY:g} days"
-            raise InputError(what, "certificate", f"Give more than 0 and at most {MOST_DAYS}.")
+            raise InputError(what, "certificate", f"Give more than 0 and at most {MAX_DAYS}.")
         expires = int(time.time() + seconds)
         text = _statement(identity, subject, expires)
         return Certificate(identity, subject, expires, self.sign(text))

@@ -1,4 +1,4 @@
-"""A client's part of secure aggregation: what it checks, and what it answers.
+"""A client's part of secure aggregation: its checks and its answers.
 
 A member never answers two different messages of one stage. `agreed` says which it has answered; it
 must be written before an answer is sent. With the same `seed`, numbers and messages all answers are

@@ -30,13 +30,13 @@ from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
 from .identity import Certificate, decoded
 from .quantize import Lattice
 
-MOST_MEMBERS = 64
-FEWEST_MEMBERS = 3
+MAX_MEMBERS = 64
+MIN_MEMBERS = 3
 SEALED = 80  # bytes: two shares and the tag of AES-GCM
 MASKED = "masked"
 """The codec of a masked update: integers modulo 2^8 or 2^16, little-endian, without a header."""
 HEX = 32  # digits of a group's name
-LEAST, MOST = 1e-3, 1e3
+MIN, MAX = 1e-3, 1e3
 """Limits of the clients' noise, in units of the clip, beyond which nothing can be computed."""
 LARGEST_CLIP = 1e30
 
@@ -129,11 +129,11 @@ class Plan:
             and len(group) == HEX
             and set(group) <= set("0123456789abcdef")
             and isinstance(size, int)
-            and FEWEST_MEMBERS <= size <= MOST_MEMBERS
+            and MIN_MEMBERS <= size <= MAX_MEMBERS
             and isinstance(clip, (int, float))
             and isinstance(noise, (int, float))
             and 1 / LARGEST_CLIP <= clip <= LARGEST_CLIP
-            and (noise == 0 or LEAST <= noise <= MOST)
+            and (noise == 0 or MIN <= noise <= MAX)
         ):
             names = (task["run"], task["round"], task["base"], task["codec"])
             return cls(*names, group, int(size), float(clip), float(noise), settings_of(task))
@@ -255,9 +255,9 @@ class Roster:
         Raises:
             InputError: an identity or key is there twice, or there are too few or too many members.
         """
-        if not FEWEST_MEMBERS <= len(entries) <= plan.size:
+        if not MIN_MEMBERS <= len(entries) <= plan.size:
             raise InputError(
-                f"it has {len(entries)} members, {FEWEST_MEMBERS} to {plan.size} are possible",
+                f"it has {len(entries)} members, {MIN_MEMBERS} to {plan.size} are possible",
                 "roster",
             )
         ordered = tuple(sorted(entries, key=lambda e: e.identity))
@@ -284,7 +284,7 @@ class Roster:
             raise InputError("a user is two of its members", "roster")
 
     def consent(self, senders: Collection[int], survivors: Collection[int]) -> bytes:
-        """What members sign before they give shares away: whose secrets are opened, and which.
+        """The text that members sign before they give shares away: which secrets of which members.
 
         Args:
             senders: indices of those whose shares were passed on.

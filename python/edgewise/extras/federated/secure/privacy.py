@@ -1,4 +1,4 @@
-"""Differential privacy of a run: what its rounds spend, and when it must end.
+"""Differential privacy of a run: the budget that its rounds spend, and when it must end.
 
 One client's part in a round is protected: the sum of clipped updates gets Gaussian noise of the
 standard deviation noise * clip, and is divided by a number that depends on no client. If the
@@ -25,7 +25,7 @@ from ..codec import Schema
 from .budget import epsilon_of
 from .noise import gaussian
 
-LEAST_DRAWN = 0.1
+MIN_DRAWN = 0.1
 """Least noise for which the accountant computes epsilon of draws in seconds (it is hundreds)."""
 
 

@@ -144,7 +144,7 @@ def quantize(
 
     Args:
         values: the difference of each parameter.
-        left: what earlier updates have rounded away; it is added first.
+        left: rounding errors of earlier updates; they are added first.
         schema: of the parameters.
         lattice: of the round.
 

@@ -29,7 +29,7 @@ class Suspects:
         """Nodes in an order of which each n-th ones are a group: by chance, but suspects apart.
 
         Args:
-            clients: what a client of a node is known by.
+            clients: identities of the nodes' clients.
         """
         nodes = [n for n, who in clients.items() if who not in self.out]
         secrets.SystemRandom().shuffle(nodes)

@@ -164,7 +164,7 @@ class CheckpointState:
         """Writes a checkpoint, which ONNX Runtime can read too.
 
         Args:
-            state: what is written.
+            state: to be written.
             checkpoint_uri: path of the file, or an open file.
             include_optimizer_state: whether to write the step, the learning rate and the moments.
         """

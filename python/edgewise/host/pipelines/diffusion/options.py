@@ -52,16 +52,16 @@ REFUSED = {
     "clip_skip": "the graph has the last layer's output only",
 }
 TENSORS = ("latents", "prompt_embeds", "negative_prompt_embeds", "denoised")
-MOST_PIXELS = 1 << 24
+MAX_PIXELS = 1 << 24
 
 
 def check_size(height: int, width: int) -> None:
     """Raises InputError for pictures of too many pixels."""
-    if height * width > MOST_PIXELS:
+    if height * width > MAX_PIXELS:
         raise InputError(
             f"a picture of {height} x {width} is too large",
             "height",
-            f"Give a height and a width of at most {MOST_PIXELS} pixels together.",
+            f"Give a height and a width of at most {MAX_PIXELS} pixels together.",
         )
 
 

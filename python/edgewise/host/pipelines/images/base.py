@@ -75,7 +75,7 @@ class ImagePipeline(Pipeline):
         """Runs the model on a picture.
 
         Args:
-            picture: what the processor takes.
+            picture: input of the processor.
             outputs: names of outputs.
             feeds: other inputs of the graph.
 

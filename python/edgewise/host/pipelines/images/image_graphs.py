@@ -1,4 +1,4 @@
-"""Graphs of post-processing: what takes arithmetic for each pixel.
+"""Graphs of post-processing, with arithmetic for each pixel.
 
 A page's worker does the same in segmentation.ts and depth.ts of web/src/worker/pipelines/images/,
 since a package's plans have fixed sizes.

@@ -32,7 +32,7 @@ class ImageProcessor:
         engine: the Engine to use; by default that of the process.
 
     Attributes:
-        description: what is done.
+        description: of the processing.
 
     Raises:
         InputError: the type or a field is not supported.

@@ -25,7 +25,7 @@ FOCAL: dict[str, int | None] = {
     "rt_detr": None,
     "rt_detr_v2": None,
 }
-MOST = 300  # detections of YOLO models, as in ultralytics
+MAX = 300  # detections of YOLO models, as in ultralytics
 
 
 class ObjectDetectionPipeline(ImagePipeline):
@@ -114,7 +114,7 @@ class ObjectDetectionPipeline(ImagePipeline):
                 options["threshold"],
                 options["iou"],
                 options["agnostic_nms"],
-                MOST,
+                MAX,
             )
         size = self.processor.description.size
         return unletterbox(found, size, picture.height, picture.width)

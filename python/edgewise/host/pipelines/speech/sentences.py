@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 __all__ = ["sentences"]
 
 # The end of a sentence: a full stop and what closes quotations, before a space; or a line break.
-# Behind the full stops of Chinese and Japanese there is no space.
+# After the full stops of Chinese and Japanese there is no space.
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’]*|\n")
 # What ends with a full stop and is no sentence.
 _SHORT = re.compile(r"(?:^|[\s(\"“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.\Z")

@@ -58,7 +58,7 @@ class SpeechStream:
             samples: float32 [n] at 16 kHz, or {"array", "sampling_rate"}, always of one rate.
 
         Returns:
-            events {"committed": text that is certain, "partial": text behind it that may change,
+            events {"committed": text that is certain, "partial": text after it that may change,
             "timestamp": (start, end) of what is committed, in seconds of the stream, or None}.
             The committed texts joined are the transcript. There is none where nothing changed.
             Events of a live stream also have "skipped", (start, end) of sound that came too fast

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ....compiler.processors.resampling import MOST_RATE
+from ....compiler.processors.resampling import MAX_RATE
 from ....compiler.processors.styles import Styles
 from ....compiler.task_package.synthesis import piper_settings
 from ....compiler.tokenizers.vits import VitsTokenizer
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Speaker", "speaker_of"]
 
-MOST_TOKENS = 510  # of Kokoro, without those at the ends
-RATES = (1, MOST_RATE)
+MAX_TOKENS = 510  # of Kokoro, without those at the ends
+RATES = (1, MAX_RATE)
 SPEAKERS = (0, 1 << 20)
 VOICE = "the voice's .onnx.json"
 ESPEAK = "such as espeak-ng's; pass phonemizer=str for texts that are phonemes already"
@@ -234,10 +234,10 @@ class _Kokoro:
             ([], lambda name: None) if pipe.files is None else (pipe.files.names, pipe.files.read)
         )
         self.styles = Styles(names, read)
-        self.most = MOST_TOKENS
+        self.most = MAX_TOKENS
         if isinstance(model, PackagedVoice):
             self.styles = model.styles()
-            self.most = min(MOST_TOKENS, model.most - 2)
+            self.most = min(MAX_TOKENS, model.most - 2)
         vocabulary: Any = pipe.config.get("vocab")
         if vocabulary is None and pipe.files is not None:
             fast = pipe.files.json("tokenizer.json") or {}

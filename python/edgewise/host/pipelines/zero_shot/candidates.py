@@ -37,7 +37,7 @@ from ..post.plane import Plane
 
 __all__ = ["CandidatesPipeline"]
 
-MOST_TEXTS = 1024  # whose results are kept
+MAX_TEXTS = 1024  # whose results are kept
 
 
 class CandidatesPipeline(Pipeline):
@@ -143,7 +143,7 @@ class CandidatesPipeline(Pipeline):
             feeds = self._padded([ids], size)
             _check_fed(session.inputs, feeds, stem)
             found = session.run(outputs, {name: feeds[name] for name in session.inputs})
-            if len(self._texts) >= MOST_TEXTS:
+            if len(self._texts) >= MAX_TEXTS:
                 self._texts.clear()
             self._texts[text] = found
         return found

@@ -21,7 +21,7 @@ class OrtValue:
 
     Args:
         value: an array, a list, a dict, or None for an optional without a value. Arrays are not
-            copied: what is written to them is seen here.
+            copied: writes to them are seen here.
     """
 
     def __init__(self, value: Any) -> None:

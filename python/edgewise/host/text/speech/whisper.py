@@ -37,7 +37,7 @@ class Features:
     spoken: int
 
     def window(self, start: int, size: int) -> bytes:
-        """Frames [start, start + size), zeros behind the last one: float32 [bins, size]."""
+        """Frames [start, start + size), zeros after the last one: float32 [bins, size]."""
         stop = min(start + size, self.frames)
         pad = bytes(4 * (size - (stop - start)))
         flat = self.data.cast("B")

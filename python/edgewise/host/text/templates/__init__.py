@@ -1,1 +1,1 @@
-"""The sandbox of chat templates: what they may call, and a budget of their work."""
+"""The sandbox of chat templates: permitted calls, and a budget of work."""

@@ -3,7 +3,7 @@
 A bound is called with the arguments of what it bounds, before it. It returns the value (the first
 argument) to use, or raises TemplateLimit. tables.py says which bounds what.
 Functions in C take characters and items at once: their bound is the size of the result. Functions
-in Python, and those whose time grows with the square, take texts of MOST_SLOW characters at most.
+in Python, and those whose time grows with the square, take texts of MAX_SLOW characters at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .budget import RenderingBudget, TemplateLimit
 
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 ENCODINGS = ("ascii", "latin-1", "latin1", "utf-8", "utf8", "utf-16", "utf-32")
-MOST_ATTRIBUTE = 1000  # characters of "a.b,c"
+MAX_ATTRIBUTE = 1000  # characters of "a.b,c"
 PRINTF = re.compile(r"[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 
 
@@ -117,7 +117,7 @@ def _attribute(attribute: Any) -> int:
     """The number of items that are looked up for an attribute "a.b,c"."""
     if not isinstance(attribute, str):
         return 1
-    if len(attribute) > MOST_ATTRIBUTE:
+    if len(attribute) > MAX_ATTRIBUTE:
         raise TemplateLimit(f"an attribute of {len(attribute)} characters")
     return 1 + attribute.count(".") + attribute.count(",")
 

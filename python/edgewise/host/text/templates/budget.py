@@ -15,14 +15,14 @@ from jinja2.utils import Namespace
 from ....compiler.tokenizers.limits import LIMITS
 
 T = TypeVar("T")
-MOST_ITEMS = LIMITS["template_steps"]  # of a list, or of a nested value in total
-MOST_CHARS = LIMITS["template_chars_made"]
-MOST_BITS = 1 << 16  # of an integer
+MAX_ITEMS = LIMITS["template_steps"]  # of a list, or of a nested value in total
+MAX_CHARS = LIMITS["template_chars_made"]
+MAX_BITS = 1 << 16  # of an integer
 TEXTS = 4  # items as which one counts in a list that may consist of new texts
-MOST_DEPTH = 200  # CPython's hash of nested tuples recurses without a limit
-MOST_COMPARISONS = 1 << 28  # of characters, in one search from the end or one strip
+MAX_DEPTH = 200  # CPython's hash of nested tuples recurses without a limit
+MAX_COMPARISONS = 1 << 28  # of characters, in one search from the end or one strip
 # The longest text for functions that are written in Python or take time with its square.
-MOST_SLOW = 1 << 16
+MAX_SLOW = 1 << 16
 
 
 class TemplateLimit(Exception):
@@ -58,7 +58,7 @@ class RenderingBudget:
 
     def room(self, n: int) -> None:
         """Checks the length of a text before it is made."""
-        if n > MOST_CHARS:
+        if n > MAX_CHARS:
             raise TemplateLimit(f"a text of {n} characters")
 
     def chars(self, n: int) -> None:
@@ -70,17 +70,17 @@ class RenderingBudget:
 
     def items(self, n: int) -> None:
         """Checks the size of a list before it is made."""
-        if n > MOST_ITEMS:
+        if n > MAX_ITEMS:
             raise TemplateLimit(f"a list of {n} items")
 
     def comparisons(self, n: int) -> None:
         """Checks the work of a function that takes time with a product of lengths."""
-        if n > MOST_COMPARISONS:
+        if n > MAX_COMPARISONS:
             raise TemplateLimit(f"a search of {n} comparisons")
 
     def slow(self, n: int) -> None:
         """Checks the length of a text, or number of items, for a function that is slow."""
-        if n > MOST_SLOW:
+        if n > MAX_SLOW:
             raise TemplateLimit(f"a slow function for {n} characters or items")
 
     def made(self, value: T, each: int = 1) -> T:
@@ -88,7 +88,7 @@ class RenderingBudget:
         if isinstance(value, (str, bytes)):
             self.chars(len(value))
         elif isinstance(value, int):
-            if value.bit_length() > MOST_BITS:
+            if value.bit_length() > MAX_BITS:
                 raise TemplateLimit(f"an integer of {value.bit_length()} bits")
         elif self.weigh(value).depth:
             self.made_items += each * len(value) if hasattr(value, "__len__") else 0
@@ -103,7 +103,7 @@ class RenderingBudget:
         if isinstance(values, (str, bytes)):
             self.items(len(values))
         if not isinstance(values, (list, tuple, Mapping)):
-            values = list(itertools.islice(values, MOST_ITEMS + 1))
+            values = list(itertools.islice(values, MAX_ITEMS + 1))
             self.items(len(values))
             self.made(values, TEXTS)
         self.weigh(values)
@@ -127,10 +127,10 @@ class RenderingBudget:
             items, chars = items + w.items, chars + w.chars
             depth, fixed = max(depth, w.depth), fixed and w.fixed
             self.items(items)
-            if chars > MOST_CHARS:
+            if chars > MAX_CHARS:
                 raise TemplateLimit(f"a value of {chars} characters")
-        if depth >= MOST_DEPTH:
-            raise TemplateLimit(f"a value nested more than {MOST_DEPTH} deep")
+        if depth >= MAX_DEPTH:
+            raise TemplateLimit(f"a value nested more than {MAX_DEPTH} deep")
         weight = Weight(items, chars, depth + 1, fixed)
         if fixed:
             self._keep(value, weight, len(parts))
@@ -141,7 +141,7 @@ class RenderingBudget:
     def _keep(self, value: Any, weight: Weight, n: int) -> None:
         """Keeps a weight; forgets all others when the values kept for them become many."""
         self.kept += n + 1
-        if self.kept > MOST_ITEMS:
+        if self.kept > MAX_ITEMS:
             self.weights.clear()
             self.kept = n + 1
         self.weights[id(value)] = value, weight

@@ -24,7 +24,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from jinja2.visitor import NodeTransformer
 
 from .bounds import percents, text_of
-from .budget import MOST_BITS, MOST_CHARS, TEXTS, TemplateLimit, budget
+from .budget import MAX_BITS, MAX_CHARS, TEXTS, TemplateLimit, budget
 from .tables import FILTERS, TESTS, Bound, bound_call, methods_of
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         kept, size, b = [], 0, budget()
         for piece in pieces:
             size += len(piece)
-            if size > MOST_CHARS:
-                raise TemplateLimit(f"an output of more than {MOST_CHARS} characters")
+            if size > MAX_CHARS:
+                raise TemplateLimit(f"an output of more than {MAX_CHARS} characters")
             kept.append(piece)
         b.chars(size)
         return "".join(kept)
@@ -164,14 +164,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             if (
                 isinstance(left, int)
                 and isinstance(right, int)
-                and left.bit_length() + right.bit_length() > MOST_BITS
+                and left.bit_length() + right.bit_length() > MAX_BITS
             ):
                 raise TemplateLimit("an integer of too many digits")
         elif operator == "**":
             if (
                 isinstance(left, int)
                 and isinstance(right, int)
-                and left.bit_length() * abs(right) > MOST_BITS
+                and left.bit_length() * abs(right) > MAX_BITS
             ):
                 raise TemplateLimit("an integer of too many digits")
         elif operator == "%" and isinstance(left, (str, bytes)):

@@ -217,7 +217,7 @@ def check_options(
     """Options of a Trainer's arguments.
 
     Args:
-        model: what is trained.
+        model: to be trained.
         loss, optimizer, adapters, learning_rate: the arguments of these names.
         given: Options' other fields; None or "auto" where there is a default.
 

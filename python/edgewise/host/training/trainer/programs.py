@@ -90,7 +90,7 @@ def fit_into_memory(
         checkpointing: whether all activations are recomputed in any case.
         smaller: given the bytes that are left for activations, programs with smaller batches, the
             largest first.
-        remedy: what to do if not even one row fits.
+        remedy: the way out if not even one row fits.
 
     Raises:
         OutOfMemory: it does not fit; says what would.
@@ -131,7 +131,7 @@ def _mb(n: float) -> str:
     return f"{n / 1e6:.0f} MB"
 
 
-LEAST_TOKENS = 8  # of the rows that are suggested where memory does not suffice
+MIN_TOKENS = 8  # of the rows that are suggested where memory does not suffice
 
 Shapes = dict[str, list[int]]
 
@@ -225,7 +225,7 @@ class ProgramFactory:
             batch, sequence = self.options.batch_size, self.options.sequence_length
             for s in (sequence, sequence // 2, sequence // 4):
                 for b in (batch // 2, batch // 4, batch // 8, 1):
-                    if b and s >= LEAST_TOKENS:
+                    if b and s >= MIN_TOKENS:
                         yield Candidate(
                             b * s / (batch * sequence),
                             f"batch_size={b}, sequence_length={s}",

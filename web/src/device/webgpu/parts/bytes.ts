@@ -23,7 +23,7 @@ export async function machineOf(wasm: Device): Promise<Packing> {
       Uint8Array.from({ length: columns * rows }, (_, i) => i),
     );
     wasm.run(plan, "the layout of weights");
-    const found = await wasm.read(packed!, 4 * columns); // behind the sums of the columns
+    const found = await wasm.read(packed!, 4 * columns); // after the sums of the columns
     return [found.indexOf(4) / 4, found.indexOf(rows), hasDots()];
   } finally {
     wasm.freePlan(plan);

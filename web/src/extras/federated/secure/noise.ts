@@ -6,7 +6,7 @@ import { type Bytes, stream } from "./crypto.ts";
 const TAIL = 12; // standard deviations of the table
 /** The probability with which epsilon need not hold. */
 export const DELTA = 1e-6;
-const MOST = 1e4;
+const MAX = 1e4;
 
 /**
  * Integers k with a probability in proportion to exp(-k^2 / (2 sigma^2)).
@@ -65,8 +65,8 @@ export function epsilonOf(noises: Iterable<number>, delta = DELTA): number {
   for (const noise of noises) sum += 1 / (noise * noise);
   const mu = Math.sqrt(sum);
   if (!mu || deltaOf(0, mu) <= delta) return 0;
-  if (!(deltaOf(MOST, mu) <= delta)) return Infinity;
-  let [low, high] = [0, MOST];
+  if (!(deltaOf(MAX, mu) <= delta)) return Infinity;
+  let [low, high] = [0, MAX];
   for (let k = 0; k < 60; k++) {
     const middle = (low + high) / 2;
     if (deltaOf(middle, mu) > delta) low = middle;

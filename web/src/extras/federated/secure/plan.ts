@@ -17,9 +17,9 @@ import {
 } from "./crypto.ts";
 import { type IntegerCodec, Lattice, levelsOf } from "./quantize.ts";
 
-const MOST_MEMBERS = 64;
-const FEWEST_MEMBERS = 3;
-const [LEAST, MOST] = [1e-3, 1e3]; // of noise, in units of the clip
+const MAX_MEMBERS = 64;
+const MIN_MEMBERS = 3;
+const [MIN, MAX] = [1e-3, 1e3]; // of noise, in units of the clip
 const LARGEST_CLIP = 1e30;
 const KEYS = ["identity", "channel", "mask", "commitment"] as const;
 
@@ -115,9 +115,9 @@ export class Plan {
       [clip, noise, stage].every((x) => typeof x === "number" && Number.isFinite(x) && x >= 0) &&
       (clip as number) >= 1 / LARGEST_CLIP &&
       (clip as number) <= LARGEST_CLIP &&
-      (noise === 0 || ((noise as number) >= LEAST && (noise as number) <= MOST));
+      (noise === 0 || ((noise as number) >= MIN && (noise as number) <= MAX));
     const n = size as number;
-    if (!right || n < FEWEST_MEMBERS || n > MOST_MEMBERS)
+    if (!right || n < MIN_MEMBERS || n > MAX_MEMBERS)
       throw new InputError("its plan of secure aggregation cannot be used", "task");
     const words = [task.run, task.round, task.base, codec, group, size];
     const text = words.map((word) => `${word}\n`).join("") + settingsOf(task);
@@ -167,9 +167,9 @@ export class Roster {
    */
   static async of(members: unknown, plan: Plan): Promise<Roster> {
     const count = Array.isArray(members) ? members.length : 0;
-    if (count < FEWEST_MEMBERS || count > plan.size)
+    if (count < MIN_MEMBERS || count > plan.size)
       throw new InputError(
-        `it has ${count} members, ${FEWEST_MEMBERS} to ${plan.size} are possible`,
+        `it has ${count} members, ${MIN_MEMBERS} to ${plan.size} are possible`,
         "roster",
       );
     const entries = members as Entry[];

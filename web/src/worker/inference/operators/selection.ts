@@ -5,7 +5,7 @@
 import type { HostOperator, NodeRun } from "../node.ts";
 import { elements, NumberTensor, type RunValue, StringTensor } from "../values.ts";
 
-const MOST = 2 ** 28; // maximum number of elements of such a buffer
+const MAX = 2 ** 28; // maximum number of elements of such a buffer
 
 function empty(n: NodeRun, dims: number[]): NumberTensor {
   return n.keep(new NumberTensor("int64", dims, new Uint8Array(0)));
@@ -13,7 +13,7 @@ function empty(n: NodeRun, dims: number[]): NumberTensor {
 
 async function nonZero(n: NodeRun): Promise<RunValue[]> {
   const x = n.tensor(0);
-  if (x.rank > 6 || x.rank * x.count > MOST) n.unsupported(`NonZero of ${String(x)}`);
+  if (x.rank > 6 || x.rank * x.count > MAX) n.unsupported(`NonZero of ${String(x)}`);
   if (!x.rank) return [empty(n, [0, (await n.number(0)) ? 1 : 0])];
   if (!x.count) return [empty(n, [x.rank, 0])];
   const [y, count] = await n.ops("NonZero", [x], {}, 2, "edgewise");
@@ -120,7 +120,7 @@ async function suppression(n: NodeRun): Promise<RunValue[]> {
   if (!(iou >= 0 && iou <= 1)) n.fail(`its iou_threshold is ${iou}; 0 to 1 is expected`);
   const most = Math.min(Math.max(wanted, 0), boxes.dims[1]!);
   if (!most || !scores.count) return [empty(n, [0, 3])];
-  if (scores.dims[0]! * scores.dims[1]! * most * 3 > MOST)
+  if (scores.dims[0]! * scores.dims[1]! * most * 3 > MAX)
     n.unsupported(`up to ${most} boxes for each of ${String(scores)}`);
   const attrs = { most, center: n.int("center_point_box", 0), limited: n.has(4) ? 1 : 0 };
   const [selected, count] = await n.ops(

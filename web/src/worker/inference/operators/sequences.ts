@@ -3,7 +3,7 @@
 import type { HostOperator, NodeRun } from "../node.ts";
 import { Nothing, type NumberTensor, type RunValue, type Sequence } from "../values.ts";
 
-const MOST_PARTS = 1 << 12;
+const MAX_PARTS = 1 << 12;
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
 function sequence(n: NodeRun, i = 0): Sequence {
@@ -58,7 +58,7 @@ async function split(n: NodeRun): Promise<RunValue[]> {
   if (
     sizes.reduce((a, b) => a + b, 0) !== length ||
     sizes.some((s) => s < 0) ||
-    sizes.length > MOST_PARTS
+    sizes.length > MAX_PARTS
   )
     n.fail(
       `its split [${sizes.join(", ").slice(0, 198)}] does not divide a dimension of ${length}`,

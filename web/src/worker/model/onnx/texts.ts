@@ -12,7 +12,7 @@ import { folderTexts } from "./hub.ts";
 
 /**
  * Downloads the text files of a folder. Missing ones are reported later, where required.
- * @param names their paths; default: those that the task needs
+ * @param names their paths; default: the texts that the task needs
  */
 export async function fetchTexts(
   job: Job,

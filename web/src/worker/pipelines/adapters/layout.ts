@@ -24,14 +24,14 @@ export interface Adapters {
   data: Float32Array<ArrayBuffer>;
 }
 
-const MOST_LAYERS = 1 << 16;
+const MAX_LAYERS = 1 << 16;
 
 /** Whether a manifest or a file describes adapters. */
 export function isLayout(given: unknown): given is Layout {
   const { rank, alpha, numbers, layers } = (given ?? {}) as Partial<Layout>;
   if (!Number.isInteger(rank) || rank! < 1 || rank! > 256) return false;
   if (typeof alpha !== "number" || !(alpha > 0 && alpha < Infinity)) return false;
-  if (!Array.isArray(layers) || !layers.length || layers.length > MOST_LAYERS) return false;
+  if (!Array.isArray(layers) || !layers.length || layers.length > MAX_LAYERS) return false;
   let sum = 0;
   for (const layer of layers) {
     if (!isLayer(layer)) return false;

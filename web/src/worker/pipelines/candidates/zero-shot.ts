@@ -14,7 +14,7 @@ type Tensors = Record<string, TaskTensor>;
 /** Runs the graph "model" on an input. */
 export type Perceive = (host: TaskHost, input: TaskInput, ending: Ending) => Promise<Tensors>;
 
-const MOST_TEXTS = 1024; // whose results are kept
+const MAX_TEXTS = 1024; // whose results are kept
 
 /** What "text" computes of texts, for the next inputs. */
 const read = new WeakMap<TaskHost, Map<string, Tensors>>();
@@ -72,7 +72,7 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
     integers(dtype, length, values[name] ?? unknownInput(name, host.task)),
   ]);
   const outputs = await host.run("text", Object.fromEntries(feeds) as Tensors, ending);
-  if (known.size >= MOST_TEXTS) known.clear();
+  if (known.size >= MAX_TEXTS) known.clear();
   known.set(text, outputs);
   return outputs;
 }

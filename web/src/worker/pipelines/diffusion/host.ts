@@ -37,14 +37,14 @@ export interface Facts {
   length: number;
 }
 
-const MOST = 2 ** 16; // of a side, of channels, and of tokens
+const MAX = 2 ** 16; // of a side, of channels, and of tokens
 
 /** Whether a package's description is one of a model. */
 export function isFacts(found: unknown): found is Facts {
   if (typeof found !== "object" || found === null) return false;
   const facts = found as { [field in keyof Facts]?: unknown };
   const isCount = (n: unknown): boolean =>
-    Number.isInteger(n) && (n as number) > 0 && (n as number) <= MOST;
+    Number.isInteger(n) && (n as number) > 0 && (n as number) <= MAX;
   const { size, channels, scale, factor, shift, cond, length, scheduler } = facts;
   return (
     typeof facts.kind === "string" &&

@@ -1,4 +1,4 @@
-// The features of a pipeline's inputs: what its package describes (task_package/personal.py).
+// The features of a pipeline's inputs, as its package describes them (task_package/personal.py).
 
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";

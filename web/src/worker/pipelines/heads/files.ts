@@ -11,7 +11,7 @@ import type { Head } from "./fit.ts";
 const FORMAT = "edgewise-head";
 const VERSION = "1";
 const WITH_ADAPTERS = "2"; // older versions would compare such features with others
-const MOST_STEPS = 100_000; // of a training, as personalize takes them
+const MAX_STEPS = 100_000; // of a training, as personalize takes them
 
 /** A head as it is saved. */
 export interface Saved {
@@ -136,10 +136,10 @@ function parsed(text: string | undefined): unknown {
 }
 
 const SAVE_AGAIN = "Save it again with `save`.";
-const MOST_LABELS = 100_000;
+const MAX_LABELS = 100_000;
 
 function isLabels(labels: unknown): labels is string[] {
-  if (!Array.isArray(labels) || !labels.length || labels.length > MOST_LABELS) return false;
+  if (!Array.isArray(labels) || !labels.length || labels.length > MAX_LABELS) return false;
   return labels.every((l) => typeof l === "string") && new Set(labels).size === labels.length;
 }
 
@@ -152,7 +152,7 @@ export function isOptions(options: Partial<HeadFields> | undefined): boolean {
   const isPositive = (x: unknown) => typeof x === "number" && x > 0 && x < Infinity;
   return (
     isCount(neighbors, Number.MAX_SAFE_INTEGER) &&
-    isCount(steps, MOST_STEPS) &&
+    isCount(steps, MAX_STEPS) &&
     isPositive(c) &&
     isPositive(rate) &&
     isWeight(weight)

@@ -29,7 +29,7 @@ export interface Sizes {
 
 /** Added to the logits of classes that do not exist. */
 export const ABSENT = -1e9;
-const LEAST = 1e-6; // by which features are divided at least
+const MIN = 1e-6; // by which features are divided at least
 const STATES = ["w", "b", "w_mean", "b_mean", "w_square", "b_square"];
 
 /** The learning rate of a step, which are counted from 0. */
@@ -121,7 +121,7 @@ export function prepared(
   let square = 0;
   for (const row of given)
     for (let i = 0; i < size; i++) square += (row[i]! - mean[i]!) ** 2 / (length * size);
-  const scale = 1 / Math.max(Math.sqrt(square), LEAST);
+  const scale = 1 / Math.max(Math.sqrt(square), MIN);
   if (!Number.isFinite(square))
     throw new InputError("they are not finite", "features", "Check the examples and the model.");
   const x = new Float32Array(rows * size);

@@ -42,7 +42,7 @@ const FOCAL = new Map<unknown, number | undefined>([
   ["rt_detr", undefined],
   ["rt_detr_v2", undefined],
 ]);
-const MOST = 300; // detections of YOLO models, as in ultralytics
+const MAX = 300; // detections of YOLO models, as in ultralytics
 const LOGITS = ["class_queries_logits", "logits"] as const;
 const MASKS = ["masks_queries_logits", "pred_masks"] as const;
 
@@ -116,7 +116,7 @@ function boxesOfYolo(
     }
   } else {
     const { threshold, iou, agnostic } = options;
-    found.push(...yolo(made.data, columns, threshold, iou, agnostic, MOST));
+    found.push(...yolo(made.data, columns, threshold, iou, agnostic, MAX));
   }
   return unletterbox(found, [done.height, done.width], image.height, image.width);
 }

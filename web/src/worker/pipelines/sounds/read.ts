@@ -8,7 +8,7 @@ import { InputError } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
 import { Resampler } from "../../media/resample.ts";
 
-const MOST_SAMPLES = 2 ** 28; // 1 GB: 4.6 hours at 16 kHz
+const MAX_SAMPLES = 2 ** 28; // 1 GB: 4.6 hours at 16 kHz
 const PIECE = 1 << 20; // bytes of a file that are read at once
 
 /** @throws InputError if an input is no sound */
@@ -30,7 +30,7 @@ export async function readSound(
   signal?: AbortSignal,
 ): Promise<Float32Array<ArrayBuffer>> {
   const count = soundLength(sound, rate);
-  if (count > MOST_SAMPLES)
+  if (count > MAX_SAMPLES)
     throw new InputError(
       `the sound has ${Math.round(count / rate)} s`,
       sound.name,

@@ -25,7 +25,7 @@ export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
 /** Makes a stream of its options. */
 export type Make = (options: Record<string, unknown>, voice?: PortVoice) => Promise<TaskStream>;
 
-const MOST_STREAMS = 64;
+const MAX_STREAMS = 64;
 const streams = new WeakMap<TaskHost, Map<number, Open>>();
 
 /**
@@ -63,9 +63,9 @@ export async function feedStream(
     return [];
   }
   if (open.closed) return []; // what was sent before its sender knew that the stream failed
-  if (!all.has(id) && all.size >= MOST_STREAMS) {
+  if (!all.has(id) && all.size >= MAX_STREAMS) {
     close();
-    throw new InputError(`there are ${MOST_STREAMS} streams`, host.task, "End some of them.");
+    throw new InputError(`there are ${MAX_STREAMS} streams`, host.task, "End some of them.");
   }
   all.set(id, open);
   open.waiting.push({ samples, sampling_rate });

@@ -101,7 +101,7 @@ async function spoken(
   const between = Object.fromEntries(
     names.map((name) => [name, made[name] ?? feeds[name] ?? length]),
   );
-  // the second part draws the random numbers behind those of the first
+  // the second part draws the random numbers after those of the first
   const drawn = first.plans.some((plan) => plan.seed !== undefined) ? 1 : 0;
   return [sound(await host.run("frames", between, ending, seed, drawn), d)];
 }

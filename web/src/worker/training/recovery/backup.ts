@@ -5,7 +5,7 @@ import type { StateInfo } from "../../package/manifest.ts";
 import type { Session } from "../session.ts";
 
 /** Bytes of states, beyond which there are no copies. */
-export const MOST = 2 ** 28;
+export const MAX = 2 ** 28;
 /** How often work is tried on another device. */
 export const TRIES = 3;
 /** Bytes that are read at once, while steps go on: the GPU has them twice meanwhile. */
@@ -34,7 +34,7 @@ export class Backup<Mark> {
   /** Whether copies are made: the session is on a GPU, and its states are few. */
   get useful(): boolean {
     const bytes = this.states().reduce((sum, state) => sum + state.bytes, 0);
-    return this.session.replaceable && bytes <= MOST;
+    return this.session.replaceable && bytes <= MAX;
   }
 
   /**

@@ -7,8 +7,8 @@ import type { Session } from "../session.ts";
 import { Backup, TRIES } from "./backup.ts";
 
 /** Bytes of feeds, and calls, for which a copy is due. */
-const MOST_BYTES = 2 ** 25;
-const MOST_CALLS = 1000;
+const MAX_BYTES = 2 ** 25;
+const MAX_CALLS = 1000;
 
 /** The calls of a session that changed its states. */
 export class Replay {
@@ -39,7 +39,7 @@ export class Replay {
     calls.push({ again, bytes });
     if (this.interrupted) return; // there is nothing to copy
     const sum = calls.reduce((n, call) => n + call.bytes, 0);
-    const full = sum > MOST_BYTES || calls.length > MOST_CALLS;
+    const full = sum > MAX_BYTES || calls.length > MAX_CALLS;
     const { runs, seed } = session;
     const mark = { calls: this.before + calls.length, runs, seed };
     if (full) await backup.settled();

@@ -42,7 +42,7 @@ def gqa_cases(t: Toolbox) -> Cases:
             else [None, None]
         )
         total = total or q_len + (past or 0)
-        # Rows behind a row's past are not defined: onnxruntime makes them zeros.
+        # Rows after a row's past are not defined: onnxruntime makes them zeros.
         for row, length in enumerate(lengths or ()):
             for cache in caches:
                 if cache is not None:
@@ -81,7 +81,7 @@ def gqa_cases(t: Toolbox) -> Cases:
     yield case(batch=2, q_len=1, past=7, lengths=[4, 7])
     yield case(batch=3, q_len=1, past=9, lengths=[0, 9, 3], do_rotary=1, local_window_size=4)
     yield case(batch=2, q_len=1, past=7, lengths=[4, 7], extra=[None, t.f(2, 4, 1, 8)])
-    for q_len, length in ((1, 4), (3, 5), (5, 4)):  # a past with room behind it, as long as present
+    for q_len, length in ((1, 4), (3, 5), (5, 4)):  # a past with room after it, as long as present
         yield case(q_len=q_len, past=12, lengths=[length], total=length + 1, do_rotary=1)
         if q_len != 3:
             yield case(batch=2, q_len=q_len, past=12, lengths=[length] * 2, total=length + 1)

@@ -45,7 +45,7 @@ def mha_cases(t: Toolbox) -> Cases:
     )
     yield case(q, k, v, None, t.of("int32", [4, 5, 0, 5, 10, 0, 5, 10]))
     room = [t.f(2, 4, 8, 8), t.f(2, 4, 8, 8)]
-    for count in (1, 3):  # a past with room behind it
+    for count in (1, 3):  # a past with room after it
         yield case(
             q[:, :count].copy(),
             k[:, :count].copy(),

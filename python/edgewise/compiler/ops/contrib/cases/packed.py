@@ -1,6 +1,6 @@
 """Test cases of ops/contrib/packed.py: those of the operators on padded batches, without padding.
 
-onnxruntime runs them on GPUs only. Tokens of rows of 3, 1 and 4 stand one behind the other.
+onnxruntime runs them on GPUs only. Tokens of rows of 3, 1 and 4 stand one after the other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 IDENTIFIER, VERSION = b"ODTC", 2
-MOST = (1 << 31) - 1  # bytes of a FlatBuffer
+MAX = (1 << 31) - 1  # bytes of a FlatBuffer
 
 # A Tensor, an array, or (dtype, shape, data): what edgewise.compiler.onnx.sink.as_stored takes.
 Storable = Any

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from .....compiler.ir import Tensor
 from .....compiler.onnx.sink import Stored, as_stored, pieces, write_parts
 from .....errors import InputError
-from .checkpoint import IDENTIFIER, MOST, VERSION, Checkpoint, OptimizerGroup
+from .checkpoint import IDENTIFIER, MAX, VERSION, Checkpoint, OptimizerGroup
 
 INLINE = 1024  # bytes up to which a tensor stays in the first file when there is a second
 ALIGN = 16  # of tensors' bytes; FlatBuffers ask for 1 only
@@ -121,7 +121,7 @@ class _Writer:
     """Writes the tables of a checkpoint.
 
     Args:
-        checkpoint: what is written.
+        checkpoint: to be written.
         stored: {(field of the module, name): as_stored of the parameter}.
         external: whether large parameters go to the second file.
     """
@@ -262,9 +262,9 @@ class _Writer:
             start = end + 4 + -(end + 4) % ALIGN
             gaps.append(start - 4 - end)
             nbytes = later.stored[2]
-            if start + nbytes > MOST:
+            if start + nbytes > MAX:
                 raise InputError(
-                    f"the checkpoint has more than {MOST >> 20} MB without its parameters",
+                    f"the checkpoint has more than {MAX >> 20} MB without its parameters",
                     "checkpoint",
                     "Save it without the optimizer's state.",
                 )
@@ -279,7 +279,7 @@ def checkpoint_parts(
     """The files as iterators over their parts.
 
     Args:
-        checkpoint: what is written.
+        checkpoint: to be written.
         external: whether parameters go to a second file. None: if one file would have more than
             2 GB.
 
@@ -301,7 +301,7 @@ def checkpoint_parts(
             for s in g.momentums.values()
             for name, x in s.items()
         )
-        external = sum(s[2] for s in stored.values()) + states > MOST - (1 << 24)
+        external = sum(s[2] for s in stored.values()) + states > MAX - (1 << 24)
     both = set(checkpoint.requires_grad) & set(checkpoint.frozen)
     if both:
         raise InputError(
@@ -352,7 +352,7 @@ def write_checkpoint(
     """Writes a checkpoint.
 
     Args:
-        checkpoint: what is written.
+        checkpoint: to be written.
         target: a path (the file is complete or not written at all), an object with `write`, or
             None: returns the bytes. From 2 GB on the parameters go to TARGET.data, which needs a
             path.

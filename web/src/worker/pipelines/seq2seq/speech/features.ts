@@ -12,7 +12,7 @@ import { numbers } from "../../outputs.ts";
 /** Samples of a frame, of all of Whisper's models. */
 export const HOP = 160;
 const LOWEST = -1e30; // a floor that changes nothing
-const REFLECTED = 200; // samples behind the end: half of the transform's length
+const REFLECTED = 200; // samples after the end: half of the transform's length
 const BELOW = 8; // what is further below the maximum is raised
 
 /** Samples of a recording, read in order. */
@@ -32,7 +32,7 @@ export interface Features {
   readonly frames: number;
   /** Frames that are not padding. */
   readonly spoken: number;
-  /** Frames [start, start + size of a window), zeros behind the last one: [bins, size]. */
+  /** Frames [start, start + size of a window), zeros after the last one: [bins, size]. */
   window(start: number): Promise<Float32Array<ArrayBuffer>>;
 }
 
@@ -73,7 +73,7 @@ export async function featuresOf(
 }
 
 /**
- * Frames [start, start + size) of parts that are side by side, zeros behind the last one.
+ * Frames [start, start + size) of parts that are side by side, zeros after the last one.
  * @param parts [bins, size] each
  * @param frames of the recording
  * @param first frame of the first part
@@ -165,7 +165,7 @@ class LongFeatures implements Features {
     return [numbers(input_features!).data as Float32Array<ArrayBuffer>, numbers(maximum!).data[0]!];
   }
 
-  /** Samples from `start` on: reflected at the recording's ends, and zeros further behind. */
+  /** Samples from `start` on: reflected at the recording's ends, and zeros further on. */
   private async read(start: number): Promise<Float32Array<ArrayBuffer>> {
     const { around, samples } = this;
     const out = new Float32Array(around);

@@ -12,7 +12,7 @@ import { RATE } from "../../sounds/voice-port.ts";
 export interface SpeechEvent {
   /** Text that is certain. All of it joined is the transcript. */
   committed: string;
-  /** Text behind it that may change. */
+  /** Text after it that may change. */
   partial: string;
   /** Of what is committed, in seconds of the stream. */
   timestamp: [start: number, end: number] | null;
