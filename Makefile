@@ -332,7 +332,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@touch $@
 
 # The tokenizers and chat templates of pages, for the wheel.
-$(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/licenses.mjs web/src/worker/entry/text-library.ts web/src/gen/text_limits.ts $(wildcard web/src/worker/text/*.ts web/src/shared/*.ts) | $(stamp)/node
+$(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/licenses.mjs web/src/worker/entry/text-library.ts $(wildcard web/src/worker/text/*.ts web/src/shared/*.ts) | $(stamp)/node
 	@node web/text-library.mjs
 	@touch $@
 

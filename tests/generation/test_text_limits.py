@@ -1,13 +1,16 @@
-"""Limits for untrusted tokenizer.json files and chat templates; pages run the same vectors
+"""Limits for untrusted tokenizer.json files and chat templates; pages open the same files
 (web/test/text/text.test.ts).
 """
 
+import base64
 import json
+import struct
 
 import pytest
 from conformance.vectors import vectors
-from edgewise.compiler.tokenizers.limits import LIMITS, LimitError, check_tokenizer
 from edgewise.errors import EdgewiseError, TokenizerError
+from edgewise.logic.text.limits import LIMITS
+from edgewise.logic.text.tokenizer_limits import LimitError
 from edgewise.text import ChatTemplate, Tokenizer
 
 from tests.logic.forms import both, module
@@ -32,21 +35,66 @@ BASE = {
 @pytest.mark.parametrize(
     "name, value, says", TOKENIZERS["files"], ids=[row[0] for row in TOKENIZERS["files"]]
 )
-def test_tokenizer_files(name, value, says):
+@both
+def test_tokenizer_files(form, name, value, says):
+    limits = module(form, "text.tokenizer_limits")
     if says is None:
-        assert check_tokenizer(value)["encode"] >= 1
+        assert limits.check_tokenizer(value)["encode"] >= 1
     else:
         with pytest.raises(LimitError, match=says):
-            check_tokenizer(value)
+            limits.check_tokenizer(value)
         with pytest.raises(TokenizerError, match=says):
             Tokenizer(json.dumps(value))
+
+
+def charsmap(*replacements):
+    """sentencepiece's: the bytes of a trie, and texts that end with NUL."""
+    return struct.pack("<I", 8) + bytes(8) + b"".join(x + b"\0" for x in replacements)
+
+
+@both
+@pytest.mark.parametrize(
+    "data, growth",
+    [
+        (charsmap(b"a", b"abcdefgh"), 1 + 8 / 64),
+        (charsmap(b"a" * 64), 64),
+        (charsmap(), 1),
+        (struct.pack("<I", 1 << 31) + b"abc", 1),  # a trie beyond the end
+        (b"abc", 1),
+    ],
+)
+def test_growth_of_replacements(form, data, growth):
+    check_tokenizer = module(form, "text.tokenizer_limits").check_tokenizer
+    for written in (base64.b64encode(data).decode(), list(data)):
+        normalizer = {"type": "Precompiled", "precompiled_charsmap": written}
+        found = check_tokenizer({**BASE, "normalizer": normalizer})
+        assert found == {"encode": growth, "decode": 1}
+
+
+@both
+@pytest.mark.parametrize("data", ["a", "ä", 5, None, [1, 2, 3, 256, 5], [1, 2, 3, "4", 5]])
+def test_replacements_that_are_no_bytes_are_left_to_the_library(form, data):
+    check_tokenizer = module(form, "text.tokenizer_limits").check_tokenizer
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": data}
+    assert check_tokenizer({**BASE, "normalizer": normalizer}) == {"encode": 1, "decode": 1}
+
+
+@both
+@pytest.mark.parametrize(
+    "pattern, slow", [("(a+)+$", True), ("(a|a)*b", True), ("(?:abc)+", False), ("", False)]
+)
+def test_files_that_may_take_forever(form, pattern, slow):
+    may_take_forever = module(form, "text.tokenizer_limits").may_take_forever
+    assert may_take_forever(split(pattern)) == slow
+    nested = {"type": "Sequence", "pretokenizers": [split(pattern)["pre_tokenizer"]]}
+    assert may_take_forever({**BASE, "pre_tokenizer": nested}) == slow
 
 
 @both
 @pytest.mark.parametrize("pattern, expected", TOKENIZERS["patterns"], ids=lambda x: str(x)[:40])
 def test_patterns(form, pattern, expected):
     limits = module(form, "text.regex_limits")
-    bounds = (LIMITS["regex_chars"], LIMITS["regex_depth"], LIMITS["regex_states"])
+    bounds = (LIMITS.regex_chars, LIMITS.regex_depth, LIMITS.regex_states)
     if isinstance(expected, int):
         assert limits.check_regex(pattern, *bounds) == expected
     else:
@@ -62,9 +110,9 @@ GPT4 = r"(?i:'s|'t)|[^\r\n\p{L}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n]*|\s+(?!\S
 def test_patterns_of_exponential_time(form):
     may_not_end = module(form, "text.regex_limits").may_not_end
     for pattern in ("(a+)+$", "(a|a)*b", "(a?){40}a", r"x((\w|\.)+)+!", "a?" * 20 + "b"):
-        assert may_not_end(pattern, LIMITS["regex_depth"]), pattern
+        assert may_not_end(pattern, LIMITS.regex_depth), pattern
     for pattern in ("", r"\s+", "(?:abc)+", GPT4):
-        assert not may_not_end(pattern, LIMITS["regex_depth"]), pattern
+        assert not may_not_end(pattern, LIMITS.regex_depth), pattern
 
 
 def split(pattern):
@@ -130,7 +178,7 @@ def test_files_of_any_content():
         ("tokenizer_config.json", deep),
         ("tokenizer_config.json", digits),
         ("special_tokens_map.json", deep),
-        ("tokenizer_config.json", b" " * (LIMITS["config_bytes"] + 1)),
+        ("tokenizer_config.json", b" " * (LIMITS.config_bytes + 1)),
         (
             "tokenizer_config.json",
             b'{"chat_template": [{"name": []}, 3, {"name": {}, "template": 5}]}',
@@ -170,6 +218,41 @@ def test_templates_render_as_in_transformers(row):
             ChatTemplate(row["template"])(messages, **variables)
     else:
         assert ChatTemplate(row["template"])(messages, **variables) == row["text"]
+
+
+@both
+@pytest.mark.parametrize(
+    "source, says",
+    [
+        ("x" * (1 << 18), None),
+        ("x" * ((1 << 18) + 1), "has 262145 characters, at most 262144 are read"),
+        ("\U0001f600" * (1 << 18), None),
+        ("a" + " " * 4096 + "b" + "\n\u3000\ufeff\x1c" * 1000, None),
+        ("a" + "\n\u3000\ufeff\x1c\t" * 820, "4100 spaces and line ends in a row, at most 4096"),
+    ],
+    ids=["longest", "too long", "outside of the BMP", "most spaces", "too many spaces"],
+)
+def test_sources_of_templates(form, source, says):
+    check_template = module(form, "text.template_limits").check_template
+    if says is None:
+        check_template(source, "m")
+    else:
+        with pytest.raises(TokenizerError, match=says) as e:
+            check_template(source, "m")
+        assert e.value.where == "m" and "Copy the tokenizer's files again" in e.value.remedy
+
+
+@both
+@pytest.mark.parametrize("chars, fits", [(33140, True), (33141, False)])
+def test_growth_of_a_text(form, chars, fits):
+    check_growth = module(form, "text.tokenizer_limits").check_growth
+    growth = {"encode": 8100.0, "decode": 1.0}
+    check_growth(growth, "decode", chars * 9000, "m")
+    if fits:
+        check_growth(growth, "encode", chars, "m")
+    else:
+        with pytest.raises(TokenizerError, match="33141 characters 8100 times as long"):
+            check_growth(growth, "encode", chars, "m")
 
 
 @pytest.mark.parametrize("row", TEMPLATES["refused"], ids=lambda row: row["name"])

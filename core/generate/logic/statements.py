@@ -314,7 +314,10 @@ class Module(Expressions):
             assert isinstance(field.target, ast.Name)
             found = info.names[field.target.id].node
             text = self.writer.text(getattr(found, "type", None))
+            self.leadingcomments(field)
+            at = len(self.lines)
             self.put(f"{'readonly ' if frozen else ''}{field.target.id}: {text};", field)
+            self.trailing_comment(field, at)
         self.indent -= 1
 
     def _protocol(self, node: ast.ClassDef, info: nodes.TypeInfo, head: str) -> None:

@@ -4,6 +4,7 @@ language. web/src/shared/native.ts is the counterpart for pages.
 
 from __future__ import annotations
 
+import base64
 import math
 import struct
 
@@ -30,6 +31,14 @@ def part(text: str, start: int, end: int) -> str:
 def size(text: str) -> int:
     """The length of a text in the same units."""
     return len(text)
+
+
+def from_base64(text: str) -> bytes | None:
+    """The bytes of base64; None if it is not valid."""
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return None
 
 
 def next_up(value: float) -> float:

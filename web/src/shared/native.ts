@@ -14,6 +14,15 @@ export function part(text: string, start: number, end: number): string {
 /** The length of a text in the same units. */
 export const size = (text: string): number => text.length;
 
+/** The bytes of base64; null if it is not valid. */
+export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
+  try {
+    return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}
+
 /** The least float64 above a finite one. */
 export function next_up(value: number): number {
   if (value === 0) return Number.MIN_VALUE;

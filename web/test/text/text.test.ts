@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TEXT_LIMITS as T } from "../../src/gen/text_limits.ts";
+import { LIMITS as T } from "../../src/logic/text/limits.ts";
 import { TokenizerError } from "../../src/shared/errors.ts";
 import { ChatTemplate } from "../../src/worker/text/chat-template.ts";
 import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
-import { checkTokenizer, LimitError } from "../../src/worker/text/tokenizer-limits.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Json = Record<string, unknown>;
@@ -17,17 +16,11 @@ const templates = vectors<{
   refused: { name: string; template: unknown }[];
 }>("chat_templates");
 
-for (const [name, value, says] of tokenizers.files)
+for (const [name, value, says] of tokenizers.files.filter((row) => row[2] !== null))
   test(`tokenizer.json: ${name}`, () => {
-    if (says === null) return void checkTokenizer(value);
-    assert.throws(
-      () => checkTokenizer(value),
-      (e) => e instanceof LimitError && e.message.includes(says),
-      says,
-    );
     assert.throws(
       () => new Tokenizer(JSON.stringify(value), undefined, undefined, ""),
-      (e) => e instanceof TokenizerError && e.message.includes(says),
+      (e) => e instanceof TokenizerError && e.message.includes(says!),
     );
   });
 

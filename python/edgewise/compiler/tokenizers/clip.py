@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import TokenizerError
 from ...json_text import parse_json_object
-from .limits import LIMITS
+from ...logic.text.limits import LIMITS
 
 __all__ = ["clip_files"]
 
@@ -41,7 +41,7 @@ def clip_files(read: Read, where: str) -> Read:
     config = read("tokenizer_config.json")
     made = _tokenizer_json(
         parse_json_object(
-            vocab, f"{where}/vocab.json", TokenizerError, most_bytes=LIMITS["file_bytes"]
+            vocab, f"{where}/vocab.json", TokenizerError, most_bytes=LIMITS.file_bytes
         ),
         _text(merges, f"{where}/merges.txt"),
         {} if config is None else parse_json_object(config, where, TokenizerError),

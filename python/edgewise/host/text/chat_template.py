@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...compiler.tokenizers.limits import LIMITS
 from ...errors import TokenizerError
-
-COPY = "Copy the tokenizer's files again from the model they belong to."
-SPACES = re.compile(r"\s{100,}")
+from ...logic.text.limits import COPY
+from ...logic.text.template_limits import check_template
 
 
 class ChatTemplate:
@@ -27,8 +24,8 @@ class ChatTemplate:
         where: for messages.
 
     Raises:
-        TokenizerError: source is not text, longer than LIMITS["template_chars"], with more spaces
-            in a row than LIMITS["template_spaces"], or has syntax errors.
+        TokenizerError: source is not text, longer than LIMITS.template_chars, with more spaces
+            in a row than LIMITS.template_spaces, or has syntax errors.
     """
 
     def __init__(self, source: str, where: str = "chat template") -> None:
@@ -37,21 +34,7 @@ class ChatTemplate:
             raise TokenizerError(
                 f"the chat template is a {type(source).__name__}, not text", where, COPY
             )
-        if len(source) > LIMITS["template_chars"]:
-            raise TokenizerError(
-                f"the chat template has {len(source)} characters, at most"
-                f" {LIMITS['template_chars']} are read",
-                where,
-                COPY,
-            )
-        spaces = max(map(len, SPACES.findall(source)), default=0)
-        if spaces > LIMITS["template_spaces"]:
-            raise TokenizerError(
-                f"the chat template has {spaces} spaces and line ends in a row, at most"
-                f" {LIMITS['template_spaces']} are read",
-                where,
-                COPY,
-            )
+        check_template(source, where)
         self._rendered = _compiled(source, where)
 
     def __call__(

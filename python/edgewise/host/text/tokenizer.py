@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ...compiler.tokenizers.limits import LIMITS, LimitError, check_tokenizer
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
 from ...logic.speech.ctc import cleaned
-from .chat_template import COPY, ChatTemplate
+from ...logic.text.limits import COPY, LIMITS
+from ...logic.text.tokenizer_limits import LimitError, check_growth, check_tokenizer
+from .chat_template import ChatTemplate
 from .encoding import (
     Encoding,
     NotSupported,
@@ -90,7 +91,7 @@ class Tokenizer:
     ) -> None:
         self.config, self.where = config or {}, where
         value = parse_json_object(
-            tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"]
+            tokenizer_json, where, TokenizerError, most_bytes=LIMITS.file_bytes
         )  # the library does not say where a file is broken
         try:
             self._growth = check_tokenizer(value)
@@ -175,7 +176,7 @@ class Tokenizer:
             TokenizerError: a file is missing or broken.
         """
 
-        def text(name: str, most: int = LIMITS["config_bytes"]) -> str | None:
+        def text(name: str, most: int = LIMITS.config_bytes) -> str | None:
             data = read(name)
             if data is not None and len(data) > most:
                 raise TokenizerError(
@@ -199,7 +200,7 @@ class Tokenizer:
                 {} if content is None else parse_json_object(content, place(name), TokenizerError)
             )
 
-        tokenizer = text("tokenizer.json", LIMITS["file_bytes"])
+        tokenizer = text("tokenizer.json", LIMITS.file_bytes)
         if tokenizer is None:
             raise TokenizerError(
                 "there is no tokenizer here",
@@ -275,20 +276,9 @@ class Tokenizer:
                 "Copy tokenizer.json again from the model it belongs to; it may be truncated.",
             ) from None
 
-    def _bounded(self, chars: int, side: str) -> None:
-        """Raises TokenizerError if a text could become too long.
-
-        Args:
-            chars: length of the text, or number of tokens.
-            side: "encode" or "decode".
-        """
-        if self._growth[side] > 1 and chars * self._growth[side] > LIMITS["text_chars"]:
-            raise TokenizerError(
-                f"the file may make a text of {chars} characters {self._growth[side]:.0f} times as"
-                " long",
-                self.where,
-                COPY,
-            )
+    def _bounded(self, chars: int, side: Literal["encode", "decode"]) -> None:
+        """Raises TokenizerError if a text, or so many tokens, could become too long."""
+        check_growth(self._growth, side, chars, self.where)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text.

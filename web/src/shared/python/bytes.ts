@@ -45,6 +45,14 @@ export function startsWith(bytes: Uint8Array, part: Uint8Array): boolean {
   return part.every((x, i) => bytes[i] === x);
 }
 
+/** The first position of a part, at `start` or after; -1: none. */
+export function findBytes(bytes: Uint8Array, part: Uint8Array, start = 0): number {
+  if (part.length === 1) return bytes.indexOf(part[0] as number, start);
+  for (let i = start; i + part.length <= bytes.length; i++)
+    if (part.every((x, k) => bytes[i + k] === x)) return i;
+  return -1;
+}
+
 /** int.from_bytes; at most 6 bytes. */
 export function intFromBytes(bytes: Sequence<number>, order: string): number {
   let made = 0;

@@ -3,10 +3,10 @@
 // and of the texts, and makes exceptions of errors.
 
 import type { Tokenizer as Backend } from "@huggingface/tokenizers";
+import { may_take_forever } from "../../logic/text/tokenizer_limits.ts";
 import { ChatTemplate } from "../text/chat-template.ts";
 import { forLibrary, libraryOf, sizeOf } from "../text/library.ts";
 import { tokensOf, type Writing, writingOf } from "../text/offsets.ts";
-import { mayTakeForever } from "../text/tokenizer-limits.ts";
 
 type Json = Record<string, unknown>;
 
@@ -24,7 +24,7 @@ class Tokenizer {
 
   constructor(json: Json) {
     // Nothing can end a regular expression that runs in Python's thread.
-    if (mayTakeForever(forLibrary(json)))
+    if (may_take_forever(forLibrary(json)))
       throw notSupported("a regular expression may take exponential time");
     try {
       this.backend = libraryOf(json, { clean_up_tokenization_spaces: false });

@@ -4,7 +4,8 @@
 // limits for jinja2's sandbox.
 
 import { Interpreter, Template } from "@huggingface/jinja";
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { COPY, LIMITS } from "../../logic/text/limits.ts";
+import { check_template } from "../../logic/text/template_limits.ts";
 import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { BoundedInterpreter } from "./template-interpreter.ts";
@@ -12,10 +13,7 @@ import { TemplateLimit } from "./template-weights.ts";
 
 /** The limit of jinja2's sandbox. */
 const MAX_RANGE = 100_000;
-const COPY = "Copy the tokenizer's files again from the model they belong to.";
 const WHERE = "chat template";
-/** What the library's parser reads in quadratic time. */
-const SPACES = /\s{100,}/g;
 
 /**
  * `range` with jinja2's limit. The interpreter materializes the list, so its numbers count as
@@ -34,9 +32,6 @@ function rangeFor(
   };
 }
 
-const longest = (texts: readonly string[]): number =>
-  texts.reduce((most, text) => Math.max(most, text.length), 0);
-
 /** A model's chat template. */
 export class ChatTemplate {
   private readonly template: Template;
@@ -49,21 +44,7 @@ export class ChatTemplate {
         WHERE,
         COPY,
       );
-    if (source.length > TEXT_LIMITS.template_chars)
-      throw new TokenizerError(
-        `the chat template has ${source.length} characters, at most ` +
-          `${TEXT_LIMITS.template_chars} are read`,
-        WHERE,
-        COPY,
-      );
-    const spaces = longest(source.match(SPACES) ?? []);
-    if (spaces > TEXT_LIMITS.template_spaces)
-      throw new TokenizerError(
-        `the chat template has ${spaces} spaces and line ends in a row, at most ` +
-          `${TEXT_LIMITS.template_spaces} are read`,
-        WHERE,
-        COPY,
-      );
+    check_template(source, WHERE);
     try {
       this.template = new Template(source);
     } catch (e) {
@@ -91,10 +72,8 @@ export class ChatTemplate {
     };
     try {
       const text = this.template.render(variables);
-      if (text.length > TEXT_LIMITS.template_chars_made)
-        throw new TemplateLimit(
-          `an output of more than ${TEXT_LIMITS.template_chars_made} characters`,
-        );
+      if (text.length > LIMITS.template_chars_made)
+        throw new TemplateLimit(`an output of more than ${LIMITS.template_chars_made} characters`);
       return text;
     } catch (e) {
       if (e instanceof TemplateLimit)

@@ -5,7 +5,7 @@
 // before it begins.
 
 import { type Environment, Interpreter } from "@huggingface/jinja";
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { LIMITS } from "../../logic/text/limits.ts";
 import {
   checkFilter,
   checkMethod,
@@ -109,7 +109,7 @@ export class BoundedInterpreter extends Interpreter {
   /** characters of texts, and items of lists, that were made */
   private made = 0;
   private listed = 0;
-  private readonly deadline = performance.now() + TEXT_LIMITS.template_seconds * 1000;
+  private readonly deadline = performance.now() + LIMITS.template_seconds * 1000;
   private readonly weights = new Weights();
   private readonly operands = new WeakMap<object, Syntax[] | null>();
   /** Nodes whose items are gone through; each counts as a step. */
@@ -131,8 +131,8 @@ export class BoundedInterpreter extends Interpreter {
   /** Counts n steps. */
   count(n: number): void {
     this.steps += n;
-    if (this.steps > TEXT_LIMITS.template_steps * NODES_PER_STEP)
-      throw new TemplateLimit(`more than ${TEXT_LIMITS.template_steps} steps`);
+    if (this.steps > LIMITS.template_steps * NODES_PER_STEP)
+      throw new TemplateLimit(`more than ${LIMITS.template_steps} steps`);
   }
 
   override evaluate(node: Node, environment: Environment): Value {
@@ -161,7 +161,7 @@ export class BoundedInterpreter extends Interpreter {
 
   private checkTime(): void {
     if (performance.now() > this.deadline)
-      throw new TemplateLimit(`more than ${TEXT_LIMITS.template_seconds} seconds`);
+      throw new TemplateLimit(`more than ${LIMITS.template_seconds} seconds`);
   }
 
   /** The operands of a node; when it is first seen, what its children are is remembered. */
@@ -211,14 +211,14 @@ export class BoundedInterpreter extends Interpreter {
 
   private chars(n: number): void {
     this.made += n;
-    if (this.made > TEXT_LIMITS.template_chars_total)
-      throw new TemplateLimit(`texts of more than ${TEXT_LIMITS.template_chars_total} characters`);
+    if (this.made > LIMITS.template_chars_total)
+      throw new TemplateLimit(`texts of more than ${LIMITS.template_chars_total} characters`);
   }
 
   private items(n: number): void {
     this.listed += n;
-    if (this.listed > TEXT_LIMITS.template_items_total)
-      throw new TemplateLimit(`lists of more than ${TEXT_LIMITS.template_items_total} items`);
+    if (this.listed > LIMITS.template_items_total)
+      throw new TemplateLimit(`lists of more than ${LIMITS.template_items_total} items`);
   }
 
   /** Checks an operation whose operands are known. */

@@ -1,7 +1,7 @@
 // What operations of a chat template would make, checked before they make it: the interpreter does
 // each of them in one go, where nothing else is heard.
 
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { LIMITS } from "../../logic/text/limits.ts";
 import {
   checkChars,
   checkItems,
@@ -47,7 +47,7 @@ function occurrences(what: string, text: string): number {
 function checkSplit(text: string, separator: Value | undefined): void {
   const by = textOf(separator);
   if (by) checkItems(occurrences(by, text));
-  else if (text.length > TEXT_LIMITS.template_steps) checkItems(text.length >> 1);
+  else if (text.length > LIMITS.template_steps) checkItems(text.length >> 1);
 }
 
 function checkReplace(text: string, { args }: Given): void {

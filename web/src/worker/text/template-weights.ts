@@ -2,7 +2,7 @@
 // parts of values at no cost, so a list of 60 lists can stand for 2^60 numbers.
 
 import type { Interpreter } from "@huggingface/jinja";
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { LIMITS } from "../../logic/text/limits.ts";
 
 export class TemplateLimit extends Error {}
 
@@ -54,7 +54,7 @@ export class Weights {
       total.items += items;
       total.chars += chars;
       checkItems(total.items);
-      if (total.chars > TEXT_LIMITS.template_chars_made)
+      if (total.chars > LIMITS.template_chars_made)
         throw new TemplateLimit(`a value of ${total.chars} characters`);
     };
     if (parts instanceof Map) for (const key of parts.keys()) count(1, key.length);
@@ -71,10 +71,10 @@ export class Weights {
 
 /** @throws TemplateLimit for a list that is too long */
 export function checkItems(n: number): void {
-  if (n > TEXT_LIMITS.template_steps) throw new TemplateLimit(`a list of ${n} items`);
+  if (n > LIMITS.template_steps) throw new TemplateLimit(`a list of ${n} items`);
 }
 
 /** @throws TemplateLimit for a text that is too long */
 export function checkChars(n: number): void {
-  if (n > TEXT_LIMITS.template_chars_made) throw new TemplateLimit(`a text of ${n} characters`);
+  if (n > LIMITS.template_chars_made) throw new TemplateLimit(`a text of ${n} characters`);
 }

@@ -2,13 +2,19 @@
 // with checks and errors of Edgewise.
 
 import type { Tokenizer as Backend } from "@huggingface/tokenizers";
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { COPY, LIMITS } from "../../logic/text/limits.ts";
+import {
+  check_growth,
+  check_tokenizer,
+  type Growth,
+  LimitError,
+  may_take_forever,
+} from "../../logic/text/tokenizer_limits.ts";
 import type { Message } from "../../protocol/generation.ts";
 import { InputError, TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import type { ChatTemplate } from "./chat-template.ts";
 import { forLibrary, libraryOf } from "./library.ts";
-import { checkTokenizer, type Growth, LimitError, mayTakeForever } from "./tokenizer-limits.ts";
 import { reported } from "./working.ts";
 
 const SPECIAL = [
@@ -22,7 +28,6 @@ const SPECIAL = [
 ] as const;
 /** Marks the end of the message to be continued while the template is rendered. */
 const MARK = "CONTINUE_FINAL_MESSAGE_TAG ";
-const COPY = "Copy the tokenizer's files again from the model they belong to.";
 
 type Config = Record<string, unknown>;
 
@@ -34,7 +39,7 @@ type Config = Record<string, unknown>;
 export function parseConfig(
   text: string | undefined,
   where: string,
-  most: number = TEXT_LIMITS.config_bytes,
+  most: number = LIMITS.config_bytes,
 ): Config {
   if (text === undefined) return {};
   if (text.length > most)
@@ -60,7 +65,7 @@ export function parseConfig(
 
 function growthOf(json: Config, where: string): Growth {
   try {
-    return checkTokenizer(json);
+    return check_tokenizer(json);
   } catch (e) {
     if (!(e instanceof LimitError)) throw e;
     throw new TokenizerError(`it exceeds a limit: ${e.message}`, where, COPY);
@@ -127,12 +132,12 @@ export class Tokenizer {
         "Put the model's tokenizer.json beside it (for dropped files: drop it along with the " +
           "model).",
       );
-    const json = parseConfig(tokenizerJson, place("tokenizer.json"), TEXT_LIMITS.file_bytes);
+    const json = parseConfig(tokenizerJson, place("tokenizer.json"), LIMITS.file_bytes);
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
     this.json = json;
     this.growth = growthOf(json, place("tokenizer.json"));
-    this.slow = mayTakeForever(forLibrary(json));
+    this.slow = may_take_forever(forLibrary(json));
     this.backend = makeBackend(json, config, place("tokenizer.json"));
     for (const name of SPECIAL) {
       const token: unknown = config[name] ?? special[name];
@@ -173,13 +178,7 @@ export class Tokenizer {
 
   /** @throws TokenizerError if normalizing or decoding could grow a text beyond the limit */
   private bounded(chars: number, side: keyof Growth): void {
-    if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
-      throw new TokenizerError(
-        `the file may make a text of ${chars} characters ${Math.round(this.growth[side])} times ` +
-          "as long",
-        "tokenizer.json",
-        COPY,
-      );
+    check_growth(this.growth, side, chars, "tokenizer.json");
   }
 
   private watched<T>(work: () => T): T {

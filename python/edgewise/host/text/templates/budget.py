@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from jinja2.utils import Namespace
 
-from ....compiler.tokenizers.limits import LIMITS
+from ....logic.text.limits import LIMITS
 
 T = TypeVar("T")
-MAX_ITEMS = LIMITS["template_steps"]  # of a list, or of a nested value in total
-MAX_CHARS = LIMITS["template_chars_made"]
+MAX_ITEMS = LIMITS.template_steps  # of a list, or of a nested value in total
+MAX_CHARS = LIMITS.template_chars_made
 MAX_BITS = 1 << 16  # of an integer
 TEXTS = 4  # items as which one counts in a list that may consist of new texts
 MAX_DEPTH = 200  # CPython's hash of nested tuples recurses without a limit
@@ -43,7 +43,7 @@ class RenderingBudget:
 
     def __init__(self) -> None:
         self.steps, self.total, self.made_items, self.kept = 0, 0, 0, 0
-        self.deadline = time.monotonic() + LIMITS["template_seconds"]
+        self.deadline = time.monotonic() + LIMITS.template_seconds
         # {id: (value, its weight)} of lists and dicts, which a template cannot change. The value
         # is kept so that its id is not reused; `kept` counts the items of those.
         self.weights: dict[int, tuple[Any, Weight]] = {}
@@ -51,10 +51,10 @@ class RenderingBudget:
     def step(self, n: int = 1) -> None:
         """Counts n steps."""
         self.steps += n
-        if self.steps > LIMITS["template_steps"]:
-            raise TemplateLimit(f"more than {LIMITS['template_steps']} steps")
+        if self.steps > LIMITS.template_steps:
+            raise TemplateLimit(f"more than {LIMITS.template_steps} steps")
         if time.monotonic() > self.deadline:
-            raise TemplateLimit(f"more than {LIMITS['template_seconds']} seconds")
+            raise TemplateLimit(f"more than {LIMITS.template_seconds} seconds")
 
     def room(self, n: int) -> None:
         """Checks the length of a text before it is made."""
@@ -65,8 +65,8 @@ class RenderingBudget:
         """Counts a text of n characters."""
         self.room(n)
         self.total += n
-        if self.total > LIMITS["template_chars_total"]:
-            raise TemplateLimit(f"texts of more than {LIMITS['template_chars_total']} characters")
+        if self.total > LIMITS.template_chars_total:
+            raise TemplateLimit(f"texts of more than {LIMITS.template_chars_total} characters")
 
     def items(self, n: int) -> None:
         """Checks the size of a list before it is made."""
@@ -92,8 +92,8 @@ class RenderingBudget:
                 raise TemplateLimit(f"an integer of {value.bit_length()} bits")
         elif self.weigh(value).depth:
             self.made_items += each * len(value) if hasattr(value, "__len__") else 0
-            if self.made_items > LIMITS["template_items_total"]:
-                raise TemplateLimit(f"lists of more than {LIMITS['template_items_total']} items")
+            if self.made_items > LIMITS.template_items_total:
+                raise TemplateLimit(f"lists of more than {LIMITS.template_items_total} items")
         return value
 
     def listed(self, values: Iterable[Any]) -> Any:

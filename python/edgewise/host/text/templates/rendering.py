@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ....errors import OutOfMemory, TokenizerError
+from ....logic.text.limits import COPY
 
-COPY = "Copy the tokenizer's files again from the model they belong to."
 SAFE = (3, 1, 6)  # of jinja2: the first version whose sandbox has no known hole
 
 
