@@ -28,6 +28,7 @@ from pathlib import Path
 
 import pytest
 from edgewise import errors
+from edgewise.logic.native import Seed
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "web" / "src" / "logic"
@@ -286,6 +287,8 @@ def _among(value, hint):
 
 
 def _encoded(value, hint):
+    if hint is Seed:
+        return {"$bigint": str(value)}
     if value is None or isinstance(value, (bool, str, int)):
         return value
     if isinstance(value, float):

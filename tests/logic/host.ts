@@ -42,6 +42,7 @@ function decode(value: any): any {
   if (Array.isArray(value)) return value.map(decode);
   if (value === null || typeof value !== "object") return value;
   if ("$number" in value) return Number(value.$number);
+  if ("$bigint" in value) return BigInt(value.$bigint);
   if ("$map" in value) return new Map(value.$map.map(decode));
   if ("$set" in value) return new Set(value.$set.map(decode));
   if ("$array" in value) return ARRAYS[value.$array].from(value.values.map(decode));

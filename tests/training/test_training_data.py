@@ -1,19 +1,11 @@
 """What a training run on texts is: rows, end tokens, orders, numbers of updates and learning rates
-(tests/conformance/training_data.json, which web/test/training/training.test.ts reads too).
+(tests/conformance/training_data.json), in both forms.
 """
 
 import pytest
 from conformance.vectors import vectors
 from edgewise.compiler.training.language_model import special_token
 from edgewise.errors import InputError
-from edgewise.host.training.data import (
-    TokenRows,
-    permutation,
-    split_rows,
-    token_rows,
-    total_updates,
-    updates_per_epoch,
-)
 
 from tests.logic.forms import both, module
 
@@ -26,44 +18,66 @@ def test_vectors_are_those_of_torch_and_transformers():
     assert data_vectors.FILE.read_text("utf-8") == data_vectors.text(data_vectors.compute())
 
 
-def test_permutations():
+@both
+def test_permutations(form):
+    permutation = module(form, "training.data").permutation
     for case in VECTORS["permutations"]:
         assert permutation(case["count"], int(case["seed"])) == case["order"]
 
 
-def test_rows():
+@both
+def test_rows(form):
+    data = module(form, "training.data")
     for case in VECTORS["rows"]:
-        made = token_rows(case["texts"], case["sequence"], case["end"], case["pad"])
+        made = data.token_rows(case["texts"], case["sequence"], case["end"], case["pad"])
         assert [ids for ids, _ in made] == case["ids"]
         assert [labels for _, labels in made] == case["labels"]
+        count = sum(x != data.IGNORED for labels in case["labels"] for x in labels[1:])
+        assert data.learned(made) == count
     for case in VECTORS["too_short"]:
         with pytest.raises(InputError, match="too few"):
-            token_rows(case["texts"], 8, case["end"])
+            data.token_rows(case["texts"], 8, case["end"])
 
 
-def test_splits():
+@both
+def test_batches(form):
+    data = module(form, "training.data")
+    rows = data.token_rows([[1, 2, 3, 4, 5]], 4, None, 9)
+    ids, labels = data.batch_of(rows[1:], 2, 9)
+    assert ids == [4, 5, 9, 9, 9, 9, 9, 9]
+    assert labels == [4, 5, -100, -100, -100, -100, -100, -100]
+    assert data.learned(rows[1:]) == 1
+
+
+@both
+def test_splits(form):
+    split_rows = module(form, "training.data").split_rows
     for case in VECTORS["splits"]:
         rows = [([i], [i]) for i in range(case["count"])]
         parts = split_rows(rows, case["share"], int(case["seed"]))
         assert [[ids[0] for ids, _ in part] for part in parts] == case["parts"]
     with pytest.raises(InputError, match="too few"):
         split_rows([([0], [0])], 0.5, 0)
-    with pytest.raises(InputError, match="between"):
+    with pytest.raises(InputError, match="1.5 is not between"):
         split_rows([([0], [0])] * 3, 1.5, 0)
 
 
-def test_updates():
+@both
+def test_updates(form):
+    data = module(form, "training.data")
     for case in VECTORS["runs"]:
-        rows = TokenRows([([i], [i]) for i in range(case["rows"])], case["batch"], 11)
-        per_epoch = updates_per_epoch(len(rows), case["accumulation"])
-        total = total_updates(per_epoch, case["epochs"], case["max_steps"])
+        order = data.Order(case["rows"], case["batch"], int(case["seed"]))
+        updates = data.Updates(order.batches, case["accumulation"])
         got = []
-        for update in range(total):
-            epoch, part = divmod(update, per_epoch)
-            first = part * case["accumulation"]
-            batches = range(first, min(first + case["accumulation"], len(rows)))
-            got.append([list(rows.chosen(i, epoch)) for i in batches])
+        for step in range(updates.total(case["epochs"], case["max_steps"])):
+            epoch, first = updates.place(step)
+            got.append([order.chosen(i, epoch) for i in range(first, updates.end(first))])
         assert got == case["updates"]
+    # batches of 4, 4 and 2 rows, updates of 2 and 1
+    order = data.Order(10, 4, 0)
+    assert [order.chosen(i) for i in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    passes = [data.Updates(order.batches, 2).epochs(step) for step in range(4)]
+    assert passes == [0, 2 / 3, 1, 1 + 2 / 3]
 
 
 @both

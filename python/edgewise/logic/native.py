@@ -6,9 +6,15 @@ from __future__ import annotations
 
 import base64
 import math
+import random
 import struct
+from collections.abc import Callable
+from typing import NewType
 
 from ..seeds import seed_of_run
+
+# A seed of 63 bits. Logic passes it on and does not compute with it: pages have it as a bigint.
+Seed = NewType("Seed", int)
 
 _FLOAT = struct.Struct("<f")
 
@@ -50,6 +56,18 @@ def order(count: int, seed: int, run: int) -> list[int]:
     """range(count) in the order of the random numbers that follow from a run of a seed."""
     of_run = seed_of_run(seed, run)
     return sorted(range(count), key=lambda k: seed_of_run(of_run, k))
+
+
+def random_words(seed: Seed, more: int) -> Callable[[], int]:
+    """A function that returns the next 32 random bits: those of MT19937 (Matsumoto and Nishimura
+    1998), seeded with the low 32 bits of seed + more, as PyTorch's generator is.
+    """
+    state = [seed + more & 0xFFFFFFFF]
+    for i in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
+    generator = random.Random()
+    generator.setstate((3, (*state, 624), None))
+    return lambda: generator.getrandbits(32)
 
 
 def math_inf(value: float) -> float:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import Aborted, InputError
-from edgewise.host.training.data import TokenRows, token_rows
+from edgewise.host.training.data import TokenRows
+from edgewise.logic.training.data import token_rows
 from edgewise.training.peft import LoraConfig
 
 from .. import llama

@@ -6,13 +6,10 @@ import {
   safetensorsHead,
 } from "../../src/shared/checkpoints/safetensors.ts";
 import { Sum } from "../../src/shared/checkpoints/sum.ts";
-import { InputError, ModelError } from "../../src/shared/errors.ts";
+import { ModelError } from "../../src/shared/errors.ts";
 import { seedOfRun } from "../../src/shared/seeds.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
-import { batchOf, IGNORED, Order, splitRows, tokenRows } from "../../src/worker/training/data.ts";
-import { permutation } from "../../src/worker/training/permutation.ts";
 import { refusedManifests } from "../common/manifests.ts";
-import { vectors } from "../common/vectors.ts";
 
 // From python/edgewise/training: seed_of_run, save_safetensors.
 const SEEDS = [
@@ -22,30 +19,6 @@ const SEEDS = [
   "5530076036601818890",
   "7266964230113668128",
 ];
-// The contract of a run on texts, computed with PyTorch and transformers
-// (tests/training/data_vectors.py).
-const CONTRACT = vectors<{
-  permutations: { count: number; seed: string; order: number[] }[];
-  rows: {
-    texts: number[][];
-    sequence: number;
-    end: number | null;
-    pad: number | null;
-    ids: number[][];
-    labels: number[][];
-  }[];
-  too_short: { texts: number[][]; end: number | null }[];
-  splits: { count: number; share: number; seed: string; parts: [number[], number[]] }[];
-  runs: {
-    rows: number;
-    batch: number;
-    accumulation: number;
-    epochs: number | null;
-    max_steps: number | null;
-    seed: string;
-    updates: number[][][];
-  }[];
-}>("training_data");
 const SAFETENSORS =
   "c8000000000000007b225f5f6d657461646174615f5f223a7b22666f726d6174223a227074227d2c2261223a7b226474797065223a22493634222c227368617065223a5b325d2c22646174615f6f666673657473223a5b302c31365d7d2c22622e78223a7b226474797065223a22463332222c227368617065223a5b335d2c22646174615f6f666673657473223a5b31362c32385d7d2c22c3a9223a7b226474797065223a224938222c227368617065223a5b322c325d2c22646174615f6f666673657473223a5b32382c33325d7d7d00000000000000000100000000000000000000000000803f0000004001020304";
 
@@ -61,64 +34,6 @@ test("seeds of runs equal those of Python", () => {
     runs.map(([seed, run]) => String(seedOfRun(seed, run))),
     SEEDS,
   );
-});
-
-const optional = (x: number | null) => x ?? undefined;
-
-test("texts become rows that overlap by one token", () => {
-  for (const { texts, sequence, end, pad, ids, labels } of CONTRACT.rows) {
-    const made = tokenRows(texts, sequence, optional(end), pad ?? end ?? 0);
-    assert.deepEqual([...made.ids], ids.flat());
-    assert.deepEqual([...made.labels], labels.flat());
-    assert.equal(made.count, ids.length);
-    const learned = labels.flatMap((row) => row.slice(1)).filter((x) => x !== IGNORED);
-    assert.equal(made.learned, learned.length);
-  }
-  for (const { texts, end } of CONTRACT.too_short)
-    assert.equal(tokenRows(texts, 8, optional(end), 0).learned, 0);
-});
-
-test("rows are grouped into batches", () => {
-  const rows = tokenRows([[1, 2, 3, 4, 5]], 4, undefined, 9);
-  const { ids, labels, learned } = batchOf(rows, [1], 2, 9);
-  assert.deepEqual([...ids], [4n, 5n, 9n, 9n, 9n, 9n, 9n, 9n]);
-  assert.deepEqual([...labels], [4n, 5n, -100n, -100n, -100n, -100n, -100n, -100n]);
-  assert.equal(learned, 1);
-});
-
-test("permutations equal those of torch.randperm", () => {
-  for (const { count, seed, order } of CONTRACT.permutations)
-    assert.deepEqual([...permutation(count, BigInt(seed))], order, `${count} ${seed}`);
-});
-
-test("updates use the same rows as transformers' training loop", () => {
-  for (const run of CONTRACT.runs) {
-    const order = new Order(run.rows, run.batch, run.accumulation, BigInt(run.seed));
-    const total = order.total(optional(run.epochs), optional(run.max_steps));
-    const got = Array.from({ length: total }, (_, step) => order.update(step));
-    assert.deepEqual(got, run.updates);
-  }
-  const order = new Order(10, 4, 2, 0n); // batches of 4, 4 and 2 rows, updates of 2 and 1
-  assert.deepEqual(
-    [0, 1, 2, 3].map((step) => order.epochs(step)),
-    [0, 2 / 3, 1, 1 + 2 / 3],
-  );
-});
-
-test("a fraction of the rows is held out for evaluation", () => {
-  for (const { count, share, seed, parts } of CONTRACT.splits) {
-    const stream = Array.from({ length: 3 * count + 1 }, (_, i) => i);
-    const split = splitRows(tokenRows([stream], 4, undefined, 0), share, BigInt(seed));
-    split.forEach((part, i) => {
-      assert.deepEqual(
-        Array.from({ length: part.count }, (_, row) => part.ids[4 * row]! / 3),
-        parts[i],
-      );
-      assert.equal(part.learned, 3 * part.count);
-    });
-  }
-  const single = tokenRows([[1, 2, 3]], 8, undefined, 0);
-  assert.throws(() => splitRows(single, 0.5, 0n), InputError);
 });
 
 test("safetensors files equal Python's and can be read back", async () => {

@@ -1,11 +1,11 @@
 // The rows that a run trains on and evaluates on.
 
+import { type Row, split_rows, token_rows } from "../../logic/training/data.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
-import { type Rows, splitRows, tokenRows } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 
 const TEXTS_AT_ONCE = 64; // number of texts to tokenize before handling messages
@@ -13,9 +13,9 @@ const TEXTS_AT_ONCE = 64; // number of texts to tokenize before handling message
 /** The rows of a run. */
 export interface Data {
   /** Rows to train on. */
-  rows: Rows;
+  rows: Row[];
   /** Rows to evaluate on. */
-  held: Rows | undefined;
+  held: Row[] | undefined;
   /** Id of padding. */
   pad: number;
 }
@@ -45,29 +45,19 @@ export async function readData(
       if (text) ids.push(tokenizer.encode(text, true));
       if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
     }
-    return tokenRows(ids, program.sequence, end, pad);
+    return token_rows(ids, program.sequence, end ?? null, pad, where);
   };
   let rows = await read(texts, "texts");
-  let held: Rows | undefined;
-  if (typeof evaluation === "number") {
-    if (!(evaluation > 0 && evaluation < 1))
-      throw new InputError(
-        `it is ${evaluation}`,
-        "options.evaluation",
-        "Give texts, or a share of the rows between 0 and 1, such as 0.1.",
-      );
-    [rows, held] = splitRows(rows, evaluation, seed);
-  } else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
-  const least = "Give more text: some hundred words at least.";
-  if (!rows.learned) throw new InputError("the texts have fewer than 2 tokens", "texts", least);
-  if (held && !held.learned)
-    throw new InputError("there are no tokens in the texts", "options.evaluation", least);
-  checkIds([rows, ...(held ? [held] : [])], model.decoder.vocab_size);
+  let held: Row[] | undefined;
+  if (typeof evaluation === "number")
+    [rows, held] = split_rows(rows, evaluation, seed, "options.evaluation");
+  else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
+  checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
   return { rows, held, pad };
 }
 
-function checkIds(list: Rows[], vocabulary: number): void {
-  for (const { ids } of list)
+function checkIds(rows: Row[], vocabulary: number): void {
+  for (const [ids] of rows)
     for (const id of ids)
       if (!(id >= 0 && id < vocabulary))
         throw new InputError(

@@ -1,11 +1,11 @@
 // What determines the rest of a run, as recorded in its checkpoint.
 
+import type { Row } from "../../logic/training/data.ts";
 import type { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
-import type { Rows } from "./data.ts";
 import { MAX } from "./recovery/backup.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
@@ -30,7 +30,7 @@ export function recordOf(
   program: ProgramInfo,
   options: RunSettings,
   total: number,
-  rows: Rows,
+  rows: readonly Row[],
 ): Record<string, unknown> {
   const { lora } = options;
   return {
@@ -50,8 +50,13 @@ export function recordOf(
     gradient_accumulation_steps: options.gradient_accumulation_steps,
     total,
     ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),
-    texts: sha256(new Uint8Array(rows.ids.buffer), new Uint8Array(rows.labels.buffer)),
+    texts: sha256(...[0, 1].map((part) => int32(rows.map((row) => row[part]!)))),
   };
+}
+
+/** The numbers of all rows as bytes. */
+function int32(rows: readonly number[][]): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(Int32Array.from(rows.flat()).buffer);
 }
 
 /** @throws InputError if a checkpoint belongs to another run than `mine` */

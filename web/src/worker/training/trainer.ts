@@ -2,6 +2,7 @@
 // messages between steps.
 
 import type { Device } from "../../device/device.ts";
+import { batch_of, learned, Order, type Row, Updates } from "../../logic/training/data.ts";
 import { factor } from "../../logic/training/schedules.ts";
 import type {
   StepEvent,
@@ -17,7 +18,6 @@ import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
-import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored, type Update } from "./record.ts";
@@ -61,6 +61,7 @@ export class TrainingRun {
     private readonly data: Data,
     private readonly options: RunSettings,
     private readonly order: Order,
+    private readonly updates: Updates,
     private readonly total: number,
     private readonly config: Record<string, unknown>,
     private readonly anchor: Anchor | undefined,
@@ -81,9 +82,9 @@ export class TrainingRun {
       batch: program.batch,
       sequence: program.sequence,
       gradient_accumulation_steps: options.gradient_accumulation_steps,
-      blocks: data.rows.count,
-      tokens: data.rows.learned,
-      evaluation_tokens: data.held?.learned ?? 0,
+      blocks: data.rows.length,
+      tokens: learned(data.rows),
+      evaluation_tokens: learned(data.held ?? []),
       parameters,
       memory: this.memory(),
       device: model.device.info,
@@ -117,13 +118,9 @@ export class TrainingRun {
     const name = fields.name ?? freshName(model, program.lora ? "adapter" : "trained");
     checkAdapterName(name);
     const data = await readData(model, program, texts, fields.evaluation, options.seed, signal);
-    const order = new Order(
-      data.rows.count,
-      program.batch,
-      options.gradient_accumulation_steps,
-      options.seed,
-    );
-    const total = order.total(options.epochs, options.max_steps);
+    const order = new Order(data.rows.length, program.batch, options.seed);
+    const updates = new Updates(order.batches, options.gradient_accumulation_steps);
+    const total = updates.total(options.epochs ?? null, options.max_steps ?? null);
     const config = recordOf(model, program, options, total, data.rows);
     const { checkpoint } = options;
     const found = fields.resume && checkpoint ? await checkpoint.file.read() : undefined;
@@ -154,6 +151,7 @@ export class TrainingRun {
         data,
         options,
         order,
+        updates,
         total,
         config,
         anchor,
@@ -292,20 +290,32 @@ export class TrainingRun {
     const { schedule, warmup_steps: warmup } = options;
     const rate = options.learning_rate * factor(schedule, step, total, warmup);
     const accumulates = options.gradient_accumulation_steps > 1;
-    const batches = this.order.update(step);
+    const [epoch, first] = this.updates.place(step);
+    const count = this.updates.end(first) - first;
     let tokens = 0;
     if (accumulates) session.reset();
     // a GPU need not wait until the loss of one batch has been read to begin the next
-    const losses = batches.map((rows) => {
-      const made = batchOf(data.rows, rows, session.program.batch, data.pad);
+    const losses = Array.from({ length: count }, (_, i) => {
+      const made = this.batch(data.rows, this.order.chosen(first + i, epoch));
       tokens += made.learned;
       return accumulates ? session.accumulate(made) : session.train(made, rate);
     });
     const read = await Promise.all(losses);
-    if (accumulates) session.update(rate, 1 / batches.length);
+    if (accumulates) session.update(rate, 1 / count);
     await this.anchor?.pull(rate);
-    const loss = read.reduce((a, b) => a + b) / batches.length;
+    const loss = read.reduce((a, b) => a + b) / count;
     return { loss, rate, tokens, seconds: (performance.now() - started) / 1000 };
+  }
+
+  /** Ids and labels of rows as int64, with padding up to a batch. */
+  private batch(
+    rows: readonly Row[],
+    which: readonly number[],
+  ): { ids: BigInt64Array; labels: BigInt64Array; learned: number } {
+    const chosen = which.map((i) => rows[i]!);
+    const made = batch_of(chosen, this.session.program.batch, this.data.pad);
+    const [ids, labels] = made.map((numbers) => BigInt64Array.from(numbers, BigInt));
+    return { ids: ids!, labels: labels!, learned: learned(chosen) };
   }
 
   private event(loss: number, rate: number): StepEvent {
@@ -317,7 +327,7 @@ export class TrainingRun {
     return {
       step,
       total,
-      epoch: this.order.epochs(step),
+      epoch: this.updates.epochs(step),
       loss,
       learning_rate: rate,
       tokens_per_second: speed.tokens,
@@ -420,11 +430,10 @@ export class TrainingRun {
   private async evaluateNow(): Promise<number> {
     const { session, data } = this;
     const held = data.held!;
-    const { batch } = session.program;
+    const order = new Order(held.length, session.program.batch, this.options.seed);
     let [sum, tokens] = [0, 0];
-    for (let at = 0; at < held.count; at += batch) {
-      const rows = Array.from({ length: Math.min(batch, held.count - at) }, (_, i) => at + i);
-      const made = batchOf(held, rows, batch, data.pad);
+    for (let at = 0; at < order.batches; at++) {
+      const made = this.batch(held, order.chosen(at));
       sum += made.learned * (await session.evaluate(made));
       tokens += made.learned;
     }

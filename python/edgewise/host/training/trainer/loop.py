@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ....compiler.arrays import as_input
 from ....errors import Aborted, EngineError, InputError
-from ..data import (
-    ArrayRows,
-    Rows,
-    TokenRows,
-    encode_texts,
-    split_rows,
-    token_rows,
-    total_updates,
-    updates_per_epoch,
-)
+from ....logic.native import Seed
+from ....logic.training.data import Updates, split_rows, token_rows
+from ..data import ArrayRows, Rows, TokenRows, encode_texts
 from .options import Options, TrainedModel, check_finite, check_whole
 
 if TYPE_CHECKING:
@@ -133,7 +126,7 @@ def training_and_evaluation(
         )
     train, held_out = (
         TokenRows(part, options.batch_size, options.seed, rows.pad)
-        for part in split_rows(rows.rows, evaluation, options.seed)
+        for part in split_rows(rows.rows, evaluation, Seed(options.seed))
     )
     return train, held_out
 
@@ -185,7 +178,7 @@ class Loop:
 
     def __init__(self, trainer: Trainer, rows: Rows, held_out: Rows | None, fit: Fit):
         self.trainer, self.rows, self.held_out, self.fit = trainer, rows, held_out, fit
-        self.per_epoch = updates_per_epoch(len(rows), trainer.options.accumulation)
+        self.updates = Updates(len(rows), trainer.options.accumulation)
         self.history = History()
         self.best: float | None = None  # evaluation loss
         self.waited = 0  # evaluations without improvement
@@ -194,7 +187,7 @@ class Loop:
     def run(self) -> History:
         """Updates up to the end of the run, or until a callback, a signal or an error stops it."""
         trainer, fit = self.trainer, self.fit
-        trainer.begin_run(total_updates(self.per_epoch, fit.epochs, fit.max_steps))
+        trainer.begin_run(self.updates.total(fit.epochs, fit.max_steps))
         end = trainer.first_update + trainer.total
         show = sys.stderr.isatty() if fit.progress is None else fit.progress
         self.started, self.first = time.monotonic(), trainer.session.step
@@ -230,7 +223,7 @@ class Loop:
                 f"update {trainer.session.step}",
                 "What was learned so far is kept.",
             )
-        last = min(trainer.cursor + trainer.options.accumulation, len(rows))
+        last = self.updates.end(trainer.cursor)
         chosen, epoch = range(trainer.cursor, last), trainer.epoch
         loss = trainer.step([rows.get(i, epoch) for i in chosen])
         size = trainer.options.batch_size
@@ -260,7 +253,7 @@ class Loop:
             seconds_left=seconds / (done - self.first) * (end - done),
         )
         history.losses.append(loss)
-        every = self.fit.evaluate_every or self.per_epoch
+        every = self.fit.evaluate_every or self.updates.per_epoch
         if self.held_out is not None and (at.step % every == 0 or done == end):
             at.evaluation = trainer.evaluate(self.held_out)
             history.evaluations.append((done, at.evaluation))
