@@ -24,6 +24,8 @@ from edgewise.training.safetensors import (
 from safetensors.torch import load as torch_load
 from safetensors.torch import save as torch_save
 
+from tests.logic.forms import both, module
+
 ARRAYS = {
     "b.weight": np.arange(12, dtype="f4").reshape(3, 4),
     "a": np.array([1, -2], "i8"),
@@ -165,6 +167,72 @@ def test_damaged(data):
     with pytest.raises(ModelError) as e:
         load_safetensors(data)
     assert e.value.what and e.value.where and e.value.remedy
+
+
+@both
+def test_headers_of_both_forms(form):
+    """The header of the library's file is read, and laid out again in the same way."""
+    rules = module(form, "training.safetensors")
+    data = safetensors.numpy.save(ARRAYS, metadata={"format": "np"})
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:start])
+    found = rules.read_header(header, start, len(data), "x")
+    assert found.metadata == {"format": "np"} and set(found.tensors) == set(ARRAYS)
+    for name, t in found.tensors.items():
+        assert (t.dtype, t.shape) == (ARRAYS[name].dtype.name, list(ARRAYS[name].shape))
+        assert data[t.offset : t.offset + t.bytes] == ARRAYS[name].tobytes()
+    infos = {n: rules.TensorInfo(t.dtype, t.shape, t.bytes) for n, t in found.tensors.items()}
+    made = rules.layout(infos, {"format": "np"})
+    assert json.dumps(made.header) == json.dumps(header)
+    assert made.order == list(found.tensors)
+    assert rules.layout({}, {}).header == {}
+    with pytest.raises(InputError, match="cannot store int4"):
+        rules.layout({"x": rules.TensorInfo("int4", [2], 1)}, None)
+
+
+def entry(dtype="F32", shape=(1,), span=(0, 4), **more):
+    return {"x": {"dtype": dtype, "shape": list(shape), "data_offsets": list(span)}, **more}
+
+
+@both
+@pytest.mark.parametrize(
+    "header, size, words",
+    [
+        ([], 10, "its header is not a JSON object"),
+        ({"__metadata__": {"a": 1}}, 10, "does not map strings to strings"),
+        ({"__metadata__": []}, 10, "does not map strings to strings"),
+        ({"__metadata__": None}, 10, "does not map strings to strings"),
+        ({"x": 1}, 10, "'x' needs dtype, shape"),
+        ({"x": {"dtype": "F32", "shape": [1]}}, 10, "'x' needs dtype, shape"),
+        (entry(dtype=["F32"]), 14, "'x' needs dtype, shape"),
+        (entry(shape=[-1]), 14, "'x' needs dtype, shape"),
+        (entry(shape=[True]), 14, "'x' needs dtype, shape"),
+        (entry(shape=[1] * 65), 14, "'x' needs dtype, shape"),
+        (entry(span=[0, 4, 8]), 14, "'x' needs dtype, shape"),
+        (entry("F9"), 14, "the element type F9"),
+        (entry(shape=[2, 1]), 14, r"4 bytes, which do not match its shape \[2, 1\] of F32"),
+        (entry(shape=[1 << 60, 1 << 60]), 14, "4 bytes, which do not match"),
+        (entry(span=[4, 0]), 14, "-4 bytes, which do not match"),
+        (entry(span=[4, 8]), 18, "'x' begins at byte 14, the one before it ends at 10"),
+        (entry(y=entry()["x"]), 18, "'y' begins at byte 10, the one before it ends at 14"),
+        (entry(), 13, "its tensors end at byte 14, the file has 13"),
+        (entry(), 15, "its tensors end at byte 14, the file has 15"),
+    ],
+)
+def test_damaged_headers(form, header, size, words):
+    rules = module(form, "training.safetensors")
+    with pytest.raises(ModelError, match=words) as e:
+        rules.read_header(header, 10, size, "here")
+    assert e.value.where == "here" and e.value.remedy
+
+
+@both
+def test_claims_of_headers(form):
+    check = module(form, "training.safetensors").check_length
+    check(92, 100, "here")
+    for claimed, size in ((93, 100), (100_000_001, 1 << 40)):
+        with pytest.raises(ModelError, match=f"claims {claimed} bytes, the file has {size}"):
+            check(claimed, size, "here")
 
 
 def test_random_damage():

@@ -18,10 +18,11 @@ const ALLOWED: Record<string, readonly string[]> = {
   gen: [],
   logic: ["shared"], // printed from python/edgewise/logic
   shared: ["gen"],
-  protocol: ["logic", "shared", "gen"],
+  "shared/checkpoints": ["logic", "shared"], // the format's rules are logic
+  protocol: ["logic", "shared", "shared/checkpoints", "gen"],
   device: ["protocol", "logic", "shared", "gen"],
-  page: ["protocol", "logic", "shared", "gen"],
-  worker: ["device", "protocol", "logic", "shared", "gen"],
+  page: ["protocol", "logic", "shared", "shared/checkpoints", "gen"],
+  worker: ["device", "protocol", "logic", "shared", "shared/checkpoints", "gen"],
   "worker/thread": ["device", "protocol", "shared"],
   "worker/compiler": ["protocol", "shared"],
   "worker/entry": [
@@ -36,11 +37,12 @@ const ALLOWED: Record<string, readonly string[]> = {
   "page/node": [],
   "extras/offline": ["logic", "shared", "gen"],
   "extras/extension": [],
-  "extras/federated": ["logic", "shared"],
+  "extras/federated": ["logic", "shared", "shared/checkpoints"],
   "extras/release": ["shared"],
   "extras/hybrid": ["protocol", "shared"],
-  "extras/split": ["extras/hybrid", "shared"],
-  "extras/transformers": ["page", "shared", "worker"], // page/index.ts, and the text library
+  "extras/split": ["extras/hybrid", "shared", "shared/checkpoints"],
+  // page/index.ts, and the text library
+  "extras/transformers": ["page", "shared", "shared/checkpoints", "worker"],
 };
 
 /** Paths of the TypeScript files below `folder`, relative to it. */

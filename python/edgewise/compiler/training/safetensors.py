@@ -1,9 +1,6 @@
-"""The safetensors format: u64 little-endian length of a JSON header, the header, then the tensors'
-bytes (https://huggingface.co/docs/safetensors).
+"""Safetensors files. logic/training/safetensors.py has the rules of the format.
 
-Tensors that are read stay in the Source, and files are written in parts: no tensor is copied. The
-reader refuses what the format forbids: overlapping tensors, gaps between them, bytes after the last
-one, a header above 100 MB.
+Tensors that are read stay in the Source, and files are written in parts: no tensor is copied.
 """
 
 from __future__ import annotations
@@ -15,50 +12,23 @@ from typing import Any
 
 from ...errors import InputError, ModelError, memory_in_words
 from ...json_text import parse_json, written_json
-from ..declare.dtypes import (
-    BFLOAT16,
-    BOOL,
-    DOUBLE,
-    FLOAT,
-    FLOAT16,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    NAME,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    bytes_for,
+from ...logic.training.safetensors import (
+    MAX_HEADER,
+    REMEDY,
+    WIDTHS,
+    TensorInfo,
+    check_length,
+    layout,
+    read_header,
 )
+from ..declare.dtypes import CODE, NAME
 from ..ir import Tensor
 from ..onnx.sink import as_stored, pieces, write_parts
 from ..onnx.source import Source, as_source
 
-TYPES = {
-    "U64": UINT64,
-    "I64": INT64,
-    "F64": DOUBLE,
-    "F32": FLOAT,
-    "U32": UINT32,
-    "I32": INT32,
-    "BF16": BFLOAT16,
-    "F16": FLOAT16,
-    "U16": UINT16,
-    "I16": INT16,
-    "I8": INT8,
-    "U8": UINT8,
-    "BOOL": BOOL,
-}
+TYPES = {code: CODE[dtype] for code, (dtype, _) in WIDTHS.items()}
 NAMES = {code: name for name, code in TYPES.items()}
-# The reference implementation writes the widest types first, so that all are aligned.
 RANK = {code: i for i, code in enumerate(TYPES.values())}
-MAX_HEADER = 100_000_000
-MAX_RANK = 64
-
-
-REMEDY = "The file is damaged or not a safetensors file; fetch it again."
 
 
 @memory_in_words
@@ -80,76 +50,15 @@ def load_safetensors(
     if file.size < 8:
         raise ModelError(f"{file.size} bytes are not a safetensors file", file.name, REMEDY)
     (size,) = struct.unpack("<Q", file.read(0, 8))
-    if size > MAX_HEADER or size > file.size - 8:
-        raise ModelError(
-            f"its header claims {size} bytes, the file has {file.size}", file.name, REMEDY
-        )
+    check_length(size, file.size, file.name)
     header = parse_json(
         file.read(8, size), file.name, remedy=REMEDY, most_bytes=MAX_HEADER, pairs=_unique
     )
-    if not isinstance(header, dict):
-        raise ModelError("its header is not a JSON object", file.name, REMEDY)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ModelError("its metadata does not map strings to strings", file.name, REMEDY)
-    tensors = [_tensor(file, 8 + size, name, entry) for name, entry in header.items()]
-    tensors.sort(key=lambda t: (t.offset, t.nbytes))
-    _check_offsets(file, 8 + size, tensors)
-    return {t.name: t for t in tensors}, metadata
-
-
-def _tensor(file: Source, start: int, name: str, entry: object) -> Tensor:
-    """A tensor of the header. start: position of the first tensor's bytes."""
-    fields = entry if isinstance(entry, dict) else {}
-    kind: Any
-    shape: Any
-    span: Any
-    kind, shape, span = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if (
-        not isinstance(kind, str)
-        or not _sizes(shape)
-        or len(shape) > MAX_RANK
-        or not _sizes(span)
-        or len(span) != 2
-    ):
-        raise ModelError(f"tensor '{name}' needs dtype, shape and data_offsets", file.name, REMEDY)
-    if kind not in TYPES:
-        raise ModelError(
-            f"tensor '{name}' has the element type {kind}",
-            file.name,
-            f"Edgewise reads {', '.join(TYPES)}.",
-        )
-    t = Tensor(name, TYPES[kind], tuple(shape), file, start + span[0], span[1] - span[0])
-    if (
-        0 not in shape
-        and max((d.bit_length() for d in shape), default=0) > 48
-        or t.nbytes != bytes_for(t.dtype, t.count)
-    ):
-        raise ModelError(
-            f"tensor '{name}' has {t.nbytes} bytes, which do not match its shape {shape} of {kind}",
-            file.name,
-            REMEDY,
-        )
-    return t
-
-
-def _check_offsets(file: Source, start: int, tensors: list[Tensor]) -> None:
-    """Checks that the tensors, sorted by offset, fill the file after the header."""
-    at = start
-    for t in tensors:
-        if t.offset != at:
-            raise ModelError(
-                f"tensor '{t.name}' begins at byte {t.offset}, the one before it ends at {at}",
-                file.name,
-                REMEDY,
-            )
-        at += t.nbytes
-    if at != file.size:
-        raise ModelError(
-            f"its tensors end at byte {at}, the file has {file.size}",
-            file.name,
-            "The file is truncated or was overwritten; fetch it again.",
-        )
+    found = read_header(header, 8 + size, file.size, file.name)
+    return {
+        name: Tensor(name, CODE[t.dtype], tuple(t.shape), file, t.offset, t.bytes)
+        for name, t in found.tensors.items()
+    }, dict(found.metadata)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,10 +67,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) != len(pairs):
         raise ValueError("a name twice")
     return out
-
-
-def _sizes(x: Any) -> bool:
-    return isinstance(x, list) and all(type(d) is int and d >= 0 for d in x)
 
 
 def safetensors_parts(
@@ -185,12 +90,6 @@ def safetensors_parts(
                 f"{name!r} is not a valid tensor name", "safetensors", "Give it another name."
             )
         stored[name] = as_stored(x, name)
-        if stored[name][0] not in NAMES:
-            raise InputError(
-                f"safetensors cannot store {NAME[stored[name][0]]}",
-                name,
-                f"Convert it to one of {', '.join(NAME[c] for c in NAMES)}.",
-            )
     if metadata is not None and not all(
         isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()
     ):
@@ -199,21 +98,12 @@ def safetensors_parts(
             "metadata",
             "Write numbers and lists as text.",
         )
-    order = sorted(stored, key=lambda name: (RANK[stored[name][0]], name))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    at = 0
-    for name in order:
-        dtype, shape, nbytes, _ = stored[name]
-        header[name] = {
-            "dtype": NAMES[dtype],
-            "shape": list(shape),
-            "data_offsets": [at, at + nbytes],
-        }
-        at += nbytes
-    text = written_json(header, separators=(",", ":"))
+    infos = {n: TensorInfo(NAME[x[0]], list(x[1]), x[2]) for n, x in stored.items()}
+    made = layout(infos, metadata)
+    text = written_json(made.header, separators=(",", ":"))
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text)) + text
-    for name in order:
+    for name in made.order:
         yield from pieces(stored[name], name)
 
 
