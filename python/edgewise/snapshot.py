@@ -8,6 +8,7 @@ downloaded only if a module is imported that is not in the snapshot.
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import io
@@ -49,6 +50,7 @@ def prepare() -> None:
         importlib.import_module(module)
     for name in _LATER:
         importlib.import_module(f"{__package__}.{name}")
+    ast.unparse(ast.parse("0"))  # formulas are unparsed; Python 3.14 imports that part when called
     _forget_archives()
     linecache.clearcache()
     gc.collect()

@@ -22,7 +22,7 @@ const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => 
 working.report = (what) => post({ working: what });
 gpuPart.load = () => import("../device/webgpu/device.ts");
 
-const scope = new Scope(post);
+const scope = new Scope((message) => post(message)); // `postMessage` is no method of a scope
 const methods: Handlers = {
   ...modelMethods(scope),
   ...trainingMethods(scope),
