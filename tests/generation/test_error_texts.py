@@ -1,5 +1,6 @@
 """Errors that both languages raise have one text: the vectors of tests/conformance/errors.json,
-which web/test/text/errors.test.ts reads as well. Packages are compared in
+which web/test/text/errors.test.ts and
+tests/logic/test_generation.py read as well. Packages are compared in
 tests/hostile/test_readers.py, tokenizers and regular expressions in test_text_limits.py.
 """
 
@@ -9,7 +10,8 @@ import struct
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import EdgewiseError
-from edgewise.host.text.config import ERRORS, error_for
+from edgewise.host.text.config import error_for
+from edgewise.logic.generation.fields import ERRORS
 from edgewise.seeds import check_seed
 from edgewise.text import GenerationConfig
 from edgewise.training.safetensors import load_safetensors

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 from edgewise.errors import EdgewiseError, InputError
-from edgewise.host.text.fields import GENERATION_FIELDS
+from edgewise.logic.generation.fields import GENERATION_FIELDS
 from edgewise.pipelines import TextGenerationPipeline
 from edgewise.text import GenerationConfig, Tokenizer, generate
 

@@ -1,5 +1,5 @@
 """Lengths of texts against transformers' (tests/conformance/generation_lengths.json);
-web/test/text/generation.test.ts runs the same.
+tests/logic/test_generation.py runs the same without a decoder.
 """
 
 import json

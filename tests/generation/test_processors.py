@@ -13,7 +13,8 @@ transformers = pytest.importorskip("transformers")
 
 from edgewise.errors import EngineError, InputError
 from edgewise.host.text.config import GenerationConfig, error_for
-from edgewise.host.text.fields import ERRORS, STRUCTS, offsets, pack, size
+from edgewise.host.text.fields import STRUCTS, offsets, pack, size
+from edgewise.logic.generation.fields import ERRORS
 
 VOCAB = 199
 

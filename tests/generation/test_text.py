@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from edgewise.errors import EdgewiseError, InputError, TokenizerError, UnsupportedField
-from edgewise.host.text.fields import GENERATION_FIELDS
+from edgewise.logic.generation.fields import GENERATION_FIELDS
 from edgewise.pipelines import TextGenerationPipeline, pipeline
 from edgewise.text import (
     ChatTemplate,

@@ -5,11 +5,12 @@ language. web/src/shared/native.ts is the counterpart for pages.
 from __future__ import annotations
 
 import base64
+import difflib
 import math
 import random
 import struct
-from collections.abc import Callable
-from typing import NewType
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NewType
 
 from ..seeds import seed_of_run
 
@@ -17,6 +18,7 @@ from ..seeds import seed_of_run
 Seed = NewType("Seed", int)
 
 _FLOAT = struct.Struct("<f")
+_INT = struct.Struct("<i")
 
 
 def f32(value: float) -> float:
@@ -68,6 +70,48 @@ def random_words(seed: Seed, more: int) -> Callable[[], int]:
     generator = random.Random()
     generator.setstate((3, (*state, 624), None))
     return lambda: generator.getrandbits(32)
+
+
+def float_bits(value: float) -> int:
+    """The bits of the nearest float32, as an int32."""
+    return int(_INT.unpack(_FLOAT.pack(value))[0])
+
+
+def given(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields that a caller gave. In pages, undefined is none, unlike null."""
+    return list(fields.items())
+
+
+def listed(value: object) -> list[Any] | None:
+    """The elements of a list of a host, such as a tuple or a typed array; None of other values."""
+    return list(value) if isinstance(value, (list, tuple, set)) else None
+
+
+def written(value: object) -> str:
+    """A value in the host's language, for errors; of bounded length."""
+    try:
+        return repr(value)[:200]
+    except (ValueError, RecursionError):  # such as integers of thousands of digits
+        return f"a {type(value).__name__} that is too large to write"
+
+
+def setting(name: str, value: object) -> str:
+    """How an option is set in the host's language."""
+    return f"{name}={written(value)}"
+
+
+def meant(name: str, known: Sequence[str], otherwise: str) -> str:
+    """What to do about a name that is not known: the one that was meant, if there is one like
+    it.
+    """
+    near = difflib.get_close_matches(name, known, 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
+
+
+def seed_fault(value: object) -> str:
+    """The form that a seed has to have, if this one is none; else ""."""
+    fits = isinstance(value, int) and -(2**63) <= value < 2**64
+    return "" if fits else "an integer of 64 bits"
 
 
 def math_inf(value: float) -> float:

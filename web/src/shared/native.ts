@@ -3,6 +3,8 @@
 
 import { seedOfRun } from "./seeds.ts";
 
+export { meant } from "./words.ts";
+
 /** A seed of 63 bits. Logic passes it on and does not compute with it. */
 export type Seed = bigint;
 
@@ -69,4 +71,45 @@ export function random_words(seed: Seed, more: number): () => number {
     y ^= (y << 15) & 0xefc60000;
     return (y ^ (y >>> 18)) >>> 0;
   };
+}
+
+/** The bits of the nearest float32, as an int32. */
+export function float_bits(value: number): number {
+  return new Int32Array(Float32Array.of(value).buffer)[0] as number;
+}
+
+/** The fields that a caller gave: undefined is none, unlike null. */
+export function given(fields: Readonly<Record<string, unknown>>): [string, unknown][] {
+  return Object.entries(fields).filter(([, value]) => value !== undefined);
+}
+
+/** The elements of a list, a typed array or a Set; null of other values. */
+// biome-ignore lint/suspicious/noExplicitAny: as Python's list[Any]
+export function listed(value: unknown): any[] | null {
+  if (Array.isArray(value)) return value;
+  const some = value instanceof Set || (ArrayBuffer.isView(value) && !(value instanceof DataView));
+  return some ? Array.from(value as Iterable<unknown>) : null;
+}
+
+/** A value in the host's language, for errors. */
+export function written(value: unknown): string {
+  try {
+    return typeof value === "bigint" ? String(value) : (JSON.stringify(value) ?? String(value));
+  } catch {
+    return String(value);
+  }
+}
+
+/** How an option is set in the host's language. */
+export function setting(name: string, value: unknown): string {
+  return `${name}: ${written(value)}`;
+}
+
+/** The form that a seed has to have, if this one is none; else "". */
+export function seed_fault(value: unknown): string {
+  const fits =
+    typeof value === "bigint"
+      ? value >= -(2n ** 63n) && value < 2n ** 64n
+      : Number.isSafeInteger(value);
+  return fits ? "" : "an integer of 64 bits (above 2^53 as a BigInt)";
 }

@@ -1,19 +1,16 @@
 // Errors that both languages raise have one text: tests/conformance/errors.json, which
-// tests/generation/test_error_texts.py reads as well.
+// tests/generation/test_error_texts.py reads as well. tests/logic/test_generation.py has those of
+// generation in both forms.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SAMPLING_ERRORS } from "../../src/gen/sampling.ts";
 import { readSafetensors } from "../../src/shared/checkpoints/safetensors.ts";
 import { EdgewiseError } from "../../src/shared/errors.ts";
 import { checkSeed } from "../../src/shared/seeds.ts";
 import { meant } from "../../src/shared/words.ts";
-import { errorFor, GenerationConfig } from "../../src/worker/generation/config.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Raised = [name: string, what: string];
-const { generation, sampling, seeds, safetensors } = vectors<{
-  generation: [Record<string, unknown>, Raised][];
-  sampling: [keyof typeof SAMPLING_ERRORS, Raised][];
+const { seeds, safetensors } = vectors<{
   seeds: [unknown, Raised][];
   safetensors: [unknown, number, Raised][];
 }>("errors");
@@ -26,25 +23,6 @@ const raised = async (call: () => unknown): Promise<unknown> => {
   }
   return "no error";
 };
-
-test("generation fields", async () => {
-  for (const [fields, error] of generation)
-    assert.deepEqual(
-      await raised(() => {
-        const config = new GenerationConfig(fields, "generate");
-        config.validate();
-        config.pack(16, 4, 8);
-      }),
-      error,
-    );
-});
-
-test("codes of the sampling functions", () => {
-  for (const [code, error] of sampling) {
-    const e = errorFor(SAMPLING_ERRORS[code]);
-    assert.deepEqual([e.name, e.what], error);
-  }
-});
 
 test("seeds", async () => {
   for (const [seed, error] of seeds)

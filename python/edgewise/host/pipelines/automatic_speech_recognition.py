@@ -19,7 +19,7 @@ from ...logic.speech.join import Joiner, Window
 from ...logic.speech.prompts import language_name
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession
-from ..text.fields import GENERATION_FIELDS
+from ...logic.generation.fields import GENERATION_FIELDS
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from .base import Pipeline
 from .files import ModelFiles

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...errors import InputError
 from ..text import generate
-from ..text.fields import GENERATION_FIELDS
+from ...logic.generation.fields import GENERATION_FIELDS
 from .seq2seq import Seq2SeqPipeline
 
 __all__ = ["SummarizationPipeline", "Text2TextGenerationPipeline", "TranslationPipeline"]

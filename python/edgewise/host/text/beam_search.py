@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from .fields import REASONS, offsets, size, unpack
+from ...logic.generation.fields import REASONS
+from .fields import offsets, size, unpack
 from .run import Generation, Recorded
 
 _REASON_NAMES = {number: name for name, number in REASONS.items()}

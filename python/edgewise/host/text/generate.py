@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from ...errors import InputError, memory_in_words
+from ...logic.generation.arguments import check_streamer
 from .arguments import length_limit, listed, model_defaults, prompts_of, resolve
 from .beam_search import BeamSearch
 from .config import GenerationConfig
@@ -123,15 +124,8 @@ def steps(
         raise InputError(
             f"a {type(streamer).__name__} is no streamer", "generate", "Give a TextStreamer."
         )
-    if streamer is not None and (
-        config.num_beams > 1 or config.num_return_sequences > 1 or len(prompts) > 1
-    ):
-        raise InputError(
-            "a streamer can follow one sequence only",
-            "generate",
-            "Leave num_beams and num_return_sequences at 1 and give one prompt, or generate without"
-            " a streamer.",
-        )
+    if streamer is not None:
+        check_streamer(config, len(prompts))
     host = GenerateCall(
         streamer,
         signal,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ...errors import InputError
-from .config import _shown
+from ...logic.native import written
 
 
 class Decodes(Protocol):
@@ -43,7 +43,7 @@ class StopStrings:
         if not all(isinstance(s, str) and s for s in self.strings):
             raise InputError(
                 "stop_strings has to be a string or a list of strings, none empty, but is"
-                f" {_shown(strings)}",
+                f" {written(strings)}",
                 "GenerationConfig",
             )
         self.tokenizer = tokenizer

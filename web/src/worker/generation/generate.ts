@@ -1,10 +1,10 @@
 // The generation loop: a decoder computes logits and core/sampling chooses tokens. Equal step by
 // step to python/edgewise/host/text/generate.py, so that equal seeds give equal tokens.
 
+import { check_streamer, length_limit } from "../../logic/generation/arguments.ts";
+import { Configuration } from "../../logic/generation/config.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
-import { InputError } from "../../shared/errors.ts";
-import { GenerationConfig } from "./config.ts";
-import { lengthLimit, promptsOf, resolve } from "./inputs.ts";
+import { promptsOf, resolve } from "./inputs.ts";
 import { GenerationRun } from "./run.ts";
 import { StopStrings } from "./stop-strings.ts";
 import type { Decoder, GenerateOutput, GenerationOptions } from "./types.ts";
@@ -22,7 +22,7 @@ import type { Decoder, GenerateOutput, GenerationOptions } from "./types.ts";
 export async function generate<S>(
   decoder: Decoder<S>,
   input_ids: ArrayLike<number> | ArrayLike<number>[],
-  config: GenerationConfig | GenerationFields = {},
+  config: Configuration | GenerationFields = {},
   options: GenerationOptions = {},
 ): Promise<number[][] | GenerateOutput> {
   const running = steps(decoder, input_ids, config, options);
@@ -51,24 +51,23 @@ export async function generate<S>(
 export async function* steps<S>(
   decoder: Decoder<S>,
   input_ids: ArrayLike<number> | ArrayLike<number>[],
-  config: GenerationConfig | GenerationFields = {},
+  config: Configuration | GenerationFields = {},
   options: GenerationOptions = {},
-): AsyncGenerator<number | undefined, { output: GenerateOutput; config: GenerationConfig }> {
-  const fields = new GenerationConfig(options.fields, "generate");
+): AsyncGenerator<number | undefined, { output: GenerateOutput; config: Configuration }> {
+  const fields = new Configuration(options.fields, "generate");
   const given = (
-    config instanceof GenerationConfig ? config : new GenerationConfig(config, "generate")
+    config instanceof Configuration ? config : new Configuration(config, "generate")
   ).merged(fields);
   const warn = options.warn ?? ((message: string) => console.warn(`edgewise: ${message}`));
   const resolved = resolve(decoder, given, fields, warn);
   const prompts = promptsOf(input_ids, resolved, decoder.vocab_size);
-  const several = resolved.get("num_return_sequences")!;
-  if (options.streamer && (resolved.get("num_beams")! > 1 || several > 1 || prompts.length > 1))
-    throw tooManySequences();
-  const time = resolved.get("max_time");
+  const several: number = resolved.get("num_return_sequences");
+  if (options.streamer) check_streamer(resolved, prompts.length);
+  const time: number | null = resolved.get("max_time");
   const deadline = time === null ? Infinity : performance.now() + time * 1000;
-  const strings = resolved.get("stop_strings");
+  const strings: string | string[] | null = resolved.get("stop_strings");
   const stop =
-    strings !== null && (strings as unknown[]).length !== 0
+    strings !== null && strings.length !== 0
       ? new StopStrings(options.tokenizer, strings)
       : undefined;
   const output: GenerateOutput = { sequences: [], finish_reasons: [] };
@@ -77,7 +76,9 @@ export async function* steps<S>(
     BigInt(resolved.get("seed") ?? crypto.getRandomValues(new BigUint64Array(1))[0]!),
   );
   for (const [number, prompt] of prompts.entries()) {
-    const limit = lengthLimit(resolved, fields, prompt.length, decoder.max_length, warn);
+    const room = decoder.max_length;
+    const [limit, warning] = length_limit(resolved, fields.values, prompt.length, room);
+    if (warning) warn(warning);
     const run = new GenerationRun(
       decoder,
       prompt,
@@ -93,7 +94,7 @@ export async function* steps<S>(
     let over = false;
     try {
       run.allocate();
-      yield* resolved.get("num_beams")! > 1 ? run.search() : run.sample();
+      yield* resolved.get("num_beams") > 1 ? run.search() : run.sample();
       over = true;
     } finally {
       try {
@@ -104,15 +105,6 @@ export async function* steps<S>(
     }
   }
   return { output, config: resolved };
-}
-
-function tooManySequences(): InputError {
-  return new InputError(
-    "a streamer can follow one sequence only",
-    "generate",
-    "Leave num_beams and num_return_sequences at 1 and give one prompt, or generate " +
-      "without a streamer.",
-  );
 }
 
 /** Waits for one turn of the event loop. Timers would take at least 4 ms, a message does not. */

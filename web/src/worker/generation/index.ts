@@ -1,5 +1,5 @@
+export { Configuration } from "../../logic/generation/config.ts";
 export type { GenerationFields } from "../../protocol/generation.ts";
-export { GenerationConfig } from "./config.ts";
 export { generate, steps } from "./generate.ts";
 export { modelDefaults, resolve } from "./inputs.ts";
 export { GenerationRun } from "./run.ts";

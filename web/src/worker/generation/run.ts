@@ -2,8 +2,8 @@
 
 import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
+import { type Configuration, error_for } from "../../logic/generation/config.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { errorFor, type GenerationConfig } from "./config.ts";
 import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
   Choosing,
@@ -40,7 +40,7 @@ export class GenerationRun<S> {
   constructor(
     private readonly decoder: Decoder<S>,
     private readonly prompt: number[],
-    private readonly config: GenerationConfig,
+    private readonly config: Configuration,
     private readonly limit: number,
     private readonly seed: bigint,
     private readonly stream: number,
@@ -55,12 +55,13 @@ export class GenerationRun<S> {
   }
 
   allocate(): void {
-    const { members, lists } = this.config.pack(
+    const [members, ids] = this.config.pack(
       this.decoder.vocab_size,
       this.prompt.length,
       this.limit,
       this.decoder.encoder_input_ids,
     );
+    const lists = Int32Array.from(ids);
     this.params = this.alloc(sizeOf(Sampling), packRecord(Sampling, members));
     this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
     this.checked("ew_sampling_check", this.params, this.lists);
@@ -88,7 +89,7 @@ export class GenerationRun<S> {
 
   protected checked(name: string, ...args: number[]): number {
     const code = this.engine.call(name, ...args) | 0;
-    if (code < 0) throw errorFor(code);
+    if (code < 0) throw error_for(code, Sampling.members);
     return code;
   }
 
@@ -191,7 +192,7 @@ export class GenerationRun<S> {
   async *sample(): AsyncGenerator<number | undefined, void> {
     const { decoder, config, output } = this;
     const streamer = this.options.streamer;
-    const several = config.get("num_return_sequences")!;
+    const several: number = config.get("num_return_sequences");
     const promptCache = this.open();
     let firstLogits = yield* this.prefill(promptCache);
     // all first tokens are drawn from these logits, which the next forward would overwrite
@@ -225,7 +226,7 @@ export class GenerationRun<S> {
     sequence: S,
     firstLogits: Logits,
   ): AsyncGenerator<number, { ids: number[]; reason: FinishReason; record: Step[] }> {
-    const eos = new Set(this.config.eosTokenIds);
+    const eos = new Set(this.config.eos_token_ids);
     const ids = [...this.prompt];
     const record: Step[] = [];
     let logits = firstLogits;
@@ -313,7 +314,7 @@ export class GenerationRun<S> {
     output.sequences_scores ??= [];
     for (const one of this.records(Finished, this.state + head.done_at, head.n_done).slice(
       0,
-      config.get("num_return_sequences")!,
+      config.get("num_return_sequences"),
     )) {
       output.sequences.push(
         this.integers(this.state + head.finished_at + 4 * head.max_length * one.row, one.length),

@@ -11,9 +11,9 @@ import {
 } from "../../protocol/generation.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import {
+  Configuration,
   DecodingStreamer,
   type GenerateOutput,
-  GenerationConfig,
   type GenerationFields,
   generate,
   modelDefaults,
@@ -51,8 +51,8 @@ export async function generateText(
   const [inputs, several] = inputsOf(request.input);
   const base = inputs.every(isPrompt) ? {} : DEFAULTS;
   const config = defaults(model, request.fields, base);
-  const set = new GenerationConfig(fields, "generate");
-  const merged = GenerationConfig.fromJson(modelDefaults(decoder)).merged(config).merged(set);
+  const set = new Configuration(fields, "generate");
+  const merged = modelDefaults(decoder).merged(config).merged(set);
   const single =
     inputs.length === 1 &&
     merged.get("num_beams") === 1 &&
@@ -220,8 +220,8 @@ function defaults(
   { decoder, tokenizer }: Model,
   fields: Record<string, unknown>,
   usual: GenerationFields,
-): GenerationConfig {
-  const own = GenerationConfig.fromJson(modelDefaults(decoder));
+): Configuration {
+  const own = modelDefaults(decoder);
   const base: Record<string, unknown> = { ...usual };
   // a max_length set by the model's authors or by the call takes precedence over max_new_tokens
   if (
@@ -229,16 +229,12 @@ function defaults(
     (fields.max_length != null && fields.max_new_tokens == null)
   )
     delete base.max_new_tokens;
-  let config = new GenerationConfig(base as GenerationFields, "generate").merged(own);
+  let config = new Configuration(base, "generate").merged(own);
   if (fields.max_length != null && fields.max_new_tokens == null)
-    config = config.merged(
-      new GenerationConfig({ max_new_tokens: null } as unknown as GenerationFields, "generate"),
-    );
+    config = config.merged(new Configuration({ max_new_tokens: null }));
   const eos = tokenizer.id("eos_token");
   if (config.get("eos_token_id") === null && eos !== undefined)
-    config = config.merged(
-      new GenerationConfig({ eos_token_id: eos } as GenerationFields, "generate"),
-    );
+    config = config.merged(new Configuration({ eos_token_id: eos }));
   return config;
 }
 

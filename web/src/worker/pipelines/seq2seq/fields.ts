@@ -1,16 +1,13 @@
 // Options of tasks that generate text: their own, and the fields of GenerationConfig.
 
-import { GENERATION_FIELDS } from "../../../gen/sampling.ts";
+import { GENERATION_FIELDS } from "../../../logic/generation/fields.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Options } from "../options.ts";
 import type { Seq2SeqModel } from "./model.ts";
 
 /** Names of the fields, and `generate_kwargs`, which has more of them. */
-export const FIELD_NAMES: readonly string[] = [
-  ...Object.keys(GENERATION_FIELDS),
-  "generate_kwargs",
-];
+export const FIELD_NAMES: readonly string[] = [...GENERATION_FIELDS.keys(), "generate_kwargs"];
 
 /**
  * The fields among the options of a call, except those that the task reads itself.
@@ -19,7 +16,7 @@ export const FIELD_NAMES: readonly string[] = [
 export function fieldsOf(options: Options, own: readonly string[]): GenerationFields {
   const fields: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(options.given))
-    if (Object.hasOwn(GENERATION_FIELDS, name) && !own.includes(name)) fields[name] = value;
+    if (GENERATION_FIELDS.has(name) && !own.includes(name)) fields[name] = value;
   return fields as GenerationFields;
 }
 

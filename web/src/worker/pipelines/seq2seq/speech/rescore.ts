@@ -2,7 +2,7 @@
 // Mirrors python/edgewise/host/text/speech/rescore.py.
 
 import type { GenerationFields } from "../../../../protocol/generation.ts";
-import { GenerationConfig, GenerationRun, resolve } from "../../../generation/index.ts";
+import { Configuration, GenerationRun, resolve } from "../../../generation/index.ts";
 import type { EncodedSource, Sequence } from "../source.ts";
 
 /** Runs given tokens. */
@@ -33,7 +33,7 @@ export async function logProbabilityOf(
   tokens: readonly number[],
   fields: GenerationFields,
 ): Promise<number> {
-  const given = new GenerationConfig(fields, "generate");
+  const given = new Configuration(fields, "generate");
   const config = resolve(source, given, given, () => undefined);
   let limit = prompt.length + tokens.length;
   if (config.get("max_new_tokens") === null) limit = Math.max(limit, config.get("max_length") ?? 0);

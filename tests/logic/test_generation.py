@@ -1,0 +1,129 @@
+"""Configuration of text generation: lengths are those of transformers, errors those of
+tests/conformance/errors.json.
+"""
+
+import json
+
+import pytest
+from edgewise.errors import EdgewiseError, InputError, UnsupportedField
+from edgewise.host.text.fields import STRUCTS, pack
+from edgewise.logic.generation.fields import ERRORS
+
+from tests.conformance.vectors import vectors
+
+from .forms import both, module
+
+MEMBERS = [name for name, _ in STRUCTS["ew_sampling"]]
+TEXTS = vectors("errors")
+
+
+@both
+def test_lengths(form):
+    config, arguments = module(form, "generation.config"), module(form, "generation.arguments")
+    for row in vectors("generation_lengths"):
+        fields = config.Configuration(row["fields"], "generate")
+        own = config.of_file({"eos_token_id": 7, **row["file"]})
+        made = own.merged(config.Configuration(row["config"])).merged(fields)
+        try:
+            made.validate()
+            limit, _ = arguments.length_limit(made, row["fields"], row["prompt"], 64)
+            members, _ = made.pack(16, row["prompt"], limit)
+            # A text that could end at once goes on until both minimum lengths are reached, and has
+            # at least one token.
+            least = max(members["min_length"], row["prompt"] + members["min_new_tokens"])
+            length = min(limit, max(least, row["prompt"]) + 1) if row["ends"] else limit
+        except InputError:
+            length = None
+        assert length == row["length"], json.dumps(row)
+
+
+@both
+def test_errors_of_fields(form):
+    config = module(form, "generation.config")
+    for fields, error in TEXTS["generation"]:
+        with pytest.raises(EdgewiseError) as e:
+            made = config.Configuration(fields, "generate")
+            made.validate()
+            made.pack(16, 4, 8)
+        assert [type(e.value).__name__, e.value.what] == error
+
+
+@both
+def test_errors_of_codes(form):
+    config = module(form, "generation.config")
+    for code, error in TEXTS["sampling"]:
+        e = config.error_for(ERRORS[code], MEMBERS)
+        if form == "python":  # errors are raised, not returned, across the boundary to Node
+            assert [type(e).__name__, e.what] == error
+        else:
+            assert e.what == error[1]
+
+
+@both
+def test_packed(form):
+    config = module(form, "generation.config")
+    fields = {
+        "eos_token_id": [3, 5],
+        "bad_words_ids": [[1, 2], [4]],
+        "logit_bias": {"6": -0.5},
+        "sequence_bias": [[[1, 2], 2.0]],
+        "suppress_tokens": 7,
+        "do_sample": True,
+        "forced_bos_token_id": 2,
+        "exponential_decay_length_penalty": [4, 1.5],
+        "encoder_no_repeat_ngram_size": 2,
+        "early_stopping": "never",
+        "num_beams": None,
+        "min_length": 6,
+    }
+    members, lists = config.Configuration(fields).pack(16, 1, 8, [9, 8])
+    assert members.keys() == set(MEMBERS)
+    assert len(pack("ew_sampling", members)) == 4 * len(MEMBERS)
+    # IEEE 754: -0.5 is 0xBF000000, 2 is 0x40000000
+    bias = [1, 6, 0xBF000000 - 2**32, 2, 1, 2, 0x40000000]
+    parts = {"eos": [3, 5], "suppress": [7], "bad_words": [2, 1, 2, 1, 4], "bias": bias}
+    for name, numbers in {**parts, "encoder": [9, 8], "forced_eos": []}.items():
+        at = members[f"{name}_at"]
+        assert lists[at : at + members[f"{name}_n"]] == numbers
+    expected = {"begin_index": 2, "early_stopping": 2, "num_beams": 1, "do_sample": 1, "top_k": 50}
+    expected |= {"exponential_decay_start": 4, "exponential_decay_factor": 1.5, "min_length": 6}
+    assert {name: members[name] for name in expected} == expected
+    with pytest.raises(UnsupportedField, match="'encoder_no_repeat_ngram_size' is about the text"):
+        config.Configuration(fields).pack(16, 1, 8)
+
+
+@both
+def test_names_and_refusals(form):
+    config = module(form, "generation.config")
+    for name in ("temprature", "__proto__", "constructor", "x" * 200):
+        with pytest.raises(UnsupportedField, match="there is no generation field"):
+            config.Configuration({name: 1})
+    with pytest.raises(UnsupportedField, match="Did you mean 'temperature'"):
+        config.Configuration({"temprature": 1})
+    with pytest.raises(UnsupportedField, match=r"'num_beam_groups' \(set to 2\) is not supported"):
+        config.Configuration({"num_beam_groups": 2})
+    made = config.Configuration({"num_beam_groups": 1, "guidance_scale": 1, "top_k": None})
+    assert made.values == {"num_beam_groups": 1, "guidance_scale": 1, "top_k": None}
+    assert made.get("temperature") == 1
+    assert config.of_file({"top_k": None, "top_p": 0.5}).values == {"top_p": 0.5}
+
+
+@both
+def test_arguments(form):
+    config, arguments = module(form, "generation.config"), module(form, "generation.arguments")
+    greedy = config.Configuration({"top_p": 0.5})
+    set_so = "do_sample=True" if form == "python" else "do_sample: true"
+    found = arguments.warnings_of(greedy, {"top_p": 0.5, "top_k": None, "length_penalty": 2})
+    needs = [f"top_p has an effect only with {set_so}", "length_penalty has an effect only with"]
+    assert [text.startswith(need) for text, need in zip(found, needs, strict=True)] == [True, True]
+    assert arguments.checked_prompt([], 3, 16) == [3]
+    assert arguments.checked_prompt([1, 2], None, 16) == [1, 2]
+    for prompt in ([], [16], [-1], [1.5]):
+        with pytest.raises(InputError):
+            arguments.checked_prompt(prompt, None, 16)
+    files = arguments.model_defaults
+    assert files({}, {"eos_token_id": 3, "vocab_size": 9}) == {"eos_token_id": 3}
+    assert files({"top_k": 1}, {"eos_token_id": 3}) == {"top_k": 1}
+    arguments.check_streamer(greedy, 1)
+    with pytest.raises(InputError, match="follow one sequence only"):
+        arguments.check_streamer(greedy, 2)
