@@ -127,3 +127,57 @@ def test_arguments(form):
     arguments.check_streamer(greedy, 1)
     with pytest.raises(InputError, match="follow one sequence only"):
         arguments.check_streamer(greedy, 2)
+
+
+@both
+def test_stop_strings(form):
+    """As StopStringCriteria of transformers: a string ends in the last token."""
+    stops = module(form, "generation.stop_strings")
+    words = ["a", "b", "ab", "\n\n", "\U0001f600", "b\U0001f600", " "]
+
+    def decode(ids):
+        return "".join(words[i] for i in ids)
+
+    cases = [
+        ("ab", [0, 1], True),
+        ("ab", [0, 1, 6], False),  # it ended before the last token
+        ("ab", [0, 2], True),
+        ("a", [2], True),  # inside the last token
+        ("\n", [0, 3], True),
+        (["x", "\U0001f600a"], [4, 0], True),
+        (["b\U0001f600"], [1, 4], True),
+        (["b\U0001f600"], [4, 1], False),
+        (["aaa"], [0, 0], False),
+    ]
+    for strings, ids, hit in cases:
+        assert stops.StopStrings(decode, strings).hit(ids) is hit, (strings, ids)
+    assert stops.stop_strings_of(decode, None) is None
+    assert stops.stop_strings_of(decode, []) is None
+    with pytest.raises(InputError, match="need a tokenizer"):
+        stops.StopStrings(None, "a")
+    for strings in (3, "", ["a", ""], [None]):
+        with pytest.raises(InputError, match="none empty"):
+            stops.StopStrings(decode, strings)
+
+
+@both
+def test_pieces(form):
+    """As TextStreamer of transformers; bytes of incomplete characters are held back."""
+    streamers = module(form, "generation.streamers")
+    words = ["one", " two", "\n", "\ufffd", "\u4e2d", "\U0001f600 ", "x"]
+
+    def decode(ids):
+        return "".join(words[i] for i in ids).replace("\ufffd\ufffd", "\u00e9")
+
+    def pieces(ids, skip_prompt=False, by_word=True):
+        streamer = streamers.TextPieces(decode, skip_prompt, by_word)
+        made = [streamer.put(part) for part in ids if not streamer.skips()]
+        return [*made, streamer.end()]
+
+    assert pieces([[0], [1], [1]]) == ["", "one ", "two ", "two"]
+    assert pieces([[0], [1], [1]], skip_prompt=True) == [" ", "two ", "two"]
+    assert pieces([[0], [1]], by_word=False) == ["one", " two", ""]
+    assert pieces([[0], [2], [6]]) == ["", "one\n", "", "x"]
+    assert pieces([[0], [3], [3]], by_word=False) == ["one", "", "\u00e9", ""]
+    assert pieces([[4], [4]]) == ["\u4e2d", "\u4e2d", ""]
+    assert pieces([[5], [6], [5]]) == ["\U0001f600 ", "", "x\U0001f600 ", ""]

@@ -15,11 +15,11 @@ from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
 from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
+from ...logic.generation.fields import GENERATION_FIELDS
 from ...logic.speech.join import Joiner, Window
 from ...logic.speech.prompts import language_name
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession
-from ...logic.generation.fields import GENERATION_FIELDS
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from .base import Pipeline
 from .files import ModelFiles

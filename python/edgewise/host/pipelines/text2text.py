@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...errors import InputError
-from ..text import generate
 from ...logic.generation.fields import GENERATION_FIELDS
+from ..text import generate
 from .seq2seq import Seq2SeqPipeline
 
 __all__ = ["SummarizationPipeline", "Text2TextGenerationPipeline", "TranslationPipeline"]

@@ -8,21 +8,30 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from ...errors import InputError, memory_in_words
 from ...logic.generation.arguments import check_streamer
+from ...logic.generation.stop_strings import stop_strings_of
 from .arguments import length_limit, listed, model_defaults, prompts_of, resolve
 from .beam_search import BeamSearch
 from .config import GenerationConfig
 from .results import GenerateOutput, Tokens
 from .run import Decoder, GenerateCall
 from .sample import Sampling
-from .stop_strings import Decodes, StopStrings
 
 __all__ = ["GenerateOutput", "Tokens", "generate", "generate_async", "model_defaults", "steps"]
 
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
+
+
+class Decodes(Protocol):
+    """A tokenizer, as stop strings need it."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The text of token ids."""
+        ...
 
 
 @memory_in_words
@@ -126,10 +135,11 @@ def steps(
         )
     if streamer is not None:
         check_streamer(config, len(prompts))
+    decode = None if tokenizer is None else partial(tokenizer.decode, skip_special_tokens=False)
     host = GenerateCall(
         streamer,
         signal,
-        StopStrings(tokenizer, config.stop_strings) if config.stop_strings else None,
+        stop_strings_of(decode, config.stop_strings),
         None if config.max_time is None else time.monotonic() + config.max_time,
         listed(stopping_criteria),
         listed(logits_processor),

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...errors import Aborted, InputError
+from ...logic.generation.stop_strings import StopStrings
 from .config import GenerationConfig, error_for
 from .fields import pack, size
 from .results import GenerateOutput
 from .signals import is_set
-from .stop_strings import StopStrings
 
 Scores = Any  # array("f") [vocab_size]; its type has no parameter at run time in Python 3.11
 Recorded = tuple[Scores | None, Scores | None]  # scores, logits
@@ -316,7 +316,7 @@ class Generation:
         None if it does not.
         """
         host = self.host
-        if host.stop is not None and host.stop(ids):
+        if host.stop is not None and host.stop.hit(ids):
             return "stop_string"
         if host.deadline is not None and time.monotonic() > host.deadline:
             return "max_time"

@@ -1,7 +1,6 @@
 """Streamers: text while it is generated.
 
-The protocol is that of transformers: put(ids), the first time with the prompt, and end(). Only the
-ids of the current line are decoded, and characters with missing bytes are held back.
+The protocol is that of transformers: put(ids), the first time with the prompt, and end().
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from typing import Any
+
+from ...logic.generation.streamers import TextPieces
 
 __all__ = ["TextIteratorStreamer", "TextStreamer"]
 
@@ -40,8 +41,11 @@ class TextStreamer:
             by_word,
             decode_kwargs,
         )
-        self.token_cache: list[int] = []
-        self.print_len, self.next_tokens_are_prompt = 0, True
+        self._pieces = TextPieces(self._decode, skip_prompt, by_word)
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(ids, **self.decode_kwargs)
+        return text
 
     def put(self, value: Any) -> None:
         """Takes new ids: a list, or an array [n] or [1, n]."""
@@ -50,34 +54,12 @@ class TextStreamer:
             if len(value) > 1:
                 raise ValueError("TextStreamer only supports batch size 1")
             value = value[0]
-        prompt, self.next_tokens_are_prompt = self.next_tokens_are_prompt, False
-        if prompt and self.skip_prompt:
-            return
-        self.token_cache.extend(value)
-        text = self.tokenizer.decode(self.token_cache, **self.decode_kwargs)
-        if text.endswith("\ufffd"):
-            ready = self._without_broken_end(text)  # the next token may complete the character
-        elif text.endswith("\n"):
-            ready = len(text)
-        elif not self.by_word or (text and _is_cjk(ord(text[-1]))):
-            ready = len(text)
-        else:
-            ready = text.rfind(" ") + 1
-        piece = text[self.print_len : ready]
-        self.print_len = max(self.print_len, ready)
-        if text.endswith("\n"):
-            self.token_cache, self.print_len = [], 0
-        self.on_finalized_text(piece)
+        if not self._pieces.skips():
+            self.on_finalized_text(self._pieces.put(value))
 
     def end(self) -> None:
         """Prints the text that was held back."""
-        piece = (
-            self.tokenizer.decode(self.token_cache, **self.decode_kwargs)[self.print_len :]
-            if self.token_cache
-            else ""
-        )
-        self.token_cache, self.print_len, self.next_tokens_are_prompt = [], 0, True
-        self.on_finalized_text(piece, stream_end=True)
+        self.on_finalized_text(self._pieces.end(), stream_end=True)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Prints a piece of text, or calls on_text. Subclasses can override it.
@@ -90,10 +72,6 @@ class TextStreamer:
             print(text, flush=True, end=None if stream_end else "")
         elif text:
             self.on_text(text)
-
-    def _without_broken_end(self, text: str) -> int:
-        end = len(text.rstrip("\ufffd"))
-        return end if not self.by_word else text.rfind(" ", 0, end) + 1
 
 
 class TextIteratorStreamer(TextStreamer):
@@ -125,15 +103,3 @@ class TextIteratorStreamer(TextStreamer):
         if value is self.stop_signal:
             raise StopIteration
         return value
-
-
-def _is_cjk(c: int) -> bool:
-    """Whether a code point is in the CJK Unified Ideographs blocks, which have no spaces."""
-    return (
-        0x4E00 <= c <= 0x9FFF
-        or 0x3400 <= c <= 0x4DBF
-        or 0x20000 <= c <= 0x2A6DF
-        or 0x2A700 <= c <= 0x2CEAF
-        or 0xF900 <= c <= 0xFAFF
-        or 0x2F800 <= c <= 0x2FA1F
-    )

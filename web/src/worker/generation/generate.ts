@@ -3,10 +3,10 @@
 
 import { check_streamer, length_limit } from "../../logic/generation/arguments.ts";
 import { Configuration } from "../../logic/generation/config.ts";
+import { stop_strings_of } from "../../logic/generation/stop_strings.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 import { promptsOf, resolve } from "./inputs.ts";
 import { GenerationRun } from "./run.ts";
-import { StopStrings } from "./stop-strings.ts";
 import type { Decoder, GenerateOutput, GenerationOptions } from "./types.ts";
 
 /**
@@ -65,11 +65,9 @@ export async function* steps<S>(
   if (options.streamer) check_streamer(resolved, prompts.length);
   const time: number | null = resolved.get("max_time");
   const deadline = time === null ? Infinity : performance.now() + time * 1000;
-  const strings: string | string[] | null = resolved.get("stop_strings");
-  const stop =
-    strings !== null && strings.length !== 0
-      ? new StopStrings(options.tokenizer, strings)
-      : undefined;
+  const { tokenizer } = options;
+  const decode = (ids: number[]) => tokenizer!.decode(ids, { skip_special_tokens: false });
+  const stop = stop_strings_of(tokenizer ? decode : null, resolved.get("stop_strings"));
   const output: GenerateOutput = { sequences: [], finish_reasons: [] };
   const seed = BigInt.asUintN(
     64,

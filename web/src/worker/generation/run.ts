@@ -3,8 +3,8 @@
 import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { type Configuration, error_for } from "../../logic/generation/config.ts";
+import type { StopStrings } from "../../logic/generation/stop_strings.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
   Choosing,
   Decoder,
@@ -15,6 +15,9 @@ import type {
   LogitsProcessor,
   StoppingCriterion,
 } from "./types.ts";
+
+const listed = <T>(value: T | T[] | undefined): T[] =>
+  value === undefined ? [] : Array.isArray(value) ? value : [value];
 
 interface Step {
   scores: Float32Array | undefined;
@@ -46,7 +49,7 @@ export class GenerationRun<S> {
     private readonly stream: number,
     private readonly options: GenerationOptions,
     private readonly output: GenerateOutput,
-    private readonly stop: StopStrings | undefined,
+    private readonly stop: StopStrings | null,
     private readonly deadline: number,
   ) {
     this.engine = decoder.engine;

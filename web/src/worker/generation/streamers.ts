@@ -1,6 +1,6 @@
-// Streaming of text while it is generated. Options as in transformers.js' TextStreamer; the timing
-// of the output equals python/edgewise/host/text/streamers.py. Incomplete characters are held back.
+// Streaming of text while it is generated. Options as in transformers.js' TextStreamer.
 
+import { TextPieces } from "../../logic/generation/streamers.ts";
 import type { StopTokenizer, Streamer } from "./types.ts";
 
 /** Options of {@link DecodingStreamer}. */
@@ -24,66 +24,32 @@ export interface TextStreamerOptions {
 
 /** Streams text while it is generated: transformers' TextStreamer, in the worker. */
 export class DecodingStreamer implements Streamer {
-  private ids: number[] = [];
-  private given = 0;
-  private promptIsNext = true;
+  private readonly pieces: TextPieces;
 
   constructor(
-    private readonly tokenizer: StopTokenizer,
+    tokenizer: StopTokenizer,
     private readonly options: TextStreamerOptions = {},
-  ) {}
+  ) {
+    const { skip_special_tokens = true, decode_kwargs } = options;
+    const decode = (ids: number[]) =>
+      tokenizer.decode(ids, { skip_special_tokens, ...decode_kwargs });
+    this.pieces = new TextPieces(decode, !!options.skip_prompt, options.by_word ?? true);
+  }
 
   /** Adds token ids, the prompt's first, and emits completed text. */
   put(ids: number[]): void {
-    const prompt = this.promptIsNext;
-    this.promptIsNext = false;
-    if (prompt && this.options.skip_prompt) return;
+    if (this.pieces.skips()) return;
     this.options.token_callback_function?.(ids);
-    this.ids.push(...ids);
-    const text = this.decode();
-    const byWord = this.options.by_word ?? true;
-    let ready: number;
-    if (text.endsWith("\ufffd")) {
-      // the next token may complete the character
-      const whole = text.replace(/\ufffd+$/, "");
-      ready = byWord ? whole.lastIndexOf(" ") + 1 : whole.length;
-    } else if (text.endsWith("\n") || !byWord || CJK_AT_END.test(text)) ready = text.length;
-    else ready = text.lastIndexOf(" ") + 1;
-    const piece = text.slice(this.given, ready);
-    this.given = Math.max(this.given, ready);
-    if (text.endsWith("\n")) this.forget();
-    this.onFinalizedText(piece, false);
+    this.onFinalizedText(this.pieces.put(ids), false);
   }
 
   /** Emits the remaining text. */
   end(): void {
-    const piece = this.ids.length ? this.decode().slice(this.given) : "";
-    this.forget();
-    this.promptIsNext = true;
-    this.onFinalizedText(piece, true);
+    this.onFinalizedText(this.pieces.end(), true);
   }
 
   /** Called with each piece of text; override it or pass `callback_function`. */
   protected onFinalizedText(text: string, _end: boolean): void {
     if (text) this.options.callback_function?.(text);
   }
-
-  private decode(): string {
-    return this.tokenizer.decode(this.ids, {
-      skip_special_tokens: this.options.skip_special_tokens ?? true,
-      ...this.options.decode_kwargs,
-    });
-  }
-
-  private forget(): void {
-    this.ids = [];
-    this.given = 0;
-  }
 }
-
-/**
- * Scripts without spaces that transformers emits character by character: the CJK Unified Ideographs
- * blocks.
- */
-const CJK_AT_END =
-  /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;

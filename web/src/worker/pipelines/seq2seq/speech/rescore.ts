@@ -38,7 +38,7 @@ export async function logProbabilityOf(
   let limit = prompt.length + tokens.length;
   if (config.get("max_new_tokens") === null) limit = Math.max(limit, config.get("max_length") ?? 0);
   const output = { sequences: [], finish_reasons: [] };
-  const args = [source, prompt, config, limit, 0n, 0, {}, output, undefined, Infinity] as const;
+  const args = [source, prompt, config, limit, 0n, 0, {}, output, null, Infinity] as const;
   const run = new Rescoring(...args);
   try {
     return await run.sum(source, prompt, tokens);
