@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 from edgewise.extras.federated.client_secure import ClientTerms
-from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import Authority, Identity, encoded
+from edgewise.logic.federated.budget import epsilon_of
 
 from ..environment import FOLDER
 from ..serving import WEIGHTS, Server

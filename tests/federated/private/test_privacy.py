@@ -17,10 +17,10 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from edgewise.cli import main, parse
 from edgewise.extras.commands.federate_private import client_terms
 from edgewise.extras.federated.codec import Schema
-from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.extras.federated.secure.noise import discrete_gaussian
 from edgewise.extras.federated.secure.privacy import Privacy
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
+from edgewise.logic.federated.budget import epsilon_of
 from scipy import stats
 
 DELTA = 1e-3

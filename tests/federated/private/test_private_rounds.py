@@ -16,10 +16,10 @@ from edgewise.extras.federated.client_secure import ClientTerms
 from edgewise.extras.federated.codec import norm_of
 from edgewise.extras.federated.run_folder import RunFolder
 from edgewise.extras.federated.secure import privacy as mechanism
-from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.settings import Settings
 from edgewise.federated.secure.identity import encoded
+from edgewise.logic.federated.budget import epsilon_of
 
 from ..serving import WEIGHTS, Server
 from ..serving import identity as flower  # noqa: F401 (a fixture)

@@ -14,7 +14,6 @@ import numpy as np
 from coroutines import run
 from edgewise.errors import InputError
 from edgewise.extras.federated.protocol import Refusal
-from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.extras.federated.secure.crypto import join, split
 from edgewise.extras.federated.secure.group import STAGES
 from edgewise.extras.federated.secure.member import Member
@@ -22,6 +21,7 @@ from edgewise.extras.federated.secure.noise import discrete_gaussian, gaussian
 from edgewise.extras.federated.secure.plan import threshold
 from edgewise.extras.federated.secure.quantize import Lattice
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
+from edgewise.logic.federated.budget import epsilon_of
 
 from .secure_toys import AUTHORITY, Room, identity, members_of, plan_of, total_of
 

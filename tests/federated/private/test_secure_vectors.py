@@ -13,12 +13,12 @@ import os
 
 import numpy as np
 from edgewise.extras.federated.codec import Schema
-from edgewise.extras.federated.secure.budget import epsilon_of
 from edgewise.extras.federated.secure.crypto import digest, stream
 from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.secure.plan import Plan
 from edgewise.extras.federated.secure.quantize import quantize
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, decoded
+from edgewise.logic.federated.budget import epsilon_of
 
 from tests.conformance.vectors import vectors
 

@@ -13,7 +13,7 @@ import {
 } from "../../src/extras/federated/secure/crypto.ts";
 import { type Host, takePart } from "../../src/extras/federated/secure/index.ts";
 import { Member } from "../../src/extras/federated/secure/member.ts";
-import { discreteGaussian, epsilonOf } from "../../src/extras/federated/secure/noise.ts";
+import { discreteGaussian } from "../../src/extras/federated/secure/noise.ts";
 import {
   checkCertificate,
   type Entry,
@@ -21,6 +21,7 @@ import {
   statement,
 } from "../../src/extras/federated/secure/plan.ts";
 import { quantize } from "../../src/extras/federated/secure/quantize.ts";
+import { epsilon_of } from "../../src/logic/federated/budget.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Texts = Record<string, string>;
@@ -125,11 +126,11 @@ for (const q of v.quantized)
 
 test("epsilons are Python's, whose are dp-accounting's", () => {
   for (const [noises, expected] of v.epsilons) {
-    const found = epsilonOf(noises);
+    const found = epsilon_of(noises);
     assert.ok(Math.abs(found - expected) < 1e-6 * (1 + expected), `${found} ${expected}`);
   }
-  assert.equal(epsilonOf([]), 0);
-  assert.equal(epsilonOf([1e-3]), Infinity);
+  assert.equal(epsilon_of([]), 0);
+  assert.equal(epsilon_of([1e-3]), Infinity);
 });
 
 test("noise has its mean and variance", async () => {

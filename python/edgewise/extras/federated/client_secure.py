@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
+from ...logic.federated.budget import epsilon_of
 from .client_state import ClientState, Finished
 from .codec import Floats, Schema, Values, norm_of
-from .secure.budget import epsilon_of
 from .secure.identity import Identity
 from .secure.member import Member
 from .secure.plan import MASKED, Plan
@@ -88,7 +88,7 @@ class ClientTerms:
             return None
         if plan is None or not plan.noise:
             return "the terms require noise of the clients, which the task does not have"
-        epsilon = epsilon_of({**state.spent, plan.context.hex(): plan.noise}.values())
+        epsilon = epsilon_of([*{**state.spent, plan.context.hex(): plan.noise}.values()])
         if epsilon <= most:
             return None
         return f"the round would spend epsilon {epsilon:.4g}, the terms allow {most:g}"

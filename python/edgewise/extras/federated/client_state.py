@@ -57,7 +57,7 @@ class ClientState:
         finished: the last update.
         summed: {run: the last round whose sum it has consented to}.
         spent: {context of a plan: noise} of the groups that got an update with noise, see
-            secure/budget.py. Names of groups are the hub's choice, and may be given twice.
+            logic/federated/budget.py. Names of groups are the hub's choice, and may be given twice.
     """
 
     def __init__(self, folder: str | None, schema: Schema) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import InputError
+from ....logic.federated.budget import epsilon_of
 from ..codec import Schema
-from .budget import epsilon_of
 from .noise import gaussian
 
 MIN_DRAWN = 0.1

@@ -1,5 +1,6 @@
 // A client's way through a round with secure aggregation. This part is loaded when a task needs it.
 
+import { epsilon_of } from "../../../logic/federated/budget.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type Schema, sha256, type Values } from "../codec.ts";
 import type { Connection, Message } from "../connection.ts";
@@ -8,11 +9,8 @@ import type { Finished, Kept, LedgerEntry, State, Store } from "../store.ts";
 import type { Terms } from "../terms.ts";
 import { decoded, encoded, SEED } from "./crypto.ts";
 import { type Identity, Member } from "./member.ts";
-import { epsilonOf } from "./noise.ts";
 import { type Certificate, checkCertificate, Plan } from "./plan.ts";
 import { quantize } from "./quantize.ts";
-
-export { epsilonOf } from "./noise.ts";
 
 const RENEW_MS = 3600_000; // a certificate that expires so soon is asked for again
 const MASKED = "masked"; // the codec of masked updates
@@ -74,7 +72,7 @@ async function budget(
   // every masked update counts, whatever the server names its group, but for one that is sent again
   const again = state.finished?.key === key ? state.finished.sha256 : undefined;
   const spent = (await store.ledger()).filter((e) => e.sha256 !== again).map((e) => e.noise);
-  const epsilon = epsilonOf([...spent, plan.noise].filter((noise) => noise !== undefined));
+  const epsilon = epsilon_of([...spent, plan.noise].filter((noise) => noise !== undefined));
   const most = terms.maxEpsilon ?? Infinity;
   if (terms.noiseBy !== "server" && epsilon > most)
     throw new InputError(

@@ -1,0 +1,1 @@
+"""Rules of federated rounds: see docs/architecture/federated.md."""
