@@ -5,7 +5,8 @@ import hashlib
 import json
 
 from edgewise.extras.federated.codec import pack
-from edgewise.extras.federated.protocol import CHUNK, CODECS, SUBPROTOCOL, VERSION, encode
+from edgewise.extras.federated.protocol import CHUNK, SUBPROTOCOL, VERSION, encode
+from edgewise.logic.federated.layout import CODECS
 from websockets.sync.client import connect
 
 from .toys import PATIENCE

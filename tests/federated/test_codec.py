@@ -9,9 +9,10 @@ import struct
 
 import numpy as np
 import pytest
-from edgewise.extras.federated.codec import CODECS, LEVELS, Schema, base_of, pack, unpack
+from edgewise.extras.federated.codec import Schema, base_of, pack, unpack
 from edgewise.extras.federated.local_training import drawn
 from edgewise.extras.federated.protocol import Refusal
+from edgewise.logic.federated.layout import CODECS, LEVELS
 from safetensors import deserialize
 
 from tests.conformance.vectors import vectors

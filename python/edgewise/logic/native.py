@@ -29,6 +29,11 @@ def f32(value: float) -> float:
         return math_inf(value)
 
 
+def float64(value: float) -> bytes:
+    """The bytes of a float64, the highest first."""
+    return struct.pack(">d", value)
+
+
 def part(text: str, start: int, end: int) -> str:
     """text[start:end]. Positions of texts that come from the host, such as those of tokens, count
     code points in Python and units of UTF-16 in pages.

@@ -18,9 +18,10 @@ from edgewise.extras.federated.protocol import Refusal
 from edgewise.extras.federated.secure.crypto import agree, digest, public_key, split
 from edgewise.extras.federated.secure.group import Group, Lied
 from edgewise.extras.federated.secure.member import Member
-from edgewise.extras.federated.secure.plan import Entry, Plan, Roster, threshold
+from edgewise.extras.federated.secure.plan import Entry, Plan, Roster
 from edgewise.extras.federated.secure.suspects import Suspects
 from edgewise.federated.secure.identity import Identity
+from edgewise.logic.federated.plan import threshold
 
 from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of, wide
 
@@ -134,7 +135,7 @@ def test_a_key_has_one_text(name, more):
 @pytest.mark.parametrize("noise", [1e-200, 1e308])
 def test_noise_that_cannot_be_computed_is_no_plan(noise):
     task = {"run": "r", "round": 1, "base": "b" * 64, "codec": "int8"}
-    secure = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0, "noise": noise}
+    secure = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0, "stage": 1, "noise": noise}
     with pytest.raises(InputError, match="cannot be used"):
         Plan.of({**task, "secure": secure})
 
@@ -166,7 +167,7 @@ def test_a_hub_that_gives_members_settings_of_their_own():
     """
     config = {"learning-rate": 0.1, "local-steps": 5}
     task = {"run": "r", "round": 1, "base": "b" * 64, "codec": "int8", "seed": 1, "config": config}
-    task["secure"] = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0}
+    task["secure"] = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0, "stage": 1}
     others = [{}, {"seed": 2}, {"part": "B"}, {"config": {**config, "learning-rate": 0.0}}]
     others += [{"config": {**config, "proximal-mu": 1e30}}]
     assert len({Plan.of({**task, **other}).context for other in others}) == 5

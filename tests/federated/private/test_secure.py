@@ -18,10 +18,11 @@ from edgewise.extras.federated.secure.crypto import join, split
 from edgewise.extras.federated.secure.group import STAGES
 from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.secure.noise import discrete_gaussian, gaussian
-from edgewise.extras.federated.secure.plan import threshold
 from edgewise.extras.federated.secure.quantize import Lattice
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
 from edgewise.logic.federated.budget import epsilon_of
+from edgewise.logic.federated.lattice import grid_of
+from edgewise.logic.federated.plan import threshold
 
 from .secure_toys import AUTHORITY, Room, identity, members_of, plan_of, total_of
 
@@ -390,7 +391,7 @@ def test_shares_are_those_of_another_implementation():
 def test_the_norm_of_integers_is_bounded(count, codec):
     """Also of updates that no rotation spreads; rotations keep norms and can be undone."""
     rng = np.random.default_rng(count)
-    lattice = Lattice.of(count, codec, 2.0, b"\2" * 32)
+    lattice = Lattice.of(grid_of(count, codec, 2.0), b"\2" * 32)
     x = rng.standard_normal(count)
     assert np.allclose(lattice.unrotate(lattice.rotate(x)), x)
     assert np.isclose(np.linalg.norm(lattice.rotate(x)), np.linalg.norm(x))
@@ -403,7 +404,7 @@ def test_the_norm_of_integers_is_bounded(count, codec):
 
 def test_a_rotation_is_the_hadamard_matrix():
     hadamard = pytest.importorskip("scipy.linalg").hadamard
-    lattice = Lattice.of(200, "int8", 1.0, b"\2" * 32)
+    lattice = Lattice.of(grid_of(200, "int8", 1.0), b"\2" * 32)
     x = np.random.default_rng(0).standard_normal(lattice.size)
     expected = hadamard(lattice.block) @ x.reshape(lattice.block, -1) / lattice.block**0.5
     assert np.allclose(lattice._mix(x), expected.reshape(-1))

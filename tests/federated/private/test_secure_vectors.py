@@ -116,7 +116,7 @@ def test_vectors_are_current():
 @pytest.mark.parametrize("number", range(2))
 def test_members_say_what_another_implementation_does(number):
     group = vectors("federated/secure")["groups"][number]
-    task = {**group["plan"], "secure": {"version": 1, **group["plan"]}}
+    task = {**group["plan"], "secure": {"version": 1, "stage": 30, **group["plan"]}}
     plan = Plan.of(task)
     assert plan.context.hex() == group["context"]
     authority = decoded(group["authority"], 32, "")

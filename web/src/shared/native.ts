@@ -11,6 +11,13 @@ export type Seed = bigint;
 /** The nearest float32. */
 export const f32 = Math.fround;
 
+/** The bytes of a float64, the highest first. */
+export function float64(value: number): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setFloat64(0, value);
+  return bytes;
+}
+
 /** Positions of texts that come from the host, such as those of tokens, are in units of UTF-16. */
 export function part(text: string, start: number, end: number): string {
   return text.slice(start, end);

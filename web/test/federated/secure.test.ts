@@ -17,11 +17,12 @@ import { discreteGaussian } from "../../src/extras/federated/secure/noise.ts";
 import {
   checkCertificate,
   type Entry,
-  Plan,
+  planOf,
   statement,
 } from "../../src/extras/federated/secure/plan.ts";
-import { quantize } from "../../src/extras/federated/secure/quantize.ts";
+import { Lattice, quantize } from "../../src/extras/federated/secure/quantize.ts";
 import { epsilon_of } from "../../src/logic/federated/budget.ts";
+import { grid_of_plan } from "../../src/logic/federated/plan.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Texts = Record<string, string>;
@@ -58,15 +59,15 @@ const hex = (text: string) => new Uint8Array(Buffer.from(text, "hex"));
 const base64 = (x: Uint8Array | Float32Array) =>
   Buffer.from(x.buffer as ArrayBuffer, x.byteOffset, x.byteLength).toString("base64");
 const say = (fields: object): Message => ({ kind: "", ...fields });
-const planOf = ({ plan }: Group) =>
-  Plan.of(say({ ...plan, secure: { version: 1, stage: 30, ...plan } }));
+const planIn = ({ plan }: Group) =>
+  planOf(say({ ...plan, secure: { version: 1, stage: 30, ...plan } }));
 
 async function memberOf(group: Group, i: number, more: object = {}): Promise<Member> {
   const { identity, seed, numbers } = group.members[i]!;
   const entry = group.roster.members[i]!;
   const certificate = { identity: entry.identity, ...entry.certificate! };
   const own = { key: await signingKey(hex(identity)), public: entry.identity, certificate };
-  return Member.of(await planOf(group), own, {
+  return Member.of(await planIn(group), own, {
     seed: hex(seed),
     numbers: Int16Array.from(numbers),
     bound: 1,
@@ -84,7 +85,7 @@ const sealedFor = (group: Group, i: number) =>
 
 for (const [k, group] of v.groups.entries())
   test(`group ${k}: members say what another implementation does`, async () => {
-    assert.equal(Buffer.from((await planOf(group)).context).toString("hex"), group.context);
+    assert.equal(Buffer.from((await planIn(group)).context).toString("hex"), group.context);
     for (const i of group.members.keys()) {
       const member = await memberOf(group, i);
       assert.deepEqual(member.entry, group.roster.members[i]);
@@ -104,10 +105,9 @@ for (const q of v.quantized)
     const schema = await Schema.of(Object.entries(v.shapes));
     const secure = { version: 1, group: "0".repeat(32), size: 9, clip: 1.5, noise: q.noise };
     const fields = { run: "letters", round: 3, base: "b".repeat(64), codec: q.codec };
-    const lattice = (await Plan.of(say({ ...fields, secure: { ...secure, stage: 1 } }))).lattice(
-      schema,
-    );
-    assert.equal(lattice.bound, q.bound);
+    const plan = await planOf(say({ ...fields, secure: { ...secure, stage: 1 } }));
+    const lattice = new Lattice(grid_of_plan(plan, schema.count), plan.context);
+    assert.equal(lattice.grid.bound, q.bound);
     const values = (texts: Texts): Values =>
       new Map(
         Object.entries(texts).map(([name, text]) => [
@@ -162,7 +162,7 @@ async function withKey(mask: Uint8Array<ArrayBuffer>): Promise<Message> {
   const bad = { ...members[1]!, mask: encoded(mask) };
   const keys = (["channel", "mask", "commitment"] as const).map((n) => decoded(bad[n], 32, ""));
   const key = await signingKey(hex(group.members[1]!.identity));
-  bad.signature = encoded(await sign(key, await statement(await planOf(group), ...keys)));
+  bad.signature = encoded(await sign(key, await statement(await planIn(group), ...keys)));
   return say({ members: members.with(1, bad) });
 }
 const ROSTERS: [string, Message, RegExp][] = [
@@ -191,14 +191,14 @@ for (const [what, roster, match] of ROSTERS)
 test("plans that cannot be computed are refused", async () => {
   for (const wrong of [{ noise: 1e-200 }, { noise: 1e308 }, { clip: 1e-300 }, { size: 65 }])
     await assert.rejects(
-      planOf({ ...group, plan: { ...group.plan, ...wrong } }),
+      planIn({ ...group, plan: { ...group.plan, ...wrong } }),
       /plan of secure aggregation cannot be used/,
     );
 });
 
 test("settings of a server for one member alone are refused", async () => {
   const context = async (more: object) =>
-    String((await planOf({ ...group, plan: { ...group.plan, ...more } })).context);
+    String((await planIn({ ...group, plan: { ...group.plan, ...more } })).context);
   const config = { "local-steps": 3, "learning-rate": 0.002 };
   const others = [{}, { config }, { config: { ...config, "learning-rate": 0 } }, { seed: 6 }];
   assert.equal(new Set(await Promise.all([...others, { part: null }].map(context))).size, 5);

@@ -25,6 +25,7 @@ from websockets.typing import Subprotocol
 
 from ...errors import Aborted, EdgewiseError, InputError
 from ...locks import locked
+from ...logic.federated.layout import CODECS
 from .client_secure import (
     STAGES,
     ClientTerms,
@@ -37,7 +38,7 @@ from .client_secure import (
 )
 from .client_state import ClientState, Finished
 from .codec import Floats, Schema, Values, base_of, pack, unpack
-from .protocol import CHUNK, CODECS, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
+from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
 from .secure import VERSION as SECURE
 from .secure.identity import Identity
 from .secure.plan import MASKED, Plan

@@ -12,7 +12,8 @@ A value times its scale is the number, in float32. Scales of LoRA's matrices bel
 for each row of lora_A and each column of lora_B. Other parameters have one for each 64 values in
 row-major order. `kind` is "delta", or "weights" (float32 only).
 
-web/src/extras/federated/codec.ts is the same in TypeScript; tests/conformance/federated.json holds
+Where numbers are is in edgewise.logic.federated.layout; web/src/extras/federated/codec.ts computes
+the same numbers in TypeScript; tests/conformance/federated.json holds
 the vectors of both.
 """
 
@@ -30,18 +31,30 @@ from ...compiler.declare.dtypes import FLOAT, FLOAT16, INT8, UINT8
 from ...compiler.declare.symbolic import product
 from ...compiler.training.safetensors import load_safetensors, save_safetensors
 from ...errors import EdgewiseError, InputError
-from .protocol import CODECS, Refusal
+from ...logic.federated.layout import (
+    BLOCK,
+    CODECS,
+    FORMAT,
+    LEVELS,
+    SCALES,
+    VALUES,
+    fields_of,
+    groups_of,
+    is_name,
+    max_bytes,
+    rank_axis,
+    tensors_of,
+    text_of,
+)
+from .protocol import Refusal
 
 Floats: TypeAlias = "NDArray[np.float32]"
 Values: TypeAlias = Mapping[str, Floats]
 
-FORMAT = "edgewise.delta.1"
-BLOCK = 64
 MAX_PARAMETERS = 100_000
-LEVELS = {"int8": 127, "int4": 7}
 SMALLEST = np.float32(2.0**-24)  # the smallest float16
 LARGEST = 65504.0  # the largest float16
-VALUES, SCALES = "values", "scales"
+_TYPES = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8, "uint8": UINT8}
 HALVES = np.array([[(h ^ 8) - 8 for h in (b & 15, b >> 4)] for b in range(256)], np.int8)
 """The two values of a byte in 4 bits."""
 
@@ -74,11 +87,11 @@ class Schema:
             )
         out = {name: tuple(map(int, shapes[name])) for name in sorted(shapes)}
         for name in out:
-            if not name or not name.isascii() or not name.isprintable():
+            if not is_name(name):
                 raise InputError(
                     f"{name!r} is not a valid name of a parameter", "schema", "Use printable ASCII."
                 )
-        text = "".join(f"{n}\tF32\t{','.join(map(str, s))}\n" for n, s in out.items())
+        text = text_of(list(out.items()))
         return cls(out, hashlib.sha256(text.encode()).hexdigest())
 
     def part(self, part: str | None) -> Schema:
@@ -92,7 +105,7 @@ class Schema:
         """
         if part is None:
             return self
-        shapes = {n: s for n, s in self.shapes.items() if _rank_axis(n) == 1}
+        shapes = {n: s for n, s in self.shapes.items() if rank_axis(n) == 1}
         if part != "B" or not shapes:
             raise InputError(
                 f"{part[:20]!r} is not a part of what is trained", "part", "LoRA's is B."
@@ -106,33 +119,12 @@ class Schema:
 
     def most_bytes(self, codec: str) -> int:
         """Maximum size of a file of this schema."""
-        if codec in LEVELS:
-            groups = sum(_groups(name, shape) for name, shape in self.shapes.items())
-            return -(-self.count * (8 if codec == "int8" else 4) // 8) + 2 * groups + 4096
-        # header entries with indices of up to 12 digits, names escaped at worst
-        header = sum(2 * (2 * len(n) + 16 * len(s) + 120) for n, s in self.shapes.items())
-        return self.count * (4 if codec == "float32" else 2) + header + 4096
-
-
-def _rank_axis(name: str) -> int | None:
-    """The axis of the rank in a matrix of LoRA; None for other parameters."""
-    base = name.removesuffix(".weight")
-    if base.endswith((".lora_A", ".lora_embedding_A")):
-        return 0
-    return 1 if base.endswith((".lora_B", ".lora_embedding_B")) else None
-
-
-def _groups(name: str, shape: Sequence[int]) -> int:
-    """Scales of a parameter."""
-    axis = _rank_axis(name)
-    if axis is not None and axis < len(shape):
-        return shape[axis]
-    return -(-product(shape) // BLOCK)
+        return max_bytes(list(self.shapes.items()), codec)
 
 
 def _grouped(name: str, values: NDArray[Any]) -> NDArray[Any]:
     """A parameter as [groups, values of a group]; the last block is followed by zeros."""
-    axis = _rank_axis(name)
+    axis = rank_axis(name)
     if axis is not None and axis < values.ndim:
         return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     flat = values.reshape(-1)
@@ -141,7 +133,7 @@ def _grouped(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def _ungrouped(name: str, grouped: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """The inverse of _grouped."""
-    axis = _rank_axis(name)
+    axis = rank_axis(name)
     if axis is not None and axis < len(shape):
         moved = (shape[axis], *shape[:axis], *shape[axis + 1 :])
         return np.ascontiguousarray(np.moveaxis(grouped.reshape(moved), 0, axis))
@@ -150,7 +142,7 @@ def _ungrouped(name: str, grouped: NDArray[Any], shape: tuple[int, ...]) -> NDAr
 
 def _scaled(name: str, values: NDArray[np.int8], scales: Floats) -> Floats:
     """Values times the scales of their groups."""
-    axis = _rank_axis(name)
+    axis = rank_axis(name)
     if axis is not None and axis < values.ndim:
         along = [1] * values.ndim
         along[axis] = -1
@@ -280,8 +272,8 @@ def pack(
             x = x + left[name]
         decoded[name] = writer.add(name, x)
         remaining[name] = x - decoded[name]
-    fields = {"format": FORMAT, "kind": kind, "schema": schema.sha256, "codec": codec, **metadata}
-    data = save_safetensors(writer.tensors(), None, dict(sorted(fields.items())))
+    fields = fields_of(schema.sha256, codec, kind, metadata)
+    data = save_safetensors(writer.tensors(), None, dict(fields))
     assert data is not None
     return data, decoded, remaining
 
@@ -320,14 +312,10 @@ def unpack(
 
 def _check_tensors(tensors: Mapping[str, Any], schema: Schema, codec: str) -> None:
     """Checks names, types and shapes of a file against the schema."""
-    expected: dict[str, tuple[int, tuple[int, ...]]]
-    if codec in LEVELS:
-        groups = sum(_groups(n, s) for n, s in schema.shapes.items())
-        stored = (INT8, (schema.count,)) if codec == "int8" else (UINT8, (-(-schema.count // 2),))
-        expected = {VALUES: stored, SCALES: (FLOAT16, (groups,))}
-    else:
-        dtype = FLOAT if codec == "float32" else FLOAT16
-        expected = {name: (dtype, shape) for name, shape in schema.shapes.items()}
+    expected = {
+        name: (_TYPES[dtype], tuple(shape))
+        for name, dtype, shape in tensors_of(list(schema.shapes.items()), codec)
+    }
     _check_names(tensors, expected)
     for name, (dtype, shape) in expected.items():
         found = tensors[name]
@@ -371,7 +359,7 @@ def _integers(raw: bytes, scales: bytes, schema: Schema, codec: str) -> dict[str
         raise Refusal("finite", "a scale is negative, NaN or infinity", "update")
     out, at, group = {}, 0, 0
     for name, shape in schema.shapes.items():
-        count, groups = product(shape), _groups(name, shape)
+        count, groups = product(shape), groups_of(name, shape)
         out[name] = _scaled(
             name, stored[at : at + count].reshape(shape), scale[group : group + groups]
         )

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Error, Message
 
+from ...logic.federated.plan import MAX_MEMBERS, MIN_MEMBERS, settings_of
 from .codec import norm_of
 from .grid import REFUSED, TabGrid
 from .protocol import Refusal
 from .secure.group import Lied
-from .secure.plan import MAX_MEMBERS, MIN_MEMBERS, Plan, settings_of
+from .secure.plan import Plan
 from .secure.privacy import Privacy
 from .secure.quantize import mean_of
 from .secure.suspects import Suspects

@@ -28,7 +28,6 @@ CHUNK = 256 << 10
 MAX_TEXT = 64 << 10
 """Maximum bytes of a text frame."""
 MAX_METRICS = 16
-CODECS = ("float32", "float16", "int8", "int4")
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InputError
-from .codec import LEVELS
-from .protocol import CODECS
+from ...logic.federated.layout import CODECS, LEVELS
+from ...logic.federated.plan import MAX, MAX_MEMBERS, MIN, MIN_MEMBERS
 from .secure.crypto import SEED
 from .secure.identity import decoded
-from .secure.plan import MAX, MAX_MEMBERS, MIN, MIN_MEMBERS
 from .secure.privacy import MIN_DRAWN, Privacy
 
 SCHEDULES = ("constant", "cosine", "cooldown")

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...logic.federated.layout import CODECS
 from .codec import Floats, Schema, norm_of, unpack
-from .protocol import CODECS, Refusal
+from .protocol import Refusal
 
 FAR = 8.0
 """Updates whose norm is above `FAR` times the clip, or the round's median, are refused."""

@@ -65,7 +65,7 @@ def epsilon_of(noises: Sequence[float], delta: float = DELTA) -> float:
     if _delta(MAX, mu) > delta:
         return math.inf
     low, high = 0.0, MAX
-    for _ in range(60):
+    while high - low > 1e-9:
         middle = (low + high) / 2
         if _delta(middle, mu) > delta:
             low = middle

@@ -1,7 +1,23 @@
-// The update format edgewise.delta.1, as in python/edgewise/extras/federated/codec.py: a
-// safetensors file whose values are float32, float16, or integers of 8 or 4 bits with float16
-// scales.
+// The numbers of the update format edgewise.delta.1, as in
+// python/edgewise/extras/federated/codec.py; python/edgewise/logic/federated/layout.py says where
+// they are.
 
+import {
+  BLOCK,
+  FORMAT,
+  fields_of,
+  groups_of,
+  is_name,
+  CODECS as KNOWN,
+  LEVELS,
+  max_bytes,
+  product,
+  rank_axis,
+  SCALES,
+  tensors_of,
+  text_of,
+  VALUES,
+} from "../../logic/federated/layout.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -15,17 +31,9 @@ export type Values = Map<string, Float32Array<ArrayBuffer>>;
 /** How the numbers of an update are written. */
 export type Codec = "float32" | "float16" | "int8" | "int4";
 /** All codecs. */
-export const CODECS: readonly Codec[] = ["float32", "float16", "int8", "int4"];
+export const CODECS = KNOWN as readonly Codec[];
 
-const FORMAT = "edgewise.delta.1";
-const BLOCK = 64;
-const LEVELS: Partial<Record<Codec, number>> = { int8: 127, int4: 7 };
 const SMALLEST = 2 ** -24; // the smallest float16
-
-const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
-
-/** A matrix of LoRA: A or B. */
-const MATRIX = /\.lora_(?:embedding_)?([AB])(?:\.weight)?$/;
 
 /** SHA-256 in hexadecimal. */
 export async function sha256(...parts: BufferSource[]): Promise<string> {
@@ -48,15 +56,14 @@ export class Schema {
   /** @throws InputError if a name cannot be used */
   static async of(shapes: Iterable<[string, readonly number[]]>): Promise<Schema> {
     const sorted = [...shapes].sort(([a], [b]) => (a < b ? -1 : 1));
-    const wrong = sorted.find(([n]) => !/^[\x20-\x7e]+$/.test(n));
+    const wrong = sorted.find(([n]) => !is_name(n));
     if (wrong || !sorted.length)
       throw new InputError(
         wrong ? `'${wrong[0]}' is not a valid name of a parameter` : "nothing is trained",
         "schema",
         "Use printable ASCII.",
       );
-    const text = sorted.map(([name, shape]) => `${name}\tF32\t${shape.join()}\n`).join("");
-    return new Schema(sorted, await sha256(new TextEncoder().encode(text)));
+    return new Schema(sorted, await sha256(new TextEncoder().encode(text_of(sorted))));
   }
 
   /**
@@ -65,7 +72,7 @@ export class Schema {
    */
   async part(part: unknown): Promise<Schema> {
     if (part === undefined || part === null) return this;
-    return Schema.of([...this.shapes].filter(([n]) => part === "B" && MATRIX.exec(n)?.[1] === "B"));
+    return Schema.of([...this.shapes].filter(([n]) => part === "B" && rank_axis(n) === 1));
   }
 
   /** Numbers in all parameters. */
@@ -75,16 +82,12 @@ export class Schema {
 
   /** Scales of all parameters. */
   get groups(): number {
-    return [...this.shapes].reduce((n, [name, shape]) => n + groupsOf(name, shape).count, 0);
+    return [...this.shapes].reduce((n, [name, shape]) => n + groups_of(name, shape), 0);
   }
 
   /** Maximum size of a file of this schema: as Python's most_bytes. */
   mostBytes(codec: Codec): number {
-    if (codec === "int8" || codec === "int4")
-      return Math.ceil(this.count / (codec === "int8" ? 1 : 2)) + 2 * this.groups + 4096;
-    const entries = [...this.shapes].map(([n, s]) => 2 * (2 * n.length + 16 * s.length + 120));
-    const header = entries.reduce((a, b) => a + b, 0);
-    return this.count * (codec === "float32" ? 4 : 2) + header + 4096;
+    return max_bytes([...this.shapes], codec);
   }
 
   /** The identity of weights. */
@@ -99,11 +102,9 @@ function groupsOf(
   name: string,
   shape: readonly number[],
 ): { count: number; of: (i: number) => number } {
-  const rank = MATRIX.exec(name)?.[1];
-  const axis = rank === "A" ? 0 : 1;
-  if (rank === undefined || axis >= shape.length)
-    return { count: Math.ceil(product(shape) / BLOCK), of: (i) => Math.floor(i / BLOCK) };
-  const count = shape[axis]!;
+  const count = groups_of(name, shape);
+  const axis = rank_axis(name);
+  if (axis === null || axis >= shape.length) return { count, of: (i) => Math.floor(i / BLOCK) };
   const inner = product(shape.slice(axis + 1));
   return { count, of: (i) => Math.floor(i / inner) % count };
 }
@@ -164,7 +165,7 @@ class Writer {
     schema: Schema,
     private readonly codec: Codec,
   ) {
-    const [count, groups] = codec in LEVELS ? [schema.count, schema.groups] : [0, 0];
+    const [count, groups] = LEVELS.has(codec) ? [schema.count, schema.groups] : [0, 0];
     this.values = new Int8Array(count);
     this.scales = new Uint16Array(groups);
   }
@@ -177,7 +178,7 @@ class Writer {
   ): Float32Array<ArrayBuffer> {
     checkFinite(name, x);
     const { codec } = this;
-    if (codec in LEVELS) return this.quantize(name, x, shape, LEVELS[codec]!);
+    if (LEVELS.has(codec)) return this.quantize(name, x, shape, LEVELS.get(codec)!);
     const halves = codec === "float16" ? Uint16Array.from(x, toHalf) : undefined;
     const decoded = halves ? fromHalves(halves) : x;
     checkFinite(name, decoded);
@@ -207,12 +208,12 @@ class Writer {
 
   /** The tensors of the file. */
   tensors(): Map<string, Part> {
-    if (!(this.codec in LEVELS)) return this.floats;
+    if (!LEVELS.has(this.codec)) return this.floats;
     const whole = this.codec === "int8";
     const data = whole ? bytesOf(this.values) : halved(this.values);
     return new Map([
-      ["values", { dtype: whole ? "int8" : "uint8", shape: [data.length], data }],
-      ["scales", { dtype: "float16", shape: [this.group], data: bytesOf(this.scales) }],
+      [VALUES, { dtype: whole ? "int8" : "uint8", shape: [data.length], data }],
+      [SCALES, { dtype: "float16", shape: [this.group], data: bytesOf(this.scales) }],
     ]);
   }
 }
@@ -259,10 +260,6 @@ export async function pack(
       x.map((v, i) => v - got[i]!),
     );
   }
-  const fields = { base: "", codec, format: FORMAT, kind: "delta", ...metadata };
-  const all = Object.entries({ ...fields, schema: schema.sha256 }).sort(([a], [b]) =>
-    a < b ? -1 : 1,
-  );
   const parts = writer.tensors();
   const { head, order } = safetensorsHead(
     new Map(
@@ -271,7 +268,7 @@ export async function pack(
         { dtype: p.dtype, shape: p.shape, bytes: p.data.length },
       ]),
     ),
-    Object.fromEntries(all),
+    fields_of(schema.sha256, codec, "delta", metadata),
   );
   const file = new Blob([head, ...order.map((key) => parts.get(key)!.data)]);
   return { data: new Uint8Array(await file.arrayBuffer()), decoded, left: remaining };
@@ -297,19 +294,18 @@ export async function unpack(
   for (const [name, expected] of Object.entries(fields))
     if (found.metadata[name] !== expected)
       fail(`its metadata '${name}' is '${found.metadata[name]}', not '${expected}'`);
-  const read = (key: string, dtype: string, shape: readonly number[]): Uint8Array<ArrayBuffer> => {
+  const tensors = tensors_of([...schema.shapes], codec);
+  if (found.tensors.size !== tensors.length) fail("it has other parameters than the model");
+  const raw = new Map<string, Uint8Array<ArrayBuffer>>();
+  for (const [key, dtype, shape] of tensors) {
     const t = found.tensors.get(key);
     if (t?.dtype !== dtype || t.shape.join() !== shape.join())
       return fail(`'${key}' is missing, or has another type or shape`);
-    return data.slice(t.offset, t.offset + t.bytes);
-  };
-  const quantized = codec in LEVELS;
-  if (found.tensors.size !== (quantized ? 2 : schema.shapes.size))
-    fail("it has other parameters than the model");
-  const out: Values = quantized ? dequantized(schema, codec, read) : new Map();
-  if (!quantized)
-    for (const [name, shape] of schema.shapes)
-      out.set(name, asFloat32(read(name, codec, shape), codec, where));
+    raw.set(key, data.slice(t.offset, t.offset + t.bytes));
+  }
+  const out: Values = LEVELS.has(codec)
+    ? dequantized(schema, codec, raw.get(VALUES)!, raw.get(SCALES)!)
+    : new Map(Array.from(raw, ([name, bytes]) => [name, asFloat32(bytes, codec, where)]));
   for (const [name, x] of out)
     if (!x.every(Number.isFinite)) fail(`'${name}' contains NaN or infinity`);
   return out;
@@ -318,13 +314,11 @@ export async function unpack(
 function dequantized(
   schema: Schema,
   codec: Codec,
-  read: (key: string, dtype: string, shape: readonly number[]) => Uint8Array<ArrayBuffer>,
+  values: Uint8Array<ArrayBuffer>,
+  halves: Uint8Array<ArrayBuffer>,
 ): Values {
-  const scales = asFloat32(read("scales", "float16", [schema.groups]), "float16", "scales");
-  const stored =
-    codec === "int8"
-      ? new Int8Array(read("values", "int8", [schema.count]).buffer)
-      : read("values", "uint8", [Math.ceil(schema.count / 2)]);
+  const scales = asFloat32(halves, "float16", SCALES);
+  const stored = codec === "int8" ? new Int8Array(values.buffer) : values;
   const value =
     codec === "int8"
       ? (i: number) => stored[i]!

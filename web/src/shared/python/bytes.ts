@@ -4,7 +4,7 @@ import { ValueError } from "./errors.ts";
 import { ord } from "./texts.ts";
 import type { Sequence } from "./types.ts";
 
-export function joined(...parts: Uint8Array[]): Uint8Array {
+export function joined(...parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
   const made = new Uint8Array(parts.reduce((n, x) => n + x.length, 0));
   let at = 0;
   for (const x of parts) {

@@ -15,4 +15,6 @@ web/src/extras/federated/secure is the same for pages; tests/conformance/federat
 vectors of both.
 """
 
-VERSION = 1
+from ....logic.federated.plan import VERSION
+
+__all__ = ["VERSION"]

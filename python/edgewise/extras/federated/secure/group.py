@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InputError
+from ....logic.federated.plan import threshold
 from ..protocol import Refusal
 from .crypto import SEED, SIGNATURE, derive, digest, is_signed, join, public_key
 from .identity import decoded, encoded
 from .member import mask_of, pair_key
-from .plan import SEALED, Entry, Plan, Roster, centred, threshold
+from .plan import SEALED, Entry, Plan, Roster, centred
 from .quantize import Lattice
 
 STAGES = ("keys", "shares", "update", "consent", "unmask")
@@ -283,7 +284,7 @@ class Group:
 
     def _enrol(self) -> None:
         entries = self.replies[0]
-        self.roster = Roster.of(list(entries.values()), self.plan)
+        self.roster = Roster.of(sorted(entries.values(), key=lambda e: e.identity), self.plan)
         if self.authority is not None:
             self.roster.certified(self.authority)
         place = {e.identity: i for i, e in enumerate(self.roster.entries)}

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InputError
+from ....logic.federated.plan import check_signed
 from .crypto import (
     SEED,
     SIGNATURE,
@@ -113,8 +114,6 @@ class Member:
         context = self.plan.context
         entries = [Entry.of(m, context, f"roster, member {i}") for i, m in enumerate(members)]
         found = Roster.of(entries, self.plan)
-        if list(found.entries) != entries:
-            raise InputError("its members are not in order", "roster")
         if self.entry not in entries:
             raise InputError("this member is not in it", "roster")
         if len(entries) < self.least:
@@ -219,11 +218,7 @@ class Member:
                 if not is_signed(roster.entries[i].identity, raw, text):
                     raise InputError(f"member {i} has signed something else", "consents", LATE)
                 signed += 1
-        needed = max(self.least, roster.threshold)
-        if signed < needed:
-            raise InputError(
-                f"{signed} members have signed these survivors, {needed} are needed", "consents"
-            )
+        check_signed(signed, len(roster.entries), self.least)
         opened = {}
         for i in self._senders:
             if i in self._shares:

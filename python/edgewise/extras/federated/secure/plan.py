@@ -12,88 +12,42 @@ answers with what it has collected:
 
 from __future__ import annotations
 
-import math
 import secrets
-import struct
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InputError
-from ..codec import LEVELS, Schema
-from ..protocol import NAME
-from . import VERSION
+from ....logic.federated.plan import (
+    KEYS,
+    GroupPlan,
+    check_keys,
+    check_members,
+    check_subjects,
+    context_of,
+    grid_of_plan,
+    indices_of,
+    plan_of,
+    ring_bits,
+    threshold,
+)
+from ..codec import Schema
 from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
 from .identity import Certificate, decoded
 from .quantize import Lattice
 
-MAX_MEMBERS = 64
-MIN_MEMBERS = 3
 SEALED = 80  # bytes: two shares and the tag of AES-GCM
 MASKED = "masked"
 """The codec of a masked update: integers modulo 2^8 or 2^16, little-endian, without a header."""
 HEX = 32  # digits of a group's name
-MIN, MAX = 1e-3, 1e3
-"""Limits of the clients' noise, in units of the clip, beyond which nothing can be computed."""
-LARGEST_CLIP = 1e30
-
-
-def threshold(members: int) -> int:
-    """Members of a group without which there is no sum: more than two thirds. It is no choice of
-    the hub, and two sets of so many members have an honest one in common even if a third lies.
-    """
-    return 2 * members // 3 + 1
-
-
-def settings_of(task: Mapping[str, Any]) -> str:
-    """The settings of training, as lines of the context. All members must train with the same ones.
-    Otherwise a hub could give all but one a learning rate of 0 and read that one's update from the
-    sum.
-
-    Args:
-        task: {config, seed, part}; an audit, whose texts the hub knows, is for no sum.
-
-    Raises:
-        InputError: a setting is no number, or cannot be one of a sum.
-    """
-    config = task.get("config") or {}
-    numbers = all(
-        NAME.fullmatch(n) and type(x) in (int, float) and abs(x) <= 1e300 for n, x in config.items()
-    )
-    if task.get("audit") is not None or not numbers:
-        raise InputError("its settings cannot be those of a secure sum", "task")
-    lines = [f"config {n} {struct.pack('>d', config[n]).hex()}\n" for n in sorted(config)]
-    more = [f"{n} {task[n]}\n" for n in ("seed", "part") if task.get(n) is not None]
-    return "".join(lines + more)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A group's task. All members sign its context.
-
-    Attributes:
-        run, number, base: of the round.
-        codec: int8 or int4.
-        group: name of the group, random: 32 hexadecimal digits.
-        size: clients that got the task.
-        clip: maximum L2 norm of an update.
-        noise: standard deviation of the noise in the sum, in units of `clip`, that the members add
-            together; 0: none.
-        settings: of the training, see settings_of.
-    """
-
-    run: str
-    number: int
-    base: str
-    codec: str
-    group: str
-    size: int
-    clip: float
-    noise: float = 0.0
-    settings: str = ""
+class Plan(GroupPlan):
+    """A group's task, see edgewise.logic.federated.plan. All members sign its context."""
 
     @classmethod
     def new(
@@ -118,43 +72,20 @@ class Plan:
         Raises:
             InputError: it cannot be one.
         """
-        given = task.get("secure")
-        if not isinstance(given, Mapping) or given.get("version") != VERSION:
-            raise InputError("it is of another version of secure aggregation", "task")
-        group, size = given.get("group"), given.get("size")
-        clip, noise = given.get("clip"), given.get("noise", 0.0)
-        if (
-            task.get("codec") in LEVELS
-            and isinstance(group, str)
-            and len(group) == HEX
-            and set(group) <= set("0123456789abcdef")
-            and isinstance(size, int)
-            and MIN_MEMBERS <= size <= MAX_MEMBERS
-            and isinstance(clip, (int, float))
-            and isinstance(noise, (int, float))
-            and 1 / LARGEST_CLIP <= clip <= LARGEST_CLIP
-            and (noise == 0 or MIN <= noise <= MAX)
-        ):
-            names = (task["run"], task["round"], task["base"], task["codec"])
-            return cls(*names, group, int(size), float(clip), float(noise), settings_of(task))
-        raise InputError("its plan of secure aggregation cannot be used", "task")
+        return cls(*astuple(plan_of(task)))
 
     @property
     def context(self) -> bytes:
         """The digest of all fields, which every key and signature of the round depends on."""
-        words = (self.run, self.number, self.base, self.codec, self.group, self.size)
-        text = "".join(f"{word}\n" for word in words) + self.settings
-        return digest("context", struct.pack(">dd", self.clip, self.noise), text.encode())
+        return digest("context", context_of(self))
 
     def lattice(self, schema: Schema) -> Lattice:
         """How updates become integers."""
-        noise = self.noise * math.sqrt(self.size / threshold(self.size))
-        return Lattice.of(schema.count, self.codec, self.clip, self.context, self.size, noise)
+        return Lattice.of(grid_of_plan(self, schema.count), self.context)
 
     def bits(self, members: int) -> int:
         """Bits of the ring in which updates are summed."""
-        few = members * LEVELS[self.codec] < 1 << 7
-        return 8 if few and not self.noise else 16
+        return ring_bits(self, members)
 
 
 @dataclass(frozen=True)
@@ -190,9 +121,8 @@ class Entry:
         """
         if not isinstance(fields, Mapping):
             raise InputError("it is no object", where)
-        names = ("identity", "channel", "mask", "commitment")
         identity, channel, mask, commitment = (
-            decoded(fields.get(n), SEED, f"{where}.{n}") for n in names
+            decoded(fields.get(n), SEED, f"{where}.{n}") for n in KEYS
         )
         signature = decoded(fields.get("signature"), SIGNATURE, f"{where}.signature")
         if not is_signed(identity, signature, cls.statement(context, channel, mask, commitment)):
@@ -210,7 +140,7 @@ class Entry:
         """What two members must not have in common, but have: a key or, if their certificates were
         checked, the user.
         """
-        for name in ("identity", "channel", "mask", "commitment"):
+        for name in KEYS:
             if getattr(self, name) == getattr(other, name):
                 return name
         mine, its = self.certificate, other.certificate
@@ -249,23 +179,23 @@ class Roster:
     digest: bytes
 
     @classmethod
-    def of(cls, entries: Collection[Entry], plan: Plan) -> Roster:
+    def of(cls, entries: Sequence[Entry], plan: Plan) -> Roster:
         """A roster, checked but for certificates.
 
+        Args:
+            entries: in the order of the identities.
+            plan: of the group.
+
         Raises:
-            InputError: an identity or key is there twice, or there are too few or too many members.
+            InputError: an identity or key is there twice, there are too few or too many members, or
+                they are in another order.
         """
-        if not MIN_MEMBERS <= len(entries) <= plan.size:
-            raise InputError(
-                f"it has {len(entries)} members, {MIN_MEMBERS} to {plan.size} are possible",
-                "roster",
-            )
-        ordered = tuple(sorted(entries, key=lambda e: e.identity))
-        for name in ("identity", "channel", "mask", "commitment"):
-            if len({getattr(e, name) for e in ordered}) < len(ordered):
-                raise InputError(f"two members have the same {name}", "roster")
-        keys = b"".join(e.identity + e.channel + e.mask + e.commitment for e in ordered)
-        return cls(ordered, digest("roster", plan.context, keys))
+        check_members(len(entries), plan)
+        keys = [[getattr(e, name) for name in KEYS] for e in entries]
+        check_keys([[key.hex() for key in own] for own in keys])
+        return cls(
+            tuple(entries), digest("roster", plan.context, *(k for own in keys for k in own))
+        )
 
     @property
     def threshold(self) -> int:
@@ -274,14 +204,11 @@ class Roster:
 
     def certified(self, authority: bytes, now: float | None = None) -> None:
         """Raises InputError unless the authority knows all members, each as another user."""
-        subjects = set()
         for entry in self.entries:
-            if entry.certificate is None:
-                raise InputError("a member has no certificate", "roster")
-            entry.certificate.check(authority, now)
-            subjects.add(entry.certificate.subject)
-        if len(subjects) < len(self.entries):
-            raise InputError("a user is two of its members", "roster")
+            if entry.certificate is not None:
+                entry.certificate.check(authority, now)
+        known = [e.certificate for e in self.entries]
+        check_subjects([None if c is None else c.subject for c in known])
 
     def consent(self, senders: Collection[int], survivors: Collection[int]) -> bytes:
         """The text that members sign before they give shares away: which secrets of which members.
@@ -299,15 +226,7 @@ class Roster:
         Raises:
             InputError: it is another list.
         """
-        n = len(self.entries)
-        if not isinstance(found, list) or not all(type(i) is int and 0 <= i < n for i in found):
-            raise InputError("it is not a list of members", where)
-        if found != sorted(set(found)):
-            raise InputError("its members are not in order", where)
-        needed = max(least, self.threshold)
-        if len(found) < needed:
-            raise InputError(f"it has {len(found)} members, {needed} are needed", where)
-        return found
+        return indices_of(found, len(self.entries), least, where)
 
 
 def ring(numbers: NDArray[Any], bits: int) -> NDArray[Any]:

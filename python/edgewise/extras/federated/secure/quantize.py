@@ -7,77 +7,41 @@ C / sqrt(n), whatever the update was, and one step fits all (as in Kairouz et al
 Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021). The norm of
 the integers never exceeds C / step: noise is measured against it.
 
-web/src/extras/federated/secure/quantize.ts is the same, number by number.
+Its sizes are in edgewise.logic.federated.lattice; web/src/extras/federated/secure/quantize.ts
+computes the same, number by number.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....compiler.declare.symbolic import product
-from ..codec import LEVELS, Floats, Schema, Values
+from ....logic.federated.lattice import LESS, Grid
+from ..codec import Floats, Schema, Values
 from .crypto import digest, stream
-
-BLOCK = 4096  # most rows of the Hadamard matrix
-SPREAD = {"int8": 6.0, "int4": 4.0}
-"""Standard deviations of rotated numbers that the integers can express."""
-TAIL = 6.5  # standard deviations of noise for which there is room
-LESS = 1 - 2.0**-20
 
 
 @dataclass(frozen=True)
-class Lattice:
+class Lattice(Grid):
     """How a round's updates become integers.
 
     Attributes:
-        count: numbers of an update.
-        block, columns: the rotated numbers as a matrix [block, columns]; Hadamard matrices act on
-            its columns.
-        levels: largest integer.
-        step: the number that the integer 1 stands for.
-        bound: largest L2 norm of the integers: clip / step.
+        count, block, columns, levels, step, bound: see edgewise.logic.federated.lattice.Grid.
         context: digest of the round, from which the signs come.
     """
 
-    count: int
-    block: int
-    columns: int
-    levels: int
-    step: float
-    bound: float
     context: bytes
 
     @classmethod
-    def of(
-        cls,
-        count: int,
-        codec: str,
-        clip: float,
-        context: bytes,
-        members: int = 0,
-        noise: float = 0.0,
-    ) -> Lattice:
-        """The lattice of `count` numbers of norms up to `clip`.
-
-        Args:
-            members, noise: the integers of so many clients, and noise of a standard deviation of
-                `noise` times `bound`, must fit 16 bits; 0 without noise, where they always do.
-        """
-        block = 1
-        while block * 2 <= min(BLOCK, count // 8):
-            block *= 2
-        columns = -(-count // block)
-        root = math.sqrt(block * columns)
-        bound = LEVELS[codec] * root / SPREAD[codec]
-        if noise:
-            bound = min(bound, 32767 / (members * SPREAD[codec] / root + TAIL * noise))
-        return cls(count, block, columns, LEVELS[codec], clip / bound, bound, context)
+    def of(cls, grid: Grid, context: bytes) -> Lattice:
+        """The lattice of a round."""
+        return cls(**asdict(grid), context=context)
 
     @property
     def size(self) -> int:

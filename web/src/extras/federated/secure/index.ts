@@ -1,6 +1,7 @@
 // A client's way through a round with secure aggregation. This part is loaded when a task needs it.
 
 import { epsilon_of } from "../../../logic/federated/budget.ts";
+import { grid_of_plan } from "../../../logic/federated/plan.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type Schema, sha256, type Values } from "../codec.ts";
 import type { Connection, Message } from "../connection.ts";
@@ -9,8 +10,8 @@ import type { Finished, Kept, LedgerEntry, State, Store } from "../store.ts";
 import type { Terms } from "../terms.ts";
 import { decoded, encoded, SEED } from "./crypto.ts";
 import { type Identity, Member } from "./member.ts";
-import { type Certificate, checkCertificate, Plan } from "./plan.ts";
-import { quantize } from "./quantize.ts";
+import { type Certificate, checkCertificate, type Plan, planOf } from "./plan.ts";
+import { Lattice, quantize } from "./quantize.ts";
 
 const RENEW_MS = 3600_000; // a certificate that expires so soon is asked for again
 const MASKED = "masked"; // the codec of masked updates
@@ -87,7 +88,7 @@ async function updateOf(plan: Plan, key: string, host: Host): Promise<Finished> 
   const { state, schema, store } = host;
   if (state.finished?.key === key) return state.finished;
   const { changes, kept } = await host.train();
-  const lattice = plan.lattice(schema);
+  const lattice = new Lattice(grid_of_plan(plan, schema.count), plan.context);
   const { numbers, left, norm } = await quantize(changes, state.left, schema, lattice);
   const told = { examples: 1, steps: 0, metrics: {} }; // nothing about this client
   const seed = crypto.getRandomValues(new Uint8Array(SEED));
@@ -113,7 +114,7 @@ async function updateOf(plan: Plan, key: string, host: Host): Promise<Finished> 
  */
 export async function takePart(host: Host, task: Message): Promise<void> {
   const { state, store, connection, terms } = host;
-  const plan = await Plan.of(task);
+  const plan = await planOf(task);
   const least = terms.minimumCohort ?? 1;
   if (plan.size < least)
     throw new InputError(`the group has ${plan.size} members, the terms say ${least}`, "terms");
@@ -129,7 +130,7 @@ export async function takePart(host: Host, task: Message): Promise<void> {
   const member = await Member.of(plan, identity, {
     seed,
     numbers: new Int16Array(finished.data.buffer),
-    bound: plan.lattice(host.schema).bound,
+    bound: grid_of_plan(plan, host.schema.count).bound,
     agreed,
     authority: authorityOf(terms),
     least,

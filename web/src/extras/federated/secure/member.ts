@@ -1,5 +1,6 @@
 // A client's part of secure aggregation: as python/edgewise/extras/federated/secure/member.py.
 
+import { check_signed, ring_bits } from "../../../logic/federated/plan.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Message } from "../connection.ts";
 import {
@@ -171,7 +172,7 @@ export class Member {
   private async sum(): Promise<Bytes> {
     const { plan, known, secrets } = this;
     const { numbers, bound } = this.options;
-    const Ring = plan.bits(known.entries.length) === 8 ? Uint8Array : Uint16Array;
+    const Ring = ring_bits(plan, known.entries.length) === 8 ? Uint8Array : Uint16Array;
     const total = new Ring(numbers.length); // assignments are modulo 2^bits
     total.set(numbers);
     if (plan.noise) {
@@ -221,12 +222,7 @@ export class Member {
         throw new InputError(`member ${i} has signed something else`, "consents", LATE);
       signed++;
     }
-    const needed = Math.max(this.options.least, known.threshold);
-    if (signed < needed)
-      throw new InputError(
-        `${signed} members have signed these survivors, ${needed} are needed`,
-        "consents",
-      );
+    check_signed(signed, known.entries.length, this.options.least);
     const shares: Record<string, string> = {};
     for (const i of senders) {
       const share = this.held.get(i);

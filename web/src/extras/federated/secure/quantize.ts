@@ -1,58 +1,27 @@
 // Updates as integers whose sum is exact, and whose norm is bounded: as
 // python/edgewise/extras/federated/secure/quantize.py, number by number.
 
+import { type Grid, LESS } from "../../../logic/federated/lattice.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { nearest, type Schema, type Values } from "../codec.ts";
 import { type Bytes, digest, stream } from "./crypto.ts";
 
-const BLOCK = 4096; // most rows of the Hadamard matrix
-const SPREAD = { int8: 6, int4: 4 };
-const LEVELS = { int8: 127, int4: 7 };
-const TAIL = 6.5; // standard deviations of noise for which there is room
-const LESS = 1 - 2 ** -20;
-
-/** Codecs of secure sums. */
-export type IntegerCodec = keyof typeof LEVELS;
-
-/** The largest integer of a codec. */
-export const levelsOf = (codec: IntegerCodec): number => LEVELS[codec];
-
 /** How a round's updates become integers. */
 export class Lattice {
-  readonly block: number;
-  readonly columns: number;
-  /** Largest integer. */ readonly levels: number;
-  /** The number that the integer 1 stands for. */ readonly step: number;
-  /** Largest L2 norm of the integers. */ readonly bound: number;
   private signs: Float64Array | undefined;
 
   /**
-   * @param members,noise the integers of so many clients, and noise of a standard deviation of
-   *   `noise` times `bound`, must fit 16 bits
+   * @param grid its sizes
+   * @param context digest of the round, from which the signs come
    */
   constructor(
-    readonly count: number,
-    codec: IntegerCodec,
-    readonly clip: number,
+    readonly grid: Grid,
     private readonly context: Bytes,
-    members = 0,
-    noise = 0,
-  ) {
-    let block = 1;
-    while (block * 2 <= Math.min(BLOCK, Math.floor(count / 8))) block *= 2;
-    this.block = block;
-    this.columns = Math.ceil(count / block);
-    this.levels = LEVELS[codec];
-    const root = Math.sqrt(this.size);
-    let bound = (this.levels * root) / SPREAD[codec];
-    if (noise) bound = Math.min(bound, 32767 / ((members * SPREAD[codec]) / root + TAIL * noise));
-    this.bound = bound;
-    this.step = clip / bound;
-  }
+  ) {}
 
   /** Integers of an update. */
   get size(): number {
-    return this.block * this.columns;
+    return this.grid.block * this.grid.columns;
   }
 
   private async sign(x: Float64Array): Promise<void> {
@@ -67,7 +36,7 @@ export class Lattice {
 
   /** Multiplies the columns with the Hadamard matrix of orthonormal rows. */
   private mix(x: Float64Array): void {
-    const { block, columns } = this;
+    const { block, columns } = this.grid;
     for (let half = columns; half < block * columns; half *= 2)
       for (let begin = 0; begin < x.length; begin += 2 * half)
         for (let i = begin; i < begin + half; i++) {
@@ -93,12 +62,12 @@ export class Lattice {
     const x = values.slice();
     this.mix(x);
     await this.sign(x);
-    return x.slice(0, this.count);
+    return x.slice(0, this.grid.count);
   }
 
   /** Rotated numbers of a norm of at most clip as integers of a norm of at most `bound`. */
   round(x: Float64Array): Int16Array<ArrayBuffer> {
-    const { levels, bound, step } = this;
+    const { levels, bound, step } = this.grid;
     const whole = (y: Float64Array, cut: (v: number) => number): Int16Array<ArrayBuffer> =>
       Int16Array.from(y, (v) => Math.max(-levels, Math.min(levels, cut(v))));
     const inverse = 1 / step;
@@ -139,7 +108,8 @@ export async function quantize(
   schema: Schema,
   lattice: Lattice,
 ): Promise<Quantized> {
-  const x = new Float64Array(lattice.count);
+  const { step, bound, count } = lattice.grid;
+  const x = new Float64Array(count);
   let at = 0;
   for (const name of schema.shapes.keys()) {
     const before = left.get(name);
@@ -149,11 +119,11 @@ export async function quantize(
   const norm = normInOrder(x);
   if (!Number.isFinite(norm))
     throw new InputError("its change is not finite", "update", "Train with a smaller rate.");
-  const clip = lattice.step * lattice.bound;
+  const clip = step * bound;
   const factor = clip / norm;
   const inside = norm > clip ? x.map((v) => v * factor) : x;
   const numbers = lattice.round(await lattice.rotate(inside));
-  const got = await lattice.unrotate(Float64Array.from(numbers, (q) => q * lattice.step));
+  const got = await lattice.unrotate(Float64Array.from(numbers, (q) => q * step));
   const away: Values = new Map();
   at = 0;
   for (const name of schema.shapes.keys()) {

@@ -1,0 +1,105 @@
+"""Where the numbers of parameters are in files of the format edgewise.delta.1.
+
+extras/federated/codec.py describes the format. Numbers are computed by the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+FORMAT = "edgewise.delta.1"
+CODECS = ("float32", "float16", "int8", "int4")
+LEVELS = {"int8": 127, "int4": 7}
+"""The largest integer of a codec of integers."""
+BLOCK = 64
+VALUES = "values"
+SCALES = "scales"
+_MATRIX = re.compile(r"(?:.*)\.lora_(?:embedding_)?([AB])(?:\.weight)?")
+_NAME = re.compile("[\x20-\x7e]+")
+
+
+def is_name(name: str) -> bool:
+    """Whether a parameter may have this name: it is printable ASCII."""
+    return _NAME.fullmatch(name) is not None
+
+
+def text_of(shapes: Sequence[tuple[str, Sequence[int]]]) -> str:
+    """The text whose SHA-256 is the identity of a schema.
+
+    Args:
+        shapes: (name, shape), sorted by name.
+    """
+    return "".join(f"{n}\tF32\t{','.join([str(x) for x in s])}\n" for n, s in shapes)
+
+
+def rank_axis(name: str) -> int | None:
+    """The axis of the rank in a matrix of LoRA; None for other parameters."""
+    found = _MATRIX.fullmatch(name)
+    if found is None:
+        return None
+    return 0 if found.group(1) == "A" else 1
+
+
+def product(shape: Sequence[int]) -> int:
+    """Numbers of a parameter."""
+    made = 1
+    for x in shape:
+        made *= x
+    return made
+
+
+def groups_of(name: str, shape: Sequence[int]) -> int:
+    """Scales of a parameter."""
+    axis = rank_axis(name)
+    if axis is not None and axis < len(shape):
+        return shape[axis]
+    return -(-product(shape) // BLOCK)
+
+
+def values_bytes(codec: str, count: int) -> int:
+    """Bytes of the tensor `values` of `count` numbers."""
+    return count if codec == "int8" else -(-count // 2)
+
+
+def tensors_of(
+    shapes: Sequence[tuple[str, Sequence[int]]], codec: str
+) -> list[tuple[str, str, list[int]]]:
+    """The tensors of a file: (name, type, shape)."""
+    if codec not in LEVELS:
+        return [(name, codec, list(shape)) for name, shape in shapes]
+    count = groups = 0
+    for name, shape in shapes:
+        count += product(shape)
+        groups += groups_of(name, shape)
+    values = "int8" if codec == "int8" else "uint8"
+    return [(VALUES, values, [values_bytes(codec, count)]), (SCALES, "float16", [groups])]
+
+
+def max_bytes(shapes: Sequence[tuple[str, Sequence[int]]], codec: str) -> int:
+    """Maximum size of a file of this schema."""
+    count = groups = header = 0
+    for name, shape in shapes:
+        count += product(shape)
+        groups += groups_of(name, shape)
+        # an entry of the header with indices of up to 12 digits, its name escaped at worst
+        header += 2 * (2 * len(name) + 16 * len(shape) + 120)
+    if codec in LEVELS:
+        return values_bytes(codec, count) + 2 * groups + 4096
+    return count * (4 if codec == "float32" else 2) + header + 4096
+
+
+def fields_of(schema: str, codec: str, kind: str, metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """The metadata of a file, sorted by name.
+
+    Args:
+        schema: its identity.
+        codec: of the file.
+        kind: "delta" or "weights".
+        metadata: base, run and round.
+    """
+    given: dict[str, str] = {"base": "", "codec": codec, "format": FORMAT, "kind": kind}
+    for name, text in metadata.items():
+        given[name] = text
+    given["schema"] = schema
+    return {name: given[name] for name in sorted(given)}
