@@ -5,7 +5,7 @@ tests/conformance/errors.json.
 import json
 
 import pytest
-from edgewise.errors import EdgewiseError, InputError, UnsupportedField
+from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
 from edgewise.host.text.fields import STRUCTS, pack
 from edgewise.logic.generation.fields import ERRORS
 
@@ -181,3 +181,32 @@ def test_pieces(form):
     assert pieces([[0], [3], [3]], by_word=False) == ["one", "", "\u00e9", ""]
     assert pieces([[4], [4]]) == ["\u4e2d", "\u4e2d", ""]
     assert pieces([[5], [6], [5]]) == ["\U0001f600 ", "", "x\U0001f600 ", ""]
+
+
+@both
+def test_caches_of_beams(form):
+    """Each beam's cache has what its parent's had, no two beams share one."""
+    beams = module(form, "generation.beams")
+    for parents in ([0], [0, 0, 0], [2, 1, 0], [1, 1, 2], [2, 2, 2], [0, 0], [3, 1]):
+        before = max(len(parents), max(parents) + 1) if parents[0] else 1
+        found = beams.caches_of(parents, before)
+        contents = dict(enumerate(range(before)))
+        for source, target in found.copies:
+            contents[target] = contents[source]
+        assert [contents[cache] for cache in found.of_beams] == parents
+        assert len(set(found.of_beams)) == len(parents)
+        assert set(found.unused) == set(range(before)) - set(found.of_beams)
+
+
+@both
+def test_encoder_decoders(form):
+    arguments = module(form, "generation.arguments")
+    assert arguments.start_ids({"bos_token_id": 1}, {"decoder_start_token_id": 2}) == [2]
+    assert arguments.start_ids({"bos_token_id": 1}, {}) == [1]
+    with pytest.raises(InputError, match="no decoder_start_token_id"):
+        arguments.start_ids({}, {})
+    with pytest.raises(ModelError, match="decoder_start_token_id is x"):
+        arguments.start_ids({"decoder_start_token_id": "x"}, {})
+    assert arguments.truncated([5, 6, 7, 1], 3, 1) == [5, 6, 1]
+    assert arguments.truncated([5, 6, 7, 8], 3, 1) == [5, 6, 7]
+    assert arguments.truncated([5, 6], 3, 1) == [5, 6]

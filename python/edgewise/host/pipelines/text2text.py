@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...errors import InputError
+from ...logic.generation.arguments import truncated
 from ...logic.generation.fields import GENERATION_FIELDS
 from ..text import generate
 from .seq2seq import Seq2SeqPipeline
@@ -85,9 +86,8 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
                 f"a {type(given).__name__} is no text", self.task, "Give a text or a list of texts."
             )
         ids, most = self.prompt(given, options), self.model.encoders[-1][0]
-        if len(ids) > most and options["truncation"]:
-            end = self.model.generation_config.get("eos_token_id")
-            ids = [*ids[: most - 1], ids[-1]] if ids[-1] == end else ids[:most]
+        if options["truncation"]:
+            ids = truncated(ids, most, self.model.generation_config.get("eos_token_id"))
         source = self.model.encode(ids)
         try:
             out: Any = generate(

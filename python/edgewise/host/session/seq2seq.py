@@ -16,7 +16,8 @@ from ...compiler.onnx import FileSource
 from ...compiler.package import Package
 from ...compiler.schema.speech import SPEECH_FIELDS
 from ...compiler.targets import Target, target_of
-from ...errors import InputError, ModelError
+from ...errors import InputError
+from ...logic.generation.arguments import start_ids
 from ..engine import Buffer, default_engine
 from ..hub import local_path
 from .decoder import DecoderModel
@@ -210,23 +211,7 @@ class Seq2SeqModel(DecoderModel):
         Raises:
             InputError: the model has neither. ModelError: it is no integer.
         """
-        for name in ("decoder_start_token_id", "bos_token_id"):
-            for config in (self.generation_config, self.config):
-                value = config.get(name)
-                if value is None:
-                    continue
-                if type(value) is not int:
-                    raise ModelError(
-                        f"{name} is {str(value)[:40]}",
-                        "generation_config.json",
-                        "Copy it again from the model.",
-                    )
-                return [value]
-        raise InputError(
-            "there is no decoder_start_token_id",
-            "generate",
-            "Put generation_config.json beside the model.",
-        )
+        return start_ids(self.generation_config, self.config)
 
     def align(
         self, source: EncodedSource, ids: Sequence[int], skip: int, length: int

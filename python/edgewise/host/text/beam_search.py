@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ...logic.generation.beams import caches_of
 from ...logic.generation.fields import REASONS
 from .fields import offsets, size, unpack
 from .run import Generation, Recorded
@@ -100,22 +101,13 @@ class BeamSearch(Generation):
                 self.engine.write(where, struct.pack("<I", REASONS[reason]))
 
     def reorder(self, caches: list[Any], parents: Sequence[int]) -> list[Any]:
-        """The caches of the new beams; beam i continues parents[i].
-
-        The first child of a parent takes its cache, the others get copies in unused caches.
-        """
-        unused = [cache for beam, cache in enumerate(caches) if beam not in parents]
-        taken: set[int] = set()
-        new = []
-        for parent in parents:
-            if parent in taken:
-                cache = unused.pop() if unused else self.open_sequence()
-                self.decoder.copy(caches[parent], cache)
-            else:
-                cache = caches[parent]
-                taken.add(parent)
-            new.append(cache)
-        for cache in unused:  # fewer beams run than before (rare)
-            self.open_sequences.remove(cache)
-            self.decoder.close(cache)
-        return new
+        """The caches of the new beams; beam i continues parents[i]."""
+        found = caches_of(parents, len(caches))
+        for source, target in found.copies:
+            if target == len(caches):
+                caches = [*caches, self.open_sequence()]
+            self.decoder.copy(caches[source], caches[target])
+        for number in found.unused:  # fewer beams run than before (rare)
+            self.open_sequences.remove(caches[number])
+            self.decoder.close(caches[number])
+        return [caches[number] for number in found.of_beams]

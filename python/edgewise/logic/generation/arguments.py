@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, ModelError
 from ..native import setting, written
 from .config import Configuration
 from .fields import BEAMS_ONLY, SAMPLING_ONLY
@@ -131,3 +131,38 @@ def length_limit(
             f" {limit} were allowed"
         )
     return min(limit, capacity), warning
+
+
+def start_ids(
+    generation_config: Mapping[str, Any] | None, config: Mapping[str, Any] | None
+) -> list[int]:
+    """The first tokens of an encoder-decoder's sequence: decoder_start_token_id, else bos_token_id.
+
+    Raises:
+        InputError: the model has neither.
+        ModelError: it is no integer.
+    """
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        for source in (generation_config, config):
+            value = None if source is None else source.get(name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ModelError(
+                    f"{name} is {str(value)[:40]}",
+                    "generation_config.json",
+                    "Copy it again from the model.",
+                )
+            return [value]
+    raise InputError(
+        "there is no decoder_start_token_id",
+        "generate",
+        "Put generation_config.json beside the model.",
+    )
+
+
+def truncated(ids: list[int], most: int, eos: object) -> list[int]:
+    """The ids of a text for an encoder that takes at most `most`; a last end of sequence stays."""
+    if len(ids) <= most:
+        return ids
+    return [*ids[: most - 1], ids[-1]] if ids[-1] == eos else ids[:most]

@@ -2,6 +2,7 @@
 
 import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
+import { caches_of } from "../../logic/generation/beams.ts";
 import { type Configuration, error_for } from "../../logic/generation/config.ts";
 import type { StopStrings } from "../../logic/generation/stop_strings.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
@@ -359,29 +360,20 @@ export class GenerationRun<S> {
     }
   }
 
-  /**
-   * Assigns caches to the new beams: beam i continues parents[i]. A parent's first child takes over
-   * its cache, the others copy it into unused caches.
-   */
+  /** The caches of the new beams; beam i continues parents[i]. */
   private reorder(caches: S[], parents: number[]): S[] {
-    const unused = caches.filter((_, beam) => !parents.includes(beam));
-    const taken = new Set<number>();
-    const next = parents.map((parent) => {
-      const cache = caches[parent]!;
-      if (!taken.has(parent)) {
-        taken.add(parent);
-        return cache;
-      }
-      const other = unused.pop() ?? this.open();
-      this.decoder.copy(cache, other);
-      return other;
-    });
-    for (const cache of unused) {
-      // fewer beams than before, which is rare
-      this.sequences.splice(this.sequences.indexOf(cache), 1);
-      this.decoder.close(cache);
+    const { of_beams, copies, unused } = caches_of(parents, caches.length);
+    const all = [...caches];
+    for (const [source, target] of copies) {
+      if (target === all.length) all.push(this.open());
+      this.decoder.copy(all[source]!, all[target]!);
     }
-    return next;
+    for (const number of unused) {
+      // fewer beams than before, which is rare
+      this.sequences.splice(this.sequences.indexOf(all[number]!), 1);
+      this.decoder.close(all[number]!);
+    }
+    return of_beams.map((number) => all[number]!);
   }
 
   private record(steps: Step[][]): void {

@@ -1,5 +1,6 @@
 // Options of tasks that generate text: their own, and the fields of GenerationConfig.
 
+import { start_ids } from "../../../logic/generation/arguments.ts";
 import { GENERATION_FIELDS } from "../../../logic/generation/fields.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import { InputError } from "../../../shared/errors.ts";
@@ -28,17 +29,6 @@ export function spread(given: Readonly<Record<string, unknown>>): Record<string,
   return { ...(more as object | null | undefined), ...rest };
 }
 
-/**
- * The first tokens of a sequence: decoder_start_token_id, else bos_token_id.
- * @throws InputError if the model has neither
- */
-export function startIds(model: Pick<Seq2SeqModel, "config" | "generation_config">): number[] {
-  for (const name of ["decoder_start_token_id", "bos_token_id"])
-    for (const config of [model.generation_config, model.config])
-      if (Number.isInteger(config[name])) return [config[name] as number];
-  throw new InputError(
-    "there is no decoder_start_token_id",
-    "generate",
-    "Put generation_config.json beside the model.",
-  );
-}
+/** The first tokens of a sequence. */
+export const startIds = (model: Pick<Seq2SeqModel, "config" | "generation_config">): number[] =>
+  start_ids(model.generation_config, model.config);

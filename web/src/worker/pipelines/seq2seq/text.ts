@@ -1,6 +1,7 @@
 // Text to text: translation, summarization and others. Mirrors
 // python/edgewise/host/pipelines/text2text.py.
 
+import { truncated } from "../../../logic/generation/arguments.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
@@ -120,10 +121,8 @@ function promptOf({ host, options, languages }: Call, input: TaskInput, cut: boo
     ids = [languageId(languages, source, "src_lang"), ...ids.filter((id) => !known.has(id))];
   }
   const most = host.needSeq2Seq().longest;
-  if (!cut || ids.length <= most) return ids;
   const { eos_token_id: eos } = host.config("generation_config.json");
-  const last = ids.at(-1)!;
-  return last === eos ? [...ids.slice(0, most - 1), last] : ids.slice(0, most);
+  return cut ? truncated(ids, most, eos) : ids;
 }
 
 /** What T5's config says of a pair of languages. */
