@@ -18,6 +18,9 @@ from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedFi
 from edgewise.training.peft import CONFIG, WEIGHTS, Adapter, LoraConfig, load_adapter, save_adapter
 from edgewise.training.safetensors import save_safetensors
 
+from tests.logic.forms import both
+from tests.logic.forms import module as rules_of
+
 DATA = Path(__file__).parents[1] / "data"
 MATCHING = json.loads((DATA / "matching.json").read_text())
 
@@ -26,6 +29,51 @@ MATCHING = json.loads((DATA / "matching.json").read_text())
 def test_modules_match_as_in_peft(row):
     config = LoraConfig(**row["config"])
     assert [n for n in MATCHING["names"] if config.matches(n)] == row["matched"]
+
+
+@both
+@pytest.mark.parametrize("name", ["adapter_all", "adapter_rs"])
+def test_names_and_configurations_of_peft(form, name):
+    """Of its files: what the tensors are, the scaling, and what the modules are called."""
+    rules = rules_of(form, "training.adapters")
+    config = json.loads((DATA / name / CONFIG).read_text())
+    expected = json.loads((DATA / name / "expected.json").read_text())["scaling"]
+    modules = []
+    for key, x in safetensors.numpy.load_file(DATA / name / WEIGHTS).items():
+        assert key.startswith(rules.PREFIX)
+        half = rules.half_of(key.removeprefix(rules.PREFIX))
+        assert (half is None) == ("lora_" not in key)
+        axis = rules.rank_axis(key)
+        if half is None:
+            assert axis is None
+            continue
+        modules.append(half.module)
+        assert half.embedding == ("lora_embedding" in key) and half.is_a == ("_A" in key)
+        known = config["rank_pattern"].get(half.module, config["r"])
+        assert x.shape[axis] == known
+        if not config["rank_pattern"] and not config["alpha_pattern"]:
+            made = rules.scaling(config["lora_alpha"], config["r"], config["use_rslora"])
+            assert made == pytest.approx(expected[half.module])
+    assert set(modules) == set(expected)
+    theirs = {k: v for k, v in config.items() if k != "exclude_modules"}
+    assert rules.written_config({**config, "inference_mode": False}, modules) == theirs
+    assert list(rules.written_config(theirs, [])) == sorted(theirs)
+    for targets in (None, "all-linear", "All-Linear"):
+        made = rules.written_config({**config, "target_modules": targets}, modules)
+        assert made["target_modules"] == sorted(expected)
+    made = rules.written_config({"target_modules": ".*q", "exclude_modules": ["k"]}, modules)
+    assert made == {"exclude_modules": ["k"], "inference_mode": True, "target_modules": ".*q"}
+
+
+@both
+def test_names_of_tensors(form):
+    half_of = rules_of(form, "training.adapters").half_of
+    half = half_of("a.q.lora_B.default.weight")
+    assert (half.module, half.is_a, half.embedding) == ("a.q", False, False)
+    half = half_of("e.lora_embedding_A.default")
+    assert (half.module, half.is_a, half.embedding) == ("e", True, True)
+    for name in ("lora_A.weight", "q.lora_A.bias", "q.lora_C.weight", "q.lora_A.weight.x", ""):
+        assert half_of(name) is None
 
 
 @pytest.mark.parametrize("name", ["adapter_all", "adapter_rs"])

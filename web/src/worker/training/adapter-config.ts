@@ -18,11 +18,6 @@ export function checkAdapterName(name: unknown): asserts name is string {
     );
 }
 
-/** The scaling factor of a LoRA adapter, as in PEFT. */
-export function scaling(lora: LoraInfo): number {
-  return lora.lora_alpha / (lora.use_rslora ? Math.sqrt(lora.r) : lora.r);
-}
-
 /**
  * Parses an adapter_config.json and checks it against the program.
  * @throws InputError, ModelError, UnsupportedField

@@ -1,10 +1,8 @@
 // The tensors of an adapter's file, in PEFT's layout.
 
+import { PREFIX, rank_axis } from "../../logic/training/adapters.ts";
 import type { LoraInfo, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { SCALE } from "./session.ts";
-
-/** Prefix of PEFT's tensor names. */
-export const PEFT_PREFIX = "base_model.model.";
 
 export function resultsOf(program: ProgramInfo): StateInfo[] {
   return [...program.states.values()].filter(
@@ -28,25 +26,16 @@ export function tensorsOf(
   for (const state of resultsOf(program)) {
     const shape = state.shape.slice();
     if (lora) {
-      const axis = rankAxis(state.name);
-      if (axis !== undefined) shape[axis] = Math.min(shape[axis]!, lora.r);
+      const axis = rank_axis(state.name);
+      if (axis !== null) shape[axis] = Math.min(shape[axis]!, lora.r);
     }
     const bytes = shape.reduce((a, b) => a * b, 4);
-    out.set((lora ? PEFT_PREFIX : "") + state.name, {
+    out.set((lora ? PREFIX : "") + state.name, {
       state,
       info: { dtype: "float32", shape, bytes },
     });
   }
   return out;
-}
-
-/** The axis of a state that has the size of the rank. */
-export function rankAxis(name: string): 0 | 1 | undefined {
-  return /\.lora_(A\.weight|embedding_A)$/.test(name)
-    ? 0
-    : /\.lora_(B\.weight|embedding_B)$/.test(name)
-      ? 1
-      : undefined;
 }
 
 /** Copies the leading part of shape `to` from a tensor of shape `from`. */

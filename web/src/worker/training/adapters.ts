@@ -3,13 +3,14 @@
 // the others are copies in host memory, exchanged with it on demand.
 
 import type { Buffer, Device } from "../../device/device.ts";
+import { half_of, scaling, written_config } from "../../logic/training/adapters.ts";
 import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
-import { checkAdapterName, configOf, scaling } from "./adapter-config.ts";
+import { checkAdapterName, configOf } from "./adapter-config.ts";
 import { openFile, readTensors } from "./adapter-files.ts";
 import { cut, resultsOf, tensorsOf } from "./adapter-tensors.ts";
 import { SCALE, type Session } from "./session.ts";
@@ -435,31 +436,12 @@ export class Adapters {
       parts.push(cut(entry.tensors.get(state.name)!, state.shape, info.shape));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
-    // As python/edgewise/compiler/training/peft/adapter.py: "all-linear" is replaced by the actual
-    // names.
-    const { target_modules: targets } = entry.lora;
-    const modules = [
-      ...new Set(
-        Array.from(tensors.values(), ({ state }) =>
-          state.name.replace(/\.lora_(embedding_)?[AB](\.weight)?$/, ""),
-        ),
-      ),
-    ].sort();
-    const fields: Record<string, unknown> = {
-      ...entry.lora,
-      target_modules: Array.isArray(targets)
-        ? targets
-        : typeof targets === "string" && targets.toLowerCase() !== "all-linear"
-          ? targets
-          : modules,
-      inference_mode: true,
-    };
-    if (fields.exclude_modules === null) delete fields.exclude_modules;
-    const config = JSON.stringify(
-      Object.fromEntries(Object.entries(fields).sort(([a], [b]) => (a < b ? -1 : 1))),
-      null,
-      2,
+    const modules = Array.from(tensors.values(), ({ state }) => half_of(state.name)?.module);
+    const fields = written_config(
+      entry.lora,
+      modules.filter((name) => name !== undefined),
     );
+    const config = JSON.stringify(fields, null, 2);
     return [
       { name: "adapter_model.safetensors", blob: new Blob(parts) },
       {
@@ -496,5 +478,6 @@ export class Adapters {
 
 /** Factor of the scale that replaces the compiled LoRA scaling by the adapter's own. */
 function factorOf({ lora, program }: Entry): number {
-  return lora ? scaling(lora) / scaling(program.lora!) : 1;
+  const of = (x: LoraInfo) => scaling(x.lora_alpha, x.r, x.use_rslora);
+  return lora ? of(lora) / of(program.lora!) : 1;
 }

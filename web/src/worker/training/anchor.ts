@@ -1,7 +1,7 @@
 // Trained values that are drawn to their first ones, or kept at them.
 
+import { rank_axis } from "../../logic/training/adapters.ts";
 import type { StateInfo } from "../package/manifest.ts";
-import { rankAxis } from "./adapter-tensors.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
 
@@ -30,7 +30,7 @@ export class Anchor {
     if (!mu && !freeze) return undefined;
     const anchor = new Anchor(session, mu);
     for (const state of session.results) {
-      const frozen = freeze && rankAxis(state.name) === 0;
+      const frozen = freeze && rank_axis(state.name) === 0;
       if (frozen || (mu && state.dtype === "float32" && state.kind !== "buffer"))
         anchor.first.push([state, await anchor.read(state), frozen]);
     }

@@ -1,6 +1,7 @@
 // The options of a run: defaults and checks.
 
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
+import { rank_axis } from "../../logic/training/adapters.ts";
 import { SCHEDULES, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
@@ -8,7 +9,6 @@ import { InputError } from "../../shared/errors.ts";
 import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
-import { rankAxis } from "./adapter-tensors.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import type { Session } from "./session.ts";
 
@@ -181,8 +181,8 @@ export function loraOf(
  */
 function lowerRank(session: Session, r: number): void {
   for (const state of session.results) {
-    const axis = rankAxis(state.name);
-    if (axis === undefined) continue;
+    const axis = rank_axis(state.name);
+    if (axis === null) continue;
     const [rows, row] = [state.shape[0]!, state.bytes / state.shape[0]!];
     const rest = axis === 0 ? (rows - r) * row : row - (r * row) / state.shape[1]!;
     const zeros = new Uint8Array(rest);

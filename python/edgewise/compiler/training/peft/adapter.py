@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ....errors import InputError, ModelError, UnsupportedField, memory_in_words
 from ....json_text import parse_json, written_json
+from ....logic.training.adapters import PREFIX, half_of, written_config
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ...onnx.sink import write_parts
 from ...onnx.source import FileSource, as_source
@@ -17,10 +18,7 @@ from ..safetensors import load_safetensors, safetensors_parts
 from .config import CONFIG, LoraConfig
 
 WEIGHTS = "adapter_model.safetensors"
-PREFIX = "base_model.model."
 MAX_CONFIG = 1 << 22  # bytes
-LORA = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
-EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
 
 
 @dataclass
@@ -60,11 +58,11 @@ class Adapter:
         halves: dict[Any, list[Any]] = {}
         for key, x in tensors.items():
             name = key.removeprefix(PREFIX)
-            pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
-            if pair is not None:
-                kind = adapter.lora if pair.re is LORA else adapter.embeddings
-                halves.setdefault((id(kind), pair[1]), [kind, pair[1], None, None])[
-                    2 if pair[2] == "A" else 3
+            half = half_of(name)
+            if half is not None:
+                kind = adapter.embeddings if half.embedding else adapter.lora
+                halves.setdefault((half.embedding, half.module), [kind, half.module, None, None])[
+                    2 if half.is_a else 3
                 ] = x
             elif ".lora_" in name or name.startswith("lora_"):
                 raise UnsupportedField(
@@ -197,12 +195,7 @@ def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
     Raises:
         InputError: a tensor cannot be written.
     """
-    config = adapter.config.to_dict()
-    if not isinstance(config["target_modules"], list) and (
-        config["target_modules"] is None or config["target_modules"].lower() == "all-linear"
-    ):
-        config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
-    config["inference_mode"] = True  # as PEFT: loaded for inference by default
+    config = written_config(adapter.config.to_dict(), [*adapter.lora, *adapter.embeddings])
     tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
     text = written_json(config, indent=2, sort_keys=True) + b"\n"
     return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text]}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ....errors import InputError, ModelError, UnsupportedField
+from ....logic.training.adapters import scaling
 from .module_patterns import MAX_PATTERNS, ModulePatterns
 
 CONFIG = "adapter_config.json"
@@ -195,7 +196,7 @@ class LoraConfig:
         """Factor of adapters' outputs, for modules that rank_pattern and alpha_pattern do not
         name.
         """
-        return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
+        return scaling(self.lora_alpha, self.r, self.use_rslora)
 
     def rank_of(self, module: str) -> int:
         """Rank of a module's adapter: from rank_pattern, else r."""
@@ -207,8 +208,7 @@ class LoraConfig:
 
     def scaling_of(self, module: str) -> float:
         """Factor of a module's adapter: alpha / r, with use_rslora alpha / sqrt(r)."""
-        r = self.rank_of(module)
-        return self.alpha_of(module) / (math.sqrt(r) if self.use_rslora else r)
+        return scaling(self.alpha_of(module), self.rank_of(module), self.use_rslora)
 
     def saves(self, module: str) -> bool:
         """Whether modules_to_save names this module or one that contains it."""

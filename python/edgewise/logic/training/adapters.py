@@ -1,0 +1,70 @@
+"""Adapters in PEFT's layout (https://huggingface.co/docs/peft, checkpoint format): the names of
+their tensors, their scaling, and the configuration that is written beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "base_model.model."  # of the tensors' names in a file
+_LINEAR = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
+_EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
+
+
+@dataclass(frozen=True)
+class Half:
+    """A tensor of an adapter: the A or the B of a module."""
+
+    module: str
+    is_a: bool
+    embedding: bool
+
+
+def half_of(name: str) -> Half | None:
+    """What the tensor of a name without PREFIX is; None: a parameter that replaces the base's."""
+    linear = _LINEAR.fullmatch(name)
+    if linear is not None:
+        return Half(linear[1], linear[2] == "A", False)
+    embedding = _EMBEDDING.fullmatch(name)
+    if embedding is not None:
+        return Half(embedding[1], embedding[2] == "A", True)
+    return None
+
+
+def rank_axis(name: str) -> int | None:
+    """The axis of a tensor that has the size of the rank; None if it has none."""
+    half = half_of(name)
+    if half is None:
+        return None
+    return 0 if half.is_a else 1
+
+
+def scaling(alpha: float, r: int, use_rslora: bool) -> float:
+    """The factor of an adapter's output."""
+    return alpha / (math.sqrt(r) if use_rslora else r)
+
+
+def written_config(config: dict[str, Any], modules: Sequence[str]) -> dict[str, Any]:
+    """The fields of adapter_config.json in their order.
+
+    "all-linear" is replaced by the names of the adapted modules, as by PEFT. A field that later
+    releases of PEFT added is written only if it is set.
+
+    Args:
+        config: fields of the adapter's configuration.
+        modules: names of the adapted modules.
+    """
+    fields = dict(config)
+    targets: object = fields.get("target_modules")
+    if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
+        fields["target_modules"] = sorted(set(modules))
+    fields["inference_mode"] = True  # as PEFT: loaded for inference by default
+    made: dict[str, Any] = {}
+    for name in sorted(fields):
+        if name != "exclude_modules" or fields[name] is not None:
+            made[name] = fields[name]
+    return made
