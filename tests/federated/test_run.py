@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from edgewise.cli import main, parse
 from edgewise.extras.commands import federate
-from edgewise.host.cli import main, parse
 
 from .environment import FOLDER
 

@@ -169,3 +169,13 @@ def test_characters_are_those_of_the_host(form):
     assert [a["answer"] for a in found] == ["b"]
     assert not tokens.is_subword("\U0001f600 b", "b", at, at + 1, False)
     assert tokens.is_subword("\U0001f600ab", "b", at, at + 1, False)
+
+
+@both
+def test_models_without_labels(form):
+    """Damaged models have none: scores are empty, or an error says so."""
+    classification, tokens = module(form, "post.classification"), module(form, "post.tokens")
+    assert classification.softmax([]) == []
+    token = tokens.Scored("a", [], 0, 1, 0, False)
+    with pytest.raises(InputError, match="no labels"):
+        tokens.entities_of([token], {}, "simple", [], "".join)

@@ -75,7 +75,7 @@ def test_json_is_read_to_its_end(pyodide, folder):
     stated, read, eos, adapter = pyodide.run(
         """
         import os, json
-        from edgewise.session.decoder import open_package
+        from edgewise.host.session.decoder import open_package
         from edgewise.training.peft import load_adapter
         from edgewise.errors import EdgewiseError
         stated = os.stat("/drive/model/generation_config.json").st_size

@@ -19,8 +19,8 @@ class Score(TypedDict):
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
-    """Probabilities that add up to 1."""
-    most = max(logits)
+    """Probabilities that add up to 1; none of no logits."""
+    most = max(logits, default=0.0)
     powers = [math.exp(x - most) for x in logits]
     total = sum(powers)
     return [p / total for p in powers]

@@ -60,7 +60,9 @@ def set_prediction(
     Returns:
         detections in the order of the queries
     """
-    found = []
+    found: list[Detection] = []
+    if classes < 2:
+        return found
     for q in range(len(boxes) // 4):
         scores = softmax(logits[q * classes : (q + 1) * classes])[:-1]
         best = max(scores)

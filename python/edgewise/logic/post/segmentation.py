@@ -42,6 +42,8 @@ def choose_queries(
     queries: list[int] = []
     kept: list[float] = []
     labels: list[int] = []
+    if classes < 2:
+        return queries, kept, labels
     for q in range(len(logits) // classes):
         scores = softmax(logits[q * classes : (q + 1) * classes])
         best = max(scores)

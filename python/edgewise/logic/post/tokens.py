@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Required, TypedDict
 
+from ...errors import InputError
 from ..native import part, size
 from .classification import label_of
 
@@ -83,7 +84,12 @@ def entities_of(
     Returns:
         strategy "none": [{"entity", "score", "index", "word", "start", "end"}]; else
         [{"entity_group", "score", "word", "start", "end"}]
+
+    Raises:
+        InputError: a token has no scores.
     """
+    if any(not len(t.scores) for t in tokens):
+        raise InputError("the model has no labels", "token-classification")
     if strategy in ("none", "simple"):
         entities = [_entity(t, id2label) for t in tokens]
     else:
