@@ -171,7 +171,7 @@ def test_size_of_transformers() -> None:
     """
     for kind in ("", ".inline", ".node"):
         assert compressed(DIST / f"transformers{kind}.js") <= 8_500
-        assert compressed(DIST / f"transformers-text{kind}.js") <= 39_000
+        assert compressed(DIST / f"transformers-text{kind}.js") <= 41_000
 
 
 def test_size_of_engines() -> None:
