@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import calls
 from mypy import types as t
@@ -82,7 +81,7 @@ class Expressions:
                 found = t.get_proper_type(owner.args[-1])
         if found is None and isinstance(node, ast.Tuple):
             items = [self.type(x) or t.AnyType(t.TypeOfAny.explicit) for x in node.elts]
-            return t.TupleType(items, t.Instance(_fallback_of(self), []))
+            return t.TupleType(items, t.Instance(self.types.tuple_info(), []))
         return found
 
     def kind(self, node: ast.expr) -> str:
@@ -258,10 +257,7 @@ class Expressions:
             f"...{self.text(v)}" if k is None else f"[{self.text(k)}, {self.text(v)}]"
             for k, v in zip(node.keys, node.values)
         ]
-        return Code(f"new Map({self._map_type(node)}[{', '.join(parts)}])", CALL)
-
-    def _map_type(self, node: ast.expr) -> str:
-        return ""
+        return Code(f"new Map([{', '.join(parts)}])", CALL)
 
     def _properties(self, node: ast.Dict) -> list[str]:
         parts = []
@@ -717,7 +713,3 @@ def _range_length(source: str) -> str | None:
     """n of the array `py.range(n)`."""
     inner = source.removeprefix("py.range(").removesuffix(")")
     return inner if source.startswith("py.range(") and "," not in inner else None
-
-
-def _fallback_of(printer: Expressions) -> Any:
-    return printer.types.tuple_info()

@@ -218,8 +218,7 @@ class Module(Expressions):
         generic = f"<{', '.join(generics)}>" if generics else ""
         star = "*" if scope.yields else ""
         name = safe(node.name) if info is None else node.name
-        lead = head.rstrip() + star + " " if head and star else head + star
-        lead = head if not star else lead
+        lead = f"{head.rstrip()}{star} " if head and star else head + star
         result = "" if node.name == "__init__" else f": {self.writer.result(found.ret_type)}"
         if node.name == "__init__":
             name, generic = "constructor", ""
