@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 import subprocess
 import sys
 
@@ -184,6 +185,23 @@ def test_what_cannot_be_printed_is_named_with_its_line(tmp_path):
             lines = [x for x in made.stderr.split("\n") if f"wrong{i}.py:" in x]
             assert any(WRONG[source] in x for x in lines), (source, made.stderr)
             assert int(lines[0].split(":")[1]) > 4
+
+
+def test_each_helper_that_the_printer_names_exists():
+    """Else what is printed would not compile, and no line of Python would be named."""
+    helpers = {
+        name
+        for path in (forms.ROOT / "web/src/shared/python").glob("*.ts")
+        for name in re.findall(
+            r"^export (?:function|const|class|interface|type) (\w+)", path.read_text(), re.M
+        )
+    }
+    sources = [p.read_text() for p in (forms.ROOT / "core/generate/logic").glob("*.py")]
+    named = {name for text in sources for name in re.findall(r"\bpy\.(\w+)", text)}
+    (methods,) = (
+        found for text in sources for found in re.findall(r'^TEXT = """([^"]+)"""', text, re.M)
+    )
+    assert named | set(methods.split()) <= helpers | {"ts"}
 
 
 def test_random_texts_and_numbers(features):

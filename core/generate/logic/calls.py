@@ -29,7 +29,6 @@ MATH = {
     "isinf": "py.isInfinite",
     "copysign": "py.copySign",
     "gcd": "py.gcd",
-    "isclose": "py.isClose",
     "pow": "Math.pow",
 }
 CONSTANTS = {

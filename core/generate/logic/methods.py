@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 # Methods that are helpers with the object as first argument, by kind.
 TEXT = """split rsplit splitlines strip lstrip rstrip find rfind index count isspace isdigit isalpha
-    isalnum isupper islower isdecimal isnumeric isprintable partition rpartition removeprefix
-    removesuffix startswith endswith encode zfill title casefold translate ljust rjust""".split()
+    isalnum isupper islower isdecimal partition rpartition removeprefix removesuffix startswith
+    endswith encode zfill ljust rjust""".split()
 
 
 def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
@@ -181,7 +181,6 @@ _METHODS: dict[str, dict[str, Any]] = {
         "match": "py.match({bare}, {0})",
         "findall": "py.findAll({bare}, {0})",
         "split": "{0}.split({x})",
-        "sub": "py.substitute({bare}, {args})",
         "finditer": "{0}.matchAll({x})",
     },
     "match": {

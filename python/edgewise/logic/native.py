@@ -26,7 +26,7 @@ def f32(value: float) -> float:
     try:
         return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
     except OverflowError:
-        return math_inf(value)
+        return math.copysign(math.inf, value)
 
 
 def float64(value: float) -> bytes:
@@ -117,8 +117,3 @@ def seed_fault(value: object) -> str:
     """The form that a seed has to have, if this one is none; else ""."""
     fits = isinstance(value, int) and -(2**63) <= value < 2**64
     return "" if fits else "an integer of 64 bits"
-
-
-def math_inf(value: float) -> float:
-    """Infinity with a number's sign."""
-    return float("inf") if value > 0 else float("-inf")
