@@ -2,6 +2,7 @@
 // python/edgewise/compiler/heads/examples.py.
 
 import { InputError } from "../../../shared/errors.ts";
+import { round } from "../../../shared/python.ts";
 import { seedOfRun } from "../../../shared/seeds.ts";
 
 /** The features of examples, by label. */
@@ -100,7 +101,7 @@ export class Examples {
     const held: number[] = [];
     for (const own of ofLabel) {
       if (own.length < 2) continue;
-      const count = Math.min(Math.max(1, halfToEven(share * own.length)), own.length - 1);
+      const count = Math.min(Math.max(1, round(share * own.length)), own.length - 1);
       const order = own
         .map((i, k): [bigint, number] => [seedOfRun(BigInt(seed), k), i])
         .sort(([a], [b]) => (a < b ? -1 : 1));
@@ -109,10 +110,4 @@ export class Examples {
     const isHeld = new Set(held);
     return [this.rows.flatMap((_, i) => (isHeld.has(i) ? [] : [i])), held.sort((a, b) => a - b)];
   }
-}
-
-/** Rounds as Python does. */
-function halfToEven(x: number): number {
-  const below = Math.floor(x);
-  return x - below === 0.5 ? below + (below % 2) : Math.round(x);
 }

@@ -12,6 +12,7 @@ import {
   words_of,
 } from "../../../logic/speech/ctc.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
+import { round } from "../../../shared/python.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import { numbers, output } from "../outputs.ts";
@@ -23,12 +24,6 @@ type Samples = Float32Array<ArrayBuffer>;
 
 /** The tokens of a package, and how samples become frames. */
 type CTC = CTCFields;
-
-/** Rounds half to even, as Python does. */
-function round(x: number): number {
-  const near = Math.round(x);
-  return near - x === 0.5 && near % 2 ? near - 1 : near;
-}
 
 /** The frames [first, end) that count, of a recording of which no model gives more frames. */
 function countedFrames(ctc: CTC, count: number, chunk: Chunk | undefined): [number, number] {
