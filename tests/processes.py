@@ -79,6 +79,15 @@ def pytest_xdist_make_scheduler(config, log):
             super().remove_node(node)
             return left[0][1] if left else None
 
+        def _assign_work_unit(self, node):
+            """A report is read when its process may have ended since: the unit stays noted as this
+            process's, and `remove_node`, which follows, gives it to another.
+            """
+            try:
+                super()._assign_work_unit(node)
+            except OSError:
+                log("the process has ended", node)
+
         def add_node_collection(self, node, collection):
             super().add_node_collection(node, collection)
             if node in self.registered_collections:

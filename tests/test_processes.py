@@ -10,12 +10,26 @@ from processes import Places, _only_news
 
 ROOT = Path(__file__).parents[1]
 END = "import os\n\n\ndef test_end():\n    os._exit(3)\n"
+CONFTEST = "import time\nfrom processes import pytest_xdist_make_scheduler\n"
+# The end of a process is noticed a moment after it: here after all that it has sent was read.
+NOTICED_LATE = """
+from xdist.workermanage import WorkerController
+
+WorkerController.shutting_down = property(lambda self: self._shutdown_sent)
 
 
-def test_the_tests_of_a_process_that_ends_are_run_in_another(tmp_path):
-    """Once each, those after it, too; the one that has ended it is not run again."""
+def pytest_runtest_logreport(report):
+    time.sleep(0.2 if hasattr(report, "node") else 0)
+"""
+
+
+@pytest.mark.parametrize("late", ("", NOTICED_LATE), ids=("at_once", "late"))
+def test_the_tests_of_a_process_that_ends_are_run_in_another(tmp_path, late):
+    """Once each, those after it, too; the one that has ended it is not run again. The
+    end of a process may be noticed after the next test was sent to it.
+    """
     pytest.importorskip("xdist")
-    (tmp_path / "conftest.py").write_text("from processes import pytest_xdist_make_scheduler\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST + late)
     for name in "abcdef":
         text = END if name == "c" else "def test_one():\n    pass\n"
         (tmp_path / f"test_{name}.py").write_text(text)
