@@ -215,7 +215,8 @@ def idle(table: Table, folder: Path, count: int = 1000) -> None:
 
 
 async def _idle_clients(url: str, count: int, hub: subprocess.Popen) -> list[float]:
-    from edgewise.extras.federated.protocol import SUBPROTOCOL, encode
+    from edgewise.extras.federated.protocol import encode
+    from edgewise.logic.federated.tasks import SUBPROTOCOL
     from websockets.asyncio.client import connect
 
     hello = encode("hello", protocols=[1], schema=ROUND.sha256, codecs=["int4"])

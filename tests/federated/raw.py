@@ -5,8 +5,9 @@ import hashlib
 import json
 
 from edgewise.extras.federated.codec import pack
-from edgewise.extras.federated.protocol import CHUNK, SUBPROTOCOL, VERSION, encode
+from edgewise.extras.federated.protocol import VERSION, encode
 from edgewise.logic.federated.layout import CODECS
+from edgewise.logic.federated.tasks import CHUNK, SUBPROTOCOL
 from websockets.sync.client import connect
 
 from .toys import PATIENCE

@@ -13,9 +13,10 @@ from edgewise.extras.federated.client import SETTINGS
 from edgewise.extras.federated.client_state import ClientState, Finished
 from edgewise.extras.federated.codec import FORMAT, base_of, norm_of
 from edgewise.extras.federated.hub import Hub, HubOptions
-from edgewise.extras.federated.protocol import CHUNK, Refusal
+from edgewise.extras.federated.protocol import Refusal
 from edgewise.extras.federated.sessions import Task
 from edgewise.extras.federated.verify import Rules, Verified, far_from_others
+from edgewise.logic.federated.tasks import CHUNK
 from edgewise.training.safetensors import save_safetensors
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 

@@ -11,7 +11,7 @@ import time
 
 from edgewise.extras.federated.hub import Hub, HubOptions
 from edgewise.extras.federated.last import Last
-from edgewise.extras.federated.protocol import SUBPROTOCOL
+from edgewise.logic.federated.tasks import SUBPROTOCOL
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 

@@ -173,3 +173,38 @@ def test_scales_of_parameters(form):
         assert layout.groups_of(name, shape) == scales
     names = ["a b", "~", "", "ä", "a\n", "\x7f"]
     assert [layout.is_name(n) for n in names] == [True, True, False, False, False, False]
+
+
+@both
+def test_files_of_tasks(form):
+    tasks = module(form, "federated.tasks")
+    shapes = [("a.lora_B.weight", [64, 8])]
+    file = {"kind": "delta", "codec": "int8", "bytes": 4000, "sha256": "f" * 64, "part": None}
+    found = tasks.file_of({"file": file}, shapes)
+    assert (found.content, found.codec, found.size) == ("delta", "int8", 4000)
+    assert (found.sha256, found.part) == ("f" * 64, None)
+    whole = tasks.file_of({"file": {**file, "kind": "weights", "part": "B"}}, shapes)
+    assert (whole.content, whole.codec, whole.part) == ("weights", "float32", "B")
+    most = 64 * 8 + 2 * 8 + 4096  # values, scales, and room for the header
+    assert tasks.file_of({"file": {**file, "bytes": most}}, shapes).size == most
+    wrong = [{"kind": "other"}, {"kind": None}, {"codec": "int2"}, {"codec": 8}, {"bytes": 0}]
+    wrong += [{"bytes": most + 1}, {"bytes": 0.5}, {"bytes": "9"}, {"sha256": None}, {"part": 1}]
+    for task in (*({"file": {**file, **other}} for other in wrong), {}, {"file": None}):
+        with pytest.raises(InputError, match="it names no file that this client can use"):
+            tasks.file_of(task, shapes)
+
+
+@both
+def test_clips_and_offsets(form):
+    tasks = module(form, "federated.tasks")
+    for privacy, expected in [
+        ({"clip": 1.5}, 1.5),
+        ({"clip": 0}, math.inf),
+        ({"clip": "1"}, math.inf),
+        ({"clip": math.nan}, math.inf),
+        ({}, math.inf),
+        (None, math.inf),
+    ]:
+        assert tasks.clip_of({"privacy": privacy}) == expected
+    found = [tasks.is_offset(x, 2, 9) for x in (1, 2, 9, 10, 2.5, None, "3")]
+    assert found == [False, True, True, False, False, False, False]

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { FederatedClient } from "../../src/extras/federated/client.ts";
 import { pack, Schema, sha256, type Values } from "../../src/extras/federated/codec.ts";
-import { CHUNK } from "../../src/extras/federated/connection.ts";
 import type { FederatedOptions } from "../../src/extras/federated/options.ts";
+import { CHUNK } from "../../src/logic/federated/tasks.ts";
 import { FakeDatabase, FakeSocket, until } from "./fakes.ts";
 
 const COUNT = 200_000; // more than 3 chunks in float32

@@ -26,8 +26,18 @@ from websockets.typing import Subprotocol
 from ...errors import Aborted, EdgewiseError, InputError
 from ...locks import locked
 from ...logic.federated.layout import CODECS
-from .client_secure import (
+from ...logic.federated.tasks import (
+    CHUNK,
+    ENDS,
+    MASKED,
+    MAX_TEXT,
     STAGES,
+    SUBPROTOCOL,
+    WINDOW,
+    file_of,
+    is_offset,
+)
+from .client_secure import (
     ClientTerms,
     SecureRound,
     announcement,
@@ -38,15 +48,13 @@ from .client_secure import (
 )
 from .client_state import ClientState, Finished
 from .codec import Floats, Schema, Values, base_of, pack, unpack
-from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
+from .protocol import VERSION, Refusal, decode, encode
 from .secure import VERSION as SECURE
 from .secure.identity import Identity
-from .secure.plan import MASKED, Plan
+from .secure.plan import Plan
 
-WINDOW = 4  # chunks on their way
 SILENCE = 60.0  # seconds after which an answer is no longer expected
 WAITING = 256  # frames that may wait while the client trains
-ENDS = ("task", "weights", "bye")  # messages that end the task before them
 TRY_AGAIN = (408, 425, 429)  # of HTTP's 4xx, those that do not mean a wrong request
 
 
@@ -330,14 +338,15 @@ class FederatedClient:
         """Fetches the weights of a task, from where an earlier connection has ended."""
         if self.state.have == task["base"]:
             return
-        file, schema = file_of(task, self.training.schema), self.training.schema
+        schema = self.training.schema
+        file = file_of(task, list(schema.shapes.items()))
         assert self._socket is not None
-        if self._partial[0] != file["sha256"]:
-            self._partial = file["sha256"], bytearray()
+        if self._partial[0] != file.sha256:
+            self._partial = file.sha256, bytearray()
         data = self._partial[1]
-        if len(data) < file["bytes"]:
+        if len(data) < file.size:
             self._send("fetch", run=task["run"], round=task["round"], offset=len(data))
-        while len(data) < file["bytes"]:
+        while len(data) < file.size:
             frame = self._socket.recv(SILENCE)
             if isinstance(frame, bytes):
                 data += frame
@@ -352,18 +361,18 @@ class FederatedClient:
             if message["kind"] in ENDS:
                 raise Aborted("the server has ended the task")
         self._partial = "", bytearray()
-        if hashlib.sha256(data).hexdigest() != file["sha256"]:
+        if hashlib.sha256(data).hexdigest() != file.sha256:
             raise InputError("the downloaded weights do not match their SHA-256", "task")
         fields = {"run": task["run"]}
-        if file["kind"] != "weights" and self.state.have is None:
+        if file.content != "weights" and self.state.have is None:
             raise InputError("it is a difference from weights that are not here", "task")
-        if file["kind"] == "weights":
+        if file.content == "weights":
             values = unpack(bytes(data), schema, "float32", fields, kind="weights")
         else:
             delta = unpack(
                 bytes(data),
-                schema.part(file.get("part")),
-                file["codec"],
+                schema.part(file.part),
+                file.codec,
                 {**fields, "base": self.state.have or ""},
             )
             values = {**self.state.values, **{n: self.state.values[n] + delta[n] for n in delta}}
@@ -419,7 +428,7 @@ class FederatedClient:
         assert self._socket is not None
         sha256 = update["sha256"]
         self._send("update", **update)
-        sent, last = None, 0
+        sent, last = -1, 0
         while True:
             message = self._next(SILENCE)
             kind = message["kind"]
@@ -431,11 +440,11 @@ class FederatedClient:
                 if kind == "rejected":
                     self.state.rejected()
                     return
-                offset = message.get("offset")
-                if not (type(offset) is int and last <= offset <= len(data)):
+                offset: Any = message.get("offset")
+                if not is_offset(offset, last, len(data)):
                     raise InputError("it has acknowledged bytes that do not exist", self.url)
                 last = offset
-                sent = offset if sent is None else sent
+                sent = offset if sent < 0 else sent
                 while sent < min(len(data), offset + WINDOW * CHUNK):
                     self._socket.send(data[sent : sent + CHUNK])
                     self.sent_bytes += len(data[sent : sent + CHUNK])
@@ -479,21 +488,3 @@ def check_task(task: Mapping[str, Any], fields: Mapping[str, Callable[[Any], boo
     for name, right in fields.items():
         if not right(task.get(name)):
             raise InputError(f"its field '{name}' is missing or wrong", "task")
-
-
-def file_of(task: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """The file that a task names.
-
-    Raises:
-        InputError: it cannot be one of this schema; its size is limited before a byte is read.
-    """
-    file = task.get("file")
-    if isinstance(file, dict):
-        codec = "float32" if file.get("kind") == "weights" else file.get("codec")
-        size = file.get("bytes")
-        known = isinstance(codec, str) and codec in CODECS
-        if known and type(size) is int and 0 < size <= schema.most_bytes(str(codec)):
-            part = file.get("part")
-            if isinstance(file.get("sha256"), str) and (part is None or isinstance(part, str)):
-                return file
-    raise InputError("it names no file that this client can use", "task")

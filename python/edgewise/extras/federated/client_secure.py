@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -18,14 +19,13 @@ import numpy as np
 
 from ...errors import InputError
 from ...logic.federated.budget import epsilon_of
+from ...logic.federated.tasks import MASKED, clip_of
 from .client_state import ClientState, Finished
 from .codec import Floats, Schema, Values, norm_of
 from .secure.identity import Identity
 from .secure.member import Member
-from .secure.plan import MASKED, Plan
+from .secure.plan import Plan
 from .secure.quantize import quantize
-
-STAGES = 4  # after training
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,8 @@ def clipped(
         task: names the clip, or none.
         left: rounding errors of earlier updates.
     """
-    privacy = task.get("privacy") or {}
-    clip = privacy.get("clip")
-    if not isinstance(clip, (int, float)) or not clip > 0:
+    clip = clip_of(task)
+    if clip == math.inf:
         return changes, left
     whole = {n: x + left[n] if n in left else x for n, x in changes.items()}
     norm = norm_of(whole)

@@ -26,12 +26,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ...errors import InputError
+from ...logic.federated.tasks import CHUNK, MASKED, MAX_TEXT, SUBPROTOCOL
 from .admission import Counted, HubOptions, Silent, admit
 from .codec import Schema
 from .last import Last
-from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
+from .protocol import VERSION, Refusal, check, decode, encode
 from .secure.group import Group, Summed
-from .secure.plan import MASKED
 from .sessions import Session, Task, Upload, Work
 from .verify import Verified, check_announcement, verify
 

@@ -20,13 +20,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...json_text import parse_json
+from ...logic.federated.tasks import MAX_TEXT, PROTOCOL
 
-VERSION = 1
-SUBPROTOCOL = f"edgewise.federated.{VERSION}"
-CHUNK = 256 << 10
-"""Maximum bytes of a binary frame."""
-MAX_TEXT = 64 << 10
-"""Maximum bytes of a text frame."""
+VERSION = PROTOCOL
 MAX_METRICS = 16
 
 SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...logic.federated.tasks import CHUNK
 from .admission import Messages
 from .broadcast import Base, File
-from .protocol import CHUNK, Refusal
+from .protocol import Refusal
 from .secure import VERSION
 from .verify import Rules, Verified
 

@@ -1,12 +1,13 @@
 // A page's part in federated rounds: protocol 1 as python/edgewise/extras/federated/client.py.
 
+import { clip_of, file_of, STAGES } from "../../logic/federated/tasks.ts";
 import { timerMs } from "../../shared/abort.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { message as textOf } from "../../shared/words.ts";
 import { auditKey, clip, configOf, difference, textsOf } from "./change.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { Connection, ConnectionLost, type Message } from "./connection.ts";
-import { Download, fileOf } from "./download.ts";
+import { Download } from "./download.ts";
 import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
 import {
   countedBefore,
@@ -20,7 +21,7 @@ import {
   type State,
   Store,
 } from "./store.ts";
-import { clipOf, epsilonOf, isTime, objection } from "./terms.ts";
+import { epsilonOf, isTime, objection } from "./terms.ts";
 import type { LocalResult } from "./trainers.ts";
 import { upload } from "./upload.ts";
 
@@ -30,7 +31,6 @@ const ANSWER_MS = 15_000; // for the answer to hello
 const SILENCE_MS = 60_000; // without an answer: the connection is lost
 const STEADY_MS = 30_000; // a connection that lived so long was no failure
 const MAX_SECONDS = 3600; // of a task
-const STAGES = 4; // of secure aggregation, after training
 const KEY = /^[\w-]{42}[AEIMQUYcgkosw048]$/; // base64url of 32 bytes, without padding
 const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
 
@@ -347,21 +347,22 @@ export class FederatedClient<Data = unknown> {
   private async fetch(connection: Connection, task: Message, end: AbortSignal): Promise<void> {
     const { state, schema } = this;
     if (state.have === task.base) return;
-    const file = fileOf(task, schema);
+    const file = file_of(task, [...schema.shapes]);
+    const codec = file.codec as Codec;
     const blob = await this.download.fetch(
       connection,
       task,
       file,
       end,
       (message) => this.other(message),
-      (bytes) => this.progress(task, "fetch", bytes, file.bytes),
+      (bytes) => this.progress(task, "fetch", bytes, file.size),
     );
     const data = new Uint8Array(await blob.arrayBuffer());
     if ((await sha256(data)) !== file.sha256)
       throw new InputError("the weights do not match their SHA-256", "task");
-    const weights = file.kind === "weights";
-    const got = await unpack(data, weights ? schema : await schema.part(file.part), file.codec, {
-      kind: file.kind,
+    const weights = file.content === "weights";
+    const got = await unpack(data, weights ? schema : await schema.part(file.part), codec, {
+      kind: file.content,
       base: weights ? String(task.base) : (state.have ?? ""),
     });
     const values = new Map(weights ? got : state.values);
@@ -449,7 +450,7 @@ export class FederatedClient<Data = unknown> {
     const { schema, changes, result, kept } = await this.changes(task, signal);
     // what was rounded away comes from this client's data: an audit's update is without it
     const before: Values = task.audit ? new Map() : state.left;
-    const most = clipOf(task);
+    const most = clip_of(task);
     const clipped = most < Infinity;
     const whole = clipped ? clip(changes, before, most) : changes;
     const fields = { base: String(task.base), run: String(task.run), round: String(task.round) };

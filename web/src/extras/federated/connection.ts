@@ -1,12 +1,8 @@
 // A WebSocket of protocol 1, read message by message.
 
+import { CHUNK, MAX_TEXT, SUBPROTOCOL } from "../../logic/federated/tasks.ts";
 import { Aborted } from "../../shared/errors.ts";
 
-/** The subprotocol of protocol 1. */
-export const SUBPROTOCOL = "edgewise.federated.1";
-/** Maximum bytes of a binary frame. */
-export const CHUNK = 256 << 10;
-const MAX_TEXT = 64 << 10;
 const WAITING = 64; // messages that may wait while the client trains
 const CONNECTING_MS = 15_000;
 

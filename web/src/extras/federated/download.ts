@@ -1,39 +1,9 @@
 // The weights of a task: announcements of a server, and the download that goes on after a lost
 // connection.
 
+import { CHUNK, ENDS, type TaskFile } from "../../logic/federated/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { CODECS, type Codec, type Schema } from "./codec.ts";
-import { CHUNK, type Connection, type Message } from "./connection.ts";
-
-/** Messages that end the task before them. */
-export const ENDS: readonly string[] = ["task", "weights", "bye"];
-
-/** A file that a task names. */
-export interface TaskFile {
-  kind: "weights" | "delta";
-  codec: Codec;
-  bytes: number;
-  sha256: string;
-  /** Of the parameters whose difference it holds. */ part?: unknown;
-}
-
-/**
- * The file of a task.
- * @throws InputError if it cannot be one of this schema: its size is limited before a byte is read
- */
-export function fileOf(task: Message, schema: Schema): TaskFile {
-  const file = (task.file ?? {}) as Partial<TaskFile>;
-  const { kind, bytes, sha256 } = file;
-  const codec = kind === "weights" ? "float32" : file.codec;
-  if (
-    !(kind === "weights" || kind === "delta") ||
-    !CODECS.includes(codec as Codec) ||
-    typeof sha256 !== "string" ||
-    !(Number.isInteger(bytes) && bytes! > 0 && bytes! <= schema.mostBytes(codec as Codec))
-  )
-    throw new InputError("it names no file that this client can use", "task");
-  return { kind, codec: codec as Codec, bytes: bytes!, sha256, part: file.part };
-}
+import type { Connection, Message } from "./connection.ts";
 
 /** The error for a message `refused`. */
 export function refusal(answer: Message, url: string): Error {
@@ -64,11 +34,11 @@ export class Download {
     progress: (bytes: number) => void,
   ): Promise<Blob> {
     if (this.sha256 !== file.sha256) this.begin(file.sha256);
-    if (this.size < file.bytes)
+    if (this.size < file.size)
       connection.send("fetch", { run: task.run, round: task.round, offset: this.size });
-    connection.expect(file.bytes - this.size);
+    connection.expect(file.size - this.size);
     try {
-      while (this.size < file.bytes) {
+      while (this.size < file.size) {
         const frame = await connection.next(end);
         if (frame instanceof Uint8Array) this.add(frame, file, progress);
         else if (frame.kind === "refused") throw refusal(frame, "fetch");
@@ -94,7 +64,7 @@ export class Download {
     file: TaskFile,
     progress: (bytes: number) => void,
   ): void {
-    if (chunk.length !== Math.min(CHUNK, file.bytes - this.size)) {
+    if (chunk.length !== Math.min(CHUNK, file.size - this.size)) {
       this.begin("");
       throw new InputError("a part of the weights has a wrong size", "task");
     }

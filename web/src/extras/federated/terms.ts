@@ -60,12 +60,6 @@ export function epsilonOf(task: Message): number | undefined {
   return typeof told === "number" ? told : undefined;
 }
 
-/** The clip of a round with differential privacy; Infinity: none. */
-export function clipOf(task: Message): number {
-  const clip = (task.privacy as { clip?: unknown } | null | undefined)?.clip;
-  return typeof clip === "number" && clip > 0 ? clip : Infinity;
-}
-
 /**
  * Why a task does not meet the terms; undefined: it does, as far as can be known before its group
  * has members. What a server says proves nothing: secure/ checks who takes part, and adds noise.

@@ -1,11 +1,10 @@
 // The way of an update to the server, which goes on after a lost connection.
 
+import { CHUNK, ENDS, is_offset, WINDOW } from "../../logic/federated/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { CHUNK, type Connection, type Message } from "./connection.ts";
-import { ENDS, refusal } from "./download.ts";
+import type { Connection, Message } from "./connection.ts";
+import { refusal } from "./download.ts";
 import type { Finished, LedgerEntry, Store } from "./store.ts";
-
-const WINDOW = 4; // chunks on their way
 
 /** What an upload needs of its client. */
 export interface Sender {
@@ -52,8 +51,8 @@ export async function upload(
       else if (answer.kind !== "ack") await sender.other(answer);
       if (answer.sha256 !== finished.sha256) continue;
       if (answer.kind !== "ack") return; // accepted, or rejected
-      const offset = Number(answer.offset);
-      if (!(Number.isInteger(offset) && offset >= last && offset <= data.length))
+      const offset = answer.offset as number;
+      if (!is_offset(offset, last, data.length))
         throw new InputError("it has acknowledged bytes that do not exist", url);
       last = offset;
       if (sent < 0) sent = offset;

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from ....errors import InputError
 from ....logic.federated.plan import threshold
+from ....logic.federated.tasks import SEALED
 from ..protocol import Refusal
 from .crypto import SEED, SIGNATURE, derive, digest, is_signed, join, public_key
 from .identity import decoded, encoded
 from .member import mask_of, pair_key
-from .plan import SEALED, Entry, Plan, Roster, centred
+from .plan import Entry, Plan, Roster, centred
 from .quantize import Lattice
 
 STAGES = ("keys", "shares", "update", "consent", "unmask")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ....errors import InputError
 from ....logic.federated.plan import check_signed
+from ....logic.federated.tasks import SEALED
 from .crypto import (
     SEED,
     SIGNATURE,
@@ -32,7 +33,7 @@ from .crypto import (
 from .crypto import stream as stream_of
 from .identity import Identity, decoded, encoded
 from .noise import discrete_gaussian
-from .plan import SEALED, Entry, Plan, Roster, ring
+from .plan import Entry, Plan, Roster, ring
 
 LATE = "It may lie about who takes part: do not answer it."
 

@@ -39,9 +39,6 @@ from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
 from .identity import Certificate, decoded
 from .quantize import Lattice
 
-SEALED = 80  # bytes: two shares and the tag of AES-GCM
-MASKED = "masked"
-"""The codec of a masked update: integers modulo 2^8 or 2^16, little-endian, without a header."""
 HEX = 32  # digits of a group's name
 
 

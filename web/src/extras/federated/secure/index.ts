@@ -2,10 +2,11 @@
 
 import { epsilon_of } from "../../../logic/federated/budget.ts";
 import { grid_of_plan } from "../../../logic/federated/plan.ts";
+import { ENDS, MASKED } from "../../../logic/federated/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type Schema, sha256, type Values } from "../codec.ts";
 import type { Connection, Message } from "../connection.ts";
-import { ENDS, refusal } from "../download.ts";
+import { refusal } from "../download.ts";
 import type { Finished, Kept, LedgerEntry, State, Store } from "../store.ts";
 import type { Terms } from "../terms.ts";
 import { decoded, encoded, SEED } from "./crypto.ts";
@@ -14,7 +15,6 @@ import { type Certificate, checkCertificate, type Plan, planOf } from "./plan.ts
 import { Lattice, quantize } from "./quantize.ts";
 
 const RENEW_MS = 3600_000; // a certificate that expires so soon is asked for again
-const MASKED = "masked"; // the codec of masked updates
 
 /** Asks the app's login to certify a client's key. */
 export type Certify = (publicKey: string) => Promise<Certificate>;

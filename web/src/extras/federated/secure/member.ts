@@ -1,6 +1,7 @@
 // A client's part of secure aggregation: as python/edgewise/extras/federated/secure/member.py.
 
 import { check_signed, ring_bits } from "../../../logic/federated/plan.ts";
+import { SEALED } from "../../../logic/federated/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Message } from "../connection.ts";
 import {
@@ -25,7 +26,6 @@ import {
 import { discreteGaussian } from "./noise.ts";
 import { type Certificate, type Entry, type Plan, Roster, statement } from "./plan.ts";
 
-const SEALED = 80; // two shares and the tag of AES-GCM
 const LATE = "It may lie about who takes part: do not answer it.";
 
 /** The key of a client. */
