@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Name and bytes by TensorProto.DataType code. The codes are used in files, in plans and in C.
 DTYPES = {
     1: ("float32", 4),
@@ -38,5 +40,7 @@ BITS_BY_CODE = {
     **{code: 8 * size for code, (_, size) in DTYPES.items()},
     **{code: bits for code, (_, bits) in PACKED.items()},
 }
-ELEMENT_BITS = {(DTYPES | PACKED)[code][0]: BITS_BY_CODE[code] for code in sorted(BITS_BY_CODE)}
+ELEMENT_BITS: Mapping[str, int] = {
+    (DTYPES | PACKED)[code][0]: BITS_BY_CODE[code] for code in sorted(BITS_BY_CODE)
+}
 """Bits of an element by the name of its type, without strings."""

@@ -7,12 +7,12 @@ import json
 import struct
 from pathlib import Path
 
-from edgewise.compiler.manifest_limits import FORMAT
 from edgewise.compiler.ops.table import kernel_table
 from edgewise.compiler.package import MAGIC, Package, _signed
 from edgewise.compiler.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
 from edgewise.compiler.sums import source_sums
 from edgewise.host.session.open import folder_files
+from edgewise.logic.manifest.limits import FORMAT
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 

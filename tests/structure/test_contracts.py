@@ -225,7 +225,7 @@ HOMONYMS = {
     ],
     "cross_entropy": ["compiler/training/losses.py", "training/losses.py"],
     "fill": [
-        "compiler/manifest/rules.py",
+        "logic/manifest/rules.py",
         "compiler/passes/lora.py",
         "host/training/session.py",
         "compiler/training/state_plans.py",
@@ -233,7 +233,7 @@ HOMONYMS = {
     "range": ["host/text/templates/sandbox.py"],  # functions of chat templates
     "nms": ["compiler/ops/host/data_dependent.py"],
     "optimizer": [
-        "compiler/manifest_limits.py",
+        "logic/manifest/limits.py",
         "extras/onnxruntime_training/api/module.py",
         "extras/onnxruntime_training/artifact_files/calls.py",
         "compiler/training/optimizers.py",

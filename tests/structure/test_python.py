@@ -13,9 +13,9 @@ PACKAGE = ROOT / "python" / "edgewise"
 
 # Parts of the package, each of which may import only those of lines above its own, and itself.
 ORDER = [
-    {"errors", "seeds"},
+    {"element_types", "errors", "seeds"},
     {"logic"},  # printed as TypeScript for pages: pure
-    {"element_types", "json_text", "atomic_file", "locks", "model_metadata"},
+    {"json_text", "atomic_file", "locks", "model_metadata"},
     {"compiler"},  # from a model to a package
     {"host"},  # runs packages
     {"extras"},  # what the rest does not know

@@ -24,9 +24,18 @@ from types_of import Types, Writer, check
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = "edgewise.logic"
-# Modules whose counterparts in TypeScript are written by hand.
+# Modules whose counterparts in TypeScript are written by hand, or by core/generate.
 SHARED = ROOT / "web" / "src" / "shared"
-BY_HAND = {"edgewise.errors": SHARED / "errors.ts", "edgewise.logic.native": SHARED / "native.ts"}
+GEN = ROOT / "web" / "src" / "gen"
+BY_HAND = {
+    "edgewise.element_types": GEN / "session.ts",
+    "edgewise.errors": SHARED / "errors.ts",
+    "edgewise.logic.manifest.limits": GEN / "manifest.ts",
+    "edgewise.logic.manifest.nodes": GEN / "schema.ts",
+    "edgewise.logic.manifest.processor": GEN / "schema.ts",
+    "edgewise.logic.manifest.schema": GEN / "schema.ts",
+    "edgewise.logic.native": SHARED / "native.ts",
+}
 
 
 class Folders(NamedTuple):

@@ -515,6 +515,9 @@ class Expressions:
         target, at = self.text(node.value, CALL), node.slice
         if isinstance(at, ast.Constant) and isinstance(at.value, str):
             return member(target, at.value)
+        found = self.type(node.value)
+        if isinstance(found, t.TypedDictType) and not isinstance(self.type(at), t.LiteralType):
+            return f"{target}[{self.text(at, CALL)} as keyof {self.writer.text(found)}]"
         return f"{target}[{self.text(at)}]"
 
     def iterable(self, node: ast.expr) -> str:

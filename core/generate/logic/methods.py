@@ -62,7 +62,10 @@ def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
 
 
 def _get(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
-    word = p.kind(func.value)
+    word, owner = p.kind(func.value), p.type(func.value)
+    if isinstance(owner, t.TypedDictType) and isinstance(node.args[0], ast.Constant):
+        for default in node.args[1:]:
+            p.expect(default, owner.items.get(str(node.args[0].value)))
     other = p.text(node.args[1], 4) if len(node.args) > 1 else "null"
     if word == "dict":
         key = p.text(node.args[0])

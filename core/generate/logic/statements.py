@@ -762,6 +762,7 @@ class Module(Expressions):
         if isinstance(node.target, ast.Name):
             self._assign_name(node.target, node.value, node)
         else:
+            self.expect(node.value, self.type(node.target))
             self._store(node.target, self.text(node.value), node)
 
     def _s_assign(self, node: ast.Assign) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ..atomic_file import atomic_file
 from ..errors import PackageError
 from ..json_text import parse_json_object
+from ..logic.manifest.limits import MAX_MANIFEST
+from ..logic.manifest.schema import Weight
 from .manifest import Manifest, check_format, check_manifest, check_slot_table, plans_of, read_json
-from .manifest.schema import Weight
-from .manifest_limits import LIMITS
 from .onnx.half_source import HalfSource
 from .onnx.source import Source
 from .sums import source_sums
@@ -180,7 +180,7 @@ class Package:
         if source.size < 16:
             raise broken("the file ends too early")
         length = struct.unpack("<Q", source.read(8, 8))[0]
-        if length > LIMITS["MAX_MANIFEST"] or 16 + length > source.size:
+        if length > MAX_MANIFEST or 16 + length > source.size:
             raise broken(f"its manifest has an invalid length of {length} bytes")
         text = source.read(16, length)
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .manifest_limits import PIECE
+from ..logic.manifest.limits import PIECE
 
 if TYPE_CHECKING:
     from ..host.engine.device import Device

@@ -46,6 +46,16 @@ def size(text: str) -> int:
     return len(text)
 
 
+def units(text: str) -> int:
+    """The number of UTF-16 units of a text."""
+    return len(text) if text.isascii() else len(text) + sum(c > "\uffff" for c in text)
+
+
+def is_broken(text: str) -> bool:
+    """Whether a text has a lone surrogate."""
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def from_base64(text: str) -> bytes | None:
     """The bytes of base64; None if it is not valid."""
     try:

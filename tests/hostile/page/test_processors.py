@@ -8,11 +8,11 @@ import json
 import random
 
 import pytest
-from edgewise.compiler.manifest import records
-from edgewise.compiler.manifest.checker import Checker, read_json
-from edgewise.compiler.manifest.rules import check_processor
+from edgewise.compiler.manifest import read_json, records
 from edgewise.errors import PackageError
 from edgewise.host.session.open import folder_files
+from edgewise.logic.manifest.checker import Checker
+from edgewise.logic.manifest.rules import check_processor
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 from pipelines.sounds.test_damaged_files import ctc

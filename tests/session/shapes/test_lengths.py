@@ -7,11 +7,11 @@ import onnx
 import onnxruntime
 import pytest
 from edgewise import InferenceSession
-from edgewise.compiler.manifest_limits import LIMITS
 from edgewise.compiler.plan.plan import HEADER
 from edgewise.errors import UnsupportedOp
 from edgewise.host.session import inference_calls
 from edgewise.host.session.lengths import MIN, ROOM, find_lengths
+from edgewise.logic.manifest.limits import MAX_LENGTH
 from engines.page_session import PageSession
 
 from ..models import F, I, constant, model, node, value
@@ -325,7 +325,7 @@ def test_which_dimension_changes():
     assert find([[0]], [[1]]) is None
     assert find([[4], [4]], [[5], [5]], needs=(1,)) is None
     assert find([[4], [1]], [[5], [0]]) is None
-    assert find([[LIMITS["MAX_LENGTH"]]], [[LIMITS["MAX_LENGTH"] + 1]]) is None
+    assert find([[MAX_LENGTH]], [[MAX_LENGTH + 1]]) is None
     b = find([[5, 3]], [[6, 4]])
     assert b.low == MIN + 2 and b.length(((1, (7, 5)),), ()) == 7
 

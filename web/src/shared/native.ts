@@ -26,6 +26,12 @@ export function part(text: string, start: number, end: number): string {
 /** The length of a text in the same units. */
 export const size = (text: string): number => text.length;
 
+/** The number of UTF-16 units of a text. */
+export const units = size;
+
+/** Whether a text has a lone surrogate. */
+export const is_broken = (text: string): boolean => /\p{Surrogate}/u.test(text);
+
 /** The bytes of base64; null if it is not valid. */
 export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
   try {

@@ -2,10 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Processor } from "../../src/gen/schema.ts";
+import { type Processor, RECORDS } from "../../src/gen/schema.ts";
+import { Checker } from "../../src/logic/manifest/checker.ts";
+import { check_processor } from "../../src/logic/manifest/rules.ts";
 import { InputError, ModelError, PackageError } from "../../src/shared/errors.ts";
-import { Checker, type Json } from "../../src/worker/package/checker.ts";
-import { checkProcessor } from "../../src/worker/package/rules.ts";
+import type { Json } from "../../src/worker/package/container.ts";
 import type { TaskHost } from "../../src/worker/pipelines/host.ts";
 import { Options } from "../../src/worker/pipelines/options.ts";
 import { SILENT } from "../../src/worker/pipelines/runner.ts";
@@ -37,9 +38,9 @@ const KOKORO = { ...VITS, type: "kokoro", voices: { a: [0, 510] } };
 
 /** As the reader of manifests checks it. */
 function check(speech: Record<string, Json>): void {
-  const c = new Checker("x");
-  c.record({ speech }, "Processor", "processor");
-  checkProcessor(c, { speech } as unknown as Processor);
+  const c = new Checker("x", RECORDS);
+  c.check_record({ speech }, "Processor", "processor");
+  check_processor(c, { speech } as unknown as Processor);
 }
 
 test("descriptions of each kind", () => {

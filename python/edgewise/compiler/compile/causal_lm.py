@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, memory_in_words
 from ...json_text import parse_json
+from ...logic.manifest.limits import CACHE_DTYPES, CacheDType
+from ...logic.manifest.schema import Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..declare.op import TooLong
 from ..ir import Graph, Info
-from ..manifest.schema import Decoder, DecoderPlan
-from ..manifest_limits import CACHE_DTYPES, CacheDType
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package

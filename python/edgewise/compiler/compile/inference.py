@@ -7,12 +7,12 @@ from dataclasses import asdict, astuple
 from typing import Any, cast
 
 from ...errors import InputError
+from ...logic.manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Metadata
 from ...model_metadata import NO_VERSION
 from ..bind import RUN_SEED, BoundGraph, check_operators, declared_outputs
 from ..declare.dtypes import NAME
 from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..ir import Graph, Info
-from ..manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Metadata
 from ..onnx import read_model
 from ..onnx.dimensions import input_shapes
 from ..onnx.source import Source

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...logic.manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Weight
 from ..ir import Graph
-from ..manifest.schema import DeclaredValue, Dim, Inference, InferencePlan, Weight
 from ..onnx import BytesSource
 from ..onnx.source import Source
 from ..package import Package
@@ -123,7 +123,8 @@ class Programs:
                     slot["name"] = names[slot["name"]]
                 elif slot["kind"] == "computed":
                     slot["name"] = prefix + slot["name"]
-        package.manifest["programs"][name] = part.manifest["inference"]
+        programs = {**package.manifest["programs"], name: part.manifest["inference"]}
+        package.manifest["programs"] = programs
         package.manifest["kernels"] = sorted(
             {*package.manifest.get("kernels", ()), *part.manifest["kernels"]}
         )

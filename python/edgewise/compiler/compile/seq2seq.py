@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
+from ...logic.manifest.limits import CACHE_DTYPES, CacheDType, EncoderInput
+from ...logic.manifest.schema import EncoderPlans, Seq2SeqPipeline
 from ..bind import Binder, BoundGraph
 from ..declare.dtypes import FLOAT, FLOAT16, INT64, NAME
 from ..declare.op import TooLong
 from ..declare.symbolic import Sym
 from ..ir import Graph, Info, Tensor, Value
-from ..manifest.schema import EncoderPlans, Seq2SeqPipeline
-from ..manifest_limits import CACHE_DTYPES, CacheDType, EncoderInput
 from ..onnx.source import Source
 from ..package import Package
 from ..plan import Plan, compile_graph

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
+from ...logic.manifest.limits import Run
+from ...logic.manifest.schema import Seq2SeqPlan
 from ..ir import Graph
-from ..manifest.schema import Seq2SeqPlan
-from ..manifest_limits import Run
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..plan import Plan

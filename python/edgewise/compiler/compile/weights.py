@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ...errors import ModelError
+from ...logic.manifest.limits import FORMAT
+from ...logic.manifest.schema import Weight
 from ..ir import Tensor, content_of
 from ..manifest import Manifest
-from ..manifest.schema import Weight
-from ..manifest_limits import FORMAT
 from ..onnx import BytesSource
 from ..onnx.source import Source
 from ..package import Package

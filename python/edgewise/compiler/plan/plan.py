@@ -8,13 +8,13 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, cast
 
 from ...errors import UnsupportedOp
+from ...logic.manifest.limits import WRITABLE_KINDS, Kind
+from ...logic.manifest.schema import ManifestSlot
 from ..declare.dtypes import NAME
 from ..declare.kernel import Kernel
 from ..declare.registers import Registers
 from ..declare.symbolic import Sym
 from ..ir import Tensor
-from ..manifest.schema import ManifestSlot
-from ..manifest_limits import WRITABLE_KINDS, Kind
 from ..ops.table import word_of
 from ..schema.plan_format import (
     ARENA,

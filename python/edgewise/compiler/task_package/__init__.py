@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
+from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
+from ...logic.manifest.processor import Processor
 from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
 from ..ir import Graph
-from ..manifest.processor import Processor
-from ..manifest_limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package
@@ -137,7 +137,7 @@ def compile_task(
         compare: whether weights of different files are compared, so that equal ones are stored
             once.
         cache_dtype: type of the keys and values of encoder-decoder models; see compile_seq2seq.
-        graphs: {name of manifest_limits.GRAPHS: file}; default: by `dtype`.
+        graphs: {name of limits.GRAPHS: file}; default: by `dtype`.
         dims: "height" and "width" of the pictures of text-to-image; default: the model's.
         personalize: whether a page can teach the model labels of its user; {"lora": true, or
             {"rank", "alpha"}}: and train adapters of it (heads.lora).
@@ -181,7 +181,7 @@ class Request:
     Attributes:
         task: its name.
         files: {file name: Source} of the model's folder.
-        graphs: {name of manifest_limits.GRAPHS or "model": file}.
+        graphs: {name of limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
         max_length, cache_dtype, target, compare, dims, personalize: as of compile_task.
     """

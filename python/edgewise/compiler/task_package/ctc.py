@@ -10,7 +10,7 @@ from ..compile.seq2seq_files import json_of
 from ..tokenizers.ctc import CTCTokenizer, frame_size, frame_windows
 
 if TYPE_CHECKING:
-    from ..manifest.processor import CTCFields
+    from ...logic.manifest.processor import CTCFields
     from . import Request
 
 

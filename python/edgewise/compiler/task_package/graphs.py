@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
+from ...logic.manifest.limits import GRAPHS
 from ..compile.model_file import PREFERRED, SUFFIX_OF, pick_model_file
-from ..manifest_limits import GRAPHS
 
 Dtype = str | Mapping[str, str] | None
 
@@ -32,7 +32,7 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
             Default: fp32, else the first of PREFERRED that exists.
 
     Returns:
-        {name of manifest_limits.GRAPHS or "model": file}
+        {name of limits.GRAPHS or "model": file}
 
     Raises:
         InputError: there are no such files.

@@ -15,8 +15,8 @@ from ..processors.images.graph import image_graph
 from .personal import Personal
 
 if TYPE_CHECKING:
+    from ...logic.manifest.processor import Processor
     from ..compile.programs import Programs
-    from ..manifest.processor import Processor
     from ..package import Package
     from . import Request
 

@@ -19,7 +19,7 @@ from ..heads.step import CLASSES, ROWS, STATES, step_graph
 from ..ir import Info
 
 if TYPE_CHECKING:
-    from ..manifest.processor import Processor
+    from ...logic.manifest.processor import Processor
     from ..package import Package
     from . import Request
 

@@ -12,7 +12,7 @@ from ..processors.reader import audio_processor
 from .sounds import add_sound_encoder
 
 if TYPE_CHECKING:
-    from ..manifest.processor import AudioFields
+    from ...logic.manifest.processor import AudioFields
     from ..package import Package
     from . import Request
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
+from ...logic.manifest.processor import AudioFields, VoiceActivityFields
 from ..compile.programs import Programs
 from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..ir import Graph, NeedsValue
-from ..manifest.processor import AudioFields, VoiceActivityFields
 from ..processors.audio import AudioProcessor
 from ..processors.reader import audio_processor
 

@@ -29,7 +29,7 @@ from .length_split import LENGTH, Halves, divide, ranks
 from .selection import dependent_rows, without_selection
 
 if TYPE_CHECKING:
-    from ..manifest.processor import SpeechFields, SpeechLengths, SpeechModel
+    from ...logic.manifest.processor import SpeechFields, SpeechLengths, SpeechModel
     from ..package import Package
     from . import Request
 

@@ -12,8 +12,8 @@ from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_gra
 from ..tokenizers.clip import clip_files
 
 if TYPE_CHECKING:
+    from ...logic.manifest.processor import DiffusionFields, ImageFields, Processor
     from ..compile.programs import Programs
-    from ..manifest.processor import DiffusionFields, ImageFields, Processor
     from ..package import Package
     from . import Request
 

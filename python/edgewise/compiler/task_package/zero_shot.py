@@ -37,7 +37,7 @@ from .towers import (
 LONGER = "is_longer"  # input of CLAP's fused models
 
 if TYPE_CHECKING:
-    from ..manifest.processor import Processor
+    from ...logic.manifest.processor import Processor
     from ..package import Package
     from . import Request
 

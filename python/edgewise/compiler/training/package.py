@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from ...errors import InputError, UnsupportedField
-from ..compile import CHUNKS, add_plans, compile_package
-from ..manifest.schema import (
+from ...logic.manifest.schema import (
     LoraFields,
     OptimizerFields,
     TrainingPlan,
     TrainingPlans,
     TrainingProgram,
 )
+from ..compile import CHUNKS, add_plans, compile_package
 from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL

@@ -46,8 +46,8 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
 )
 
 if TYPE_CHECKING:
-    from ..manifest.schema import State as ManifestState
-    from ..manifest_limits import StateKind
+    from ...logic.manifest.limits import StateKind
+    from ...logic.manifest.schema import State as ManifestState
     from ..passes.lora import LoraLayer, SavedParameter
     from .peft import LoraConfig
 

@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from ...compiler.manifest_limits import CACHE_DTYPES, TARGETS
 from ...errors import InputError
+from ...logic.manifest.limits import CACHE_DTYPES, TARGETS
 from ..hub import local_path
 from .options import (
     add_command,

@@ -8,9 +8,9 @@ from ...compiler.bind import RUN_SEED
 from ...compiler.declare.dtypes import INT64, NAME, bytes_for, pack
 from ...compiler.declare.symbolic import NotStatic, Sym, dims_at, most, product
 from ...compiler.declare.values import RunTensor
-from ...compiler.manifest_limits import LIMITS
 from ...compiler.plan import compile_graph
 from ...errors import OutOfMemory, PlanError, UnsupportedOp
+from ...logic.manifest.limits import MAX_LENGTH
 from .lengths import contiguous
 from .memory import Borrowed
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
             """See `compile_part`."""
 
 
-MAX_LENGTH = LIMITS["MAX_LENGTH"]
+MAX_LENGTH = MAX_LENGTH
 # An output of a plan for a range of lengths takes at most this at the maximum length.
 MAX_OUTPUT_BYTES = 1 << 30
 # Input arrays of at least this many bytes are read in place. Copying smaller ones takes less time

@@ -10,7 +10,7 @@ from ...compiler.plan.plan import Plan, Slot, step_kernels
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...compiler.manifest.schema import PlanFile
+    from ...logic.manifest.schema import PlanFile
     from ..engine import Buffer
     from .decoder import DecoderModel
 

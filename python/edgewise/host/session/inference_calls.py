@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
     from ...compiler.bind import BoundGraph
     from ...compiler.ir import Graph
-    from ...compiler.manifest.schema import Weight
     from ...compiler.onnx import Source
     from ...compiler.plan import Plan
     from ...compiler.plan.builder import Register
+    from ...logic.manifest.schema import Weight
     from .feeds import RunValue
     from .split_graph import Part
 

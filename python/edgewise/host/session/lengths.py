@@ -14,8 +14,8 @@ from ...compiler.declare.op import TooLong
 from ...compiler.declare.registers import Registers
 from ...compiler.declare.symbolic import NeedsHost, NotStatic, Sym, TooShort, product
 from ...compiler.ir import NeedsValue
-from ...compiler.manifest_limits import LIMITS
 from ...errors import ModelError, OutOfMemory, UnsupportedOp
+from ...logic.manifest.limits import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -154,7 +154,7 @@ def find_lengths(
         for i, (_, shape) in enumerate(keys)
     )
     low = MIN - min(0, *(d[0] for s in shapes for d in s if type(d) is tuple))
-    if not low <= now < LIMITS["MAX_LENGTH"] // 2:
+    if not low <= now < MAX_LENGTH // 2:
         return None
     types = tuple(dtype for dtype, _ in keys)
     return Lengths(types, shapes, numbers, low, _highest(types, shapes, now))

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.compile import compile_package
-from ...compiler.manifest_limits import CACHE_DTYPES
 from ...compiler.onnx import FileSource
 from ...compiler.onnx.source import LazyFileSource
 from ...compiler.package import Package
 from ...compiler.targets import CPU, Target, target_of
 from ...errors import InputError, NoSuchFile, PackageError, memory_in_words
+from ...logic.manifest.limits import CACHE_DTYPES
 from ..hub import local_path
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import CODE, bytes_for
 from ...compiler.declare.registers import Rule
 from ...compiler.ir import Info
-from ...compiler.manifest.schema import DeclaredValue, Dim, InferencePlan
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.plan.plan import Plan, Slot, step_kernels
 from ...errors import InputError, PackageError
+from ...logic.manifest.schema import DeclaredValue, Dim, InferencePlan
 from ...seeds import RunSeeds, check_seed
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.ir import Tensor
-from ...compiler.manifest.schema import Weight
-from ...compiler.manifest_limits import PIECE
 from ...errors import PackageError
+from ...logic.manifest.limits import PIECE
+from ...logic.manifest.schema import Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

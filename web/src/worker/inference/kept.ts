@@ -6,6 +6,7 @@ import type { Device } from "../../device/device.ts";
 import { targetOf } from "../../device/open.ts";
 import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
 import type { Weight } from "../../gen/schema.ts";
+import { Checker } from "../../logic/manifest/checker.ts";
 import type { ModelInfo } from "../../protocol/inference.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
@@ -19,7 +20,7 @@ import {
   type Reads,
 } from "../files/compiled.ts";
 import { compiledKey } from "../files/compiled-key.ts";
-import { Checker, type Json } from "../package/checker.ts";
+import type { Json } from "../package/container.ts";
 import { NOTES } from "../package/container.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import type { ModelFiles } from "./files.ts";

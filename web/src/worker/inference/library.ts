@@ -1,7 +1,15 @@
 // The programs of a model with their parts, plans and constants, and their compilation by Python.
 
 import type { Device, PlanHandle } from "../../device/device.ts";
-import type { ManifestSlot, InferencePlan as PlanJson, Weight } from "../../gen/schema.ts";
+import {
+  type ManifestSlot,
+  type InferencePlan as PlanJson,
+  RECORDS,
+  type Weight,
+} from "../../gen/schema.ts";
+import { Checker } from "../../logic/manifest/checker.ts";
+import { check_inference_plan } from "../../logic/manifest/inference.ts";
+import type { Contents } from "../../logic/manifest/rules.ts";
 import type { OpenInfo } from "../../protocol/inference.ts";
 import {
   EngineError,
@@ -13,9 +21,8 @@ import {
 } from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
 import type { Weights } from "../model/weights.ts";
-import { Checker, type Json } from "../package/checker.ts";
+import type { Json } from "../package/container.ts";
 import { NOTES } from "../package/container.ts";
-import { checkInferencePlan } from "../package/inference-rules.ts";
 import type { ModelFiles } from "./files.ts";
 import type { KeptPlans, Made } from "./kept.ts";
 import { CONSTANTS, type InferenceInfo, type InferencePlan, planOf } from "./manifest.ts";
@@ -210,11 +217,16 @@ export class PlanLibrary implements Library {
     );
     const beyond = unit.beyond.map((b) => [...b]);
     const plan = { ...reply.plan, part: unit.part, known: knows, beyond };
-    const c = new Checker(this.where);
-    c.record(plan, "InferencePlan", "the plan");
-    const [files, weights] = [reply.files, this.described];
-    const contents = { files, weights, adapters: new Map(), computed: new Map(), own: true };
-    checkInferencePlan(c, plan as unknown as PlanJson, "the plan", contents);
+    const c = new Checker(this.where, RECORDS);
+    c.check_record(plan, "InferencePlan", "the plan");
+    const contents: Contents = {
+      files: Object.fromEntries([...reply.files].map(([name, data]) => [name, [0, data.length]])),
+      weights: new Map([...this.described].map(([name, weight]) => [name, weight.bytes])),
+      adapters: new Map(),
+      computed: new Map(),
+      own: true,
+    };
+    check_inference_plan(c, plan as unknown as PlanJson, "the plan", contents);
     return planOf(c, plan as unknown as PlanJson, "the plan");
   }
 

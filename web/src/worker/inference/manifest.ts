@@ -8,11 +8,13 @@ import type {
   InferencePlan as PlanJson,
 } from "../../gen/schema.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
+import type { Checker } from "../../logic/manifest/checker.ts";
 import type { ModelInfo, ModelMetadata, ValueInfo } from "../../protocol/inference.ts";
-import type { Checker, Json } from "../package/checker.ts";
+import type { Json } from "../package/container.ts";
 import {
   type Beyond,
   type GraphProgram,
+  membersOf,
   parseBeyond,
   parseConstant,
   parseProgram,
@@ -110,7 +112,7 @@ export function planJson({
  */
 export function graphOf(c: Checker, graph: Inference, at: string): InferenceInfo {
   const programs = c
-    .list(graph.programs ?? [], `${at}.programs`, MAX_VALUES)
+    .read_list(graph.programs ?? [], `${at}.programs`, MAX_VALUES)
     .map((entry, i) => parseProgram(c, entry, `${at}.programs[${i}]`));
   const units = programs.flatMap((p) => p.units);
   const parts = new Map(units.flatMap((u) => (u.kind === "part" ? [[u.part, u] as const] : [])));
@@ -222,9 +224,9 @@ function parseKnown(
   inputs: InferencePlan["inputs"],
 ): InferencePlan["known"] {
   const known: InferencePlan["known"] = new Map();
-  for (const [name, entry] of c.object(json, `${at}.known`)) {
+  for (const [name, entry] of membersOf(c, json, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has values for '${name}', which is not an input`);
-    const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
+    const text = entry === "" ? "" : c.read_name(entry, `${at}.known['${name}']`, 1 << 22);
     const { dtype, shape } = inputs.get(name)!;
     const fixed = shape.every((d): d is number => typeof d === "number");
     const size = fixed && Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, shape) : -1;
@@ -242,8 +244,8 @@ function parseNumbers(
   taken: (name: string) => boolean,
 ): InferencePlan["numbers"] {
   const numbers: InferencePlan["numbers"] = new Map();
-  for (const [name, entry] of c.object(json, `${at}.numbers`)) {
-    const [dtype, shape, data] = c.list(entry, `${at}.numbers['${name}']`, 3);
+  for (const [name, entry] of membersOf(c, json, `${at}.numbers`)) {
+    const [dtype, shape, data] = c.read_list(entry, `${at}.numbers['${name}']`, 3);
     const tensor = parseConstant(
       c,
       { dtype: dtype ?? null, shape: shape ?? null, data: data ?? null },

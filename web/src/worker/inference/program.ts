@@ -3,8 +3,10 @@
 // compiled as a whole, and single nodes. Descriptions come from Python, from storage or from a
 // package, and are validated here.
 
+import { MAX_RANK } from "../../gen/manifest.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import type { Checker, Json } from "../package/checker.ts";
+import type { Checker } from "../../logic/manifest/checker.ts";
+import type { Json } from "../package/container.ts";
 import { byteSize, fromHex, NumberTensor, StringTensor } from "./values.ts";
 
 /** Attribute of a node: a number, bigint, string, tensor, subgraph, or a homogeneous list. */
@@ -97,28 +99,35 @@ export interface GraphProgram {
 
 const MAX = 100_000;
 
+/** The members of a JSON object. */
+export function membersOf(c: Checker, value: unknown, at: string): Map<string, Json> {
+  return new Map(Object.entries(c.read_object(value, at)) as [string, Json][]);
+}
+
 /**
  * Parses and validates a program.
  * @throws PackageError
  */
 export function parseProgram(c: Checker, json: Json | undefined, at: string): GraphProgram {
-  const root = c.object(json, at);
+  const root = membersOf(c, json, at);
   const names = (of: string) =>
-    c.list(root.get(of), `${at}.${of}`, MAX).map((n, i) => c.text(n, `${at}.${of}[${i}]`));
+    c
+      .read_list(root.get(of), `${at}.${of}`, MAX)
+      .map((n, i) => c.read_name(n, `${at}.${of}[${i}]`));
   const constants = new Map<string, Constant>();
-  for (const [name, entry] of c.object(root.get("constants"), `${at}.constants`))
+  for (const [name, entry] of membersOf(c, root.get("constants"), `${at}.constants`))
     constants.set(name, parseConstant(c, entry, `${at}.constants['${name}']`));
-  const state = c.object(root.get("state"), `${at}.state`);
+  const state = membersOf(c, root.get("state"), `${at}.state`);
   for (const of of ["hosts", "alone"]) indices(c, state.get(of), `${at}.state.${of}`);
-  c.list(state.get("cuts"), `${at}.state.cuts`, MAX).forEach((n, i) =>
-    c.text(n, `${at}.state.cuts[${i}]`),
+  c.read_list(state.get("cuts"), `${at}.state.cuts`, MAX).forEach((n, i) =>
+    c.read_name(n, `${at}.state.cuts[${i}]`),
   );
-  c.object(root.get("origin"), `${at}.origin`);
+  membersOf(c, root.get("origin"), `${at}.origin`);
   return {
-    name: c.text(root.get("program"), `${at}.program`),
+    name: c.read_name(root.get("program"), `${at}.program`),
     inputs: names("inputs"),
     outputs: names("outputs"),
-    where: c.text(root.get("where"), `${at}.where`),
+    where: c.read_name(root.get("where"), `${at}.where`),
     units: parseUnits(c, root.get("units"), `${at}.units`),
     constants,
     json: json as Record<string, Json>,
@@ -130,22 +139,22 @@ export function parseProgram(c: Checker, json: Json | undefined, at: string): Gr
  * @throws PackageError
  */
 export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit[] {
-  return c.list(json, at, MAX).map((entry, i): Unit => {
+  return c.read_list(json, at, MAX).map((entry, i): Unit => {
     const path = `${at}[${i}]`;
-    const unit = c.object(entry, path);
+    const unit = membersOf(c, entry, path);
     const list = (of: string, empty = false) =>
       c
-        .list(unit.get(of), `${path}.${of}`, MAX)
-        .map((n, j) => (empty && n === "" ? "" : c.text(n, `${path}.${of}[${j}]`)));
+        .read_list(unit.get(of), `${path}.${of}`, MAX)
+        .map((n, j) => (empty && n === "" ? "" : c.read_name(n, `${path}.${of}[${j}]`)));
     const common = { nodes: indices(c, unit.get("nodes"), `${path}.nodes`), dead: list("dead") };
-    const where = unit.get("where") === "" ? "" : c.text(unit.get("where"), `${path}.where`);
+    const where = unit.get("where") === "" ? "" : c.read_name(unit.get("where"), `${path}.where`);
     if (unit.has("part")) {
       const inputs = list("inputs");
       const needs = indices(c, unit.get("needs"), `${path}.needs`);
       if (needs.some((n) => n >= inputs.length)) c.fail(`${path}.needs`, `names a missing input`);
       return {
         kind: "part",
-        part: c.text(unit.get("part"), `${path}.part`),
+        part: c.read_name(unit.get("part"), `${path}.part`),
         inputs,
         outputs: list("outputs"),
         needs,
@@ -155,10 +164,11 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
         ...common,
       };
     }
-    const text = (of: string) => (unit.get(of) === "" ? "" : c.text(unit.get(of), `${path}.${of}`));
+    const text = (of: string) =>
+      unit.get(of) === "" ? "" : c.read_name(unit.get(of), `${path}.${of}`);
     const flag = (of: string) => unit.get(of) === true;
     const attrs = new Map<string, Attribute>();
-    for (const [name, value] of c.object(unit.get("attrs"), `${path}.attrs`))
+    for (const [name, value] of membersOf(c, unit.get("attrs"), `${path}.attrs`))
       attrs.set(name, parseAttribute(c, value, `${path}.attrs['${name}']`));
     return {
       kind: "node",
@@ -169,7 +179,7 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
       inputs: list("inputs", true),
       outputs: list("outputs", true),
       reads: list("reads"),
-      opset: c.integer(unit.get("opset"), `${path}.opset`, 0, Number.MAX_SAFE_INTEGER),
+      opset: c.read_integer(unit.get("opset"), `${path}.opset`, 0, Number.MAX_SAFE_INTEGER),
       known: flag("known"),
       host: flag("host"),
       function: flag("function"),
@@ -181,7 +191,7 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
 
 /** @param inputs how many inputs the part has */
 export function parseBeyond(c: Checker, json: Json, at: string, inputs: number): Beyond[] {
-  return c.list(json, at, MAX).map((entry, i): Beyond => {
+  return c.read_list(json, at, MAX).map((entry, i): Beyond => {
     const [input = -1, other = -1, axis = -1, ...more] = indices(c, entry, `${at}[${i}]`);
     if (more.length || axis < 0 || input >= inputs || other >= inputs)
       c.fail(`${at}[${i}]`, "is not two inputs and an axis");
@@ -190,7 +200,9 @@ export function parseBeyond(c: Checker, json: Json, at: string, inputs: number):
 }
 
 function indices(c: Checker, json: Json | undefined, at: string): number[] {
-  return c.list(json, at, MAX * 100).map((n, i) => c.integer(n, `${at}[${i}]`, 0, MAX * 100));
+  return c
+    .read_list(json, at, MAX * 100)
+    .map((n, i) => c.read_integer(n, `${at}[${i}]`, 0, MAX * 100));
 }
 
 function parseAttribute(c: Checker, json: Json, at: string): Attribute {
@@ -198,11 +210,11 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
   if (typeof json === "boolean") return json ? 1 : 0;
   if (json === null) return undefined;
   if (Array.isArray(json)) return json.map((x, i) => parseAttribute(c, x, `${at}[${i}]`));
-  const value = c.object(json, at);
+  const value = membersOf(c, json, at);
   const [key, inner] = [...value][0] ?? ["", null];
   switch (key) {
     case "int": {
-      const text = c.text(inner, at);
+      const text = c.read_name(inner, at);
       if (!/^-?\d{1,20}$/.test(text)) c.fail(at, "is not an integer");
       return BigInt(text);
     }
@@ -219,24 +231,24 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
       return "weight" in tensor ? c.fail(at, "is a weight") : tensor;
     }
     case "graph": {
-      const graph = c.object(inner, at);
-      const outputs = c.list(graph.get("outputs"), `${at}.outputs`, MAX).map((o, i) => {
-        const output = c.object(o, `${at}.outputs[${i}]`);
+      const graph = membersOf(c, inner, at);
+      const outputs = c.read_list(graph.get("outputs"), `${at}.outputs`, MAX).map((o, i) => {
+        const output = membersOf(c, o, `${at}.outputs[${i}]`);
         const shape = output.get("shape");
         const dtype = output.get("dtype");
         return {
-          dtype: dtype === "" ? "" : c.text(dtype, `${at}.outputs[${i}].dtype`),
+          dtype: dtype === "" ? "" : c.read_name(dtype, `${at}.outputs[${i}].dtype`),
           shape:
             shape === null || shape === undefined
               ? undefined
               : c
-                  .list(shape, `${at}.outputs[${i}].shape`, 64)
+                  .read_list(shape, `${at}.outputs[${i}].shape`, 64)
                   .map((d) =>
-                    c.integer(d, `${at}.outputs[${i}].shape`, -1, Number.MAX_SAFE_INTEGER),
+                    c.read_integer(d, `${at}.outputs[${i}].shape`, -1, Number.MAX_SAFE_INTEGER),
                   ),
         };
       });
-      return new Subgraph(c.integer(graph.get("inputs"), `${at}.inputs`, 0, MAX), outputs);
+      return new Subgraph(c.read_integer(graph.get("inputs"), `${at}.inputs`, 0, MAX), outputs);
     }
     case "other":
       return undefined;
@@ -250,12 +262,14 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
  * @throws PackageError
  */
 export function parseConstant(c: Checker, json: Json, at: string): Constant {
-  const value = c.object(json, at);
-  const dtype = c.text(value.get("dtype"), `${at}.dtype`);
-  const shape = c.shape(value.get("shape"), `${at}.shape`);
+  const value = membersOf(c, json, at);
+  const dtype = c.read_name(value.get("dtype"), `${at}.dtype`);
+  const shape = c
+    .read_list(value.get("shape"), `${at}.shape`, MAX_RANK)
+    .map((d, i) => c.read_integer(d, `${at}.shape[${i}]`));
   if (value.has("strings")) {
     const strings = c
-      .list(value.get("strings"), `${at}.strings`, 1 << 24)
+      .read_list(value.get("strings"), `${at}.strings`, 1 << 24)
       .map((s) =>
         typeof s === "string" ? s : c.fail(`${at}.strings`, "has an element that is not a string"),
       );
@@ -265,7 +279,7 @@ export function parseConstant(c: Checker, json: Json, at: string): Constant {
   }
   if (!Object.hasOwn(ELEMENT_BITS, dtype)) c.fail(`${at}.dtype`, `is '${dtype.slice(0, 40)}'`);
   if (value.has("weight"))
-    return { weight: c.text(value.get("weight"), `${at}.weight`), dtype, shape };
+    return { weight: c.read_name(value.get("weight"), `${at}.weight`), dtype, shape };
   const data = value.get("data");
   if (
     typeof data !== "string" ||

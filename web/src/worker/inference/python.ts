@@ -2,12 +2,13 @@
 // The other side is python/edgewise/host/session/inference_calls.py. The first request starts
 // Python.
 
-import type { Inference, Weight } from "../../gen/schema.ts";
+import { type Inference, RECORDS, type Weight } from "../../gen/schema.ts";
+import { Checker } from "../../logic/manifest/checker.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/inference.ts";
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { MissingFile } from "../compiler-client.ts";
-import { Checker, type Json } from "../package/checker.ts";
+import type { Json } from "../package/container.ts";
 import type { ModelFiles } from "./files.ts";
 import { modelOf } from "./manifest.ts";
 import {
@@ -103,7 +104,7 @@ export class Python {
     private readonly kept: () => Record<string, Json>[] = () => [],
     private readonly target: () => Promise<"cpu" | "webgpu"> = async () => "cpu",
   ) {
-    this.checker = new Checker(files.name);
+    this.checker = new Checker(files.name, RECORDS);
   }
 
   /**
@@ -131,7 +132,7 @@ export class Python {
           () => undefined,
         );
         const json = { ...(JSON.parse(manifest) as object), plans: [] };
-        this.checker.record(json, "Inference", "inference");
+        this.checker.check_record(json, "Inference", "inference");
         return modelOf(json as unknown as Inference);
       } catch (e) {
         if (!(e instanceof MissingFile)) throw e;

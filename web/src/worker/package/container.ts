@@ -1,4 +1,4 @@
-// Layout of an .edge file, and the names of its parts.
+// Layout of an .edge file, the names of its parts, and the type of the manifest as JSON.
 
 export const HEADER = 16;
 export const ALIGN = 64;
@@ -8,3 +8,6 @@ export const DIGITS = 64;
 
 /** Name of the part with the notes: see python/edgewise/compiler/plan/notes.py. */
 export const NOTES = "//notes";
+
+/** A parsed JSON value. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };

@@ -1,18 +1,28 @@
 // Validation of a manifest, and what the worker reads of it.
 
 import { FORMAT, MAX_PROGRAMS, PROGRAM_TASKS, TASKS } from "../../gen/manifest.ts";
-import type {
-  Decoder,
-  Encoder,
-  Inference,
-  Manifest as ManifestJson,
-  Seq2SeqDecoder,
-  TrainingProgram,
+import {
+  type Decoder,
+  type Encoder,
+  type Inference,
+  type Manifest as ManifestJson,
+  RECORDS,
+  type Seq2SeqDecoder,
+  type TrainingProgram,
 } from "../../gen/schema.ts";
+import { Checker, TOO_DEEP, too_deep } from "../../logic/manifest/checker.ts";
+import { check_inference } from "../../logic/manifest/inference.ts";
+import {
+  type Contents,
+  check_decoder,
+  check_files,
+  check_processor,
+  check_seq2seq,
+  check_training,
+  check_weights,
+} from "../../logic/manifest/rules.ts";
 import type { graphOf } from "../inference/manifest.ts";
-import { Checker, type Json, tooDeep } from "./checker.ts";
-import { checkFiles, checkWeights } from "./file-rules.ts";
-import { checkInference } from "./inference-rules.ts";
+import type { Json } from "./container.ts";
 import {
   type DecoderInfo,
   type LoraInfo,
@@ -22,13 +32,6 @@ import {
   type StateInfo,
   TRAINING_PLANS,
 } from "./manifest.ts";
-import {
-  type Contents,
-  checkDecoder,
-  checkProcessor,
-  checkSeq2Seq,
-  checkTraining,
-} from "./rules.ts";
 
 /**
  * Reads the graphs of packages for other tasks than text generation. The part of the worker that
@@ -51,28 +54,30 @@ export function parseManifest(
   dataBytes: number | undefined,
   own = false,
 ): Manifest {
-  const c = new Checker(where);
+  const c = new Checker(where, RECORDS);
   const json = parseRoot(c, text);
-  const task = c.oneOf(json.task, "task", TASKS);
+  const task = c.read_choice(json.task, "task", TASKS);
   const seq2seq = PROGRAM_TASKS.includes(task) && Object.hasOwn(json, "decoder");
-  c.record(json, recordOf(task, seq2seq), "");
+  c.check_record(json, recordOf(task, seq2seq), "");
   const root = json as unknown as ManifestJson;
 
-  const files: Manifest["files"] = new Map();
-  for (const [name, [offset, bytes]] of Object.entries(root.files))
-    files.set(name, { offset, bytes });
-  const sha256 = new Map(Object.entries(root.sha256));
-  checkFiles(c, files, sha256, dataBytes);
-  const weights = checkWeights(c, root.weights, files, own);
-  const contents: Contents = { files, weights, adapters: new Map(), computed: new Map(), own };
-  checkTraining(c, root.training ?? [], contents);
+  check_files(c, root, dataBytes ?? null);
+  const contents: Contents = {
+    files: root.files,
+    weights: new Map(),
+    adapters: new Map(),
+    computed: new Map(),
+    own,
+  };
+  check_weights(c, root.weights, contents);
+  check_training(c, root.training ?? [], contents);
   const read = (graph: Inference, at: string) => {
-    checkInference(c, graph, at, contents);
+    check_inference(c, graph, at, contents);
     return graphs.read?.(c, graph, at);
   };
   let decoder: DecoderInfo | undefined;
   if (task === "text-generation") {
-    checkDecoder(c, root.decoder!, contents);
+    check_decoder(c, root.decoder!, contents);
     decoder = decoderOf(root.decoder!);
   }
   const encoding = seq2seq ? parseSeq2Seq(c, root, contents) : undefined;
@@ -85,15 +90,17 @@ export function parseManifest(
       if (!program.outputs.length) c.fail(`${at}.outputs`, "has 0 entries");
       if (graph) programs.set(name, graph);
     }
-  if (root.processor) checkProcessor(c, root.processor);
+  if (root.processor) check_processor(c, root.processor);
   return {
     tableHash: root.table_hash,
     task,
     target: root.target ?? "cpu",
     kernels: root.kernels ?? [],
-    files,
-    sha256,
-    weights,
+    files: new Map(
+      Object.entries(root.files).map(([name, [offset, bytes]]) => [name, { offset, bytes }]),
+    ),
+    sha256: new Map(Object.entries(root.sha256)),
+    weights: new Map(root.weights.map((weight) => [weight.name, weight])),
     decoder,
     inference,
     programs: graphs.read && PROGRAM_TASKS.includes(task) ? programs : undefined,
@@ -121,8 +128,8 @@ export function parseRoot(c: Checker, text: string): { readonly [field: string]:
   } catch {
     return c.fail("the manifest", "is not JSON");
   }
-  if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
-  const format = c.object(json, "the manifest").get("format") ?? null;
+  if (too_deep(json)) return c.fail("the manifest", TOO_DEEP);
+  const format: unknown = c.read_object(json, "the manifest").format ?? null;
   if (format !== FORMAT)
     c.fail(
       "its format",
@@ -150,7 +157,7 @@ function decoderOf(decoder: Decoder): DecoderInfo {
 function parseSeq2Seq(c: Checker, root: ManifestJson, contents: Contents): Seq2SeqInfo {
   const encoder = root.encoder as Encoder;
   const decoder = root.decoder as unknown as Seq2SeqDecoder;
-  checkSeq2Seq(c, encoder, decoder, contents);
+  check_seq2seq(c, encoder, decoder, contents);
   const plans = encoder.plans.map(({ size, positions, plans: parts }) => ({
     size,
     positions,

@@ -10,8 +10,8 @@ from ....errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ....logic.manifest.processor import AudioFields, SoundLength, SoundMask, SoundWindows
     from ...ir import Graph
-    from ...manifest.processor import AudioFields, SoundLength, SoundMask, SoundWindows
 
 
 @dataclass(frozen=True)

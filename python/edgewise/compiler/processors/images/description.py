@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
-from ...manifest.processor import ImageFields
+from ....logic.manifest.processor import ImageFields
 
 __all__ = ["Description"]
 

@@ -60,7 +60,7 @@ class ObjectDetectionPipeline(ImagePipeline):
         """id2label of config.json, or the names in a YOLO model's metadata."""
         found = super().labels
         if self.files is not None and self.files.package is not None:
-            return self.files.package.manifest.get("processor", {}).get("labels", found)
+            return dict(self.files.package.manifest.get("processor", {}).get("labels", found))
         return found or yolo_labels(self.session(self.STEM).graph)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:

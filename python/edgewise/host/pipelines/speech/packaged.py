@@ -180,7 +180,7 @@ class _Styles(Styles):
     def __init__(self, voice: PackagedVoice) -> None:
         super().__init__([], lambda name: None)
         self.session = voice.parts.get("style")
-        self.voices = voice.described.get("voices", {})
+        self.voices: Mapping[str, tuple[int, int]] = voice.described.get("voices", {})
 
     @property
     def names(self) -> list[str]:

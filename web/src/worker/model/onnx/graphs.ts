@@ -1,5 +1,5 @@
 // Which .onnx files a task's model consists of: those of
-// python/edgewise/compiler/manifest_limits.py's GRAPHS, each in the first precision that exists.
+// python/edgewise/logic/manifest/limits.py's GRAPHS, each in the first precision that exists.
 
 import { GRAPHS } from "../../../gen/manifest.ts";
 import type { DType } from "../../../protocol/loading.ts";

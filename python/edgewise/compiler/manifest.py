@@ -11,14 +11,20 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import cast
+from typing import Any, NoReturn, cast
 
-from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TASKS, TRAINING_PLANS, WRITABLE_KINDS
-from ..schema.plan_format import HEADER, MAGIC, SLOT, WRITABLE
-from .checker import Checker, JsonObject, read_json
-from .inference import check_inference
-from .nodes import Records, add_record
-from .rules import (
+from ..logic.manifest.checker import TOO_DEEP, Checker, JsonObject, too_deep
+from ..logic.manifest.inference import check_inference
+from ..logic.manifest.limits import (
+    FORMAT,
+    MAX_PROGRAMS,
+    PROGRAM_TASKS,
+    TASKS,
+    TRAINING_PLANS,
+    WRITABLE_KINDS,
+)
+from ..logic.manifest.nodes import Node, Records, add_record
+from ..logic.manifest.rules import (
     Contents,
     check_decoder,
     check_files,
@@ -27,7 +33,7 @@ from .rules import (
     check_training,
     check_weights,
 )
-from .schema import (
+from ..logic.manifest.schema import (
     AnyModel,
     Manifest,
     ManifestSlot,
@@ -36,6 +42,7 @@ from .schema import (
     Seq2SeqPipeline,
     TextGeneration,
 )
+from .schema.plan_format import HEADER, MAGIC, SLOT, WRITABLE
 
 __all__ = [
     "Manifest",
@@ -71,7 +78,7 @@ def check_format(manifest: object, where: str) -> None:
 @cache
 def records() -> Records:
     """The schema: fields of each record."""
-    found: Records = {}
+    found: dict[str, dict[str, Node]] = {}
     for record in (TextGeneration, AnyModel, Pipeline, Seq2SeqPipeline):
         add_record(record, found)
     return found
@@ -125,7 +132,7 @@ def _check_pipeline(c: Checker, manifest: Pipeline, contents: Contents) -> None:
     if seq2seq:
         of = cast(Seq2SeqPipeline, manifest)
         check_seq2seq(c, of["encoder"], of["decoder"], contents)
-    if len(programs) > LIMITS["MAX_PROGRAMS"] or not (programs or seq2seq):
+    if len(programs) > MAX_PROGRAMS or not (programs or seq2seq):
         c.fail("programs", f"has {len(programs)} entries")
     for name, program in programs.items():
         at = f"programs['{name}']"
@@ -184,3 +191,40 @@ def check_slot_table(data: bytes, slots: Sequence[ManifestSlot], where: str, fil
             c.fail(path, f"has {nbytes} bytes, the manifest says {slot['bytes']}")
         if flags & WRITABLE and slot["kind"] not in WRITABLE_KINDS:
             c.fail(path, f"can be written, though it is of the kind '{slot['kind']}'")
+
+
+def read_json(text: bytes) -> Any:
+    """Parses JSON with the numbers of JavaScript: 1.0 is 1, and 2^53 is not an integer.
+
+    Raises:
+        ValueError: it is not valid JSON, or nests lists and objects too deeply. Its text completes
+            a sentence that begins with "the manifest".
+    """
+
+    def parse_int(digits: str) -> float:
+        x = int(digits) if len(digits) <= 17 else float(digits)
+        return x if abs(x) < 1 << 53 else float(x)
+
+    def parse_float(digits: str) -> float:
+        x = float(digits)
+        return int(x) if abs(x) < 1 << 53 and x.is_integer() else x
+
+    def parse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value = json.loads(
+            text.decode(),
+            parse_int=parse_int,
+            parse_float=parse_float,
+            parse_constant=parse_constant,
+        )
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None
+    except ValueError:
+        raise ValueError("is not JSON") from None
+    if too_deep(value):
+        raise ValueError(TOO_DEEP)
+    return value

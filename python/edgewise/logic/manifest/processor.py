@@ -5,6 +5,7 @@ As in schema.py, the annotations are what both readers check.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from .nodes import NAME, RULED, Entries, Range
@@ -284,12 +285,12 @@ class SpeechModel(TypedDict):
     type: Literal["vits", "piper", "kokoro"]
     sampling_rate: Annotated[int, Range(1, MAX_RATE)]
     speakers: Annotated[int, Range(0, MAX_SPEAKERS)]
-    speaker_names: NotRequired[dict[str, int]]
+    speaker_names: NotRequired[Mapping[str, int]]
     tokens: Annotated[str, NAME]
-    vocabulary: Annotated[dict[str, int | list[int]], RULED]
+    vocabulary: Annotated[Mapping[str, int | list[int]], RULED]
     is_text: NotRequired[bool]
     scales: NotRequired[Channels]
-    voices: NotRequired[dict[str, tuple[int, Count]]]
+    voices: NotRequired[Mapping[str, tuple[int, Count]]]
     unknown: NotRequired[str | None]
     language: NotRequired[str]
     add_blank: NotRequired[bool]
@@ -361,6 +362,6 @@ class Processor(TypedDict):
     ctc: NotRequired[CTCFields]
     speech: NotRequired[SpeechFields]
     moonshine: NotRequired[bool]
-    labels: NotRequired[Annotated[dict[str, str], RULED]]
+    labels: NotRequired[Annotated[Mapping[str, str], RULED]]
     diffusion: NotRequired[Annotated[DiffusionFields, RULED]]
     features: NotRequired[Annotated[FeaturesFields, RULED]]

@@ -1,17 +1,26 @@
 """Rules of manifests that follow from several fields: of files, weights, slots and plans.
 
 They are for values that agree with the schema (schema.py); `Checker.check` comes first.
-web/src/worker/package/rules.ts has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
-from ..manifest_limits import LIMITS, PIECE, STATE_SIZES, TRAINING_PLANS, WEIGHT_FILES
 from .checker import Checker
+from .limits import (
+    MAX_DRAWN,
+    MAX_FILE,
+    MAX_LENGTH,
+    MAX_SIZE,
+    MAX_TEMPS,
+    PIECE,
+    STATE_SIZES,
+    TRAINING_PLANS,
+    WEIGHT_FILES,
+)
 from .processor import MAX_SPEECH_TOKENS, Processor, SpeechFields
 from .schema import (
     Cache,
@@ -45,7 +54,7 @@ class Contents:
         own: whether the package is in a page's own storage, where weights may be in other files.
     """
 
-    files: dict[str, tuple[int, int]]
+    files: Mapping[str, tuple[int, int]]
     weights: dict[str, int] = field(default_factory=dict)
     adapters: dict[str, int] = field(default_factory=dict)
     computed: dict[str, int] = field(default_factory=dict)
@@ -58,7 +67,7 @@ def check_files(c: Checker, manifest: Manifest, data_bytes: int | None) -> None:
     end = 0
     spans: list[tuple[int, int, str]] = []
     for name, (offset, nbytes) in manifest["files"].items():
-        most = LIMITS["MAX_SIZE" if name == "weights" else "MAX_FILE"]
+        most = MAX_SIZE if name == "weights" else MAX_FILE
         c.read_integer(nbytes, f"the size of file '{name}'", 0, most)
         if data_bytes is not None and offset + nbytes > data_bytes:
             c.fail(
@@ -145,7 +154,7 @@ def check_slots(c: Checker, slots: Sequence[ManifestSlot], at: str, contents: Co
         names.add(key)
         _check_slot(c, slot, f"{at}[{i}]", contents)
         temps += slot["kind"] == "temp"
-    if temps > LIMITS["MAX_TEMPS"]:
+    if temps > MAX_TEMPS:
         c.fail(at, f"has {temps} slots of kind 'temp'")
 
 
@@ -169,7 +178,7 @@ def _check_slot(c: Checker, slot: ManifestSlot, path: str, contents: Contents) -
 
 def check_size(c: Checker, dtype: str, shape: Sequence[int], nbytes: int, path: str) -> None:
     """Checks the bytes of a state."""
-    if dtype not in STATE_SIZES or prod(shape) * STATE_SIZES[dtype] != nbytes:
+    if dtype not in STATE_SIZES or math.prod(shape) * STATE_SIZES[dtype] != nbytes:
         dims = ", ".join(str(d) for d in shape)
         c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} [{dims}]")
 
@@ -251,7 +260,7 @@ def _is(slot: ManifestSlot, name: str, dtype: str, nbytes: int) -> bool:
 def check_seq2seq(
     c: Checker, encoder: Encoder, decoder: Seq2SeqDecoder, contents: Contents
 ) -> None:
-    """Checks `encoder` and `decoder` of a package for a task of manifest_limits.SEQ2SEQ_TASKS."""
+    """Checks `encoder` and `decoder` of a package for a task of limits.SEQ2SEQ_TASKS."""
     caches = caches_of(c, decoder["caches"], "decoder.caches")
     cross = caches_of(c, decoder["cross"], "decoder.cross")
     for name in cross:
@@ -275,9 +284,9 @@ def check_seq2seq(
         ends = _ends_of(plan, decoder["vocab_size"], positions)
         frames = positions if kind == "align" else 0
         _check_bound(c, plan["slots"], at, {**caches, **cross}, ends, frames)
-    for wanted, tokens in (("step", 1), ("first", capacity)):
-        if f"{wanted} {tokens}" not in kinds:
-            c.fail("decoder.plans", f"has no plan '{wanted}' for {tokens} tokens")
+    for wanted, count in (("step", 1), ("first", capacity)):
+        if f"{wanted} {count}" not in kinds:
+            c.fail("decoder.plans", f"has no plan '{wanted}' for {count} tokens")
 
 
 def _ends_of(plan: Seq2SeqPlan, vocabulary: int, positions: int) -> dict[str, End]:
@@ -433,7 +442,7 @@ def _check_initial(c: Checker, state: State, path: str, contents: Contents) -> N
     elif method in ("fill", "uniform", "normal"):
         c.read_number(first, f"{at}[1]")
         if method != "fill":
-            c.read_integer(second, f"{at}[2]", 0, LIMITS["MAX_DRAWN"])
+            c.read_integer(second, f"{at}[2]", 0, MAX_DRAWN)
     else:
         c.fail(at, "is not one of 'constant', 'fill', 'uniform' and 'normal'")
 
@@ -489,8 +498,8 @@ def _check_speech(c: Checker, speech: SpeechFields, at: str) -> None:
     c.read_integer(speech["most"], f"{at}.most", speech["least"], MAX_SPEECH_TOKENS)
     if "length" in speech:
         low, high = c.read_tuple(speech.get("frames"), f"{at}.frames", 2)
-        c.read_integer(low, f"{at}.frames[0]", 0, LIMITS["MAX_LENGTH"])
-        c.read_integer(high, f"{at}.frames[1]", low, LIMITS["MAX_LENGTH"])
+        c.read_integer(low, f"{at}.frames[0]", 0, MAX_LENGTH)
+        c.read_integer(high, f"{at}.frames[1]", low, MAX_LENGTH)
     path = f"{at}.vocabulary"
     lists = speech["type"] == "piper"
     vocabulary = c.read_object(speech["vocabulary"], path)

@@ -1,46 +1,45 @@
-"""Limits and names in manifests of `.edge` packages, which the readers of both languages share.
+"""Limits and names in manifests of `.edge` packages.
 
-`make gen` writes them to web/src/gen/manifest.ts, with the schema (manifest/schema.py).
+`make gen` writes them to web/src/gen/manifest.ts, the counterpart of this module in pages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
-from ..element_types import ELEMENT_BITS
+from ...element_types import ELEMENT_BITS
 
 FORMAT = 2
 """Version. Version 1 had no checksums of weights; such packages must be built again."""
 PIECE = 4 << 20
 """Bytes of a weight that one checksum covers; the last piece may be shorter."""
-LIMITS = {
-    "MAX_MANIFEST": 64 << 20,  # bytes of JSON
-    "MAX_DEPTH": 64,  # of nested lists and objects
-    "MAX_FILE": 1 << 30,  # bytes of a part that is read as a whole: plans, tokenizer, configs
-    "MAX_SIZE": (1 << 53) - 1,  # any other number of bytes, and any dimension
-    "MAX_TEXT": 4096,  # UTF-16 units of a name
-    "MAX_METADATA_TEXT": 1 << 20,  # UTF-16 units of a text in a model's metadata
-    "MAX_LIST": 1_000_000,
-    "MAX_KERNELS": 1000,
-    "MAX_CAPACITY": 1 << 24,  # tokens of a sequence
-    "MAX_LENGTH": 1 << 24,  # maximum value of a plan's register
-    "MAX_REGISTERS": 1024,  # of a plan
-    "MAX_VOCABULARY": 1 << 24,
-    "MAX_CACHES": 100_000,
-    "MAX_DECODER_PLANS": 64,
-    "MAX_INFERENCE_PLANS": 1024,
-    "MAX_VALUES": 10_000,  # inputs, and outputs, of a model
-    "MAX_PROGRAMS": 16,
-    "MAX_BATCH": 1 << 20,
-    "MAX_RANK": 16,  # of tensors in plans
-    "MAX_DECLARED_RANK": 64,  # of inputs and outputs as the model declares them
-    "MAX_LORA_RANK": 1 << 16,
-    "MAX_TEMPS": 16,  # slots of kind "temp" of a plan; plans need 3 or 4
-    "MAX_DRAWN": 1 << 30,  # streams of random numbers
-}
+MAX_MANIFEST = 64 << 20  # bytes of JSON
+MAX_DEPTH = 64  # of nested lists and objects
+MAX_FILE = 1 << 30  # bytes of a part that is read as a whole: plans, tokenizer, configs
+MAX_SIZE = (1 << 53) - 1  # any other number of bytes, and any dimension
+MAX_TEXT = 4096  # UTF-16 units of a name
+MAX_METADATA_TEXT = 1 << 20  # UTF-16 units of a text in a model's metadata
+MAX_LIST = 1_000_000
+MAX_KERNELS = 1000
+MAX_CAPACITY = 1 << 24  # tokens of a sequence
+MAX_LENGTH = 1 << 24  # maximum value of a plan's register
+MAX_REGISTERS = 1024  # of a plan
+MAX_VOCABULARY = 1 << 24
+MAX_CACHES = 100_000
+MAX_DECODER_PLANS = 64
+MAX_INFERENCE_PLANS = 1024
+MAX_VALUES = 10_000  # inputs, and outputs, of a model
+MAX_PROGRAMS = 16
+MAX_BATCH = 1 << 20
+MAX_RANK = 16  # of tensors in plans
+MAX_DECLARED_RANK = 64  # of inputs and outputs as the model declares them
+MAX_LORA_RANK = 1 << 16
+MAX_TEMPS = 16  # slots of kind "temp" of a plan; plans need 3 or 4
+MAX_DRAWN = 1 << 30  # streams of random numbers
 
 
-def _bytes(*dtypes: str) -> dict[str, int]:
+def _bytes(*dtypes: str) -> Mapping[str, int]:
     return {dtype: ELEMENT_BITS[dtype] // 8 for dtype in dtypes}
 
 
@@ -132,7 +131,7 @@ WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
 StateKind = Literal["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]
 WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
 TrainingKind = Literal["train", "accumulate", "update", "evaluate", "initialize"]
-TRAINING_PLANS: dict[TrainingKind, tuple[str, ...]] = {
+TRAINING_PLANS: Mapping[TrainingKind, tuple[str, ...]] = {
     "train": ("input_ids", "labels", "learning_rate", "loss"),
     "accumulate": ("input_ids", "labels", "loss"),
     "update": ("learning_rate", "gradient_scale"),

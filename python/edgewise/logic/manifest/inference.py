@@ -1,16 +1,13 @@
-"""Rules of plans that run a model of any kind: their registers, inputs and outputs.
-
-web/src/worker/package/inference-rules.ts has the same.
-"""
+"""Rules of plans that run a model of any kind: their registers, inputs and outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+import math
+from collections.abc import Sequence
 
 from ...element_types import ELEMENT_BITS
-from ..manifest_limits import LIMITS
 from .checker import Checker
+from .limits import MAX_LENGTH, MAX_RANK, MAX_REGISTERS, MAX_SIZE
 from .rules import Contents, check_plan_file, check_slots
 from .schema import Dim, Inference, InferencePlan, ManifestSlot
 
@@ -65,7 +62,7 @@ def check_registers(c: Checker, plan: InferencePlan, at: str) -> list[Range]:
             c.fail(f"{at}.registers", "needs a register")
         return []
     found = [_check_range(c, plan["register"], f"{at}.register")]
-    entries = c.read_list(plan.get("registers", []), f"{at}.registers", LIMITS["MAX_REGISTERS"])
+    entries = c.read_list(plan.get("registers", []), f"{at}.registers", MAX_REGISTERS)
     for i, entry in enumerate(entries):
         path = f"{at}.registers[{i}]"
         if isinstance(entry, list) and len(entry) == RULE:
@@ -77,14 +74,14 @@ def check_registers(c: Checker, plan: InferencePlan, at: str) -> list[Range]:
 
 def _check_range(c: Checker, value: object, path: str) -> Range:
     low, high = c.read_tuple(value, path, 2)
-    c.read_integer(low, f"{path}[0]", 0, LIMITS["MAX_LENGTH"])
-    c.read_integer(high, f"{path}[1]", low, LIMITS["MAX_LENGTH"])
+    c.read_integer(low, f"{path}[0]", 0, MAX_LENGTH)
+    c.read_integer(high, f"{path}[1]", low, MAX_LENGTH)
     return low, high
 
 
 def _check_rule(c: Checker, entry: Sequence[object], path: str, before: Sequence[Range]) -> Range:
     """A register that follows from others, for the lowest and the highest values of those."""
-    most, last = LIMITS["MAX_LENGTH"], len(before) - 1
+    most, last = MAX_LENGTH, len(before) - 1
     least = (0, 0, 0, 0, 0, -most, 1)
     highest = (last, last, most, most, most, most, most)
     a, b, product, of_a, of_b, add, divisor = (
@@ -94,7 +91,7 @@ def _check_rule(c: Checker, entry: Sequence[object], path: str, before: Sequence
         (product * x * y + of_a * x + of_b * y + add) // divisor
         for x, y in zip(before[a], before[b])
     )
-    if low < 0 or high > LIMITS["MAX_SIZE"]:
+    if low < 0 or high > MAX_SIZE:
         c.fail(path, "has values out of range")
     return low, high
 
@@ -121,7 +118,7 @@ def _check_inputs(
 def check_dims(c: Checker, value: object, path: str, ranges: Sequence[Range]) -> list[int]:
     """Checks a shape (schema.Dim); returns it for the registers' highest values."""
     shape: list[int] = []
-    for i, dim in enumerate(c.read_list(value, path, LIMITS["MAX_RANK"])):
+    for i, dim in enumerate(c.read_list(value, path, MAX_RANK)):
         at = f"{path}[{i}]"
         if not ranges or not isinstance(dim, list):
             shape.append(c.read_integer(dim, at))
@@ -130,8 +127,8 @@ def check_dims(c: Checker, value: object, path: str, ranges: Sequence[Range]) ->
         if len(dim) == 3:
             number = c.read_integer(dim[2], f"{at}[2]", 1, len(ranges) - 1)
         scale, add = c.read_tuple(dim[:2] if len(dim) == 3 else dim, at, 2)
-        c.read_integer(scale, f"{at}[0]", 1, LIMITS["MAX_LENGTH"])
-        c.read_integer(add, f"{at}[1]", -LIMITS["MAX_LENGTH"], LIMITS["MAX_LENGTH"])
+        c.read_integer(scale, f"{at}[0]", 1, MAX_LENGTH)
+        c.read_integer(add, f"{at}[1]", -MAX_LENGTH, MAX_LENGTH)
         low, high = ranges[number]
         if scale * low + add < 0:
             c.fail(at, "is negative at the register's lowest value")
@@ -144,7 +141,7 @@ def _sizes_of(slots: Sequence[ManifestSlot], kind: str) -> dict[str, int]:
 
 
 def _check_input_slots(
-    c: Checker, plan: InferencePlan, at: str, inputs: Mapping[str, list[int]]
+    c: Checker, plan: InferencePlan, at: str, inputs: dict[str, list[int]]
 ) -> None:
     """Checks the slots of inputs, and that of the seed of random numbers."""
     sizes = _sizes_of(plan["slots"], "input")
@@ -175,7 +172,7 @@ def _check_outputs(c: Checker, plan: InferencePlan, at: str, ranges: Sequence[Ra
 
 def _tensor_bytes(dtype: str, shape: Sequence[int], unknown: int) -> int:
     """Bytes of a tensor; `unknown` for a dtype without a fixed size."""
-    return -(-prod(shape) * ELEMENT_BITS[dtype] // 8) if dtype in ELEMENT_BITS else unknown
+    return -(-math.prod(shape) * ELEMENT_BITS[dtype] // 8) if dtype in ELEMENT_BITS else unknown
 
 
 __all__ = ["Dim", "check_dims", "check_inference", "check_inference_plan", "check_registers"]

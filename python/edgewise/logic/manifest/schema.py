@@ -1,7 +1,7 @@
 """The manifest of an `.edge` package: its fields, their types and ranges.
 
 The annotations are the schema: nodes.py reads them, both readers of packages check what they say
-(checker.py), and `make gen` writes the types and the schema for the page (web/src/gen/manifest.ts).
+(checker.py), and `make gen` writes the types and the schema for the page (web/src/gen/schema.ts).
 What follows from several fields is in rules.py. An integer has from 0 to MAX_SIZE unless a Range
 says otherwise, tuple[...] is a JSON list of as many entries, and a TypedDict may have further
 fields.
@@ -9,10 +9,26 @@ fields.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from ..manifest_limits import (
-    LIMITS,
+from .limits import (
+    MAX_BATCH,
+    MAX_CACHES,
+    MAX_CAPACITY,
+    MAX_DECLARED_RANK,
+    MAX_DECODER_PLANS,
+    MAX_INFERENCE_PLANS,
+    MAX_KERNELS,
+    MAX_LENGTH,
+    MAX_LORA_RANK,
+    MAX_METADATA_TEXT,
+    MAX_PROGRAMS,
+    MAX_RANK,
+    MAX_REGISTERS,
+    MAX_SIZE,
+    MAX_VALUES,
+    MAX_VOCABULARY,
     CacheDType,
     EncoderInput,
     Kind,
@@ -36,12 +52,12 @@ __all__ = [
 ]
 
 Name = Annotated[str, NAME]
-Shape = Annotated[list[int], Entries(0, LIMITS["MAX_RANK"])]
-MetadataText = Annotated[str, Units(LIMITS["MAX_METADATA_TEXT"])]
-Tokens = Annotated[int, Range(1, LIMITS["MAX_CAPACITY"])]
-Vocabulary = Annotated[int, Range(1, LIMITS["MAX_VOCABULARY"])]
-TokenId = Annotated[int, Range(0, LIMITS["MAX_VOCABULARY"])]
-Register = Annotated[int, Range(0, LIMITS["MAX_REGISTERS"])]
+Shape = Annotated[list[int], Entries(0, MAX_RANK)]
+MetadataText = Annotated[str, Units(MAX_METADATA_TEXT)]
+Tokens = Annotated[int, Range(1, MAX_CAPACITY)]
+Vocabulary = Annotated[int, Range(1, MAX_VOCABULARY)]
+TokenId = Annotated[int, Range(0, MAX_VOCABULARY)]
+Register = Annotated[int, Range(0, MAX_REGISTERS)]
 JsonObject = Annotated[dict[str, Any], RULED]
 
 Dim = int | list[int]
@@ -109,8 +125,8 @@ class Decoder(TypedDict):
     cache_dtype: NotRequired[CacheDType]
     lora: NotRequired[JsonObject | None]
     saved: NotRequired[Annotated[list[dict[str, Any]], RULED] | None]
-    caches: Annotated[list[Cache], Entries(0, LIMITS["MAX_CACHES"])]
-    plans: Annotated[list[DecoderPlan], Entries(0, LIMITS["MAX_DECODER_PLANS"])]
+    caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
+    plans: Annotated[list[DecoderPlan], Entries(0, MAX_DECODER_PLANS)]
 
 
 # ---- encoder-decoder models: docs/architecture/sessions.md
@@ -140,14 +156,14 @@ class Seq2SeqDecoder(TypedDict):
     """
 
     recompute: NotRequired[bool]
-    capacity: Annotated[int, Range(2, LIMITS["MAX_CAPACITY"])]
+    capacity: Annotated[int, Range(2, MAX_CAPACITY)]
     vocab_size: Vocabulary
     logits_type: Literal["float32"]
     cache_dtype: NotRequired[CacheDType]
-    caches: Annotated[list[Cache], Entries(0, LIMITS["MAX_CACHES"])]
-    cross: Annotated[list[Cache], Entries(0, LIMITS["MAX_CACHES"])]
+    caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
+    cross: Annotated[list[Cache], Entries(0, MAX_CACHES)]
     alignment_heads: NotRequired[int]
-    plans: Annotated[list[Seq2SeqPlan], Entries(0, LIMITS["MAX_DECODER_PLANS"])]
+    plans: Annotated[list[Seq2SeqPlan], Entries(0, MAX_DECODER_PLANS)]
 
 
 class EncoderPlans(TypedDict):
@@ -158,8 +174,8 @@ class EncoderPlans(TypedDict):
         plans: the encoder, unless a program is the encoder; keys and values of what it returns.
     """
 
-    size: Annotated[int, Range(1, LIMITS["MAX_LENGTH"])]
-    positions: Annotated[int, Range(1, LIMITS["MAX_LENGTH"])]
+    size: Annotated[int, Range(1, MAX_LENGTH)]
+    positions: Annotated[int, Range(1, MAX_LENGTH)]
     plans: list[PlanFile]
 
 
@@ -174,7 +190,7 @@ class Encoder(TypedDict):
     input: EncoderInput
     masked: bool
     fixed: bool
-    plans: Annotated[list[EncoderPlans], Entries(0, LIMITS["MAX_DECODER_PLANS"])]
+    plans: Annotated[list[EncoderPlans], Entries(0, MAX_DECODER_PLANS)]
 
 
 # ---- training
@@ -213,7 +229,7 @@ class State(TypedDict):
 class LoraFields(TypedDict):
     """Fields of PEFT's adapter_config.json."""
 
-    r: Annotated[int, Range(1, LIMITS["MAX_LORA_RANK"])]
+    r: Annotated[int, Range(1, MAX_LORA_RANK)]
     lora_alpha: float
     use_rslora: NotRequired[bool]
 
@@ -235,8 +251,8 @@ class TrainingProgram(TypedDict):
 
     name: Name
     task: Literal["causal_lm"]
-    batch: Annotated[int, Range(1, LIMITS["MAX_BATCH"])]
-    sequence: Annotated[int, Range(2, LIMITS["MAX_CAPACITY"])]
+    batch: Annotated[int, Range(1, MAX_BATCH)]
+    sequence: Annotated[int, Range(2, MAX_CAPACITY)]
     states: list[State]
     plans: TrainingPlans
     optimizer: OptimizerFields
@@ -262,8 +278,7 @@ class DeclaredValue(TypedDict):
     dtype: Name
     shape: NotRequired[
         Annotated[
-            list[Annotated[int, Range(-1, LIMITS["MAX_SIZE"])] | str | None],
-            Entries(0, LIMITS["MAX_DECLARED_RANK"]),
+            list[Annotated[int, Range(-1, MAX_SIZE)] | str | None], Entries(0, MAX_DECLARED_RANK)
         ]
         | None
     ]
@@ -280,7 +295,7 @@ class Metadata(TypedDict, total=False):
     description: NotRequired[MetadataText]
     graph_description: NotRequired[MetadataText]
     version: NotRequired[MetadataText]
-    custom_metadata_map: NotRequired[dict[str, MetadataText]]
+    custom_metadata_map: NotRequired[Mapping[str, MetadataText]]
 
 
 class InferencePlan(TypedDict):
@@ -301,9 +316,9 @@ class InferencePlan(TypedDict):
     slots: list[ManifestSlot]
     register: NotRequired[Annotated[tuple[int, int], RULED]]
     registers: NotRequired[Annotated[list[list[int]], RULED]]
-    inputs: dict[Name, tuple[Name, Dims]]
-    outputs: dict[Name, tuple[Name, Name, Dims, int]]
-    passed: NotRequired[dict[Name, Name]]
+    inputs: Mapping[Name, tuple[Name, Dims]]
+    outputs: Mapping[Name, tuple[Name, Name, Dims, int]]
+    passed: NotRequired[Mapping[Name, Name]]
     seed: NotRequired[Name]
     part: NotRequired[Name]
     known: NotRequired[JsonObject]
@@ -314,11 +329,11 @@ class InferencePlan(TypedDict):
 class Inference(TypedDict):
     """A model of any kind. programs, overridable: only in a page's own storage."""
 
-    inputs: Annotated[list[DeclaredValue], Entries(0, LIMITS["MAX_VALUES"])]
-    outputs: Annotated[list[DeclaredValue], Entries(0, LIMITS["MAX_VALUES"])]
-    overridable: NotRequired[Annotated[list[DeclaredValue], Entries(0, LIMITS["MAX_VALUES"])]]
+    inputs: Annotated[list[DeclaredValue], Entries(0, MAX_VALUES)]
+    outputs: Annotated[list[DeclaredValue], Entries(0, MAX_VALUES)]
+    overridable: NotRequired[Annotated[list[DeclaredValue], Entries(0, MAX_VALUES)]]
     metadata: NotRequired[Metadata]
-    plans: Annotated[list[InferencePlan], Entries(0, LIMITS["MAX_INFERENCE_PLANS"])]
+    plans: Annotated[list[InferencePlan], Entries(0, MAX_INFERENCE_PLANS)]
     programs: NotRequired[Annotated[list[Any], RULED]]
 
 
@@ -345,7 +360,7 @@ class Head(TypedDict):
     """What every package has.
 
     Fields:
-        format: manifest_limits.FORMAT.
+        format: limits.FORMAT.
         table_hash: checksum of the table of kernels that it was built for.
         target: the device that its plans are for; default: cpu.
         kernels: names of those that its plans use.
@@ -357,11 +372,11 @@ class Head(TypedDict):
     format: Annotated[int, RULED]
     table_hash: Annotated[int, Range(0, 0xFFFFFFFF)]
     target: NotRequired[TargetName]
-    kernels: NotRequired[Annotated[list[Name], Entries(0, LIMITS["MAX_KERNELS"])]]
-    files: dict[Name, tuple[int, int]]
-    sha256: dict[str, Annotated[str, Digits(64, "a SHA-256")]]
+    kernels: NotRequired[Annotated[list[Name], Entries(0, MAX_KERNELS)]]
+    files: Mapping[Name, tuple[int, int]]
+    sha256: Mapping[str, Annotated[str, Digits(64, "a SHA-256")]]
     weights: list[Weight]
-    training: NotRequired[Annotated[list[TrainingProgram], Entries(0, LIMITS["MAX_PROGRAMS"])]]
+    training: NotRequired[Annotated[list[TrainingProgram], Entries(0, MAX_PROGRAMS)]]
     cache: NotRequired[JsonObject]
 
 
@@ -383,7 +398,7 @@ class Pipeline(Head):
     """Of a pipeline: its graphs by name, and what it does with its inputs before."""
 
     task: ProgramTask
-    programs: dict[Name, Inference]
+    programs: Mapping[Name, Inference]
     processor: NotRequired[Processor]
 
 
@@ -400,6 +415,6 @@ class Manifest(Head):
     task: Task
     decoder: NotRequired[Decoder]
     inference: NotRequired[Inference]
-    programs: NotRequired[dict[Name, Inference]]
+    programs: NotRequired[Mapping[Name, Inference]]
     processor: NotRequired[Processor]
     encoder: NotRequired[Encoder]

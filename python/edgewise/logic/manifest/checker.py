@@ -1,14 +1,14 @@
-"""Checks JSON by the schema of manifests. web/src/worker/package/checker.ts does the same."""
+"""Checks JSON by the schema of manifests."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
-from math import isfinite
+import math
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ...errors import PackageError
-from ..manifest_limits import LIMITS
+from ..native import is_broken, units
+from .limits import MAX_DEPTH, MAX_LIST, MAX_SIZE, MAX_TEXT
 from .nodes import Node, Records
 
 _REMEDY = (
@@ -30,7 +30,8 @@ class Checker:
     """
 
     def __init__(self, where: str, records: Records | None = None) -> None:
-        self.where, self.records = where, records or {}
+        self.where = where
+        self.records: Records = {} if records is None else records
 
     def fail(self, path: str, what: str, remedy: str = _REMEDY) -> NoReturn:
         """Raises PackageError."""
@@ -118,7 +119,7 @@ class Checker:
             self.fail(path or "the manifest", "is not an object")
         return value
 
-    def read_list(self, value: object, path: str, most: int = LIMITS["MAX_LIST"]) -> list[Any]:
+    def read_list(self, value: object, path: str, most: int = MAX_LIST) -> list[Any]:
         """A list of at most `most` entries."""
         if not isinstance(value, list):
             self.fail(path, "is not a list")
@@ -133,9 +134,9 @@ class Checker:
             self.fail(path, f"has {len(entries)} entries, not {count}")
         return entries
 
-    def read_name(self, value: object, path: str) -> str:
-        """A name: not empty, at most MAX_TEXT UTF-16 units, without a lone surrogate."""
-        if not isinstance(value, str) or not value or not _is_name(value):
+    def read_name(self, value: object, path: str, most: int = MAX_TEXT) -> str:
+        """A name: not empty, at most `most` UTF-16 units, without a lone surrogate."""
+        if not isinstance(value, str) or not value or units(value) > most or is_broken(value):
             self.fail(path, "is not a name")
         return value
 
@@ -150,11 +151,9 @@ class Checker:
             self.fail(path, f"is '{text[:40]}'")
         return text
 
-    def read_integer(
-        self, value: object, path: str, low: int = 0, high: int = LIMITS["MAX_SIZE"]
-    ) -> int:
+    def read_integer(self, value: object, path: str, low: int = 0, high: int = MAX_SIZE) -> int:
         """An integer from `low` to `high`."""
-        if type(value) is not int:
+        if type(value) is not int or abs(value) > MAX_SIZE:
             self.fail(path, "is not an integer")
         if not low <= value <= high:
             self.fail(path, f"is {value}, not between {low} and {high}")
@@ -162,65 +161,29 @@ class Checker:
 
     def read_number(self, value: object, path: str) -> float:
         """A finite number."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+        ):
             self.fail(path, "is not a number")
         return value
-
-
-def units(text: str) -> int:
-    """The number of UTF-16 units."""
-    return len(text) if text.isascii() else len(text) + sum(c > "\uffff" for c in text)
-
-
-def _is_name(text: str) -> bool:
-    lone = not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
-    return units(text) <= LIMITS["MAX_TEXT"] and not lone
 
 
 TOO_DEEP = "nests lists and objects too deeply"
 
 
-def read_json(text: bytes) -> Any:
-    """Parses JSON with the numbers of JavaScript: 1.0 is 1, and 2^53 is not an integer.
-
-    Raises:
-        ValueError: it is not valid JSON, or nests lists and objects too deeply. Its text completes
-            a sentence that begins with "the manifest".
-    """
-
-    def parse_int(digits: str) -> float:
-        x = int(digits) if len(digits) <= 17 else float(digits)
-        return x if abs(x) < 1 << 53 else float(x)
-
-    def parse_float(digits: str) -> float:
-        x = float(digits)
-        return int(x) if abs(x) < 1 << 53 and x.is_integer() else x
-
-    def parse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
-    try:
-        value = json.loads(
-            text.decode(),
-            parse_int=parse_int,
-            parse_float=parse_float,
-            parse_constant=parse_constant,
-        )
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    except ValueError:
-        raise ValueError("is not JSON") from None
-    level = [value]
-    for _ in range(LIMITS["MAX_DEPTH"]):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return value
-    raise ValueError(TOO_DEEP)
-
-
-def _children(value: object) -> Collection[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+def too_deep(value: object) -> bool:
+    """Whether JSON nests lists and objects more deeply than a manifest may."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        deeper: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                deeper += one.values()
+            elif isinstance(one, list):
+                deeper += one
+        if not deeper:
+            return False
+        level = deeper
+    return True

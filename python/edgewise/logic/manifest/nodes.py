@@ -1,11 +1,12 @@
 """The schema as data: what the annotations of schema.py and processor.py say, without their types.
 
-Both readers interpret it (checker.py, web/src/worker/package/checker.ts).
+checker.py interprets it.
 """
 
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import (
@@ -22,7 +23,7 @@ from typing import (
     is_typeddict,
 )
 
-from ..manifest_limits import LIMITS
+from .limits import MAX_LIST, MAX_MANIFEST, MAX_SIZE, MAX_TEXT
 
 NAME = "name"
 """A text that is not empty, has at most MAX_TEXT UTF-16 units, and no lone surrogate."""
@@ -43,7 +44,7 @@ class Entries:
     """How many a list has."""
 
     least: int
-    most: int = LIMITS["MAX_LIST"]
+    most: int = MAX_LIST
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ class Node(TypedDict, total=False):
     null: bool
 
 
-Records = dict[str, dict[str, Node]]
+Records = Mapping[str, Mapping[str, Node]]
 """Fields of each record."""
 
 
-def node_of(hint: Any, records: Records) -> Node:
+def node_of(hint: Any, records: dict[str, dict[str, Node]]) -> Node:
     """What an annotation says. Adds the records that it names to `records`."""
     origin, given = get_origin(hint), get_args(hint)
     if origin is NotRequired:
@@ -102,24 +103,24 @@ def node_of(hint: Any, records: Records) -> Node:
     if origin is Literal:
         return {"kind": "choice", "names": list(given)}
     if origin is list:
-        most = LIMITS["MAX_LIST"]
+        most = MAX_LIST
         return {"kind": "list", "of": [node_of(given[0], records)], "low": 0, "high": most}
     if origin is tuple:
         return {"kind": "tuple", "of": [node_of(g, records) for g in given]}
-    if origin is dict:
+    if origin is Mapping:
         keys = ["name"] if get_origin(given[0]) is Annotated else []
         return {"kind": "map", "of": [node_of(given[1], records)], "names": keys}
     if is_typeddict(hint):
         add_record(hint, records)
         return {"kind": "record", "record": hint.__name__}
     if hint is int:
-        return {"kind": "integer", "low": 0, "high": LIMITS["MAX_SIZE"]}
+        return {"kind": "integer", "low": 0, "high": MAX_SIZE}
     if hint is str:
-        return {"kind": "text", "high": LIMITS["MAX_MANIFEST"]}
+        return {"kind": "text", "high": MAX_MANIFEST}
     return {"kind": {float: "number", bool: "flag"}[hint]}
 
 
-def add_record(record: Any, records: Records) -> None:
+def add_record(record: Any, records: dict[str, dict[str, Node]]) -> None:
     """Adds the fields of a TypedDict and of all that it has to `records`."""
     if record.__name__ not in records:
         fields = records[record.__name__] = {}
@@ -133,7 +134,7 @@ def hints_of(record: Any) -> dict[str, Any]:
     return get_type_hints(record, include_extras=True)
 
 
-def _marked(hint: Any, mark: object, records: Records) -> Node:
+def _marked(hint: Any, mark: object, records: dict[str, dict[str, Node]]) -> Node:
     if mark == RULED:
         return {"kind": "any"}
     if isinstance(mark, Range):
@@ -145,10 +146,10 @@ def _marked(hint: Any, mark: object, records: Records) -> Node:
     if isinstance(mark, Digits):
         return {"kind": "digits", "high": mark.count, "names": [mark.what]}
     assert mark == NAME, mark
-    return {"kind": "name", "high": LIMITS["MAX_TEXT"]}
+    return {"kind": "name", "high": MAX_TEXT}
 
 
-def _union(hints: list[Any], null: bool, records: Records) -> Node:
+def _union(hints: list[Any], null: bool, records: dict[str, dict[str, Node]]) -> Node:
     """Null and one other, an integer and a text, or records with the fields `op` and `rule`."""
     nodes = [node_of(hint, records) for hint in hints]
     node = nodes[0]
