@@ -350,6 +350,8 @@ def _decoded(host: _Host, value, hint=typing.Any):
         return None
     if "$number" in value:
         return float(value["$number"].replace("Infinity", "inf"))
+    if "$bigint" in value:
+        return int(value["$bigint"])
     if "$map" in value:
         inner = (*typing.get_args(hint), typing.Any, typing.Any)[1]
         return {k: _decoded(host, v, inner) for k, v in value["$map"]}

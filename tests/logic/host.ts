@@ -56,6 +56,7 @@ function encode(value: any): any {
   if (value === undefined) return { $missing: 1 };
   if (typeof value === "number" && (!Number.isFinite(value) || Object.is(value, -0)))
     return { $number: Object.is(value, -0) ? "-0" : String(value) };
+  if (typeof value === "bigint") return { $bigint: String(value) };
   if (value === null || typeof value !== "object") return value;
   if (Array.isArray(value)) return value.map(encode);
   if (value instanceof Map) return { $map: [...value].map(encode) };

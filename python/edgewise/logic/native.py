@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NewType
 
+from .. import seeds
 from ..seeds import seed_of_run
 
 # A seed of 63 bits. Logic passes it on and does not compute with it: pages have it as a bigint.
@@ -85,6 +86,22 @@ def random_words(seed: Seed, more: int) -> Callable[[], int]:
     generator = random.Random()
     generator.setstate((3, (*state, 624), None))
     return lambda: generator.getrandbits(32)
+
+
+def check_seed(value: object, where: str) -> Seed | None:
+    """A seed of a caller; None: there is none. Raises InputError: it is not one of 63 bits."""
+    seed = seeds.check_seed(value, where)
+    return None if seed is None else Seed(seed)
+
+
+def random_seed() -> Seed:
+    """An unpredictable seed."""
+    return Seed(seeds.random_seed())
+
+
+def seed_after(seed: Seed, more: int) -> Seed:
+    """The seed that is larger by `more`; 0 follows the largest one."""
+    return Seed((seed + more) & ((1 << 63) - 1))
 
 
 def float_bits(value: float) -> int:

@@ -95,7 +95,7 @@ export interface FeaturesFields {
   model: string;
   lora?: Record<string, unknown>;
 }
-/** See processors.diffusion.facts.Facts. size: of latents; length: of texts, in tokens. */
+/** See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens. */
 export interface DiffusionFields {
   kind: string;
   scheduler: Record<string, unknown>;

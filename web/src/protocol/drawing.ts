@@ -10,7 +10,6 @@ export interface PlainNumbers {
 
 /** A call. */
 export interface DrawCall {
-  prompts: string[] | undefined;
   /** What image-to-image begins with. */
   pictures: TaskPicture[];
   /** As the caller gave them, without undefined ones; tensors as PlainNumbers. */

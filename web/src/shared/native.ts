@@ -1,7 +1,7 @@
 // What the logic of both hosts takes from its host: the counterpart of
 // python/edgewise/logic/native.py.
 
-import { seedOfRun } from "./seeds.ts";
+import { checkSeed, randomSeed, seedOfRun } from "./seeds.ts";
 
 export { meant } from "./words.ts";
 
@@ -84,6 +84,22 @@ export function random_words(seed: Seed, more: number): () => number {
     y ^= (y << 15) & 0xefc60000;
     return (y ^ (y >>> 18)) >>> 0;
   };
+}
+
+/**
+ * A seed of a caller; null: there is none.
+ * @throws InputError if it is not one of 63 bits
+ */
+export function check_seed(value: unknown, where: string): Seed | null {
+  return checkSeed(value, where) ?? null;
+}
+
+/** An unpredictable seed. */
+export const random_seed: () => Seed = randomSeed;
+
+/** The seed that is larger by `more`; 0 follows the largest one. */
+export function seed_after(seed: Seed, more: number): Seed {
+  return BigInt.asUintN(63, seed + BigInt(more));
 }
 
 /** The bits of the nearest float32, as an int32. */

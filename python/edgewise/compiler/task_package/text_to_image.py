@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from ...errors import InputError, UnsupportedOp
 from ..compile.model_file import MAX_TEXT
 from ..ir import Graph
-from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, Facts, json_of
+from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, json_of, read_facts
 from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_graph
 from ..tokenizers.clip import clip_files
 
 if TYPE_CHECKING:
+    from ...logic.diffusion.options import Facts
     from ...logic.manifest.processor import DiffusionFields, ImageFields, Processor
     from ..compile.programs import Programs
     from ..package import Package
@@ -34,7 +35,7 @@ def text_to_image_package(request: Request) -> Package:
     if request.max_length is not None:
         raise InputError("the length of prompts is the model's", "max_length", "Leave it out.")
     texts = _texts(request)
-    facts = Facts.read(texts.get)
+    facts = read_facts(texts.get)
     request.texts.update(_tokenizer(texts))
     height, width = _size(request, facts)
     programs = request.programs()

@@ -11,19 +11,18 @@ from typing import Any
 
 from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT
-from ...compiler.processors.diffusion.facts import PARTS, Facts
+from ...compiler.processors.diffusion.facts import PARTS, read_facts
 from ...compiler.tokenizers.clip import clip_files
 from ...errors import InputError
 from ...logic.diffusion.guidance import preview_pixels
-from ...logic.diffusion.schedulers import Request, schedule_of
-from ...seeds import random_seed
+from ...logic.diffusion.options import CONSISTENCY, CONSISTENT, DrawOptions, Prompts, padded
 from ..media.pictures import Picture, to_pillow
 from ..session import InferenceSession
 from ..text.tokenizer import Tokenizer
 from .base import Pipeline
 from .diffusion.denoising import Denoising
 from .diffusion.noise import Noise
-from .diffusion.options import CALL, LCM, check_options, prompts_of
+from .diffusion.options import CALL, check_own
 from .diffusion.parts import Part, floats
 from .diffusion.pictures import Pictures
 from .files import Dtype
@@ -102,17 +101,17 @@ class TextToImagePipeline(Pipeline):
         files = self.files
         if files is None:
             self.sessions = {_stem(name): s for name, s in self.sessions.items()}
-        self.facts = Facts.read(files.read if files is not None else lambda name: None)
-        own = LCM if self.facts.consistency else {}
+        self.facts = read_facts(files.read if files is not None else lambda name: None)
+        own = CONSISTENCY if CONSISTENT in self.facts.kind else {}
         self.defaults |= {name: value for name, value in own.items() if name not in options}
-        self.check(self.defaults)
         self.scheduler = scheduler
         self.tokenizer = self._clip(tokenizer)
         self._small: dict[str, InferenceSession] = {}
         self.pictures = Pictures(self, safety_checker)
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_options(options)
+        check_own(options)
+        DrawOptions(options, "")
 
     def __call__(self, prompt: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """Makes pictures.
@@ -219,28 +218,35 @@ class TextToImagePipeline(Pipeline):
 
     def _make(self, options: dict[str, Any]) -> TextToImageResult:
         self.interrupted = False
-        prompts, negatives = prompts_of(options)
-        schedule = self._schedule(options)
-        vectors, without = self._embeddings(prompts, negatives, options)
-        count, each = len(vectors), options["num_images_per_prompt"]
+        asked = DrawOptions(options, self.facts.kind, options["image"] is not None)
+        guided = asked.guided(self.facts)
+        prompts = asked.prompts(guided)
+        schedule = asked.schedule(self.facts.scheduler, self.scheduler)
+        vectors, without = self._embeddings(prompts, guided, asked, options)
+        count, each = len(vectors), asked.each
         images = count * each
-        noise = Noise(self, self._random(options, images))
-        start, height, width = self._start(options, images, noise)
-        denoising = Denoising(self, schedule, options, noise)
+        noise = Noise(self, asked, images, options["generator"])
+        latents: list[array[float]] | None = None
+        encoded: list[array[float]] | None = None
+        if options["image"] is not None:
+            encoded, height, width = self.pictures.encoded(options["image"], asked, images)
+        else:
+            latents, height, width = self._start(asked, options, images)
         rows = [vectors[i // each] for i in range(images)]
         others = [without[i // each % len(without)] for i in range(images)] if without else []
-        latents = denoising.run(rows, others, start, (height, width))
+        denoising = Denoising(self, schedule, asked, options, noise, rows, others, (height, width))
+        made = denoising.run(latents, encoded)
         seeds = noise.seeds
         if options["output_type"] == "latent":
-            shape = [images, len(latents[0]) // (height * width), height, width]
-            flat = array("f", [x for row in latents for x in row])
-            made: Any = as_output(FLOAT, shape, flat.tobytes())
-            return TextToImageResult(images=made, nsfw_content_detected=None, seeds=seeds)
-        pictures, found = self.pictures.decoded(latents, height, width, options["output_type"])
+            shape = [images, len(made[0]) // (height * width), height, width]
+            flat = array("f", [x for row in made for x in row])
+            output: Any = as_output(FLOAT, shape, flat.tobytes())
+            return TextToImageResult(images=output, nsfw_content_detected=None, seeds=seeds)
+        pictures, found = self.pictures.decoded(made, height, width, options["output_type"])
         return TextToImageResult(images=pictures, nsfw_content_detected=found, seeds=seeds)
 
     def _embeddings(
-        self, prompts: list[str] | None, negatives: list[str] | None, options: dict[str, Any]
+        self, prompts: Prompts, guided: bool, asked: DrawOptions, options: dict[str, Any]
     ) -> tuple[list[Any], list[Any]]:
         """The vectors of prompts and of negative prompts: (shape, numbers) each; the second list is
         empty without guidance.
@@ -249,18 +255,17 @@ class TextToImagePipeline(Pipeline):
             None if options[name] is None else _rows_of(options[name], name)
             for name in ("prompt_embeds", "negative_prompt_embeds")
         ]
-        guided = options["guidance_scale"] > 1 and self.facts.cond is None
-        texts = [*(prompts or []), *(negatives or [] if guided else [])]
         made: dict[str, Any] = {}
-        if texts:
+        if prompts.texts:
             with self.part("text_encoder") as part:
-                for text in dict.fromkeys(texts):
+                for text in prompts.texts:
                     made[text] = self._encoded(part, text)
-        vectors = given[0] if given[0] is not None else [made[t] for t in prompts or []]
+        vectors = given[0] if given[0] is not None else [made[t] for t in prompts.prompts or []]
         if not guided:
             return vectors, []
-        others = given[1] if given[1] is not None else [made[t] for t in negatives or []]
-        if len(others) not in (1, len(vectors)) or others[0][0] != vectors[0][0]:
+        others = given[1] if given[1] is not None else [made[t] for t in prompts.negatives or []]
+        asked.check_negatives(len(others), len(vectors))
+        if others[0][0] != vectors[0][0]:
             raise InputError(
                 "they have another shape than those of the prompt",
                 "negative_prompt_embeds",
@@ -272,88 +277,34 @@ class TextToImagePipeline(Pipeline):
         """The vectors of a text: (shape without the batch, numbers)."""
         ids = self.tokenizer.encode(text)
         length = part.size("input_ids", 1) or int(getattr(self.tokenizer, "longest", None) or 77)
-        if len(ids) > length:
+        tokens = padded(ids, length, getattr(self.tokenizer, "pad_token_id", None))
+        if tokens.cut:
             warnings.warn(
-                f"the prompt has {len(ids)} tokens, the model takes {length}: its end is cut off",
+                f"the prompt has {tokens.cut} tokens, the model takes {length}: its end is cut off",
                 stacklevel=2,
             )
-            ids = [*ids[: length - 1], ids[-1]]
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        rest = length - len(ids)
-        row: dict[str, Any] = {"input_ids": ([length], [*ids, *[pad or 0] * rest])}
+        row: dict[str, Any] = {"input_ids": ([length], tokens.ids)}
         if part.has("attention_mask"):
-            row["attention_mask"] = ([length], [*[1] * len(ids), *[0] * rest])
+            row["attention_mask"] = ([length], tokens.mask)
         (numbers,) = part.rows([row], ("last_hidden_state",))
         return [length, len(numbers) // length], numbers
 
-    def _random(self, options: dict[str, Any], images: int) -> Any:
-        """Seeds, or generators, of the images."""
-        given = options["generator"] if options["generator"] is not None else options["seed"]
-        if isinstance(given, (list, tuple)):
-            if len(given) != images:
-                name = "seed" if options["generator"] is None else "generator"
-                raise InputError(f"there are {len(given)}", name, f"Give {images}, or one.")
-            return list(given)
-        if options["generator"] is not None:
-            return given
-        first = random_seed() if given is None else given
-        return [(first + i) & ((1 << 63) - 1) for i in range(images)]
-
-    def _schedule(self, options: dict[str, Any]) -> Any:
-        chosen = options["scheduler"] if options["scheduler"] is not None else self.scheduler
-        config = dict(self.facts.scheduler)
-        if isinstance(chosen, str):
-            config["_class_name"] = chosen
-        elif isinstance(chosen, Mapping):
-            config.update(chosen)
-        elif chosen is not None:
-            raise InputError(
-                f"a {type(chosen).__name__} is no scheduler", "scheduler", "Give a name or a dict."
-            )
-        steps = options["num_inference_steps"]
-        for name, extra in (("timesteps", 0), ("sigmas", 1)):
-            if options[name] is not None:
-                steps = len(options[name]) - extra
-        request = {
-            "steps": steps,
-            "eta": float(options["eta"]),
-            "timesteps": options["timesteps"],
-            "sigmas": options["sigmas"],
-            "original": options["original_inference_steps"],
-        }
-        if options["image"] is not None:
-            strength = float(options["strength"])
-            if self.facts.consistency:
-                request["strength"] = strength
-            else:
-                request["begin"] = max(steps - min(int(steps * strength), steps), 0)
-        schedule = schedule_of(config, Request(**request))
-        if not schedule.steps:
-            raise InputError(
-                f"no step is left of {steps}", "strength", "Raise it, or num_inference_steps."
-            )
-        return schedule
-
     def _start(
-        self, options: dict[str, Any], images: int, noise: Noise
+        self, asked: DrawOptions, options: dict[str, Any], images: int
     ) -> tuple[list[array[float]] | None, int, int]:
-        """(what latents begin with, their height and width). For image-to-image they are those of
-        the picture; None: noise.
-        """
-        if options["image"] is not None:
-            return self.pictures.encoded(options, images, noise)
+        """(latents to begin with, or None: noise; their height and width)."""
         scale, size = self.facts.scale, []
-        for name, own in zip(("height", "width"), self.facts.size):
-            pixels = options[name] if options[name] is not None else own * scale
+        for name, given, own in zip(
+            ("height", "width"), (asked.height, asked.width), self.facts.size
+        ):
+            pixels = given if given is not None else own * scale
             if pixels % scale:
                 raise InputError(f"{pixels} is no multiple of {scale}", name, "Round it.")
             size.append(pixels // scale)
         latents = None
         if options["latents"] is not None:
             shape, numbers = floats(options["latents"], "latents")
-            if len(shape) != 4 or shape[0] != images or shape[2:] != size:
-                wanted = [images, self.facts.channels, *size]
-                raise InputError(f"their shape is {shape}", "latents", f"Give {wanted}.")
+            asked.check_latents(shape, [images, self.facts.channels, *size])
             one = len(numbers) // images
             latents = [numbers[i * one : (i + 1) * one] for i in range(images)]
         return latents, size[0], size[1]

@@ -37,7 +37,7 @@ class Request:
     steps: int
     begin: int = 0
     eta: float = 0.0
-    timesteps: Sequence[int] | None = None
+    timesteps: Sequence[float] | None = None
     sigmas: Sequence[float] | None = None
     original: int | None = None
     strength: float = 1.0

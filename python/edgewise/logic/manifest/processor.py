@@ -321,7 +321,7 @@ class SpeechFields(SpeechModel, SpeechLengths):
 
 
 class DiffusionFields(TypedDict):
-    """See processors.diffusion.facts.Facts. size: of latents; length: of texts, in tokens."""
+    """See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens."""
 
     kind: str
     scheduler: dict[str, Any]

@@ -122,19 +122,12 @@ async function draw(
 ): Promise<TextToImageResult> {
   const task = "text-to-image";
   if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
-  const prompts: unknown[] | undefined = Array.isArray(prompt)
-    ? prompt
-    : prompt === undefined || prompt === null
-      ? undefined
-      : [prompt];
-  if (prompts && !(prompts.length && prompts.every((p) => typeof p === "string")))
-    throw new InputError("it is no text", "prompt", "Give a string or a list of strings.");
   checkFunction("onStep", onStep);
   const pictures = [];
   const given = Array.isArray(image) ? image : image === undefined ? [] : [image];
   for (const one of given) pictures.push(await sendable(one));
   const options: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(rest))
+  for (const [name, value] of Object.entries({ ...rest, prompt }))
     if (typeof value === "function")
       throw new InputError(
         "it is a function",
@@ -145,7 +138,7 @@ async function draw(
       options[name] = value instanceof Tensor ? { dims: value.dims, data: value.data } : value;
   const made = await client.call(
     "draw_call",
-    { prompts: prompts as string[] | undefined, pictures, options },
+    { pictures, options },
     {
       signal,
       onProgress(event) {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.processors.diffusion.graphs import noise_graph
+from ....errors import InputError
+from ....logic.diffusion.options import DrawOptions
 from ....seeds import seed_of_run
 from ...session import RunOptions
 from .parts import floats
@@ -25,33 +26,37 @@ class Noise:
 
     Args:
         pipe: the pipeline, whose graph is run.
-        source: a seed for each image; or a torch.Generator, or a list of one for each image.
+        options: of the call.
+        images: how many there are.
+        generator: a torch.Generator, or a list of one for each image; None: seeds.
+
+    Attributes:
+        seeds: the seed of each image; None with generators.
+
+    Raises:
+        InputError: there are too few seeds or generators.
     """
 
-    def __init__(self, pipe: TextToImagePipeline, source: Any) -> None:
-        self.pipe, self.source = pipe, source
-        self.drawn: dict[int, int] = {}
+    def __init__(
+        self, pipe: TextToImagePipeline, options: DrawOptions, images: int, generator: Any
+    ) -> None:
+        self.pipe, self.generator = pipe, generator
+        self.seeds = options.seeds(images) if generator is None else None
+        if isinstance(generator, (list, tuple)) and len(generator) != images:
+            raise InputError(f"there are {len(generator)}", "generator", f"Give {images}, or one.")
 
-    @property
-    def seeds(self) -> list[int] | None:
-        """The seed of each image; None with generators."""
-        if isinstance(self.source, list) and all(isinstance(s, int) for s in self.source):
-            return list(self.source)
-        return None
-
-    def draw(self, image: int, shape: Sequence[int]) -> array[float]:
+    def draw(self, image: int, number: int, shape: Sequence[int]) -> array[float]:
         """Normal numbers.
 
         Args:
             image: which image of the call.
+            number: which draw of the image.
             shape: [channels, height, width] of the latents.
         """
         if self.seeds is None:
             return self._from_torch(image, shape)
-        number = self.drawn.get(image, 0)
-        self.drawn[image] = number + 1
         options = RunOptions()
-        options.seed = seed_of_run(self.source[image] or 0, number)
+        options.seed = seed_of_run(self.seeds[image], number)
         channels, height, width = shape
         name = f"noise {channels} {height} {width}"
         session = self.pipe.small(name, lambda: noise_graph(channels, height, width))
@@ -60,24 +65,7 @@ class Noise:
     def _from_torch(self, image: int, shape: Sequence[int]) -> array[float]:
         """As diffusers' randn_tensor: on the generator's device."""
         torch = sys.modules["torch"]  # imported, since the caller has a generator of it
-        one = self.source[image] if isinstance(self.source, list) else self.source
+        given = self.generator
+        one = given[image] if isinstance(given, (list, tuple)) else given
         drawn = torch.randn([1, *shape], generator=one, device=one.device, dtype=torch.float32)
         return array("f", drawn.cpu().numpy().tobytes())
-
-    def sampled(
-        self, image: int, row: Sequence[float], channels: int, size: tuple[int, int]
-    ) -> Sequence[float]:
-        """Latents of what a VAE's encoder returns.
-
-        Args:
-            image: which image of the call.
-            row: the latents, or means and logarithms of variances.
-            channels: of the latents.
-            size: height and width of the latents.
-        """
-        count = channels * size[0] * size[1]
-        if len(row) == count:
-            return row
-        mean, log = row[:count], row[count:]
-        drawn = self.draw(image, [channels, *size])
-        return [m + math.exp(min(max(v, -30.0), 20.0) / 2) * n for m, v, n in zip(mean, log, drawn)]

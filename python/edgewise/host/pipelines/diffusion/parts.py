@@ -10,6 +10,7 @@ from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import BOOL, FLOAT, FLOAT16, NAME, RANGE, pack, unpack
 from ....compiler.processors.diffusion.facts import INPUTS
 from ....errors import InputError, UnsupportedOp
+from ....logic.diffusion.denoising import groups
 from ...session import InferenceSession, RunOptions
 
 __all__ = ["Part", "array_of", "floats", "layout"]
@@ -125,8 +126,8 @@ class Part:
         first = next(iter(rows[0]))
         together = self.size(first, 0) or 1
         made: list[array[float]] = []
-        for at in range(0, len(rows), together):
-            group = [rows[min(i, len(rows) - 1)] for i in range(at, at + together)]
+        for indices in groups(len(rows), together):
+            group = [rows[i] for i in indices]
             feeds = {name: self._stacked(name, [row[name] for row in group]) for name in group[0]}
             shape, numbers = self.run(feeds, outputs)
             if not shape or shape[0] != together:

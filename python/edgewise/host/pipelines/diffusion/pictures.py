@@ -14,10 +14,10 @@ from ....compiler.declare.dtypes import FLOAT, UINT8
 from ....compiler.processors.diffusion.facts import SAFETY_CONFIG, json_of
 from ....compiler.processors.diffusion.graphs import picture_graph, pixels_graph
 from ....errors import InputError
+from ....logic.diffusion.denoising import for_decoder
+from ....logic.diffusion.options import DrawOptions
 from ...media.pictures import Picture, read_picture, to_pillow
 from ...media.resampling import resize_image
-from .noise import Noise
-from .options import check_size
 from .parts import array_of, floats
 
 if TYPE_CHECKING:
@@ -42,24 +42,22 @@ class Pictures:
         self.safety = self._safety(safety_checker)
 
     def encoded(
-        self, options: dict[str, Any], images: int, noise: Noise
+        self, given: Any, asked: DrawOptions, images: int
     ) -> tuple[list[array[float]], int, int]:
-        """(latents of the pictures, their height and width)."""
-        given = options["image"]
+        """(outputs of the encoder for the pictures, height and width of the latents)."""
         given = list(given) if isinstance(given, (list, tuple)) else [given]
         pictures = [read_picture(one) for one in given]
-        if not pictures or images % len(pictures):
-            raise InputError(f"{len(pictures)} pictures are given", "image", f"Give {images}.")
+        asked.check_pictures(len(pictures), images)
         first = pictures[0]
         height, width = (
             n - n % self.pipe.facts.scale
-            for n in (options["height"] or first.height, options["width"] or first.width)
+            for n in (asked.height or first.height, asked.width or first.width)
         )
         if not height or not width:
             raise InputError(
                 "the picture is too small", "image", f"It needs {self.pipe.facts.scale} pixels."
             )
-        check_size(height, width)
+        asked.check_size(height, width)
         made = []
         with self.pipe.part("vae_encoder") as part:
             for picture in pictures:
@@ -76,24 +74,20 @@ class Pictures:
                 shape, numbers = floats(sample)
                 (row,) = part.rows([{"sample": (shape[1:], numbers)}])
                 made.append(row)
-        latents = [made[i % len(made)] for i in range(images)]
-        size = (height // self.pipe.facts.scale, width // self.pipe.facts.scale)
-        sampled = [
-            noise.sampled(i, row, self.pipe.facts.channels, size) for i, row in enumerate(latents)
-        ]
-        return [array("f", [self.pipe.facts.factor * x for x in row]) for row in sampled], *size
+        scale = self.pipe.facts.scale
+        return made, height // scale, width // scale
 
     def decoded(
-        self, latents: Sequence[array[float]], height: int, width: int, output_type: str
+        self, latents: Sequence[Sequence[float]], height: int, width: int, output_type: str
     ) -> tuple[Any, list[bool] | None]:
         """(pictures, what the safety checker found), one picture at a time."""
         shape = [self.pipe.facts.channels, height, width]
-        shift = self.pipe.facts.shift
+        factor, shift = self.pipe.facts.factor, self.pipe.facts.shift
         made: list[tuple[Any, Any]] = []
         graph = self.pipe.small("picture", picture_graph)
         with self.pipe.part("vae_decoder") as part:
             for row in latents:
-                scaled = array("f", [x / self.pipe.facts.factor + shift for x in row])
+                scaled = for_decoder(row, factor, shift)
                 (sample,) = part.rows([{"latent_sample": (shape, scaled)}], ("sample",))
                 size = [1, 3, height * self.pipe.facts.scale, width * self.pipe.facts.scale]
                 outputs = graph.run(["image", "pixels"], {"sample": array_of(size, sample)})

@@ -1,8 +1,14 @@
-// A call of text-to-image. Mirrors python/edgewise/host/pipelines/text_to_image.py.
+// Runs text-to-image: logic/diffusion has its options, and the loop over its steps.
 
-import { guided, preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
+import {
+  Denoising,
+  for_decoder,
+  groups,
+  type Request,
+} from "../../../logic/diffusion/denoising.ts";
+import { preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
+import { DEFAULTS, DrawOptions, padded } from "../../../logic/diffusion/options.ts";
 import type { Schedule } from "../../../logic/diffusion/stepper.ts";
-import { Stepper, weighted } from "../../../logic/diffusion/stepper.ts";
 import type {
   DrawCall,
   DrawEvent,
@@ -11,19 +17,25 @@ import type {
   PlainNumbers,
 } from "../../../protocol/drawing.ts";
 import type { TaskPicture, TaskTensor } from "../../../protocol/tasks.ts";
+import { drive } from "../../../shared/drive.ts";
 import { InputError } from "../../../shared/errors.ts";
+import type { Sequence } from "../../../shared/python.ts";
 import { seedOfRun } from "../../../shared/seeds.ts";
 import { resizeImage } from "../../media/resize.ts";
 import { readImage } from "../images/decode.ts";
 import { pixelValues } from "../images/pictures.ts";
+import { Options } from "../options.ts";
 import { numbers } from "../outputs.ts";
 import type { DiffusionHost } from "./host.ts";
-import { DrawOptions } from "./options.ts";
 import { feed } from "./tensors.ts";
 
 /** Float32 numbers, flat. */
 type Numbers = Float32Array<ArrayBuffer>;
+type Rows = readonly Sequence<number>[];
 type Send = (event: DrawEvent) => void;
+
+/** Options that pages alone have. */
+const OWN = ["output_type", "preview_steps", "safety_checker"];
 
 /**
  * Makes pictures.
@@ -40,11 +52,17 @@ export function draw(
 }
 
 class Drawing {
+  private readonly own: Options;
   private readonly options: DrawOptions;
   private readonly schedule: Schedule;
   /** [channels, height, width] of latents. */
   private readonly dims: number[];
-  private readonly drawn: number[] = [];
+  /** Numbers of an image's latents. */
+  private readonly size: number;
+  private readonly latent: boolean;
+  private readonly preview: number;
+  /** Whether the safety checker is asked. */
+  private readonly checks: boolean;
   private seeds: bigint[] = [];
 
   constructor(
@@ -53,32 +71,56 @@ class Drawing {
     private readonly ending: AbortSignal,
     private readonly send: Send,
   ) {
-    this.options = new DrawOptions(call.options, host.facts);
-    this.schedule = this.options.schedule(call.pictures.length > 0);
-    this.dims = [host.facts.channels, ...host.facts.size];
+    const { facts } = host;
+    const own = new Options(call.options, [...Object.keys(DEFAULTS), ...OWN]);
+    this.own = own;
+    this.latent = own.choice("output_type", "image", ["image", "latent"]) === "latent";
+    this.preview = own.count("preview_steps", 0, 0, 0);
+    const checks = own.flag("safety_checker", true);
+    this.checks = checks && !this.latent && host.has("safety_checker");
+    const begun = call.pictures.length > 0;
+    this.options = new DrawOptions(call.options, facts.kind, begun, "options.");
+    this.checkSize();
+    this.schedule = this.options.schedule(facts.scheduler);
+    this.dims = [facts.channels, ...facts.size];
+    this.size = this.dims.reduce((a, b) => a * b);
+  }
+
+  /** @throws InputError if pictures are to have another size than the package's */
+  private checkSize(): void {
+    const { size, scale } = this.host.facts;
+    const [height, width] = size.map((n) => n * scale) as [number, number];
+    for (const [name, own] of Object.entries({ height, width }))
+      if ((this.options[name as "height" | "width"] ?? own) !== own)
+        this.own.refuse(
+          name,
+          `The package was built for ${height} x ${width}: use that, or build it with --dims ` +
+            "height=...,width=....",
+        );
   }
 
   async make(): Promise<Drawn> {
-    const { options, call, host } = this;
-    const latent = options.latent;
-    const each = options.count("num_images_per_prompt", 1);
+    const { options, call, host, latent, dims } = this;
+    const { facts } = host;
     const [vectors, without] = await this.embeddings();
-    const count = vectors.length * each;
+    const count = vectors.length * options.each;
     this.seeds = options.seeds(count);
-    const given = options.rows("latents", ...this.dims);
-    if (given && (given.length !== count || call.pictures.length))
-      throw new InputError(
-        call.pictures.length ? "a picture is given as well" : `there are ${given.length}`,
-        "options.latents",
-        `Give latents for ${count} pictures, or leave them out.`,
-      );
-    const from = call.pictures.length ? await this.encoded(count) : given;
-    const repeated = (rows: Numbers[]): Numbers[] =>
-      Array.from({ length: count }, (_, i) => rows[Math.floor(i / each) % rows.length]!);
-    const rows = await this.denoised(repeated(vectors), without && repeated(without), from);
+    const given = this.tensor("latents");
+    if (given) options.check_latents(given.dims, [count, ...dims]);
+    const of = (rows: Numbers[], i: number) => rows[Math.floor(i / options.each) % rows.length]!;
+    const encoded = call.pictures.length ? await this.encoded(count) : undefined;
+    const guides = without !== undefined;
+    const loop = new Denoising(this.schedule, count, guides, options, this.preview);
+    const steps = encoded
+      ? loop.from_pictures(encoded, this.size, facts.factor)
+      : loop.from_noise(given ? this.rowsOf(given) : null);
+    const rows = await host.during(["unet", "noise"], () =>
+      drive(steps, (request: Request) =>
+        this.answer(request, (image, negative) => of(negative ? without! : vectors, image)),
+      ),
+    );
     const pictures = latent ? [] : await this.decoded(rows);
-    const check = !latent && host.has("safety_checker") && options.flag("safety_checker", true);
-    const unsafe = check ? await this.checked(pictures) : undefined;
+    const unsafe = this.checks ? await this.checked(pictures) : undefined;
     unsafe?.forEach((refused, i) => {
       if (refused) pictures[i]!.data.fill(0);
     });
@@ -90,7 +132,46 @@ class Drawing {
     };
   }
 
-  private stacked(rows: readonly Numbers[]): PlainNumbers {
+  /** Does what the loop asks for. `of`: the vectors of an image. */
+  private async answer(
+    request: Request,
+    of: (image: number, negative: boolean) => Numbers,
+  ): Promise<unknown> {
+    const { host, ending, options } = this;
+    if (request.kind === "draw") {
+      const seed = seedOfRun(this.seeds[request.image]!, request.number);
+      const { noise } = await host.run("noise", {}, ending, seed);
+      return this.read(noise);
+    }
+    if (request.kind === "denoise") {
+      const { length, cond } = host.facts;
+      const size = cond ?? 256;
+      const scale = [[size], scale_embedding(options.scale, size)] as const;
+      return this.rows(
+        "unet",
+        request.rows.map(({ image, negative, sample, timestep }) => {
+          const states = of(image, negative);
+          return {
+            sample: [this.dims, sample] as const,
+            timestep: [[], [timestep]] as const,
+            timestep_cond: scale,
+            encoder_hidden_states: [[length, states.length / length], states] as const,
+          };
+        }),
+      );
+    }
+    const [height, width] = host.facts.size;
+    const { step, steps, timestep } = request;
+    const previews = request.expected.map((row) => ({
+      data: preview_pixels(row, height * width) as Uint8Array<ArrayBuffer>,
+      height,
+      width,
+    }));
+    this.send({ status: "step", step, steps, timestep, previews });
+    return false;
+  }
+
+  private stacked(rows: Rows): PlainNumbers {
     const data = new Float32Array(rows.length * rows[0]!.length);
     rows.forEach((row, i) => {
       data.set(row, i * row.length);
@@ -113,11 +194,8 @@ class Drawing {
     const shapeOf = (input: string): readonly unknown[] => plan!.inputs.get(input)?.shape ?? [];
     const together = Number(shapeOf(graph.inputs[0]!.name)[0] ?? 1);
     const made: Numbers[] = [];
-    for (let at = 0; at < rows.length; at += together) {
-      const group = Array.from(
-        { length: together },
-        (_, i) => rows[Math.min(at + i, rows.length - 1)]!,
-      );
+    for (const indices of groups(rows.length, together)) {
+      const group = indices.map((i) => rows[i]!);
       const feeds = Object.fromEntries(
         graph.inputs.map(({ name: input }) => {
           const one = group[0]![input];
@@ -145,67 +223,68 @@ class Drawing {
     return made.slice(0, rows.length);
   }
 
+  /** A tensor among the options. */
+  private tensor(name: string): PlainNumbers | undefined {
+    const value = this.call.options[name] as PlainNumbers | null | undefined;
+    if (value === undefined || value === null) return undefined;
+    if (value.data instanceof Float32Array) return value;
+    throw new InputError("it has another type", `options.${name}`, "Give a Tensor of float32.");
+  }
+
+  private rowsOf({ dims, data }: PlainNumbers): Numbers[] {
+    const size = data.length / dims[0]!;
+    return Array.from({ length: dims[0]! }, (_, i) =>
+      Float32Array.from(data.subarray(i * size, (i + 1) * size)),
+    );
+  }
+
+  /** The rows of a tensor [n, tokens, size]. */
+  private vectorsOf(name: string): Numbers[] | undefined {
+    const value = this.tensor(name);
+    if (value === undefined) return undefined;
+    const { length } = this.host.facts;
+    const size = this.host.graph("unet").plans[0]!.inputs.get("encoder_hidden_states")!.shape[2];
+    const [count, ...own] = value.dims;
+    if (count && String(own) === String([length, size])) return this.rowsOf(value);
+    throw new InputError(
+      "it has another shape",
+      `options.${name}`,
+      `Give a Tensor of float32 [n, ${length}, ${size}].`,
+    );
+  }
+
   /** The vectors of the prompts, and with guidance those of the negative prompts. */
   private async embeddings(): Promise<[Numbers[], Numbers[] | undefined]> {
-    const { options, host, call } = this;
-    const { length, cond } = host.facts;
-    const size = host.graph("unet").plans[0]!.inputs.get("encoder_hidden_states")!.shape[2];
-    const given = options.rows("prompt_embeds", length, Number(size));
-    const givenWithout = options.rows("negative_prompt_embeds", length, Number(size));
-    const { prompts } = call;
-    if (!prompts === !given)
-      throw new InputError(
-        `${given ? "both" : "neither"} of prompt and prompt_embeds is given`,
-        "prompt",
-        "Give one.",
-      );
-    const negatives = options.texts("negative_prompt");
-    const count = (given ?? prompts)!.length;
-    const other = negatives ?? givenWithout;
-    if ((negatives && givenWithout) || (other && ![1, count].includes(other.length)))
-      throw new InputError(
-        negatives && givenWithout
-          ? "negative_prompt_embeds are given as well"
-          : `there are ${other!.length}, and ${count} prompts`,
-        "options.negative_prompt",
-        "Give one, or as many as prompts.",
-      );
-    const guides = options.scale > 1 && cond === null;
-    const texts = [...(prompts ?? []), ...(guides && !givenWithout ? (negatives ?? [""]) : [])];
+    const { options, host } = this;
+    const given = this.vectorsOf("prompt_embeds");
+    const givenWithout = this.vectorsOf("negative_prompt_embeds");
+    const guides = options.guided(host.facts);
+    const { prompts, negatives, texts } = options.prompts(guides);
     const made = new Map<string, Numbers>();
     if (texts.length)
       await host.during(["text_encoder"], async () => {
-        for (const text of new Set(texts)) made.set(text, await this.encodedText(text));
+        for (const text of texts) made.set(text, await this.encodedText(text));
       });
     const of = (list: readonly string[]): Numbers[] => list.map((text) => made.get(text)!);
-    return [given ?? of(prompts!), guides ? (givenWithout ?? of(negatives ?? [""])) : undefined];
+    const vectors = given ?? of(prompts!);
+    if (!guides) return [vectors, undefined];
+    const without = givenWithout ?? of(negatives!);
+    options.check_negatives(without.length, vectors.length);
+    return [vectors, without];
   }
 
   private async encodedText(text: string): Promise<Numbers> {
     const { tokenizer, facts } = this.host;
     const { length } = facts;
-    let ids = tokenizer.encode(text);
-    if (ids.length > length) ids = [...ids.slice(0, length - 1), ids.at(-1)!];
-    const pad = tokenizer.id("pad_token") ?? 0;
+    const pad = tokenizer.id("pad_token") ?? null;
+    const { ids, mask } = padded(tokenizer.encode(text), length, pad);
     const [row] = await this.rows("text_encoder", [
-      {
-        input_ids: [[length], Array.from({ length }, (_, i) => ids[i] ?? pad)],
-        attention_mask: [[length], Array.from({ length }, (_, i) => Number(i < ids.length))],
-      },
+      { input_ids: [[length], ids], attention_mask: [[length], mask] },
     ]);
     return row!;
   }
 
-  /** Normal numbers: draw n of a picture is determined by its seed and n. */
-  private async noise(image: number): Promise<Numbers> {
-    const n = this.drawn[image] ?? 0;
-    this.drawn[image] = n + 1;
-    const seed = seedOfRun(this.seeds[image]!, n);
-    const { noise } = await this.host.run("noise", {}, this.ending, seed);
-    return this.read(noise);
-  }
-
-  /** Latents of the given pictures. */
+  /** Outputs of the encoder for the given pictures. */
   private async encoded(count: number): Promise<Numbers[]> {
     const { host, call } = this;
     if (!host.has("vae_encoder"))
@@ -214,24 +293,10 @@ class Drawing {
         "image",
         "Put vae_encoder/model.onnx into its folder, and build the package again.",
       );
-    if (count % call.pictures.length)
-      throw new InputError(`${call.pictures.length} are given`, "image", `Give ${count}.`);
-    return host.during(["vae_encoder", "pixels", "noise"], async () => {
-      const parameters: Numbers[] = [];
-      for (const picture of call.pictures) parameters.push(await this.encodedPicture(picture));
+    this.options.check_pictures(call.pictures.length, count);
+    return host.during(["vae_encoder", "pixels"], async () => {
       const made: Numbers[] = [];
-      const size = this.dims.reduce((a, b) => a * b);
-      for (let i = 0; i < count; i++) {
-        const row = parameters[i % parameters.length]!;
-        // means and logarithms of variances, or latents
-        const noise = row.length === size ? undefined : await this.noise(i);
-        const one = row.slice(0, size).map((mean, k) => {
-          if (!noise) return mean;
-          const log = Math.min(Math.max(row[size + k]!, -30), 20);
-          return mean + Math.exp(log / 2) * noise[k]!;
-        });
-        made.push(weighted([one], [host.facts.factor]));
-      }
+      for (const picture of call.pictures) made.push(await this.encodedPicture(picture));
       return made;
     });
   }
@@ -262,73 +327,14 @@ class Drawing {
     return row!;
   }
 
-  /** The latents of each picture after the last step. */
-  private async denoised(
-    vectors: readonly Numbers[],
-    without: readonly Numbers[] | undefined,
-    from: readonly Numbers[] | undefined,
-  ): Promise<Numbers[]> {
-    const { schedule, call, options } = this;
-    const preview = options.count("preview_steps", 0, 0);
-    return this.host.during(["unet", "noise"], async () => {
-      const steppers: Stepper[] = [];
-      for (let i = 0; i < vectors.length; i++) {
-        const given = from?.[i];
-        const latents =
-          given && call.pictures.length
-            ? weighted([given, await this.noise(i)], schedule.start)
-            : weighted([given ?? (await this.noise(i))], [schedule.sigma]);
-        steppers.push(new Stepper(schedule, latents));
-      }
-      for (const [step, { timestep, noise }] of schedule.steps.entries()) {
-        const shown = preview > 0 && (step + 1) % preview === 0;
-        const previews: DrawnPicture[] = [];
-        for (const [i, stepper] of steppers.entries()) {
-          const output = await this.output(stepper, timestep, vectors[i]!, without?.[i]);
-          if (shown) previews.push(this.preview(stepper.clean(output)));
-          stepper.step(output, noise ? await this.noise(i) : null);
-        }
-        this.send({ status: "step", step, steps: schedule.steps.length, timestep, previews });
-      }
-      return steppers.map(({ latents }) => latents);
-    });
-  }
-
-  /** The model's output for a picture, with guidance. */
-  private async output(
-    stepper: Stepper,
-    timestep: number,
-    vectors: Numbers,
-    without: Numbers | undefined,
-  ): Promise<Numbers> {
-    const { options, host } = this;
-    const { length, cond } = host.facts;
-    const size = cond ?? 256;
-    const row = (states: Numbers) => ({
-      sample: [this.dims, stepper.scaled()] as const,
-      timestep: [[], [timestep]] as const,
-      timestep_cond: [[size], Float32Array.from(scale_embedding(options.scale, size))] as const,
-      encoder_hidden_states: [[length, states.length / length], states] as const,
-    });
-    const made = await this.rows("unet", [...(without ? [row(without)] : []), row(vectors)]);
-    if (!without) return made[0]!;
-    const rescale = options.number("guidance_rescale", 0, 1);
-    return guided(made[0]!, made[1]!, options.scale, rescale);
-  }
-
-  private preview(clean: Numbers): DrawnPicture {
-    const [height, width] = this.host.facts.size;
-    return { data: preview_pixels(clean, height * width), height, width };
-  }
-
-  private decoded(rows: readonly Numbers[]): Promise<DrawnPicture[]> {
+  private decoded(rows: Rows): Promise<DrawnPicture[]> {
     const { host } = this;
     const { factor, shift, scale, size } = host.facts;
     const [height, width] = size.map((n) => n * scale) as [number, number];
     return host.during(["vae_decoder", "picture"], async () => {
       const pictures: DrawnPicture[] = [];
       for (const row of rows) {
-        const scaled = row.map((x) => x / factor + shift);
+        const scaled = for_decoder(row, factor, shift);
         const [made] = await this.rows("vae_decoder", [{ latent_sample: [this.dims, scaled] }]);
         const sample = feed(host.graph("picture"), "sample", [1, 3, height, width], made!);
         const { pixels } = await host.run("picture", { sample }, this.ending);

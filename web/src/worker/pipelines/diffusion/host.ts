@@ -2,6 +2,7 @@
 
 import type { Device } from "../../../device/device.ts";
 import type { Processor } from "../../../gen/schema.ts";
+import type { Facts as Model } from "../../../logic/diffusion/options.ts";
 import type { LoadRequest } from "../../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../../protocol/tasks.ts";
 import { Aborted, PackageError } from "../../../shared/errors.ts";
@@ -17,22 +18,11 @@ import type { Tokenizer } from "../../text/tokenizer.ts";
 
 const TASK = "text-to-image";
 
-/** What a package says of the model; python/edgewise/compiler/task_package/text_to_image.py. */
-export interface Facts {
-  kind: string;
-  scheduler: Record<string, unknown>;
-  /** Height and width of the latents. */
-  size: [number, number];
-  channels: number;
-  /** Pixels for each latent, along one side. */
-  scale: number;
-  /** Factor of latents that the decoder divides by, and what is then added. */
-  factor: number;
-  shift: number;
-  /** Size of `timestep_cond`. */
-  cond: number | null;
-  /** Whether the model is meant to be used with a safety checker. */
-  checked: boolean;
+/**
+ * What a package says of the model; python/edgewise/compiler/task_package/text_to_image.py. `size`
+ * is that of the package.
+ */
+export interface Facts extends Model {
   /** Tokens of a prompt. */
   length: number;
 }
