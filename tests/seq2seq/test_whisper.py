@@ -11,7 +11,9 @@ from edgewise.compiler.schema.speech import SPEECH_FIELDS
 from edgewise.errors import InputError, OutOfMemory
 from edgewise.host.session.seq2seq import Seq2SeqModel
 from edgewise.host.session.weights import WeightStore, checks_of
-from edgewise.host.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
+from edgewise.host.text.speech.whisper import Features, WhisperRunner, whisper_model
+from edgewise.logic.speech.prompts import WhisperOptions
+from edgewise.logic.speech.whisper import Transcriber
 from edgewise.pipelines import pipeline
 
 HERE = Path(__file__).parent / "models"
@@ -43,7 +45,13 @@ def transcribe(model, case):
     if not isinstance(given.get("temperature", []), list):
         given["temperature"] = [given["temperature"]]
     options = WhisperOptions(times=times, word_times=bool(words), fields=fields, **given)
-    return WhisperTranscriber(model, options).transcribe(features(case["frames"], case["seed"]))
+    return transcribed(WhisperRunner(model, features(case["frames"], case["seed"])), options)
+
+
+def transcribed(runner, options):
+    given = runner._part
+    logic = Transcriber(whisper_model(runner.model), options)
+    return runner.run(logic.transcribe(given.frames, given.spoken))
 
 
 def test_fields_are_those_that_transformers_reads():
@@ -110,10 +118,9 @@ def test_progress_and_streamer(model):
             put.append(None)
 
     options = WhisperOptions(times=True, fields={"max_new_tokens": 5})
-    transcriber = WhisperTranscriber(
-        model, options, Streamer(), on_progress=lambda done, total: seen.append((done, total))
-    )
-    segments = transcriber.transcribe(features(220, 3))
+    progress = lambda done, total: seen.append((done, total))  # noqa: E731
+    runner = WhisperRunner(model, features(220, 3), Streamer(), on_progress=progress)
+    segments = transcribed(runner, options)
     assert segments and seen[0] == (0, 220) and seen[-1] == (220, 220)
     assert [d for d, _ in seen] == sorted(d for d, _ in seen) and put.count(None) == len(seen) - 1
 
@@ -121,10 +128,10 @@ def test_progress_and_streamer(model):
 def test_fallback_tries_higher_temperatures(model):
     tried = []
     options = WhisperOptions(temperature=(0.0, 0.4, 0.8), logprob_threshold=-0.0001)
-    transcriber = WhisperTranscriber(model, options)
-    generate = transcriber._generate
-    transcriber._generate = lambda r, s: tried.append(r.fields.get("temperature")) or generate(r, s)
-    transcriber.transcribe(features(100, 1))
+    runner = WhisperRunner(model, features(100, 1))
+    generate = runner._generate
+    runner._generate = lambda r, s: tried.append(r.fields.get("temperature")) or generate(r, s)
+    transcribed(runner, options)
     assert tried[:3] == [None, 0.4, 0.8]
 
 
@@ -134,12 +141,12 @@ def test_beams_of_the_generation_config(model, monkeypatch):
     own = WhisperOptions(temperature=(0.0,), logprob_threshold=-9.0)
     found = []
     for options in (given, own):
-        transcriber = WhisperTranscriber(model, options)
-        generate = transcriber._generate
-        transcriber._generate = lambda *args, generate=generate: (
+        runner = WhisperRunner(model, features(100, 1))
+        generate = runner._generate
+        runner._generate = lambda *args, generate=generate: (
             found.append(generate(*args)) or found[-1]
         )
-        transcriber.transcribe(features(100, 1))
+        transcribed(runner, options)
         monkeypatch.setitem(model.generation_config, "num_beams", 3)
     assert len(found) == 2 and found[0] == found[1]
 

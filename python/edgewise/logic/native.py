@@ -116,7 +116,8 @@ def given(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def listed(value: object) -> list[Any] | None:
     """The elements of a list of a host, such as a tuple or a typed array; None of other values."""
-    return list(value) if isinstance(value, (list, tuple, set)) else None
+    found = value.tolist() if hasattr(value, "tolist") else value
+    return list(found) if isinstance(found, (list, tuple, set)) else None
 
 
 def written(value: object) -> str:
@@ -125,6 +126,11 @@ def written(value: object) -> str:
         return repr(value)[:200]
     except (ValueError, RecursionError):  # such as integers of thousands of digits
         return f"a {type(value).__name__} that is too large to write"
+
+
+def option(name: str) -> str:
+    """Where an option of a call is, for errors."""
+    return name
 
 
 def setting(name: str, value: object) -> str:

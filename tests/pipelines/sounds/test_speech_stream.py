@@ -97,8 +97,8 @@ def test_streams_refuse(tiny):
     for work, text in (
         (lambda: tiny.stream(loud=True), "no option 'loud'"),
         (lambda: tiny.stream(chunk_length_s=5), "no effect in a stream"),
-        (lambda: tiny.stream(interval=0), "0.1 to 10 seconds"),
-        (lambda: tiny.stream(live=1), "not a bool"),
+        (lambda: tiny.stream(interval=0), "from 0.1 to 10"),
+        (lambda: tiny.stream(live=1), "live: it is 1. Give True or False"),
         (lambda: tiny.stream().feed(np.zeros((2, 3), "f")), "shape"),
         (lambda: tiny.stream().feed({"array": np.zeros(3, "f")}), "not a sampling rate"),
     ):

@@ -129,6 +129,9 @@ export function written(value: unknown): string {
   }
 }
 
+/** Where an option of a call is, for errors. */
+export const option = (name: string): string => `options.${name}`;
+
 /** How an option is set in the host's language. */
 export function setting(name: string, value: unknown): string {
   return `${name}: ${written(value)}`;

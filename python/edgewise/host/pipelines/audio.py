@@ -14,6 +14,18 @@ from ..session.packaged import ProgramSession
 from .audio_features import AudioFeatures
 from .base import Pipeline
 
+_SOUND = ("raw", "array", "sampling_rate", "path")
+
+
+def sound_and_others(given: Any) -> tuple[Any, dict[str, Any]]:
+    """An input of a call, and the other entries of it, which belong into the result."""
+    if not isinstance(given, Mapping):
+        return given, {}
+    return (
+        {name: value for name, value in given.items() if name in _SOUND},
+        {name: value for name, value in given.items() if name not in _SOUND},
+    )
+
 
 class AudioPipeline(Pipeline):
     """A pipeline with the model's processor of sound.

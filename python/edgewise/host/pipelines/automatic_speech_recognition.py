@@ -5,26 +5,25 @@ transformers.js' AutomaticSpeechRecognitionPipeline.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...compiler.arrays import as_input
+from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
 from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
-from ...logic.speech.join import Joiner, Window
-from ...logic.speech.prompts import language_name
+from ...logic.speech.recognition import HOP, OPTIONS, RATE, RESULTS, Part, Transcript, call_of
+from ...logic.speech.stream import check_stream
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession
-from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
+from ..text.speech.whisper import Features, WhisperRunner, whisper_model
+from .audio import sound_and_others
 from .base import Pipeline
 from .files import ModelFiles
 from .seq2seq import Seq2SeqPipeline
-from .speech.chunks import chunk_lengths, sound_and_others, sound_chunks
 from .speech.ctc import CTCRecognizer
 from .speech.moonshine import MoonshineRecognizer
 from .whisper_features import WhisperFeatures
@@ -34,34 +33,6 @@ if TYPE_CHECKING:
     from .voice_activity import VoiceActivityPipeline
 
 __all__ = ["AutomaticSpeechRecognitionPipeline"]
-
-RATE = 16000  # Hz, of Whisper
-HOP = 160  # samples of a frame
-# Options that WhisperOptions has under the same name.
-_WHISPER = (
-    "language",
-    "task",
-    "prompt_ids",
-    "prompt_condition_type",
-    "condition_on_prev_tokens",
-    "temperature",
-    "compression_ratio_threshold",
-    "logprob_threshold",
-    "no_speech_threshold",
-)
-
-
-@dataclass
-class _Piece:
-    """A part of a recording that is transcribed by itself.
-
-    Attributes:
-        samples: float32 [n], or of a long file.
-        stride: (length, left overlap, right overlap) in samples; None: it is the whole recording.
-    """
-
-    samples: Samples
-    stride: tuple[int, int, int] | None
 
 
 class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
@@ -107,17 +78,16 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     task = "automatic-speech-recognition"
     STEMS = (("encoder_model", "model"),)
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
-        "return_timestamps": None,
+        **dict.fromkeys(OPTIONS),
         "return_language": False,
         "chunk_length_s": 0,
-        "stride_length_s": None,
-        "num_frames": None,
         "force_full_sequences": False,
         "generate_kwargs": None,
         "ignore_warning": None,
         "decoder_kwargs": None,
         "on_progress": None,
-        **dict.fromkeys((*_WHISPER, "streamer", "signal")),
+        "streamer": None,
+        "signal": None,
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
@@ -197,14 +167,11 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
                 "Use a Whisper or CTC model, or give each part that voice-activity-detection finds"
                 " to the pipeline.",
             )
-        for name in [*self.CALL][:6]:  # what a result has, and how a recording is divided
+        for name in RESULTS:
             if name in options:
                 raise InputError("it has no effect in a stream", name, "Leave it out.")
-        if not 0.1 <= interval <= 10:
-            raise InputError(f"{interval!r} is not 0.1 to 10 seconds", "interval")
+        check_stream({"interval": interval, "live": live})
         self.check(self.options({**options, "return_timestamps": "word"}))
-        if type(live) is not bool:
-            raise InputError(f"{live!r} is not a bool", "live")
         return SpeechStream(self, options, interval, vad, live)
 
     # ---- options
@@ -230,34 +197,12 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         if self.other is not None:
             self.other.check(options)
             return
-        times = options["return_timestamps"]
-        if times not in (None, False, True, "word"):
-            raise InputError(
-                f"Whisper has no times of kind {times!r}",
-                "return_timestamps",
-                'Give False, True or "word".',
-            )
         if options["decoder_kwargs"] is not None:
             raise InputError(
                 "they are for CTC models with a language model", "decoder_kwargs", "Leave it out."
             )
-        if options["prompt_condition_type"] not in (None, "first-segment", "all-segments"):
-            raise InputError(
-                f"there is no {options['prompt_condition_type']!r}",
-                "prompt_condition_type",
-                'Give "first-segment" or "all-segments".',
-            )
-        if (
-            options["prompt_condition_type"] == "all-segments"
-            and not (options["condition_on_prev_tokens"])
-        ):
-            raise InputError(
-                '"all-segments" needs condition_on_prev_tokens=True', "prompt_condition_type"
-            )
-        if options["no_speech_threshold"] is not None and options["logprob_threshold"] is None:
-            raise InputError(
-                "it has an effect only with logprob_threshold", "no_speech_threshold", "Give both."
-            )
+        fields = dict(options["generate_kwargs"] or {})
+        call_of(options, fields, self._json("generation_config.json"))
 
     def is_list(self, inputs: Any) -> bool:
         """A list of numbers is one recording."""
@@ -269,126 +214,43 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         if self.other is not None:
             return self.other.one(given, options)
-        samples, extra = self._samples(given)
+        sound, extra = sound_and_others(given)
+        samples = open_sound(sound, RATE)
         with samples if isinstance(samples, Recording) else nullcontext():
-            return {**self._transcript(samples, options), **extra}
-
-    def _transcript(self, samples: Samples, options: dict[str, Any]) -> dict[str, Any]:
-        """The result for a recording."""
-        whisper = self._whisper_options(options, samples.size)
-        transcriber = WhisperTranscriber(
-            self.model, whisper, options["streamer"], options["signal"], options["on_progress"]
-        )
-        asked = options["return_timestamps"] or False
-        begin, eos = transcriber.logic.begin, transcriber.logic.eos
-        joiner = Joiner(
-            lambda ids: str(self.tokenizer.decode(ids)),
-            begin if eos is None else eos,
-            begin,
-            words=asked == "word",
-            times=bool(asked),
-            segment_size=self.model.encoders[0][1],
-        )
-        for piece in self._pieces(samples, options):
-            joiner.add(self._transcribe(transcriber, piece, options))
-        text, chunks = joiner.end()
-        if asked and options["force_full_sequences"] and chunks:
-            if chunks[-1]["timestamp"][1] is None:
-                raise InputError(
-                    "the model gave no end of the last chunk", "force_full_sequences", "Set False."
-                )
-        return {"text": text, **self._chunks(chunks, bool(asked), options)}
-
-    def _chunks(
-        self, chunks: Sequence[dict[str, Any]], times: bool, options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The result's "chunks", if they were asked for."""
-        language = options["return_language"]
-        if not times and not language:
-            return {}
-        return {
-            "chunks": [
-                {
-                    **({"language": chunk["language"]} if language else {}),
-                    **({"timestamp": tuple(chunk["timestamp"])} if times else {}),
-                    "text": chunk["text"],
-                }
-                for chunk in chunks
-            ]
-        }
-
-    def _whisper_options(self, options: Mapping[str, Any], count: int) -> WhisperOptions:
-        config = self.model.generation_config
-        given = {n: options[n] for n in _WHISPER if options[n] is not None}
-        for name in _WHISPER[3:9]:
-            if name not in given and config.get(name) is not None and name != "temperature":
-                given[name] = config[name]
-        fields = dict(options["generate_kwargs"] or {})
-        if fields.get("num_return_sequences", 1) != 1 or fields.get("do_sample"):
-            name = "do_sample" if fields.get("do_sample") else "num_return_sequences"
-            raise InputError(
-                "transcripts have one text; `temperature` draws at random", name, "Leave it out."
+            fields = dict(options["generate_kwargs"] or {})
+            transcript = Transcript(
+                call_of(options, fields, self.model.generation_config),
+                whisper_model(self.model),
+                samples.size,
+                lambda ids: str(self.tokenizer.decode(ids)),
             )
-        temperature = given.pop("temperature", None)
-        if temperature is None or isinstance(temperature, (int, float)):
-            temperature = [temperature]
-        long = not options["chunk_length_s"] and count > self.model.encoders[0][0] * HOP
-        times = options["return_timestamps"]
-        return WhisperOptions(
-            times=bool(times) or long,
-            word_times=times == "word",
-            temperature=list(temperature),
-            fields=fields,
-            **given,
-        )
+            runner = WhisperRunner(
+                self.model,
+                lambda of: self._features(samples if of.whole else _cut(samples, of)),
+                options["streamer"],
+                options["signal"],
+                options["on_progress"],
+            )
+            return {**runner.run(transcript.steps()), **extra}
 
-    def _transcribe(
-        self, transcriber: WhisperTranscriber, piece: _Piece, options: Mapping[str, Any]
-    ) -> Window:
-        features = self._features(piece.samples, options)
-        segments = transcriber.transcribe(features)
-        times = None
-        if options["return_timestamps"] == "word":
-            times = [t for s in segments for t in s.token_times or []]
-        stride = piece.stride and (
-            piece.stride[0] / RATE,
-            piece.stride[1] / RATE,
-            piece.stride[2] / RATE,
-        )
-        language = language_name(self.model.generation_config, transcriber.logic.language)
-        return Window([t for s in segments for t in s.tokens], times, stride, language)
-
-    # ---- sound
-    def _samples(self, given: Any) -> tuple[Samples, dict[str, Any]]:
-        """(samples at 16 kHz, entries of a dict that belong into the result)"""
-        sound, others = sound_and_others(given)
-        return open_sound(sound, RATE), others
-
-    def _pieces(self, samples: Samples, options: Mapping[str, Any]) -> Iterator[_Piece]:
-        """The recording, or its overlapping chunks."""
-        seconds = options["chunk_length_s"]
-        if not seconds:
-            yield _Piece(samples, None)
-            return
-        lengths = chunk_lengths(seconds, options["stride_length_s"], RATE)
-        for piece, chunk in sound_chunks(samples, *lengths):
-            yield _Piece(piece, (piece.size, chunk.left, chunk.right))
-
-    def _features(self, samples: Samples, options: Mapping[str, Any]) -> Features:
+    def _features(self, samples: Samples) -> Features:
         """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""
         if self.processor is None or isinstance(self.processor, Mapping):
             config = self.processor or self._json("preprocessor_config.json")
             self.processor = WhisperFeatures(audio_processor(config), self.engine)
         if isinstance(self.processor, WhisperFeatures):
-            found = self.processor(samples)
-        else:  # as transformers' feature extractors are called
-            long = samples.size > self.model.encoders[0][0] * HOP
-            length = {"truncation": False, "padding": "longest"} if long else {}
-            given = memoryview(part(samples, 0, samples.size)).cast("f").tolist()
-            out = self.processor(given, sampling_rate=RATE, **length)["input_features"]
-            _, shape, data = as_input(out[0] if isinstance(out, list) else out, "features", FLOAT)
-            values = memoryview(data).cast("B").cast("f")
-            found = Features(values, shape[-2], shape[-1], -(-samples.size // HOP))
-        if options["num_frames"] is not None:
-            found.spoken = int(options["num_frames"])
-        return found
+            return self.processor(samples)
+        # as transformers' feature extractors are called
+        long = samples.size > self.model.encoders[0][0] * HOP
+        length = {"truncation": False, "padding": "longest"} if long else {}
+        given = memoryview(part(samples, 0, samples.size)).cast("f").tolist()
+        out = self.processor(given, sampling_rate=RATE, **length)["input_features"]
+        _, shape, data = as_input(out[0] if isinstance(out, list) else out, "features", FLOAT)
+        values = memoryview(data).cast("B").cast("f")
+        return Features(values, shape[-2], shape[-1], -(-samples.size // HOP))
+
+
+def _cut(samples: Samples, of: Part) -> Array:
+    """The samples of a part of a recording."""
+    data = part(samples, of.start, of.length)
+    return Array((len(data) // 4,), "float32", data)

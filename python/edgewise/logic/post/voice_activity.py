@@ -6,7 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
+
+# Options for a stream of which the speech is recognized.
+STREAM: dict[str, Any] = {
+    "sampling_rate": 16000,
+    "min_silence_duration_ms": 700,
+    "speech_pad_ms": 200,
+}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ...errors import InputError
+from ..native import listed, option, written
+from ..options import refused
+
+MAX_SECONDS = 1e9  # of a chunk or an overlap
 
 
 class Chunk(NamedTuple):
@@ -18,6 +25,63 @@ class Chunk(NamedTuple):
     length: int
     left: int
     right: int
+
+
+@dataclass(frozen=True)
+class Hear:
+    """Answer: the tokens of samples [start, start + length) of the recording."""
+
+    start: int
+    length: int
+    kind: Literal["hear"] = "hear"
+
+
+@dataclass(frozen=True)
+class Done:
+    """Tell of the samples that are done. No answer."""
+
+    done: int
+    total: int
+    kind: Literal["done"] = "done"
+
+
+def chunk_lengths(
+    seconds: object, stride: object, rate: int, multiple: int = 1
+) -> tuple[int, int, int]:
+    """Samples of a chunk and of its overlaps at the left and right, multiples of `multiple`.
+
+    Args:
+        seconds, stride: the options chunk_length_s and stride_length_s.
+        rate: Hz.
+        multiple: samples of a frame.
+
+    Raises:
+        InputError: chunks do not advance, or a value is no time.
+    """
+    chunk = _time(seconds)
+    if chunk is None:
+        raise refused("chunk_length_s", seconds, "Give seconds.")
+    given = chunk / 6 if stride is None else stride
+    sides = listed(given)
+    both: list[Any] = [given, given] if sides is None else sides
+    times = [x for x in map(_time, both) if x is not None]
+    if len(both) != 2 or len(times) != 2:
+        raise refused("stride_length_s", stride, "Give seconds, or [left, right].")
+    size, before, after = [int(round(s * rate / multiple) * multiple) for s in [chunk, *times]]
+    if size <= before + after:
+        raise InputError(
+            f"chunks of {written(seconds)} s with overlaps of {written(both[0])} and"
+            f" {written(both[1])} s do not advance",
+            option("stride_length_s"),
+            "Give a smaller overlap.",
+        )
+    return size, before, after
+
+
+def _time(value: Any) -> float | None:
+    """Seconds; None where a value is no time."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if known and 0 <= value < MAX_SECONDS else None
 
 
 def chunks_of(length: int, size: int, before: int, after: int) -> list[Chunk]:

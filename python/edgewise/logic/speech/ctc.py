@@ -1,14 +1,16 @@
-"""Text and times of CTC models, from the token of each frame. Mirrors transformers'
+"""Recognition with CTC models: text and times, from the token of each frame. Mirrors transformers'
 Wav2Vec2CTCTokenizer.decode, and its pipeline's chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .chunks import Chunk
+from ...errors import InputError
+from ..native import option, written
+from .chunks import Chunk, Done, Hear, chunk_lengths, chunks_of
 
 # Spaces before punctuation that clean_up_tokenization of transformers removes.
 CLEANED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -107,3 +109,101 @@ def frames_of(chunk: Chunk, samples: int) -> tuple[int, int]:
     frames = round(chunk.length / samples)
     first = round(chunk.left / chunk.length * frames)
     return first, frames - round(chunk.right / chunk.length * frames)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """How the samples of a recording become frames.
+
+    Attributes:
+        rate: Hz.
+        samples: of a frame.
+        windows: [size, step] of the model's convolutions, which give its frames; none: not known.
+        most: samples that the model takes at once; None: any number.
+        padded: whether the model may get silence after the sound.
+    """
+
+    rate: int
+    samples: int
+    windows: Sequence[Sequence[int]]
+    most: int | None
+    padded: bool
+
+
+def times_of(options: Mapping[str, Any]) -> str:
+    """The option return_timestamps: "char", "word" or "" for none."""
+    value: object = options.get("return_timestamps")
+    if value is None or value is False:
+        return ""
+    if value != "char" and value != "word":
+        raise InputError(
+            f"CTC models have no times of kind {written(value)}",
+            option("return_timestamps"),
+            f'Give {written(False)}, "char" or "word".',
+        )
+    return str(value)
+
+
+def recognized(
+    frames: Frames, options: Mapping[str, Any], count: int
+) -> Generator[Hear | Done, Any, list[int]]:
+    """The token of each frame of a recording.
+
+    Args:
+        frames: of the model.
+        options: of the call; these are chunk_length_s and stride_length_s. A recording that is too
+            long for the model is divided in any case.
+        count: samples of the recording.
+
+    Raises:
+        InputError: see `chunk_lengths`.
+    """
+    seconds: object = options.get("chunk_length_s")
+    most = frames.most
+    if (seconds is None or seconds == 0) and most is not None and count > most:
+        seconds = most // frames.samples * frames.samples / frames.rate  # of whole frames
+    chunks = [Chunk(0, count, 0, 0)]
+    divided = seconds is not None and seconds != 0
+    if divided:
+        stride: object = options.get("stride_length_s")
+        size, before, after = chunk_lengths(seconds, stride, frames.rate, frames.samples)
+        chunks = chunks_of(count, size, before, after)
+    ids: list[int] = []
+    for chunk in chunks:
+        found: list[int] = yield Hear(chunk.start, chunk.length)
+        first, end = 0, len(found)
+        if divided:
+            first, end = frames_of(chunk, frames.samples)
+        if frames.padded:
+            end = min(end, _frames_without_silence(frames, chunk.length))
+        ids += found[first:end]
+        yield Done(chunk.start + chunk.length, count)
+    return ids
+
+
+def _frames_without_silence(frames: Frames, count: int) -> int:
+    if frames.windows:
+        return frames_in(frames.windows, count)
+    return round(count / frames.samples)
+
+
+def transcript(
+    vocabulary: Vocabulary, frames: Frames, ids: Sequence[int], times: str
+) -> dict[str, Any]:
+    """The result for a recording: {"text"}, and with times {"chunks": [{"text", "timestamp"}]}.
+
+    Args:
+        vocabulary, frames: of the model.
+        ids: the token of each frame.
+        times: of `times_of`.
+    """
+    spans = characters_of(vocabulary, ids)
+    text = text_of(vocabulary, spans)
+    if not times:
+        return {"text": text}
+    parts = words_of(vocabulary, spans) if times == "word" else spans
+    size, rate = frames.samples, frames.rate
+    chunks: list[dict[str, Any]] = [
+        {"text": s.text, "timestamp": (s.start * size / rate, s.end * size / rate)} for s in parts
+    ]
+    return {"text": text, "chunks": chunks}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InputError
+from ..native import option
 from .languages import CODES, LANGUAGES
 from .requests import Logits, Request
 
@@ -49,7 +50,6 @@ class WhisperOptions:
         compression_ratio_threshold, logprob_threshold, no_speech_threshold: when another
             temperature is tried, and when a window is skipped; None: never.
         fields: of GenerationConfig.
-        where: what precedes the names of options in errors.
     """
 
     times: bool = False
@@ -64,7 +64,6 @@ class WhisperOptions:
     logprob_threshold: float | None = None
     no_speech_threshold: float | None = None
     fields: dict[str, Any] = field(default_factory=dict)
-    where: str = ""
 
 
 def id_of(config: dict[str, Any], name: str) -> int | None:
@@ -85,7 +84,7 @@ def no_timestamps_id(model: WhisperModel, options: WhisperOptions) -> int:
     if found is None and options.times:
         raise InputError(
             "generation_config.json has no no_timestamps_token_id, which times need",
-            options.where + "return_timestamps",
+            option("return_timestamps"),
             "Take generation_config.json from the model's newest revision.",
         )
     return model.vocab_size if found is None else found
@@ -112,17 +111,17 @@ def first_tokens(
         if options.language is not None or options.task is not None:
             raise InputError(
                 "the model is for English only, so there is no language and no task to choose",
-                options.where + ("language" if options.language is not None else "task"),
+                option("language" if options.language is not None else "task"),
                 "Leave it out, or take a multilingual model.",
             )
         return _ended(config, [model.start], options.times), None
     name: str | None = options.language or config.get("language")
     task: str | None = options.task or config.get("task")
     if task is not None and task not in TASKS:
-        where, known = options.where + "task", ", ".join(TASKS)
-        raise InputError(f"there is no task {task!r}", where, f"There are: {known}.")
+        known = ", ".join(TASKS)
+        raise InputError(f"there is no task {task!r}", option("task"), f"There are: {known}.")
     forced = _forced(model) if name is None and task is None else {}
-    language = language_id(name, language_ids, options.where) if name else forced.get(1)
+    language = language_id(name, language_ids) if name else forced.get(1)
     if language is None:
         language = yield from detect_language(model, list(language_ids.values()))
     # transformers leaves the task out where neither is given; models then go astray.
@@ -155,13 +154,12 @@ def _forced(model: WhisperModel) -> dict[int, int | None]:
     return {} if pairs is None else {pair[0]: pair[1] for pair in pairs}
 
 
-def language_id(language: str, ids: dict[str, Any], where: str = "") -> int:
+def language_id(language: str, ids: dict[str, Any]) -> int:
     """The id of a language.
 
     Args:
         language: its name ("french"), code ("fr") or token ("<|fr|>").
         ids: {token: id}.
-        where: see WhisperOptions.
 
     Raises:
         InputError: the model does not know it.
@@ -173,7 +171,7 @@ def language_id(language: str, ids: dict[str, Any], where: str = "") -> int:
         known = sorted(LANGUAGES.get(t.strip("<|>"), t) for t in ids)
         raise InputError(
             f"the language {language!r} is unknown to the model",
-            where + "language",
+            option("language"),
             f"There are: {', '.join(known)}.",
         )
     return found

@@ -4,10 +4,11 @@ is certain, and text after it that may still change. The host keeps the samples.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..options import read_flag, read_within
 from .agreement import Agreement, Word
 
 RATE = 16000  # Hz
@@ -65,6 +66,11 @@ class Forget:
 
 StreamRequest = Hear | Listen | Transcribe | Forget
 Event = dict[str, Any]
+
+
+def check_stream(options: Mapping[str, Any]) -> tuple[float, bool]:
+    """The options `interval` and `live` of a stream. Raises InputError."""
+    return read_within(options, "interval", 1.0, 0.1, 10.0), read_flag(options, "live")
 
 
 class Recognition:

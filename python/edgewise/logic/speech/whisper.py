@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Literal
 
 from ...errors import InputError
+from ..native import option
 from .alignment import TIME_PRECISION, token_times
 from .prompts import WhisperModel, WhisperOptions, first_tokens, id_of, no_timestamps_id
 from .requests import (
@@ -54,13 +55,17 @@ class Transcriber:
         self.eos = id_of(model.generation_config, "eos_token_id")
         self.language: int | None = None
 
-    def transcribe(self, frames: int, spoken: int) -> Generator[Request, Any, list[Segment]]:
-        """The segments of a recording.
+    def transcribe(
+        self, frames: int, spoken: int, within: tuple[int, int, int] | None = None
+    ) -> Generator[Request, Any, list[Segment]]:
+        """The segments of a recording, or of a part of one.
 
         Args:
-            frames: of the recording. Those of more than a window are transcribed window by window,
-                for which times must be generated.
+            frames: of it. Those of more than a window are transcribed window by window, for which
+                times must be generated.
             spoken: frames that are not padding.
+            within: the frames of the recording for which it stands (first, end), and all, to tell
+                of progress. Default: it is the recording.
 
         Raises:
             InputError: see `first_tokens`, or the prompt is too long.
@@ -71,8 +76,9 @@ class Transcriber:
         condition = options.condition_on_prev_tokens
         start: list[int] = []
         seek = 0
+        before, end, total = within or (0, frames, frames)
         while seek < frames:
-            yield Progress(seek, frames)
+            yield Progress(min(before + seek, end), total)
             size = min(frames - seek, self.model.frames)
             yield Encode(seek)
             if not start:
@@ -95,7 +101,7 @@ class Transcriber:
             segments += found
             yield Found(found)
             seek += step
-        yield Progress(frames, frames)
+        yield Progress(end, total)
         return segments
 
     # Prompts
@@ -204,7 +210,7 @@ class Transcriber:
                 raise InputError(
                     f"a prompt of {prompt} tokens and max_new_tokens of {new} exceed the {most}"
                     " tokens of the decoder",
-                    self.options.where + "max_new_tokens",
+                    option("max_new_tokens"),
                     "Shorten the prompt, or lower max_new_tokens.",
                 )
             return {"max_new_tokens": new}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array
 from ....compiler.tokenizers.ctc import CTCTokenizer, frame_size, frame_windows
 from ....errors import InputError
-from ....logic.speech.chunks import Chunk
-from ....logic.speech.ctc import frames_in, frames_of
+from ....logic.speech.chunks import Done, Hear
+from ....logic.speech.ctc import Frames, recognized, times_of, transcript
+from ...drive import drive
 from ...media.decode import read_sound
+from ...media.recording import part
 from ...text.signals import check_signal
-from ..audio import AudioPipeline
+from ..audio import AudioPipeline, sound_and_others
 from ..text import Numbers
-from .chunks import chunk_lengths, sound_and_others, sound_chunks
 
 if TYPE_CHECKING:
     from ..base import Pipeline
@@ -49,13 +50,7 @@ class CTCRecognizer(AudioPipeline):
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Checks the options of a call. Raises InputError."""
-        times = options["return_timestamps"]
-        if times not in (None, False, "char", "word"):
-            raise InputError(
-                f"CTC models have no times of kind {times!r}",
-                "return_timestamps",
-                'Give False, "char" or "word".',
-            )
+        times = times_of(options)
         for name, value in options.items():
             if name not in _OTHERS and value not in (self.defaults[name], None, {}):
                 raise InputError("CTC models have no such option", name, "Leave it out.")
@@ -77,46 +72,30 @@ class CTCRecognizer(AudioPipeline):
         given, others = sound_and_others(given)
         extra = {name: [value] for name, value in others.items()}
         samples = read_sound(given, rate).samples
-        ids: list[int] = []
-        for piece, chunk in self._pieces(samples, options):
-            check_signal(options["signal"], "automatic-speech-recognition")
-            found = self._frames(piece)
-            if chunk is not None:
-                first, end = frames_of(chunk, self.ratio or 1)
-                found = found[first:end]
-            ids += found
+
+        def answer(request: Hear | Done) -> Any:
+            if request.kind == "hear":
+                check_signal(options["signal"], "automatic-speech-recognition")
+                data = part(samples, request.start, request.length)
+                return self._tokens(Array((request.length,), "float32", data))
             if options["on_progress"] is not None:
-                done = samples.size if chunk is None else chunk.start + chunk.length
-                options["on_progress"](done, samples.size)
+                options["on_progress"](request.done, request.total)
+            return None
+
+        frames = Frames(
+            rate,
+            self.ratio or 1,
+            frame_windows(self.config),
+            self.longest_sound,
+            bool(self.described_sound),
+        )
+        ids = drive(recognized(frames, options, samples.size), answer)
         tokenizer: CTCTokenizer = self.tokenizer
-        characters = tokenizer.characters(ids)
-        result: dict[str, Any] = {"text": tokenizer.text(characters)}
-        if options["return_timestamps"]:
-            words = options["return_timestamps"] == "word"
-            spans, ratio = tokenizer.words(characters) if words else characters, self.ratio or 1
-            result["chunks"] = [
-                {"text": s.text, "timestamp": (s.start * ratio / rate, s.end * ratio / rate)}
-                for s in spans
-            ]
-        return {**result, **extra}
+        found = transcript(tokenizer.vocabulary, frames, ids, times_of(options))
+        return {**found, **extra}
 
-    def _pieces(
-        self, samples: Array, options: Mapping[str, Any]
-    ) -> Iterator[tuple[Array, Chunk | None]]:
-        """The samples of the recording or of its chunks."""
-        rate, ratio = self.features.processor.sampling_rate, self.ratio or 1
-        most = self.longest_sound
-        seconds = options["chunk_length_s"]
-        if not seconds and most is not None and samples.size > most:
-            seconds = most // ratio * ratio / rate  # chunks are of whole frames
-        if not seconds:
-            yield samples, None
-            return
-        lengths = chunk_lengths(seconds, options["stride_length_s"], rate, ratio)
-        yield from sound_chunks(samples, *lengths)
-
-    def _frames(self, samples: Array) -> list[int]:
-        """The token of each frame; none of the silence that fills up a sound for a package."""
+    def _tokens(self, samples: Array) -> list[int]:
+        """The token of each frame."""
         name = self.need_output("model", "logits")
         inputs, wanted = self.features.of_samples(samples), self.session("model").inputs
         if "attention_mask" in wanted and "attention_mask" not in inputs:
@@ -132,8 +111,7 @@ class CTCRecognizer(AudioPipeline):
             )
         feeds = self.fitted({n: inputs[n] for n in wanted})
         (logits,) = self.session("model").run([name], feeds)
-        ids, windows = best_of_rows(logits), frame_windows(self.config)
-        return ids[: frames_in(windows, samples.size)] if self.described_sound and windows else ids
+        return best_of_rows(logits)
 
 
 def best_of_rows(logits: Any) -> list[int]:

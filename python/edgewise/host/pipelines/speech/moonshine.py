@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array
 from ....errors import InputError
-from ....logic.speech.chunks import joined_tokens
+from ....logic.speech.chunks import Done, Hear
+from ....logic.speech.moonshine import fields_of, recognized, without_marks
+from ...drive import drive
 from ...media.decode import read_sound
+from ...media.recording import part
 from ...text import generate
 from ...text.signals import check_signal
-from ..audio import AudioPipeline
-from .chunks import chunk_lengths, sound_and_others, sound_chunks
+from ..audio import AudioPipeline, sound_and_others
 
 if TYPE_CHECKING:
     from ..seq2seq import Seq2SeqPipeline
 
 __all__ = ["MoonshineRecognizer"]
 
-TOKENS = 6  # most of a second of speech: without speech the model would go on to its limit
 _OTHERS = ("generate_kwargs", "chunk_length_s", "stride_length_s", "on_progress", "signal")
 """The options of automatic-speech-recognition that apply to Moonshine, besides `streamer`."""
 
@@ -52,17 +52,17 @@ class MoonshineRecognizer(AudioPipeline):
         given, others = sound_and_others(given)
         extra = {name: [value] for name, value in others.items()}
         samples = read_sound(given, rate).samples
-        pieces = [(samples, samples.size)]
-        if options["chunk_length_s"]:
-            lengths = chunk_lengths(options["chunk_length_s"], options["stride_length_s"], rate)
-            pieces = [(p, c.start + c.length) for p, c in sound_chunks(samples, *lengths)]
-        ids: list[int] = []
-        for piece, done in pieces:
-            check_signal(options["signal"], "automatic-speech-recognition")
-            found = self._tokens(piece, rate, options)
-            ids = joined_tokens(ids, found) if ids else found
+
+        def answer(request: Hear | Done) -> Any:
+            if request.kind == "hear":
+                check_signal(options["signal"], "automatic-speech-recognition")
+                data = part(samples, request.start, request.length)
+                return self._tokens(Array((request.length,), "float32", data), rate, options)
             if options["on_progress"] is not None:
-                options["on_progress"](done, samples.size)
+                options["on_progress"](request.done, request.total)
+            return None
+
+        ids = drive(recognized(options, rate, samples.size), answer)
         return {"text": self.tokenizer.decode(ids, skip_special_tokens=True), **extra}
 
     def _tokens(self, samples: Array, rate: int, options: Mapping[str, Any]) -> list[int]:
@@ -75,10 +75,8 @@ class MoonshineRecognizer(AudioPipeline):
         feeds = self.fitted({n: inputs[n] for n in session.inputs}, stem)
         (hidden,) = session.run([output], feeds)
         model = self.outer.model
-        fields = dict(options["generate_kwargs"] or {})
-        if not {"max_new_tokens", "max_length"} & set(fields):
-            most = model.max_length - len(model.start_ids())
-            fields["max_new_tokens"] = min(most, math.ceil(TOKENS * samples.size / rate))
+        room = model.max_length - len(model.start_ids())
+        fields = fields_of(dict(options["generate_kwargs"] or {}), samples.size, rate, room)
         source = model.encode(hidden)
         try:
             out: Any = generate(
@@ -91,8 +89,4 @@ class MoonshineRecognizer(AudioPipeline):
             )
         finally:
             source.close()
-        config = model.generation_config
-        names = ("bos", "eos", "pad", "decoder_start")
-        marks = [config.get(f"{name}_token_id") for name in names]
-        marks += [i for mark in marks if isinstance(mark, list) for i in mark]  # several ends
-        return [i for i in out[0] if i not in marks]
+        return without_marks(list(out[0]), model.generation_config)

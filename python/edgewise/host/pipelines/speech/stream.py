@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array
 from ....errors import InputError
+from ....logic.post.voice_activity import STREAM
 from ....logic.speech.stream import RATE, Recognition, StreamRequest
 from ...drive import drive
 from ...media.decode import stream_samples
@@ -17,8 +18,6 @@ from ...media.resampling import Resampler, sampling_rate
 if TYPE_CHECKING:
     from ..automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
     from ..voice_activity import VoiceActivityPipeline, VoiceStream
-
-VOICE = {"sampling_rate": RATE, "min_silence_duration_ms": 700, "speech_pad_ms": 200}
 
 
 class SpeechStream:
@@ -45,7 +44,7 @@ class SpeechStream:
         live: bool = False,
     ) -> None:
         self.pipe, self.options = pipe, {**options, "return_timestamps": "word"}
-        self.voice: VoiceStream | None = None if vad is None else vad.stream(**VOICE)
+        self.voice: VoiceStream | None = None if vad is None else vad.stream(**STREAM)
         self.logic = Recognition(interval, vad is not None, live)
         self.heard = bytearray()  # float32
         self.resampler: Resampler | None = None

@@ -1,16 +1,16 @@
-"""Runs Whisper for logic/speech/whisper.py, which decides what is run."""
+"""Runs Whisper for logic/speech, which decides what is run."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ....logic.speech.prompts import WhisperModel, WhisperOptions
-from ....logic.speech.requests import Generate, Request, Segment
-from ....logic.speech.whisper import Transcriber
+from ....logic.speech.prompts import WhisperModel
+from ....logic.speech.recognition import Part
+from ....logic.speech.requests import Generate, Request
 from ...drive import drive
 from ..generate import generate
 from .rescore import log_probability
@@ -18,7 +18,9 @@ from .rescore import log_probability
 if TYPE_CHECKING:
     from ...session.seq2seq import EncodedSource, Seq2SeqModel
 
-__all__ = ["Features", "WhisperOptions", "WhisperTranscriber"]
+__all__ = ["Features", "WhisperRunner", "whisper_model"]
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -45,56 +47,49 @@ class Features:
         return b"".join(bytes(flat[at + 4 * start : at + 4 * stop]) + pad for at in rows)
 
 
-class WhisperTranscriber:
-    """Transcribes recordings with a Whisper model.
+def whisper_model(model: Seq2SeqModel) -> WhisperModel:
+    """What the logic knows of a model."""
+    frames, positions = model.encoders[0][:2]
+    return WhisperModel(
+        model.generation_config,
+        model.config,
+        model.vocab_size,
+        model.max_length,
+        model.start_ids()[0],
+        frames,
+        positions,
+    )
+
+
+class WhisperRunner:
+    """Answers what the logic of Whisper asks for.
 
     Args:
         model: the model.
-        options: how.
+        features: of the recording; a function that makes those of its parts.
         streamer: gets the tokens of each window.
         signal: see edgewise.generate.
         on_progress: called with (frames that are done, frames).
-
-    Attributes:
-        logic: decides; has `begin`, `eos` and `language`.
     """
 
     def __init__(
         self,
         model: Seq2SeqModel,
-        options: WhisperOptions,
+        features: Features | Callable[[Part], Features],
         streamer: Any = None,
         signal: Any = None,
         on_progress: Callable[[int, int], Any] | None = None,
     ) -> None:
         self.model, self.streamer, self.signal = model, streamer, signal
         self.on_progress = on_progress
-        frames, positions = model.encoders[0][:2]
-        described = WhisperModel(
-            model.generation_config,
-            model.config,
-            model.vocab_size,
-            model.max_length,
-            model.start_ids()[0],
-            frames,
-            positions,
-        )
-        self.logic = Transcriber(described, options)
+        self._features = features
+        self._part: Features | None = None if callable(features) else features
         self._source: EncodedSource | None = None
 
-    def transcribe(self, features: Features) -> list[Segment]:
-        """The segments of a recording.
-
-        Args:
-            features: of the recording. Those of more than a window are transcribed window by
-                window, for which times must be generated.
-
-        Raises:
-            InputError, Aborted: see edgewise.generate.
-        """
-        steps = self.logic.transcribe(features.frames, features.spoken)
+    def run(self, steps: Generator[Any, Any, Result]) -> Result:
+        """The result of the logic. Raises InputError, Aborted: see edgewise.generate."""
         try:
-            return drive(steps, lambda request: self._answer(request, features))
+            return drive(steps, self._answer)
         finally:
             self._close()
 
@@ -103,15 +98,20 @@ class WhisperTranscriber:
             self._source.close()
             self._source = None
 
-    def _answer(self, request: Request, features: Features) -> Any:
+    def _answer(self, request: Request | Part) -> Any:
         """Does what a request asks for."""
+        if request.kind == "part":
+            assert callable(self._features)
+            self._part = self._features(request)
+            return self._part.frames, self._part.spoken
         if request.kind == "progress":
             if self.on_progress is not None:
                 self.on_progress(request.done, request.total)
         elif request.kind == "encode":
             self._close()
-            size = self.logic.model.frames
-            self._source = self.model.encode(_Bytes(features.window(request.start, size)))
+            assert self._part is not None
+            size = self.model.encoders[0][0]
+            self._source = self.model.encode(_Bytes(self._part.window(request.start, size)))
         elif request.kind == "deflate":
             return len(zlib.compress(request.data))
         elif request.kind != "found" and self._source is not None:

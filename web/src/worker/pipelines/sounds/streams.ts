@@ -1,5 +1,6 @@
 // Sound that arrives in pieces, such as a microphone's: the streams of a pipeline.
 
+import { STREAM } from "../../../logic/post/voice_activity.ts";
 import type { TaskFeed } from "../../../protocol/tasks.ts";
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
@@ -7,7 +8,7 @@ import { Resampler } from "../../media/resample.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskStream } from "../runner.ts";
 import { checkFinite } from "./read.ts";
-import { PortVoice, serveVoice, VOICE } from "./voice-port.ts";
+import { PortVoice, serveVoice } from "./voice-port.ts";
 
 /** A stream with what changes its sampling rate. */
 interface Open {
@@ -43,7 +44,7 @@ export async function feedStream(
 ): Promise<unknown[]> {
   const { stream: id, samples, sampling_rate, last, options, port, serve } = request;
   if (serve) {
-    const made = make(VOICE);
+    const made = make(STREAM);
     serveVoice(serve, made, turn);
     await made;
     return [];

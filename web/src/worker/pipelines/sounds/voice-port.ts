@@ -8,12 +8,6 @@ import { stalled, within } from "../../../shared/watchdog.ts";
 import type { Ending } from "../host.ts";
 import type { TaskStream, Voice, VoiceEvent } from "../runner.ts";
 
-/** Hz, of streams of speech. */
-export const RATE = 16000;
-
-/** Options of voice activity for another stream, as in python/edgewise/host/pipelines/speech. */
-export const VOICE = { sampling_rate: RATE, min_silence_duration_ms: 700, speech_pad_ms: 200 };
-
 type Answer = { events: VoiceEvent[] } | { error: Pick<PlainError, "what" | "remedy"> };
 
 /** Asks the worker at the other end of a port. */

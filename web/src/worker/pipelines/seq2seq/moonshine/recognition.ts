@@ -1,18 +1,18 @@
-// automatic-speech-recognition with Moonshine. Mirrors
-// python/edgewise/host/pipelines/speech/moonshine.py.
+// automatic-speech-recognition with Moonshine: the sound and the model of
+// logic/speech/moonshine.py.
 
-import { chunks_of, joined_tokens } from "../../../../logic/speech/chunks.ts";
+import type { Done, Hear } from "../../../../logic/speech/chunks.ts";
+import { fields_of, recognized, without_marks } from "../../../../logic/speech/moonshine.ts";
+import { drive } from "../../../../shared/drive.ts";
 import { DecodingStreamer, type GenerateOutput, generate } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import { numbers } from "../../outputs.ts";
 import type { Events, TaskRunner } from "../../runner.ts";
-import { chunkSizes } from "../../sounds/ctc.ts";
 import { soundDescription, soundInputs } from "../../sounds/features.ts";
 import { readSound, soundOf } from "../../sounds/read.ts";
 import { FIELD_NAMES, fieldsOf, spread, startIds } from "../fields.ts";
 
-const TOKENS = 6; // most of a second of speech: without speech the model would go on to its limit
 const OWN = ["chunk_length_s", "stride_length_s"];
 const KNOWN = [...OWN, ...FIELD_NAMES.filter((name) => name !== "return_timestamps")];
 
@@ -29,13 +29,10 @@ async function tokensOf(
   const inputs = await soundInputs(host, samples, ending, "encoder");
   const [hidden] = Object.values(await host.run("encoder", inputs, ending));
   const { dims, data } = numbers(hidden!);
-  const fields = fieldsOf(options, OWN);
   const start = startIds(model);
-  if (fields.max_new_tokens === undefined && fields.max_length === undefined) {
-    const { sampling_rate: rate } = soundDescription(host);
-    const most = Math.ceil((TOKENS * samples.length) / rate);
-    fields.max_new_tokens = Math.min(model.max_length - start.length, most);
-  }
+  const { sampling_rate: rate } = soundDescription(host);
+  const room = model.max_length - start.length;
+  const fields = fields_of(fieldsOf(options, OWN), samples.length, rate, room);
   const streamer = new DecodingStreamer(tokenizer, {
     skip_prompt: true,
     callback_function: (text) => events.text(text, false),
@@ -53,9 +50,7 @@ async function tokensOf(
         tokenizer,
       },
     )) as GenerateOutput;
-    const { generation_config: config } = model;
-    const marks = ["bos", "eos", "pad", "decoder_start"].flatMap((m) => config[`${m}_token_id`]);
-    return sequences[0]!.filter((id) => !marks.includes(id));
+    return without_marks(sequences[0]!, model.generation_config);
   } finally {
     source.close();
   }
@@ -69,21 +64,12 @@ export const moonshineRecognition: TaskRunner = {
     const { sampling_rate: rate } = soundDescription(host);
     return async (input, ending) => {
       const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
-      const sizes = chunkSizes(
-        host,
-        options,
-        1,
-        options.has("chunk_length_s") ? samples.length : 0,
-      );
-      const whole = { start: 0, length: samples.length };
-      const parts = sizes ? chunks_of(samples.length, ...sizes) : [whole];
-      let ids: number[] = [];
-      for (const { start, length } of parts) {
-        const part = samples.slice(start, start + length);
-        const found = await tokensOf(host, part, options, events, ending);
-        ids = ids.length ? joined_tokens(ids, found) : found;
-        events.send("progress", (start + length) / samples.length);
-      }
+      const answer = (request: Hear | Done) => {
+        if (request.kind === "done") return events.send("progress", request.done / request.total);
+        const { start, length } = request;
+        return tokensOf(host, samples.slice(start, start + length), options, events, ending);
+      };
+      const ids = await drive(recognized(options.given, rate, samples.length), answer);
       if (events.streams) events.text("", true);
       return { text: host.needTokenizer().decode(ids, { skip_special_tokens: true }) };
     };

@@ -3,14 +3,13 @@
 // python/edgewise/host/pipelines/whisper_features.py.
 
 import type { AudioFields } from "../../../../gen/schema.ts";
+import { HOP } from "../../../../logic/speech/recognition.ts";
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
 import { ModelError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { described } from "../../inputs.ts";
 import { numbers } from "../../outputs.ts";
 
-/** Samples of a frame, of all of Whisper's models. */
-export const HOP = 160;
 const LOWEST = -1e30; // a floor that changes nothing
 const REFLECTED = 200; // samples after the end: half of the transform's length
 const BELOW = 8; // what is further below the maximum is raised

@@ -1,12 +1,16 @@
 // Speech recognition of sound that arrives in pieces: the samples and models of
 // logic/speech/stream.py, which decides what is transcribed when.
 
-import { Recognition, type StreamRequest } from "../../../../logic/speech/stream.ts";
+import {
+  check_stream,
+  RATE,
+  Recognition,
+  type StreamRequest,
+} from "../../../../logic/speech/stream.ts";
 import { drive } from "../../../../shared/drive.ts";
 import type { Ending } from "../../host.ts";
 import type { Options } from "../../options.ts";
 import type { TaskStream, Voice } from "../../runner.ts";
-import { RATE } from "../../sounds/voice-port.ts";
 
 /** What is known after another transcript. */
 export interface SpeechEvent {
@@ -45,8 +49,8 @@ export interface StreamWishes {
 
 /** The options `interval` and `live` of a stream. */
 export function wishesOf(options: Options, voice: Voice | undefined): StreamWishes {
-  const interval = options.number("interval", 1, 0.1, 10);
-  return { interval, live: options.flag("live", false), voice };
+  const [interval, live] = check_stream(options.given);
+  return { interval, live, voice };
 }
 
 /** Transcribes a stream again every `interval` seconds. */

@@ -1,8 +1,8 @@
-// Runs Whisper for logic/speech/whisper.py, which decides what is run.
+// Runs Whisper for logic/speech, which decides what is run.
 
-import type { WhisperOptions } from "../../../../logic/speech/prompts.ts";
+import type { WhisperModel } from "../../../../logic/speech/prompts.ts";
+import type { Part } from "../../../../logic/speech/recognition.ts";
 import type { Generate, Request, Segment } from "../../../../logic/speech/requests.ts";
-import { Transcriber } from "../../../../logic/speech/whisper.ts";
 import { drive } from "../../../../shared/drive.ts";
 import { type GenerateOutput, generate, type Streamer } from "../../../generation/index.ts";
 import { startIds } from "../fields.ts";
@@ -11,45 +11,43 @@ import type { EncodedSource } from "../source.ts";
 import type { Features } from "./features.ts";
 import { logProbability, logProbabilityOf } from "./rescore.ts";
 
-/** What is told of a transcription, and what ends it. */
+/** What is known of a transcription, is told of it, and ends it. */
 export interface Listener {
   streamer: Streamer | undefined;
   signal: AbortSignal;
+  /** The features of a part of the recording. */
+  features(part: Part): Promise<Features>;
   /** Called with the frames that are done and all frames. */
   onProgress(done: number, total: number): void;
   /** Called with the segments of each window. */
   onSegments(segments: readonly Segment[]): void;
 }
 
-/** Transcribes recordings with a Whisper model. */
-export class WhisperTranscriber {
-  /** Decides; has `begin`, `eos` and `language`. */
-  readonly logic: Transcriber;
+/** What the logic knows of a model. */
+export function whisperModel(model: Seq2SeqModel): WhisperModel {
+  const { generation_config, config, info, max_length, longest, positions } = model;
+  const [start] = startIds(model) as [number];
+  const vocab_size = info.vocabSize;
+  return { generation_config, config, vocab_size, max_length, start, frames: longest, positions };
+}
+
+/** Answers what the logic of Whisper asks for. */
+export class WhisperRunner {
+  private features: Features | undefined;
   private source: EncodedSource | undefined;
 
   constructor(
     private readonly model: Seq2SeqModel,
-    options: WhisperOptions,
     private readonly listener: Listener,
-  ) {
-    const { generation_config, config, info, max_length, longest, positions } = model;
-    const [start] = startIds(model) as [number];
-    const vocab_size = info.vocabSize;
-    this.logic = new Transcriber(
-      { generation_config, config, vocab_size, max_length, start, frames: longest, positions },
-      options,
-    );
-  }
+  ) {}
 
   /**
-   * The segments of a recording. Those of more than a window are transcribed window by window, for
-   * which times must be generated.
+   * The result of the logic.
    * @throws InputError, Aborted
    */
-  async transcribe(features: Features): Promise<Segment[]> {
-    const steps = this.logic.transcribe(features.frames, features.spoken);
+  async run<T>(steps: Generator<Request | Part, T>): Promise<T> {
     try {
-      return await drive(steps, (request: Request) => this.answer(request, features));
+      return await drive(steps, (request: Request | Part) => this.answer(request));
     } finally {
       this.close();
     }
@@ -60,13 +58,17 @@ export class WhisperTranscriber {
     this.source = undefined;
   }
 
-  private async answer(request: Request, features: Features): Promise<unknown> {
+  private async answer(request: Request | Part): Promise<unknown> {
+    if (request.kind === "part") {
+      this.features = await this.listener.features(request);
+      return [this.features.frames, this.features.spoken];
+    }
     if (request.kind === "progress") this.listener.onProgress(request.done, request.total);
     else if (request.kind === "found") this.listener.onSegments(request.segments);
     else if (request.kind === "deflate") return deflated(request.data);
     else if (request.kind === "encode") {
       this.close();
-      this.source = this.model.encodeFeatures(await features.window(request.start));
+      this.source = this.model.encodeFeatures(await this.features!.window(request.start));
     } else if (request.kind === "generate") return this.generate(request, this.source!);
     else if (request.kind === "align")
       return this.model.align(this.source!, request.tokens, request.skip, request.length);
