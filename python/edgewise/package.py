@@ -1,5 +1,6 @@
 """Public names of compiler/package.py."""
 
-from .compiler.package import MAGIC, SUM, Package, SourceRange
+from .compiler.package import Package, SourceRange
+from .logic.manifest.package import MAGIC, SUM
 
 __all__ = ["MAGIC", "Package", "SUM", "SourceRange"]

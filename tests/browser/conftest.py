@@ -288,7 +288,7 @@ def edit_package(package, change):
 
     change(manifest) modifies the manifest, or returns bytes to use instead of its JSON.
     """
-    from edgewise.compiler.package import _signed
+    from edgewise.logic.manifest.package import signed
 
     length = int.from_bytes(package[8:16], "little")
     manifest = json.loads(package[16 : 16 + length])
@@ -296,7 +296,7 @@ def edit_package(package, change):
     text = change(manifest)
     if not text:
         rest = {k: v for k, v in manifest.items() if k != "manifest_sha256"}
-        text = _signed(
+        text = signed(
             json.dumps({"manifest_sha256": "0" * 64, **rest}, separators=(",", ":")).encode()
         )
     head = b"EDGEWISE" + len(text).to_bytes(8, "little") + text

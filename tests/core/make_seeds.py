@@ -11,10 +11,10 @@ import sys
 
 import numpy as np
 from edgewise.compiler.compile import compile_inference
-from edgewise.compiler.manifest import plans_of
 from edgewise.compiler.plan import compile_graph
 from edgewise.compiler.training.package import compile_training_package
 from edgewise.host.session.decoder import open_package
+from edgewise.logic.manifest.package import plans_of
 from edgewise.onnx import BytesSource, FileSource, read_model
 from edgewise.package import Package
 from onnx import TensorProto, helper, numpy_helper

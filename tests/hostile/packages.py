@@ -8,11 +8,12 @@ import struct
 from pathlib import Path
 
 from edgewise.compiler.ops.table import kernel_table
-from edgewise.compiler.package import MAGIC, Package, _signed
+from edgewise.compiler.package import Package
 from edgewise.compiler.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
 from edgewise.compiler.sums import source_sums
 from edgewise.host.session.open import folder_files
 from edgewise.logic.manifest.limits import FORMAT
+from edgewise.logic.manifest.package import MAGIC, signed
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 
@@ -47,7 +48,7 @@ def joined(manifest, data: bytes) -> bytes:
             "manifest_sha256": "0" * 64,
             **{k: v for k, v in manifest.items() if k != "manifest_sha256"},
         }
-        manifest = _signed(json.dumps(manifest, separators=(",", ":")).encode())
+        manifest = signed(json.dumps(manifest, separators=(",", ":")).encode())
     elif not isinstance(manifest, bytes):
         manifest = json.dumps(manifest).encode()
     head = MAGIC + struct.pack("<Q", len(manifest)) + manifest

@@ -441,6 +441,14 @@ def test_invalid_manifests(text, page):
     both(page, joined(text, b""), False)
 
 
+def test_fields_of_other_tasks_are_not_read(packages, page):
+    """The schema of a task leaves out fields of others: they are unchecked, and have no effect."""
+    odd = {"encoder": {"plans": 1}, "processor": {"speech": 2}, "programs": 3, "inference": 4}
+    for name in ("decoder", "inference", "task"):
+        manifest, data = split(packages[name])
+        both(page, joined({**odd, **manifest}, data), True)
+
+
 def test_truncated_and_extended(packages, page):
     data = packages["inference"]
     for n in [*range(70), *range(70, len(data), 397)]:

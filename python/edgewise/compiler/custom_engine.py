@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from ..errors import EngineError, InputError
-from .manifest import plans_of as manifest_plans
+from ..logic.manifest.package import plans_of as manifest_plans
 from .package import Package
 from .plan.plan import step_kernels, step_values
 from .shake import shake
@@ -21,8 +21,7 @@ MEDIA = {"image", "audio", "diffusion"}
 
 def plans_of(package: Package) -> list[bytes]:
     """All plans of a package, whatever they are for."""
-    files = [file for file, _ in manifest_plans(package.manifest)]
-    return [bytes(package.file(file) or b"") for file in files]
+    return [bytes(package.file(plan.file) or b"") for plan in manifest_plans(package.manifest)]
 
 
 def needs_media(package: Package) -> bool:

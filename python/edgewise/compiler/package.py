@@ -1,15 +1,14 @@
 """The `.edge` package: a compiled model in one file.
 
-Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the manifest (UTF-8), zero
-padding to a multiple of 64, then data. `files` in the manifest gives [offset, size] of each part
+logic/manifest/package.py has the layout. `files` in the manifest gives [offset, size] of each part
 from the start of the data. Everything has a sum: the manifest and the parts that are read whole a
 SHA-256, and each weight one for every 4 MB (sums.py), which are checked as weights are loaded.
-web/src/worker/package/package.ts reads the same; manifest.py says what a manifest holds.
+web/src/worker/package/package.ts reads the same; logic/manifest/schema.py says what a manifest
+holds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from collections.abc import Mapping
@@ -18,24 +17,30 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ..atomic_file import atomic_file
 from ..errors import PackageError
 from ..json_text import parse_json_object
-from ..logic.manifest.limits import MAX_MANIFEST
-from ..logic.manifest.schema import Weight
-from .manifest import Manifest, check_format, check_manifest, check_slot_table, plans_of, read_json
+from ..logic.manifest.checker import Checker
+from ..logic.manifest.package import (
+    HEADER,
+    MAGIC,
+    Slot,
+    aligned,
+    check_part,
+    check_slot_table,
+    manifest_bytes,
+    open_manifest,
+    places,
+    plans_of,
+    signed,
+    unsigned,
+)
+from ..logic.manifest.schema import Manifest, Weight
+from ..logic.native import sha256
 from .onnx.half_source import HalfSource
 from .onnx.source import Source
+from .schema import plan_format
 from .sums import source_sums
 
 if TYPE_CHECKING:
     from .ir import Graph
-
-MAGIC = b"EDGEWISE"
-SUM = b'{"manifest_sha256":"'
-
-
-def _signed(text: bytes) -> bytes:
-    """A manifest with its checksum at the beginning, computed with zeros in its place."""
-    rest = text[len(SUM) + 64 :]
-    return SUM + hashlib.sha256(SUM + b"0" * 64 + rest).hexdigest().encode() + rest
 
 
 class SourceRange(Source):
@@ -81,12 +86,8 @@ class Package:
         if name in self.sources:
             data = self.sources[name].read(0, self.sources[name].size)
             want = self.manifest.get("sha256", {}).get(name)
-            if want is not None and hashlib.sha256(data).hexdigest() != want:
-                raise PackageError(
-                    "it does not match its checksum",
-                    self.sources[name].name,
-                    "The package is damaged: fetch or build it again.",
-                )
+            if want is not None:
+                check_part(data, want, self.sources[name].name)
             return data
         return None
 
@@ -132,25 +133,18 @@ class Package:
             place: Weight = {**w, "file": "weights", "offset": at, "sums": sums}
             place.pop("power", None)
             weights.append(place)
-            at += -(-w["bytes"] // 64) * 64
-        files: dict[str, tuple[int, int]] = {}
-        offset = 0
+            at += aligned(w["bytes"])
         parts = dict(self.blobs) or {
             name: self.file(name) or b"" for name in self.manifest["files"] if name != "weights"
         }  # of a package that was read
-        for name, data in parts.items():
-            files[name] = (offset, len(data))
-            offset += -(-len(data) // 64) * 64
-        files["weights"] = (offset, at)
-        manifest["weights"], manifest["files"] = weights, files
+        sizes = {name: len(data) for name, data in parts.items()}
+        manifest["weights"], manifest["files"] = weights, places({**sizes, "weights": at})
         manifest["sha256"] = {
-            name: hashlib.sha256(data).hexdigest() for name, data in parts.items()
+            name: sha256(data) for name, data in parts.items()
         }  # readers check them: a flipped bit must not become a wrong number
-        fields = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
-        unsigned = {"manifest_sha256": "0" * 64, **fields}
-        text = _signed(json.dumps(unsigned, separators=(",", ":")).encode())
+        text = signed(json.dumps(unsigned(manifest), separators=(",", ":")).encode())
         target.write(MAGIC + struct.pack("<Q", len(text)) + text)
-        target.write(bytes(-(16 + len(text)) % 64))
+        target.write(bytes(-(HEADER + len(text)) % 64))
         for data in parts.values():
             target.write(data)
             target.write(bytes(-len(data) % 64))
@@ -169,29 +163,9 @@ class Package:
 
         Raises PackageError with what is wrong and where.
         """
-
-        def broken(
-            what: str, remedy: str = "The file is truncated or damaged; fetch it or build it again."
-        ) -> PackageError:
-            return PackageError(what, source.name, remedy)
-
-        if source.size < 8 or source.read(0, 8) != MAGIC:
-            raise broken("it is not an Edgewise package", "Build one with `edgewise build`.")
-        if source.size < 16:
-            raise broken("the file ends too early")
-        length = struct.unpack("<Q", source.read(8, 8))[0]
-        if length > MAX_MANIFEST or 16 + length > source.size:
-            raise broken(f"its manifest has an invalid length of {length} bytes")
-        text = source.read(16, length)
-        try:
-            json_value = read_json(text)
-        except ValueError as e:
-            raise broken(f"the manifest {e}") from None
-        check_format(json_value, source.name)
-        if not text.startswith(SUM) or _signed(text) != text:
-            raise broken("its manifest does not match its checksum")
-        start = -(-(16 + length) // 64) * 64
-        manifest = check_manifest(json_value, source.name, max(0, source.size - start))
+        head = source.read(0, min(HEADER, source.size))
+        length = manifest_bytes(source.name, head, source.size)
+        manifest, start = open_manifest(source.name, source.read(HEADER, length), source.size)
         sources = {
             name: SourceRange(source, start + offset, size, f"{source.name}:{name}")
             for name, (offset, size) in manifest["files"].items()
@@ -199,6 +173,20 @@ class Package:
         package = Package(manifest, {}, sources)
         for name in manifest["sha256"]:
             package.file(name)  # its checksum
-        for file, slots in plans_of(manifest):
-            check_slot_table(package.file(file) or b"", slots, source.name, file)
+        c = Checker(source.name)
+        for plan in plans_of(manifest):
+            data = package.file(plan.file) or b""
+            is_plan = len(data) >= plan_format.HEADER.size and data.startswith(plan_format.MAGIC)
+            check_slot_table(c, plan, is_plan, _slots_of(data) if is_plan else None)
         return package
+
+
+def _slots_of(plan: bytes) -> list[Slot] | None:
+    """A plan's own table of slots; None where it reaches beyond the file."""
+    header, entry = plan_format.HEADER, plan_format.SLOT
+    (count,) = struct.unpack_from("<I", plan, header.at["n_slots"])
+    (at,) = struct.unpack_from("<Q", plan, header.at["slots_at"])
+    if at + entry.size * count > len(plan):
+        return None
+    table = (entry.unpack_from(plan, at + entry.size * i) for i in range(count))
+    return [Slot(nbytes, bool(flags & plan_format.WRITABLE)) for nbytes, flags, _ in table]

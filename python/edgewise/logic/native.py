@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import base64
 import difflib
+import hashlib
+import json
 import math
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NewType
+from typing import Any, NewType, NoReturn
 
 from .. import seeds
 from ..seeds import seed_of_run
@@ -63,6 +65,49 @@ def from_base64(text: str) -> bytes | None:
         return base64.b64decode(text)
     except ValueError:
         return None
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_json(text: bytes, too_deep: str) -> tuple[Any, str]:
+    """Parses JSON with the numbers of JavaScript: 1.0 is 1, and 2^53 is not an integer.
+
+    Args:
+        text: in UTF-8.
+        too_deep: what is wrong with a value that the parser has no room for.
+
+    Returns:
+        (the value, "") or (None, what is wrong), which completes a sentence.
+    """
+
+    def parse_int(digits: str) -> float:
+        x = int(digits) if len(digits) <= 17 else float(digits)
+        return x if abs(x) < 1 << 53 else float(x)
+
+    def parse_float(digits: str) -> float:
+        x = float(digits)
+        return int(x) if abs(x) < 1 << 53 and x.is_integer() else x
+
+    def parse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value = json.loads(
+            text.decode(),
+            parse_int=parse_int,
+            parse_float=parse_float,
+            parse_constant=parse_constant,
+        )
+    except RecursionError:
+        return None, too_deep
+    except UnicodeDecodeError:
+        return None, "is not UTF-8"
+    except ValueError:
+        return None, "is not JSON"
+    return value, ""
 
 
 def next_up(value: float) -> float:

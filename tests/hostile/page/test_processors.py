@@ -8,11 +8,12 @@ import json
 import random
 
 import pytest
-from edgewise.compiler.manifest import read_json, records
 from edgewise.errors import PackageError
 from edgewise.host.session.open import folder_files
 from edgewise.logic.manifest.checker import Checker
 from edgewise.logic.manifest.rules import check_processor
+from edgewise.logic.manifest.schema import records
+from edgewise.logic.native import read_json
 from edgewise.onnx import BytesSource
 from edgewise.task_package import compile_task
 from pipelines.sounds.test_damaged_files import ctc
@@ -103,7 +104,8 @@ def test_both_readers_refuse_the_same(page):
     for path, new, processor in damages(WHOLE, 0.35):
         expected = None
         try:
-            value, c = read_json(json.dumps(processor).encode()), Checker("model.edge", records())
+            value, _ = read_json(json.dumps(processor).encode(), "")
+            c = Checker("model.edge", records())
             c.check_record(value, "Processor", "processor")
             check_processor(c, value)
         except PackageError as e:

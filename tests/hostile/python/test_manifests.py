@@ -9,7 +9,7 @@ import json
 import random
 
 import pytest
-from edgewise.compiler.package import _signed
+from edgewise.logic.manifest.package import signed
 
 from ..damage import damage_json
 from ..packages import joined, places, split, tasks
@@ -67,7 +67,7 @@ def damaged(rng: random.Random, manifest: dict) -> bytes:
         at[path[-1]], new = mark, rng.choice(LITERALS)
     own = {k: v for k, v in manifest.items() if k != "manifest_sha256"}
     text = json.dumps({"manifest_sha256": "0" * 64, **own}, separators=(",", ":")).encode()
-    return _signed(text.replace(b'"' + mark.encode() + b'"', new, 1))
+    return signed(text.replace(b'"' + mark.encode() + b'"', new, 1))
 
 
 @pytest.mark.parametrize("seed", range(4))

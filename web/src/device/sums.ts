@@ -2,7 +2,7 @@
 // engine in its own memory (core/sum.c). Packages contain them (python/edgewise/compiler/sums.py).
 
 import { PIECE } from "../gen/manifest.ts";
-import { PackageError } from "../shared/errors.ts";
+import { damaged_weight } from "../logic/manifest/package.ts";
 import type { Buffer, Device, Host } from "./device.ts";
 
 /**
@@ -30,7 +30,8 @@ export function checkedWrite(
     left -= chunk.length;
     for (let i = 0; !left && i < sums.length; i++) {
       const bytes = Math.min(PIECE, buffer.bytes - i * PIECE);
-      if (device.checksum!(buffer, i * PIECE, bytes) !== sums[i]) throw differs(i, buffer, what);
+      if (device.checksum!(buffer, i * PIECE, bytes) !== sums[i])
+        throw damaged_weight(what.name, i, buffer.bytes, what.where);
     }
   };
 }
@@ -63,7 +64,7 @@ class StreamedSums {
       if (end === bytes) this.free();
       if (Array.from(sum, (x) => x.toString(16).padStart(2, "0")).join("") !== this.sums[piece]) {
         this.free();
-        throw differs(piece, { bytes }, this.what);
+        throw damaged_weight(this.what.name, piece, bytes, this.what.where);
       }
     }
   }
@@ -72,18 +73,4 @@ class StreamedSums {
     this.host.free(this.memory);
     this.memory = 0;
   }
-}
-
-function differs(
-  piece: number,
-  { bytes }: { bytes: number },
-  { name, where }: { name: string; where: string },
-): PackageError {
-  const end = Math.min(bytes, (piece + 1) * PIECE);
-  return new PackageError(
-    `bytes ${piece * PIECE} to ${end} of the weight '${name}' do not match their checksum`,
-    where,
-    "The file was damaged or replaced while it was downloaded. Load it again; if it stays, " +
-      "build the package again.",
-  );
 }

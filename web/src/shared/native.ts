@@ -3,6 +3,7 @@
 
 import { checkSeed, randomSeed, seedOfRun } from "./seeds.ts";
 
+export { sha256 } from "./sha256.ts";
 export { meant } from "./words.ts";
 
 /** A seed of 63 bits. Logic passes it on and does not compute with it. */
@@ -38,6 +39,24 @@ export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
     return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   } catch {
     return null;
+  }
+}
+
+/** Parses JSON in UTF-8: [the value, ""] or [null, what is wrong], which completes a sentence. */
+export function read_json(
+  text: Uint8Array,
+  _tooDeep: string, // this parser has room for any depth
+): [unknown, string] {
+  let decoded: string;
+  try {
+    decoded = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(text);
+  } catch {
+    return [null, "is not UTF-8"];
+  }
+  try {
+    return [JSON.parse(decoded), ""];
+  } catch {
+    return [null, "is not JSON"];
   }
 }
 

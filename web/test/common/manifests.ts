@@ -1,8 +1,12 @@
 // Shared by the tests of packages: manifests with a single change.
 
 import assert from "node:assert/strict";
+import { records } from "../../src/gen/schema.ts";
+import { Checker } from "../../src/logic/manifest/checker.ts";
+import { check_manifest, read_root } from "../../src/logic/manifest/package.ts";
 import { PackageError } from "../../src/shared/errors.ts";
-import { parseManifest } from "../../src/worker/package/parse.ts";
+import type { Manifest } from "../../src/worker/package/manifest.ts";
+import { manifestOf } from "../../src/worker/package/parse.ts";
 
 type Path = (string | number)[];
 
@@ -21,6 +25,23 @@ export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<
     view.setUint32(96 + 16 * i + 8, kind === "weight" || kind === "input" ? 0 : 1, true);
   });
   return plan;
+}
+
+/**
+ * Checks a manifest as the reader of packages does, and reads it.
+ * @param dataBytes size of the data section
+ * @param own whether the package is in the page's own storage
+ * @throws PackageError
+ */
+export function parseManifest(
+  json: string,
+  where: string,
+  dataBytes: number,
+  own = false,
+): Manifest {
+  const c = new Checker(where, records());
+  const value = read_root(c, new TextEncoder().encode(json));
+  return manifestOf(c, check_manifest(c, value, dataBytes, own));
 }
 
 /** The replacements for each value of a manifest. */

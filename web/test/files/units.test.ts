@@ -13,8 +13,7 @@ import type { Remote } from "../../src/worker/files/downloads.ts";
 import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/onnx/graphs.ts";
 import { folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
-import { parseManifest } from "../../src/worker/package/parse.ts";
-import { planBytes, refusedManifests } from "../common/manifests.ts";
+import { parseManifest, planBytes, refusedManifests } from "../common/manifests.ts";
 
 test("SHA-256 of chunks of any size", () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {

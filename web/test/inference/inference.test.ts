@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { graphOf, planJson } from "../../src/worker/inference/manifest.ts";
 import type { NodeUnit } from "../../src/worker/inference/program.ts";
-import { graphs, parseManifest } from "../../src/worker/package/parse.ts";
-import { refusedManifests } from "../common/manifests.ts";
+import { graphs } from "../../src/worker/package/parse.ts";
+import { parseManifest, refusedManifests } from "../common/manifests.ts";
 
 graphs.read = graphOf; // as inference/service.ts does
 

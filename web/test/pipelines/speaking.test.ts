@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Processor, RECORDS } from "../../src/gen/schema.ts";
+import { type Processor, records } from "../../src/gen/schema.ts";
 import { Checker } from "../../src/logic/manifest/checker.ts";
 import { check_processor } from "../../src/logic/manifest/rules.ts";
 import { InputError, ModelError, PackageError } from "../../src/shared/errors.ts";
@@ -38,7 +38,7 @@ const KOKORO = { ...VITS, type: "kokoro", voices: { a: [0, 510] } };
 
 /** As the reader of manifests checks it. */
 function check(speech: Record<string, Json>): void {
-  const c = new Checker("x", RECORDS);
+  const c = new Checker("x", records());
   c.check_record({ speech }, "Processor", "processor");
   check_processor(c, { speech } as unknown as Processor);
 }

@@ -8,8 +8,7 @@ import {
 import { Sum } from "../../src/shared/checkpoints/sum.ts";
 import { ModelError } from "../../src/shared/errors.ts";
 import { seedOfRun } from "../../src/shared/seeds.ts";
-import { parseManifest } from "../../src/worker/package/parse.ts";
-import { refusedManifests } from "../common/manifests.ts";
+import { parseManifest, refusedManifests } from "../common/manifests.ts";
 
 // From python/edgewise/training: seed_of_run, save_safetensors.
 const SEEDS = [

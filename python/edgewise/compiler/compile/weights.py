@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from ...errors import ModelError
 from ...logic.manifest.limits import FORMAT
-from ...logic.manifest.schema import Weight
+from ...logic.manifest.schema import Manifest, Weight
 from ..ir import Tensor, content_of
-from ..manifest import Manifest
 from ..onnx import BytesSource
 from ..onnx.source import Source
 from ..package import Package

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from ...compiler.declare.dtypes import NAME
 from ...compiler.onnx.reader import read_model
 from ...compiler.onnx.source import FileSource, Source, missing_file
-from ...compiler.package import MAGIC, Package, SourceRange
+from ...compiler.package import Package, SourceRange
 from ...compiler.training.safetensors import load_safetensors
 from ...errors import EdgewiseError, InputError
+from ...logic.manifest.package import MAGIC
 from .codec import CHUNK
 from .errors import ReleaseError
 from .manifest import FILE, MAX_FILES

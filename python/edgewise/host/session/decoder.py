@@ -8,14 +8,13 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ...compiler.ir import Tensor
-from ...compiler.manifest import Manifest
 from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
 from ...logic.generation.chunks import choose_run
 from ...logic.manifest.limits import CACHE_DTYPES
-from ...logic.manifest.schema import Cache, ManifestSlot
+from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from .decoder_plan import DecoderPlan

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from ...compiler.arrays import Array
 from ...compiler.compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
 from ...compiler.compile.seq2seq import compile_seq2seq
-from ...compiler.manifest import Manifest
 from ...compiler.onnx import FileSource
 from ...compiler.package import Package
 from ...compiler.schema.speech import SPEECH_FIELDS
 from ...compiler.targets import Target, target_of
 from ...errors import InputError
 from ...logic.generation.arguments import start_ids
-from ...logic.manifest.schema import Seq2SeqPipeline, Seq2SeqPlan
+from ...logic.manifest.schema import Manifest, Seq2SeqPipeline, Seq2SeqPlan
 from ..engine import Buffer, default_engine
 from ..hub import local_path
 from .decoder import DecoderModel

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.ir import Tensor
-from ...errors import PackageError
 from ...logic.manifest.limits import PIECE
+from ...logic.manifest.package import damaged_weight
 from ...logic.manifest.schema import Weight
 
 if TYPE_CHECKING:
@@ -211,9 +211,4 @@ def check_sums(device: Device, buffer: Buffer, sums: list[str], weight: str, fil
     for i, expected in enumerate(sums):
         at = i * PIECE
         if device.checksum(buffer, at, min(PIECE, nbytes - at)) != expected:
-            raise PackageError(
-                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' do not match"
-                " their checksum",
-                file,
-                "The file is damaged: fetch it again, or build it again with `edgewise build`.",
-            )
+            raise damaged_weight(weight, i, nbytes, file)

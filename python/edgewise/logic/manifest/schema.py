@@ -10,6 +10,7 @@ fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from .limits import (
@@ -38,7 +39,7 @@ from .limits import (
     TargetName,
     Task,
 )
-from .nodes import NAME, RULED, Digits, Entries, Range, Units
+from .nodes import NAME, RULED, Digits, Entries, Node, Range, Records, Units, add_record
 from .processor import Processor
 
 __all__ = [
@@ -418,3 +419,12 @@ class Manifest(Head):
     programs: NotRequired[Mapping[Name, Inference]]
     processor: NotRequired[Processor]
     encoder: NotRequired[Encoder]
+
+
+@cache
+def records() -> Records:
+    """The schema as data: fields of each record."""
+    found: dict[str, dict[str, Node]] = {}
+    for record in (TextGeneration, AnyModel, Pipeline, Seq2SeqPipeline):
+        add_record(record, found)
+    return found

@@ -4,7 +4,7 @@ import type { Device, PlanHandle } from "../../device/device.ts";
 import {
   type ManifestSlot,
   type InferencePlan as PlanJson,
-  RECORDS,
+  records,
   type Weight,
 } from "../../gen/schema.ts";
 import { Checker } from "../../logic/manifest/checker.ts";
@@ -217,7 +217,7 @@ export class PlanLibrary implements Library {
     );
     const beyond = unit.beyond.map((b) => [...b]);
     const plan = { ...reply.plan, part: unit.part, known: knows, beyond };
-    const c = new Checker(this.where, RECORDS);
+    const c = new Checker(this.where, records());
     c.check_record(plan, "InferencePlan", "the plan");
     const contents: Contents = {
       files: Object.fromEntries([...reply.files].map(([name, data]) => [name, [0, data.length]])),

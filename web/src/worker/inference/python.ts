@@ -2,7 +2,7 @@
 // The other side is python/edgewise/host/session/inference_calls.py. The first request starts
 // Python.
 
-import { type Inference, RECORDS, type Weight } from "../../gen/schema.ts";
+import { type Inference, records, type Weight } from "../../gen/schema.ts";
 import { Checker } from "../../logic/manifest/checker.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/inference.ts";
@@ -104,7 +104,7 @@ export class Python {
     private readonly kept: () => Record<string, Json>[] = () => [],
     private readonly target: () => Promise<"cpu" | "webgpu"> = async () => "cpu",
   ) {
-    this.checker = new Checker(files.name, RECORDS);
+    this.checker = new Checker(files.name, records());
   }
 
   /**

@@ -1,22 +1,32 @@
-// A package (.edge): a manifest in JSON and parts.
-//     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (offsets in
-//     the manifest are relative to its beginning)
-// Packages are untrusted: all numbers are validated before anything is allocated. The engine
-// validates the plans.
+// Reads and writes packages (.edge): python/edgewise/logic/manifest/package.py has the layout. They
+// are untrusted: all numbers are validated before anything is allocated, plans by the engine.
 
 import { slotsOfPlan } from "../../device/plan-header.ts";
-import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
+import { FORMAT } from "../../gen/manifest.ts";
 import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
-import type { ManifestSlot } from "../../gen/schema.ts";
+import type { Manifest as ManifestJson } from "../../gen/schema.ts";
 import { Checker } from "../../logic/manifest/checker.ts";
-import { PackageError } from "../../shared/errors.ts";
-import { isMagic, MAGIC } from "../../shared/files/magic.ts";
+import {
+  aligned,
+  check_part,
+  check_slot_table,
+  ends_early,
+  HEADER,
+  MAGIC,
+  manifest_bytes,
+  open_manifest,
+  places,
+  plans_of,
+  type Slot,
+  signed,
+  unsigned,
+} from "../../logic/manifest/package.ts";
 import { BlobSource, type Extent, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
+import { encode, joined } from "../../shared/python.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
-import { parseManifest, parseRoot } from "./parse.ts";
+import { manifestOf } from "./parse.ts";
 
 /** A package whose manifest has been read. */
 export interface OpenPackage {
@@ -31,58 +41,16 @@ export interface OpenPackage {
   finish(wanted: Map<string, Extent[]>, ready?: () => void): Promise<void>;
 }
 
-/** All plans of a manifest: their part and slots. */
-function plansOf({
-  decoder,
-  inference,
-  programs,
-  seq2seq,
-  training,
-}: Manifest): { file: string; slots: readonly ManifestSlot[] }[] {
-  return [
-    ...(decoder?.plans ?? []),
-    ...(inference?.plans ?? []).filter((p) => p.file),
-    ...[...(programs?.values() ?? [])].flatMap(({ plans }) => plans),
-    ...(seq2seq?.plans ?? []),
-    ...(seq2seq?.encoder.plans ?? []).flatMap(({ run, cross }) => (run ? [run, cross] : [cross])),
-    ...[...training.values()].flatMap(({ plans }) => [...plans.values()]),
-  ];
-}
-
-/**
- * Compares the slots in the manifest with those in the plan itself (core/engine.h): their number
- * and sizes must be equal, and slots that several plans or sequences share must not be writable.
- * @throws PackageError
- */
-function checkSlotTable(
-  plan: Uint8Array,
-  slots: readonly ManifestSlot[],
-  where: string,
-  file: string,
-): void {
-  const c = new Checker(where);
+/** A plan's own table of slots; see check_slot_table. */
+function tableOf(plan: Uint8Array): { isPlan: boolean; table: Slot[] | null } {
   const magic = String.fromCharCode(...plan.subarray(0, PLAN_MAGIC.length));
-  if (plan.length < LAYOUT.planHeader.bytes || magic !== PLAN_MAGIC)
-    c.fail(`file '${file}'`, "is not a plan");
-  const table = slotsOfPlan(plan);
-  if (table?.length !== slots.length)
-    throw c.fail(
-      `file '${file}'`,
-      `has ${table?.length ?? "too many"} slots, the manifest describes ${slots.length}`,
-    );
-  slots.forEach(({ name, kind, bytes }, i) => {
-    const { bytes: found, flags } = table[i]!;
-    if (found !== bytes)
-      c.fail(
-        `slot '${name.slice(0, 100)}' of '${file}'`,
-        `has ${found} bytes, the manifest says ${bytes}`,
-      );
-    if (flags & SLOT_WRITABLE && !WRITABLE_KINDS.includes(kind))
-      c.fail(
-        `slot '${name.slice(0, 100)}' of '${file}'`,
-        `can be written, though it is of the kind '${kind}'`,
-      );
-  });
+  const isPlan = plan.length >= LAYOUT.planHeader.bytes && magic === PLAN_MAGIC;
+  const table = isPlan ? slotsOfPlan(plan) : undefined;
+  return {
+    isPlan,
+    table:
+      table?.map(({ bytes, flags }) => ({ bytes, writable: !!(flags & SLOT_WRITABLE) })) ?? null,
+  };
 }
 
 /**
@@ -93,33 +61,30 @@ export async function openPackage(source: ByteSource, own = false): Promise<Open
   await source.open();
   const where = source.name;
   const stream = source.stream();
+  const start = new Start(stream);
   try {
-    const { head, text, dataAt } = await readHead(stream, source);
-    if (signed(text) !== text) {
-      parseRoot(new Checker(where), text); // another version is the likelier cause
-      throw new PackageError("its manifest does not match its checksum", where, DAMAGED);
-    }
-    const manifest = parseManifest(
-      text,
-      where,
-      source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
-      own,
-    );
+    const size = source.size ?? null;
+    const end = HEADER + manifest_bytes(where, await start.read(HEADER), size);
+    const text = (await start.read(end)).subarray(HEADER);
+    if (start.bytes.length < end) throw ends_early(where);
+    const { manifest: root, data_at: dataAt } = open_manifest(where, text, size, own);
+    const manifest = manifestOf(new Checker(where), root);
+    const head = start.bytes;
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const finish: OpenPackage["finish"] = async (wanted, ready) => {
       const whole = () => {
-        checkFiles(manifest, files, where);
+        checkFiles(root, files, where);
         ready?.();
       };
       const { extents, end } = extentsOf(manifest, dataAt, wanted, files, whole);
       const most = Math.max(end, head.length);
       if (source instanceof BlobSource) {
         await stream.return(undefined);
-        if (source.size < most) throw endsEarly(where);
+        if (source.size < most) throw ends_early(where);
         await source.gather(extents);
       } else {
         const reached = await scatter(prepend(head, stream), 0, extents, most + (1 << 20));
-        if (reached < most) throw endsEarly(where);
+        if (reached < most) throw ends_early(where);
       }
     };
     return { manifest, files, finish };
@@ -129,47 +94,23 @@ export async function openPackage(source: ByteSource, own = false): Promise<Open
   }
 }
 
-const DAMAGED = "The package is damaged: fetch or build it again.";
+/** The bytes that were read of the beginning of a file. */
+class Start {
+  bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0);
 
-/** Reads up to the end of the manifest. `head`: all bytes read; `dataAt`: offset of the data. */
-async function readHead(
-  stream: AsyncGenerator<Uint8Array<ArrayBuffer>>,
-  { name: where, size }: ByteSource,
-): Promise<{ head: Uint8Array; text: string; dataAt: number }> {
-  let head: Uint8Array = new Uint8Array(0);
-  const read = async (bytes: number) => {
-    const parts = [head];
-    let have = head.length;
-    while (have < bytes) {
-      const { done, value } = await stream.next();
-      if (done) throw have >= 8 || isMagic(head) ? endsEarly(where) : notPackage(where);
+  constructor(private readonly stream: AsyncGenerator<Uint8Array<ArrayBuffer>>) {}
+
+  /** Reads up to the byte `size`, or to the end of the file; returns the bytes from 0 to there. */
+  async read(size: number): Promise<Uint8Array> {
+    const parts = [this.bytes];
+    for (let have = this.bytes.length; have < size; ) {
+      const { done, value } = await this.stream.next();
+      if (done) break;
       parts.push(value.slice());
       have += value.length;
-      if (have >= 8 && parts[0]!.length < 8) {
-        parts.splice(0, parts.length, concat(parts, have));
-        if (!isMagic(parts[0]!)) throw notPackage(where);
-      }
     }
-    head = concat(parts, have);
-  };
-  await read(HEADER);
-  if (!isMagic(head)) throw notPackage(where);
-  const length = new DataView(head.buffer, head.byteOffset).getBigUint64(8, true);
-  if (length > BigInt(MAX_MANIFEST) || (size !== undefined && length > BigInt(size - HEADER)))
-    throw new PackageError(
-      `its manifest has an invalid length of ${length} bytes`,
-      where,
-      "The package is truncated or damaged: fetch or build it again.",
-    );
-  const end = HEADER + Number(length);
-  await read(end);
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(
-      head.subarray(HEADER, end),
-    );
-    return { head, text, dataAt: Math.ceil(end / ALIGN) * ALIGN };
-  } catch {
-    throw new PackageError("the manifest is not UTF-8", where, DAMAGED);
+    if (parts.length > 1) this.bytes = joined(...parts);
+    return this.bytes.subarray(0, size);
   }
 }
 
@@ -211,25 +152,17 @@ function extentsOf(
 
 /** Verifies checksums of parts, and the slots of plans. */
 function checkFiles(
-  manifest: Manifest,
+  manifest: ManifestJson,
   files: ReadonlyMap<string, Uint8Array<ArrayBuffer>>,
   where: string,
 ): void {
-  for (const [name, digest] of manifest.sha256) {
-    const bytes = files.get(name);
-    if (bytes && sha256(bytes) !== digest)
-      throw new PackageError("it does not match its checksum", `${where}:${name}`, DAMAGED);
+  const c = new Checker(where);
+  for (const [name, digest] of Object.entries(manifest.sha256))
+    check_part(files.get(name)!, digest, `${where}:${name}`);
+  for (const plan of plans_of(manifest)) {
+    const { isPlan, table } = tableOf(files.get(plan.file)!);
+    check_slot_table(c, plan, isPlan, table);
   }
-  for (const { file, slots } of plansOf(manifest))
-    checkSlotTable(files.get(file)!, slots, where, file);
-}
-
-function endsEarly(where: string): PackageError {
-  return new PackageError(
-    "the file ends too early",
-    where,
-    "The package is truncated: fetch or build it again.",
-  );
 }
 
 async function* prepend(
@@ -244,32 +177,6 @@ async function* prepend(
   }
 }
 
-function notPackage(where: string): PackageError {
-  return new PackageError(
-    "it is not an Edgewise package",
-    where,
-    "A package is made by `edgewise build model-dir -o model.edge`; check that the address " +
-      "is the file's own and not that of a web page.",
-  );
-}
-
-function concat(parts: Uint8Array[], bytes: number): Uint8Array {
-  if (parts.length === 1) return parts[0]!;
-  const all = new Uint8Array(bytes);
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
-}
-
-/** Inserts the SHA-256 of a manifest, computed with zeros in its place. */
-function signed(text: string): string {
-  const rest = text.slice(SUM.length + DIGITS);
-  return SUM + sha256(SUM + "0".repeat(DIGITS) + rest) + rest;
-}
-
 /**
  * Makes a package for the page's storage: the inverse of `openPackage`. Adds `files` and `sha256`
  * to the manifest.
@@ -278,31 +185,19 @@ export function makePackage(
   manifest: Record<string, unknown>,
   files: Map<string, Uint8Array<ArrayBuffer>>,
 ): Blob {
-  const table: Record<string, [number, number]> = {};
+  const sizes: Record<string, number> = {};
   const digests: Record<string, string> = {};
   const parts: BlobPart[] = [];
-  let at = 0;
   for (const [name, bytes] of files) {
-    table[name] = [at, bytes.length];
+    sizes[name] = bytes.length;
     digests[name] = sha256(bytes);
-    const padded = Math.ceil(bytes.length / ALIGN) * ALIGN;
-    parts.push(bytes, new Uint8Array(padded - bytes.length));
-    at += padded;
+    parts.push(bytes, new Uint8Array(aligned(bytes.length) - bytes.length));
   }
-  const { manifest_sha256: _, ...rest } = manifest;
-  const json = new TextEncoder().encode(
-    signed(
-      JSON.stringify({
-        manifest_sha256: "0".repeat(DIGITS),
-        ...rest,
-        format: FORMAT,
-        files: table,
-        sha256: digests,
-      }),
-    ),
-  );
-  const head = new Uint8Array(Math.ceil((HEADER + json.length) / ALIGN) * ALIGN);
-  head.set(new TextEncoder().encode(MAGIC));
+  const table = Object.fromEntries(places(sizes));
+  const fields = unsigned({ ...manifest, format: FORMAT, files: table, sha256: digests });
+  const json = signed(encode(JSON.stringify(fields)));
+  const head = new Uint8Array(aligned(HEADER + json.length));
+  head.set(MAGIC);
   new DataView(head.buffer).setBigUint64(8, BigInt(json.length), true);
   head.set(json, HEADER);
   return new Blob([head, ...parts]);
