@@ -280,6 +280,7 @@ def _among(value, hint):
             isinstance(origin, type)
             and x is not typing.Any
             and not typing.is_typeddict(origin)
+            and not getattr(origin, "_is_protocol", False)
             and isinstance(value, origin)
         ):
             return x

@@ -71,7 +71,7 @@ def test_numbers_that_are_none():
     with pytest.raises(InputError, match="NaN"):
         t.step(bad)
     wild = trainer("mse", optimizer="SGD", learning_rate=1e30)
-    with pytest.raises(EngineError, match="loss is (nan|inf).*smaller learning rate"):
+    with pytest.raises(EngineError, match="loss is (nan|inf).*lower learning_rate"):
         wild.fit(rows(kind="numbers"), epochs=9, progress=False)
     t.free(), wild.free()
 

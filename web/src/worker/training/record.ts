@@ -13,17 +13,6 @@ import type { Session } from "./session.ts";
 /** A stored checkpoint. */
 export type Stored = NonNullable<Awaited<ReturnType<Checkpoint["read"]>>>;
 
-/** An update that was made. */
-export interface Update {
-  loss: number;
-  /** Its learning rate. */
-  rate: number;
-  /** Tokens that it trained on. */
-  tokens: number;
-  /** How long it took. */
-  seconds: number;
-}
-
 /** Everything besides the states that the updates of a run depend on. */
 export function recordOf(
   model: Model,

@@ -1,8 +1,17 @@
-// A training run in the worker: data, schedule, steps, evaluation, checkpoints. The worker handles
-// messages between steps.
+// A training run in the worker: data, steps, evaluation, checkpoints. logic/training/run.py decides
+// what follows what. The worker handles messages between steps.
 
 import type { Device } from "../../device/device.ts";
 import { batch_of, learned, Order, type Row, Updates } from "../../logic/training/data.ts";
+import {
+  type Event,
+  type Made,
+  mean_loss,
+  Run,
+  type RunRequest,
+  type UpdateRequest,
+  update,
+} from "../../logic/training/run.ts";
 import { factor } from "../../logic/training/schedules.ts";
 import type {
   StepEvent,
@@ -12,7 +21,8 @@ import type {
 } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { RunRecord } from "../../shared/checkpoints/checkpoint.ts";
-import { EngineError, InputError } from "../../shared/errors.ts";
+import { drive } from "../../shared/drive.ts";
+import { InputError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
@@ -20,7 +30,7 @@ import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
-import { compare, fillFrom, recordOf, type Stored, type Update } from "./record.ts";
+import { compare, fillFrom, recordOf, type Stored } from "./record.ts";
 import { opened, type Place, Recovery } from "./recovery/recovery.ts";
 import {
   chooseProgram,
@@ -35,24 +45,16 @@ import { Session } from "./session.ts";
 export class TrainingRun {
   /** Properties of the run. */
   readonly info: TrainingInfo;
-  /** Updates so far. */
-  step = 0;
-  private readonly losses: number[] = [];
-  private readonly evaluations: [number, number][] = [];
-  private readonly pace = new Pace();
+  private readonly run: Run;
   private checkpointError = "";
   private wake: (() => void) | undefined;
   private paused = false;
   private closed = false;
   private readonly recovery: Recovery;
-  /** The latest event, where the evaluation that was due did not end. */
-  private untold: StepEvent | undefined;
   /** The device of the latest event. */
   private device: Device;
   /** Updates in the stored checkpoint. */
   saved: number | undefined;
-  /** The loss became infinite or NaN: the adapter is removed at the end. */
-  private failed = false;
 
   private constructor(
     private readonly model: Model,
@@ -70,6 +72,21 @@ export class TrainingRun {
     this.recovery = new Recovery(model, this);
     this.device = model.device;
     const { program } = session;
+    const { checkpoint, evaluate_every } = options;
+    this.run = new Run(
+      updates,
+      {
+        total,
+        evaluate_every,
+        evaluates_first: true,
+        checkpoint_every: checkpoint?.every ?? 0,
+        early_stopping: 0,
+      },
+      (step) => options.learning_rate * factor(options.schedule, step, total, options.warmup_steps),
+      { epoch: 0, cursor: 0 },
+      data.held !== undefined,
+      `adapter '${adapter}'`,
+    );
     let parameters = 0;
     for (const state of session.results)
       if (state.shape.length > 1 || state.kind === "parameter")
@@ -88,9 +105,14 @@ export class TrainingRun {
       parameters,
       memory: this.memory(),
       device: model.device.info,
-      losses: this.losses,
-      evaluations: this.evaluations,
+      losses: [],
+      evaluations: [],
     };
+  }
+
+  /** Updates so far. */
+  get step(): number {
+    return this.run.step;
   }
 
   /**
@@ -173,11 +195,12 @@ export class TrainingRun {
     const { record } = found;
     const { backup } = this.recovery;
     const values = await fillFrom(this.session, found, this.options.checkpoint!.file.name);
-    this.step = this.info.step = this.saved = record.step;
+    this.saved = record.step;
     if (values && backup.useful)
       backup.last = { values, mark: { step: record.step, runs: record.runs } };
-    this.losses.push(...record.losses);
-    this.evaluations.push(...record.evaluations);
+    this.run.restore(record.step, record.losses, record.evaluations);
+    const { step, losses, evaluations } = this.run;
+    Object.assign(this.info, { step, losses: [...losses], evaluations: [...evaluations] });
   }
 
   /** See {@link Recovered}: the values of the checkpoint that this run has written. */
@@ -193,10 +216,7 @@ export class TrainingRun {
 
   /** See {@link Recovered}. */
   rollBack(step: number): void {
-    this.step = step;
-    this.losses.length = step;
-    const after = this.evaluations.findIndex(([at]) => at > step);
-    if (after >= 0) this.evaluations.length = after;
+    this.run.back_to(step);
   }
 
   /** The optimizer's states, one after the other. */
@@ -235,76 +255,57 @@ export class TrainingRun {
    * @throws EngineError if the loss became infinite or NaN
    */
   async advance(): Promise<StepEvent> {
-    const again = this.untold?.step === this.step ? this.untold : undefined;
-    this.untold = undefined;
-    const event = again ?? (await this.next());
-    try {
-      await this.evaluateAndSave(event);
-    } catch (e) {
-      if (!again) this.untold = event;
-      throw e;
-    }
-    return event;
-  }
-
-  private async next(): Promise<StepEvent> {
     this.alive();
-    if (this.failed)
-      throw new InputError(
-        "its loss is not a number",
-        `adapter '${this.adapter}'`,
-        "Close it and start over.",
-      );
-    const { total } = this;
-    if (this.step >= total)
-      throw new InputError(
-        `all ${total} steps have been made`,
-        "step",
-        "Make a new trainer with more epochs.",
-      );
-    const { loss, rate, tokens, seconds } = await this.recovery.kept(async () => {
-      await adaptersOf(this.model).train(this.adapter);
-      // the loss before training
-      if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
-      return this.update(this.step);
-    });
-    this.pace.add(seconds, tokens);
-    this.step++;
-    this.losses.push(loss);
-    this.failed = !Number.isFinite(loss);
-    if (this.failed)
-      throw new EngineError(
-        `the loss became ${loss} at step ${this.step}`,
-        `adapter '${this.adapter}'`,
-        "Lower learning_rate, or add warmup_steps, and start over.",
-      );
-    const event = this.event(loss, rate);
-    if (this.step < total) await this.recovery.keep();
-    return event;
+    return this.told(await drive(this.run.advance(), (request) => this.answer(request)));
   }
 
-  /** Makes the update after `step` ones. Returns the mean loss of its batches, and its tokens. */
-  async update(step: number): Promise<Update> {
+  /** Does what a request asks for. */
+  private answer(request: RunRequest): unknown {
+    const { recovery } = this;
+    switch (request.kind) {
+      case "update":
+        return recovery.kept(async () => {
+          await adaptersOf(this.model).train(this.adapter);
+          return this.update(request.step);
+        });
+      case "back_up":
+        return recovery.keep();
+      case "evaluate":
+        return this.during(() => this.evaluateNow());
+      case "save":
+        // the run continues, since its state is in memory
+        return this.save().catch((e: unknown) => (this.checkpointError = message(e)));
+      default:
+        return true;
+    }
+  }
+
+  /** Makes the update after `step` ones. */
+  async update(step: number): Promise<Made> {
     const started = performance.now();
-    const { session, data, options, total } = this;
-    const { schedule, warmup_steps: warmup } = options;
-    const rate = options.learning_rate * factor(schedule, step, total, warmup);
-    const accumulates = options.gradient_accumulation_steps > 1;
+    const { session, data } = this;
+    const rate = this.run.rate(step);
     const [epoch, first] = this.updates.place(step);
     const count = this.updates.end(first) - first;
     let tokens = 0;
-    if (accumulates) session.reset();
-    // a GPU need not wait until the loss of one batch has been read to begin the next
-    const losses = Array.from({ length: count }, (_, i) => {
-      const made = this.batch(data.rows, this.order.chosen(first + i, epoch));
-      tokens += made.learned;
-      return accumulates ? session.accumulate(made) : session.train(made, rate);
-    });
-    const read = await Promise.all(losses);
-    if (accumulates) session.update(rate, 1 / count);
+    const answer = (request: UpdateRequest): unknown => {
+      if (request.kind === "reset") return session.reset();
+      if (request.kind === "apply") return session.update(request.rate, request.scale);
+      // a GPU need not wait until the loss of one batch has been read to begin the next
+      return Promise.all(
+        Array.from({ length: count }, (_, i) => {
+          const made = this.batch(data.rows, this.order.chosen(first + i, epoch));
+          tokens += made.learned;
+          return request.rate === null
+            ? session.accumulate(made)
+            : session.train(made, request.rate);
+        }),
+      );
+    };
+    const accumulates = this.options.gradient_accumulation_steps > 1;
+    const loss = await drive(update(count, rate, accumulates), answer);
     await this.anchor?.pull(rate);
-    const loss = read.reduce((a, b) => a + b) / count;
-    return { loss, rate, tokens, seconds: (performance.now() - started) / 1000 };
+    return { loss, tokens, seconds: (performance.now() - started) / 1000 };
   }
 
   /** Ids and labels of rows as int64, with padding up to a batch. */
@@ -318,40 +319,27 @@ export class TrainingRun {
     return { ids: ids!, labels: labels!, learned: learned(chosen) };
   }
 
-  private event(loss: number, rate: number): StepEvent {
-    const { step, total } = this;
+  /** An event as the page gets it. */
+  private told(event: Event): StepEvent {
     const { device } = this.model;
-    const moved = this.device !== device;
-    this.device = device;
-    const { speed } = this.pace;
-    return {
+    const { step, total, epoch, loss, learning_rate, evaluation, checkpoint } = event;
+    const { tokens_per_second, seconds_left } = event;
+    const memory = this.memory();
+    const told: StepEvent = {
       step,
       total,
-      epoch: this.updates.epochs(step),
+      epoch,
       loss,
-      learning_rate: rate,
-      tokens_per_second: speed.tokens,
-      seconds_left: (total - step) * speed.update,
-      memory: this.memory(),
-      ...(moved ? { device: device.info } : {}),
+      learning_rate,
+      tokens_per_second,
+      seconds_left,
+      memory,
     };
-  }
-
-  /** Evaluates and writes a checkpoint if these are due after this update. */
-  private async evaluateAndSave(event: StepEvent): Promise<void> {
-    const { step, total } = this;
-    const { checkpoint, evaluate_every: every } = this.options;
-    if (this.data.held && (step === total || (every && step % every === 0)))
-      event.evaluation = await this.evaluate();
-    if (checkpoint && (step === total || step % checkpoint.every === 0)) {
-      try {
-        event.checkpoint = await this.save();
-      } catch (e) {
-        // the run continues, since its state is in memory
-        this.checkpointError = message(e);
-        event.checkpoint = this.checkpointError;
-      }
-    }
+    if (evaluation !== null) told.evaluation = evaluation;
+    if (checkpoint !== null) told.checkpoint = checkpoint;
+    if (this.device !== device) told.device = device.info;
+    this.device = device;
+    return told;
   }
 
   /**
@@ -365,32 +353,39 @@ export class TrainingRun {
     signal: AbortSignal,
   ): Promise<TrainingResult> {
     const stop = () => this.wake?.();
+    const answer = (request: RunRequest): Promise<unknown> =>
+      request.kind === "advance"
+        ? this.advanceIn(turn, onStep, signal)
+        : turn(async () => this.answer(request));
     this.recovery.signal = signal;
     signal.addEventListener("abort", stop, { once: true });
     try {
-      while (this.step < this.total || this.untold) {
-        this.alive();
-        if (this.paused && !signal.aborted) {
-          await new Promise<void>((resolve) => (this.wake = resolve));
-          continue;
-        }
-        if (signal.aborted) {
-          if (this.options.checkpoint && this.step)
-            await turn(() => this.save()).catch(() => undefined);
-          throwIfAborted(signal);
-        }
-        const event = await turn(() => this.advance()).catch((e: unknown) => {
-          if (signal.aborted) return undefined; // while a GPU was replaced
-          throw e;
-        });
-        if (event) onStep(event);
-        await macrotask();
-      }
+      if (!(await drive(this.run.fit(), answer))) throwIfAborted(signal);
       return this.result();
     } finally {
       signal.removeEventListener("abort", stop);
       this.recovery.signal = undefined;
     }
+  }
+
+  /** Waits while the run is paused, makes and tells an update; returns false if it was aborted. */
+  private async advanceIn(
+    turn: <T>(work: () => Promise<T>) => Promise<T>,
+    onStep: (event: StepEvent) => void,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    while (this.paused && !signal.aborted && !this.closed)
+      await new Promise<void>((resolve) => (this.wake = resolve));
+    this.alive();
+    if (signal.aborted) return false;
+    try {
+      onStep(await turn(() => this.advance()));
+    } catch (e) {
+      if (signal.aborted) return false; // while a GPU was replaced
+      throw e;
+    }
+    await macrotask();
+    return true;
   }
 
   /** The result so far. */
@@ -399,9 +394,9 @@ export class TrainingRun {
       adapter: this.adapter,
       step: this.step,
       total: this.total,
-      losses: this.losses,
-      evaluations: this.evaluations,
-      seconds: this.pace.seconds,
+      losses: this.run.losses,
+      evaluations: this.run.evaluations,
+      seconds: this.run.pace.seconds,
       checkpoint_error: this.checkpointError,
     };
   }
@@ -424,22 +419,17 @@ export class TrainingRun {
         "evaluate",
         "Give them as the option evaluation.",
       );
-    return this.during(() => this.evaluateNow());
+    return drive(this.run.evaluate(), (request) => this.answer(request));
   }
 
-  private async evaluateNow(): Promise<number> {
+  private evaluateNow(): Promise<number> {
     const { session, data } = this;
     const held = data.held!;
     const order = new Order(held.length, session.program.batch, this.options.seed);
-    let [sum, tokens] = [0, 0];
-    for (let at = 0; at < order.batches; at++) {
+    return drive(mean_loss(order.batches), async (at) => {
       const made = this.batch(held, order.chosen(at));
-      sum += made.learned * (await session.evaluate(made));
-      tokens += made.learned;
-    }
-    const loss = sum / tokens;
-    this.evaluations.push([this.step, loss]);
-    return loss;
+      return [await session.evaluate(made), made.learned];
+    });
   }
 
   /**
@@ -449,7 +439,7 @@ export class TrainingRun {
    */
   async save(): Promise<number> {
     this.alive();
-    if (this.failed)
+    if (this.run.failed)
       throw new InputError(
         "its loss is not a number",
         `adapter '${this.adapter}'`,
@@ -472,8 +462,8 @@ export class TrainingRun {
       runs,
       adapter: this.adapter,
       program: session.program.name,
-      losses: this.losses,
-      evaluations: this.evaluations,
+      losses: this.run.losses,
+      evaluations: this.run.evaluations,
       config: this.config,
       saved: Date.now(),
     });
@@ -493,31 +483,6 @@ export class TrainingRun {
     this.wake?.();
     const end = () => adaptersOf(this.model).end(this.session);
     await (this.recovery.onlyCopy ? end() : this.recovery.kept(end).catch(end));
-    if (this.failed) await adaptersOf(this.model).remove(this.adapter);
-  }
-}
-
-const STEPS = 16; // number of steps over which the speed is averaged
-
-/** The time that updates took. */
-export class Pace {
-  /** Of all updates. */
-  seconds = 0;
-  private readonly latest: { seconds: number; tokens: number }[] = [];
-
-  /** Counts an update. */
-  add(seconds: number, tokens: number): void {
-    this.seconds += seconds;
-    this.latest.push({ seconds, tokens });
-    if (this.latest.length > STEPS) this.latest.shift();
-  }
-
-  /** Tokens per second, and seconds per update, lately. */
-  get speed(): { tokens: number; update: number } {
-    const [seconds, tokens] = this.latest.reduce(
-      ([s, t], one) => [s + one.seconds, t + one.tokens],
-      [0, 0],
-    );
-    return { tokens: tokens / Math.max(seconds, 1e-9), update: seconds / this.latest.length };
+    if (this.run.failed) await adaptersOf(this.model).remove(this.adapter);
   }
 }

@@ -1,19 +1,22 @@
-"""The loop of `Trainer.fit`: batches of the data, steps, and reports."""
+"""The loop of `Trainer.fit`: batches of the data, and reports. logic/training/run.py decides what
+follows what.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ....compiler.arrays import as_input
-from ....errors import Aborted, EngineError, InputError
+from ....errors import Aborted, InputError
 from ....logic.native import Seed
 from ....logic.training.data import Updates, split_rows, token_rows
+from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
+from ...drive import drive
 from ..data import ArrayRows, Rows, TokenRows, encode_texts
 from .options import Options, TrainedModel, check_finite, check_whole
 
@@ -174,90 +177,91 @@ class Fit:
 
 
 class Loop:
-    """One call of `Trainer.fit`. Only one thread at a time runs one."""
+    """One call of `Trainer.fit`: the host of logic/training/run.py. Only one thread at a time runs
+    one.
+    """
 
     def __init__(self, trainer: Trainer, rows: Rows, held_out: Rows | None, fit: Fit):
         self.trainer, self.rows, self.held_out, self.fit = trainer, rows, held_out, fit
-        self.updates = Updates(len(rows), trainer.options.accumulation)
-        self.history = History()
-        self.best: float | None = None  # evaluation loss
-        self.waited = 0  # evaluations without improvement
-        self.tokens = 0
+        updates = Updates(len(rows), trainer.options.accumulation)
+        trainer.begin_run(updates.total(fit.epochs, fit.max_steps))
+        schedule = Schedule(
+            trainer.total,
+            fit.evaluate_every or updates.per_epoch,
+            False,
+            0 if fit.checkpoint is None else fit.checkpoint_every,
+            fit.early_stopping or 0,
+        )
+        self.first = trainer.first_update
+        self.logic = Run(
+            updates,
+            schedule,
+            trainer.rate_at,
+            trainer,
+            held_out is not None,
+            "Trainer.fit",
+            trainer.session.step - self.first,
+            trainer.first_epoch,
+        )
+        self.show = sys.stderr.isatty() if fit.progress is None else fit.progress
 
     def run(self) -> History:
         """Updates up to the end of the run, or until a callback, a signal or an error stops it."""
-        trainer, fit = self.trainer, self.fit
-        trainer.begin_run(self.updates.total(fit.epochs, fit.max_steps))
-        end = trainer.first_update + trainer.total
-        show = sys.stderr.isatty() if fit.progress is None else fit.progress
-        self.started, self.first = time.monotonic(), trainer.session.step
+        trainer, run = self.trainer, self.logic
         try:
-            while trainer.session.step < end:
-                at = self._update(end)
-                if show:
-                    at.show("tokens" if trainer.options.is_lm else "rows")
-                if any(callback(at) is False for callback in fit.callbacks):
-                    self.history.stopped = "callback"
-                    break
-                if fit.checkpoint is not None and trainer.session.step % fit.checkpoint_every == 0:
-                    trainer.save(fit.checkpoint)
-                if fit.early_stopping and self.waited >= fit.early_stopping:
-                    self.history.stopped = "early_stopping"
-                    trainer.done = True
-                    break
-            else:
-                trainer.done = True
+            ended = drive(run.fit(), self._answer)
         finally:
-            if show:
+            if self.show:
                 sys.stderr.write("\n")
             trainer.refresh()
-        if fit.checkpoint is not None:
-            trainer.save(fit.checkpoint)
-        return self.history
-
-    def _update(self, end: int) -> Progress:
-        trainer, rows = self.trainer, self.rows
-        if self.fit.signal is not None and self.fit.signal.aborted:
+        if not ended:
             raise Aborted(
                 "training was stopped",
                 f"update {trainer.session.step}",
                 "What was learned so far is kept.",
             )
-        last = self.updates.end(trainer.cursor)
-        chosen, epoch = range(trainer.cursor, last), trainer.epoch
-        loss = trainer.step([rows.get(i, epoch) for i in chosen])
-        size = trainer.options.batch_size
-        self.tokens += sum(tokens_of(rows, i, epoch, size) for i in chosen)
-        if not math.isfinite(loss):
-            raise EngineError(
-                f"the loss is {loss}",
-                f"update {trainer.session.step}",
-                "The parameters are damaged: resume from the last checkpoint with a smaller"
-                " learning rate, or set max_grad_norm; and look for such numbers in the data.",
-            )
-        rate = trainer.learning_rate()
-        trainer.advance(last, len(rows))
-        return self._record(loss, rate, end)
+        trainer.done = run.ended != "callback"
+        evaluations = [(self.first + step, loss) for step, loss in run.evaluations]
+        return History(run.losses, evaluations, run.ended)
 
-    def _record(self, loss: float, rate: float, end: int) -> Progress:
-        """Adds the update to the history; evaluates if it is time to."""
-        trainer, history = self.trainer, self.history
-        done, seconds = trainer.session.step, time.monotonic() - self.started
+    def _answer(self, request: RunRequest) -> Any:
+        """Does what a request asks for."""
+        trainer = self.trainer
+        if request.kind == "advance":
+            if self.fit.signal is not None and self.fit.signal.aborted:
+                return False
+            drive(self.logic.advance(), self._answer)
+            return True
+        if request.kind == "update":
+            return self._update(request)
+        if request.kind == "evaluate":
+            return trainer.evaluate(cast(Rows, self.held_out))
+        if request.kind == "reached":
+            return self._reached(request.event)
+        if request.kind == "save":
+            trainer.save(cast(str, self.fit.checkpoint))
+        return None
+
+    def _update(self, request: Update) -> Made:
+        trainer, rows, epoch = self.trainer, self.rows, request.epoch
+        chosen, size = range(request.first, request.end), trainer.options.batch_size
+        started = time.monotonic()
+        loss = trainer.step([rows.get(i, epoch) for i in chosen])
+        tokens = sum(tokens_of(rows, i, epoch, size) for i in chosen)
+        return Made(loss, tokens, time.monotonic() - started)
+
+    def _reached(self, event: Event) -> bool:
+        """Tells the callbacks. Returns whether none of them stops the loop."""
         at = Progress(
-            step=done - trainer.first_update,
-            total=trainer.total,
-            epoch=trainer.epoch - trainer.first_epoch + trainer.cursor / len(self.rows),
-            loss=loss,
-            learning_rate=rate,
-            tokens_per_second=self.tokens / max(seconds, 1e-9),
-            seconds_left=seconds / (done - self.first) * (end - done),
+            event.step,
+            event.total,
+            event.epoch,
+            event.loss,
+            self.trainer.learning_rate(),
+            event.tokens_per_second,
+            event.seconds_left,
+            event.evaluation,
         )
-        history.losses.append(loss)
-        every = self.fit.evaluate_every or self.updates.per_epoch
-        if self.held_out is not None and (at.step % every == 0 or done == end):
-            at.evaluation = trainer.evaluate(self.held_out)
-            history.evaluations.append((done, at.evaluation))
-            improved = self.best is None or at.evaluation < self.best
-            self.waited = 0 if improved else self.waited + 1
-            self.best = at.evaluation if improved else self.best
-        return at
+        if self.show:
+            at.show("tokens" if self.trainer.options.is_lm else "rows")
+        return not any(callback(at) is False for callback in self.fit.callbacks)

@@ -14,7 +14,9 @@ from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
+from ....logic.training.run import UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
+from ...drive import drive
 from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
@@ -256,13 +258,21 @@ class Trainer(Owner):
                 "it is not a batch", "Trainer.step", "Give {name: array}, or a list of them."
             )
         self._prepare(batches[0])
-        rate = self.learning_rate()
-        if len(batches) == 1 and self.options.accumulation == 1:
-            return float(self.session.train(batches[0], rate)[LOSS])
-        self.session.reset()
-        losses = [float(self.session.accumulate(b)[LOSS]) for b in batches]
-        self.session.update(rate, 1.0 / len(batches))
-        return sum(losses) / len(batches)
+        session, count = self.session, len(batches)
+        accumulates = count > 1 or self.options.accumulation > 1
+
+        def answer(request: UpdateRequest) -> list[float] | None:
+            if request.kind == "reset":
+                session.reset()
+            elif request.kind == "apply":
+                session.update(request.rate, request.scale)
+            elif request.rate is None:
+                return [float(session.accumulate(b)[LOSS]) for b in batches]
+            else:
+                return [float(session.train(batches[0], request.rate)[LOSS])]
+            return None
+
+        return drive(update(count, self.learning_rate(), accumulates), answer)
 
     def learning_rate(self) -> float:
         """The learning rate of the next update.
@@ -270,8 +280,13 @@ class Trainer(Owner):
         Raises:
             InputError: the schedule needs `total_steps`.
         """
+        return self.rate_at(
+            self._session.step - self.first_update if self._session is not None else 0
+        )
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of the update after `step` ones of the run."""
         options = self.options
-        step = self._session.step - self.first_update if self._session is not None else 0
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
 
@@ -311,7 +326,8 @@ class Trainer(Owner):
             early_stopping: stop after so many evaluations without improvement.
             callbacks: functions(Progress), called after each update. One that returns False stops
                 the loop.
-            checkpoint: file to save the run in, every `checkpoint_every` updates and at the end.
+            checkpoint: file to save the run in, every `checkpoint_every` updates, at the end, and
+                where the signal stops it.
             progress: show a line on stderr. Default: if that is a terminal.
             signal: an object with `aborted`, which is read before each update.
 
@@ -354,12 +370,6 @@ class Trainer(Owner):
             self.cursor, self.done = 0, False
         self.total = total
 
-    def advance(self, cursor: int, batches: int) -> None:
-        """Records that the first `cursor` of an epoch's `batches` batches were used."""
-        self.cursor = cursor
-        if cursor >= batches:
-            self.epoch, self.cursor = self.epoch + 1, 0
-
     def refresh(self) -> None:
         """Lets the language model see weights that have changed."""
         if self._lm is not None:
@@ -378,12 +388,11 @@ class Trainer(Owner):
         """
         rows: Rows = rows_of(data, self.model, self.options)
         self._prepare(rows.get(0))
-        losses, weights = 0.0, 0
-        for i in range(len(rows)):
-            weight = tokens_of(rows, i, None, 1)
-            losses += weight * float(self.session.evaluate(rows.get(i))[LOSS])
-            weights += weight
-        return losses / max(1, weights)
+
+        def answer(i: int) -> tuple[float, int]:
+            return float(self.session.evaluate(rows.get(i))[LOSS]), tokens_of(rows, i, None, 1)
+
+        return drive(mean_loss(len(rows)), answer)
 
     # ---- results ----
     def generate(self, prompt: str | Sequence[int], **fields: Any) -> str | list[int]:
