@@ -161,4 +161,10 @@ class StorageError(EdgewiseError):
 
 
 class Aborted(EdgewiseError):
-    """The caller aborted the operation."""
+    """The caller aborted the operation.
+
+    Attributes:
+        sequences: of a generation, the token ids so far, prompt included, one list per sequence.
+    """
+
+    sequences: list[list[int]]

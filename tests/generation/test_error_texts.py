@@ -10,7 +10,7 @@ import struct
 import pytest
 from conformance.vectors import vectors
 from edgewise.errors import EdgewiseError
-from edgewise.host.text.config import error_for
+from edgewise.logic.generation.config import error_for
 from edgewise.logic.generation.fields import ERRORS
 from edgewise.seeds import check_seed
 from edgewise.text import GenerationConfig

@@ -12,9 +12,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise.errors import EngineError, InputError
-from edgewise.host.text.config import GenerationConfig, error_for
-from edgewise.host.text.fields import STRUCTS, offsets, pack, size
+from edgewise.host.text.config import GenerationConfig
+from edgewise.logic.generation.config import error_for
 from edgewise.logic.generation.fields import ERRORS
+from edgewise.logic.generation.records import STRUCTS, offset, pack, size
 
 VOCAB = 199
 
@@ -360,17 +361,17 @@ def test_out_of_range_fields_are_named(engine):
 
 
 def test_layout_is_what_the_compiler_makes(engine, tmp_path):
-    """Offsets in Python and TypeScript come from fields.py; C's from the compiler."""
+    """Offsets in logic come from records.py; C's from the compiler."""
     import subprocess
 
     from .conftest import ROOT
 
     lines = ['#include "sampling/sampling.h"', "#include <stddef.h>"]
-    for name, _members in STRUCTS.items():
+    for name, members in STRUCTS.items():
         lines.append(f'_Static_assert(sizeof({name}) == {size(name)}, "{name}");')
         lines += [
-            f'_Static_assert(offsetof({name}, {member}) == {at}, "{member}");'
-            for member, at in offsets(name).items()
+            f'_Static_assert(offsetof({name}, {member}) == {offset(name, member)}, "{member}");'
+            for member, _ in members
         ]
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
-from edgewise.host.text.fields import STRUCTS, pack
 from edgewise.logic.generation.fields import ERRORS
+from edgewise.logic.generation.records import STRUCTS, pack
 
 from tests.conformance.vectors import vectors
 
@@ -52,7 +52,7 @@ def test_errors_of_fields(form):
 def test_errors_of_codes(form):
     config = module(form, "generation.config")
     for code, error in TEXTS["sampling"]:
-        e = config.error_for(ERRORS[code], MEMBERS)
+        e = config.error_for(ERRORS[code])
         if form == "python":  # errors are raised, not returned, across the boundary to Node
             assert [type(e).__name__, e.what] == error
         else:

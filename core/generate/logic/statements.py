@@ -342,10 +342,14 @@ class Module(Expressions):
         args = node.args.args
         first = len(args) - len(node.args.defaults)
         wanted = dict(zip([n or "" for n in found.arg_names], found.arg_types))
-        return [
+        texts = [
             f"{safe(a.arg)}{'?' if i >= first else ''}: {self.writer.text(wanted[a.arg])}"
             for i, a in enumerate(args)
         ][1:]
+        rest = node.args.vararg
+        if rest is not None:
+            texts.append(f"...{safe(rest.arg)}: {self.writer._list(wanted[rest.arg])}")
+        return texts
 
     def _typed_dict(
         self, node: ast.ClassDef, info: nodes.TypeInfo, head: str, bases: list[str]

@@ -9,8 +9,10 @@ import difflib
 import hashlib
 import json
 import math
+import os
 import random
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NewType, NoReturn
 
@@ -22,6 +24,7 @@ Seed = NewType("Seed", int)
 
 _FLOAT = struct.Struct("<f")
 _INT = struct.Struct("<i")
+_LETTERS = str.maketrans("ui", "Ii")  # of a kind, for struct
 
 
 def f32(value: float) -> float:
@@ -195,3 +198,39 @@ def seed_fault(value: object) -> str:
     """The form that a seed has to have, if this one is none; else ""."""
     fits = isinstance(value, int) and -(2**63) <= value < 2**64
     return "" if fits else "an integer of 64 bits"
+
+
+def seed_words(seed: Any | None) -> tuple[int, int]:
+    """The low and the high 32 bits of a seed; of a random one if there is none."""
+    bits = int.from_bytes(os.urandom(8), "little") if seed is None else seed % 2**64
+    return bits & 0xFFFFFFFF, bits >> 32
+
+
+def packed(kinds: str, values: Sequence[Any]) -> bytes:
+    """Numbers of four bytes each. kinds: a letter for each: u32, i32 or f32."""
+    return struct.pack("<" + kinds.translate(_LETTERS), *values)
+
+
+def unpacked(names: Sequence[str], kinds: str, data: bytes) -> Mapping[str, Any]:
+    """The numbers that `packed` wrote, by names."""
+    return dict(zip(names, struct.unpack("<" + kinds.translate(_LETTERS), data)))
+
+
+def int32_bytes(values: Sequence[int]) -> bytes:
+    """The bytes of int32."""
+    return array("i", values).tobytes()
+
+
+def int32s(data: bytes) -> list[int]:
+    """The int32 in bytes."""
+    return array("i", bytes(data)).tolist()
+
+
+def float32_bytes(values: array[float]) -> bytes:
+    """The bytes of float32."""
+    return values.tobytes()
+
+
+def float32s(data: bytes) -> array[float]:
+    """The float32 in bytes, as a copy."""
+    return array("f", bytes(data))

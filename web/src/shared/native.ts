@@ -164,3 +164,57 @@ export function seed_fault(value: unknown): string {
       : Number.isSafeInteger(value);
   return fits ? "" : "an integer of 64 bits (above 2^53 as a BigInt)";
 }
+
+/** The low and the high 32 bits of a seed; of a random one if there is none. */
+export function seed_words(seed: number | bigint | null): [number, number] {
+  const bits = BigInt.asUintN(
+    64,
+    seed === null ? crypto.getRandomValues(new BigUint64Array(1))[0]! : BigInt(seed),
+  );
+  return [Number(bits & 0xffffffffn), Number(bits >> 32n)];
+}
+
+const METHODS = { u: "Uint32", i: "Int32", f: "Float32" } as const;
+
+/** Numbers of four bytes each. kinds: a letter for each: u32, i32 or f32. */
+export function packed(kinds: string, values: readonly number[]): Uint8Array<ArrayBuffer> {
+  const view = new DataView(new ArrayBuffer(4 * values.length));
+  values.forEach((value, i) => {
+    view[`set${METHODS[kinds[i] as "u"]}`](4 * i, value, true);
+  });
+  return new Uint8Array(view.buffer);
+}
+
+/** The numbers that `packed` wrote, by names. */
+export function unpacked(
+  names: readonly string[],
+  kinds: string,
+  data: Uint8Array,
+): Record<string, number> {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const made: Record<string, number> = {};
+  names.forEach((name, i) => {
+    made[name] = view[`get${METHODS[kinds[i] as "u"]}`](4 * i, true);
+  });
+  return made;
+}
+
+/** The bytes of int32. */
+export function int32_bytes(values: ArrayLike<number>): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(Int32Array.from(values).buffer);
+}
+
+/** The int32 in bytes. */
+export function int32s(data: Uint8Array): number[] {
+  return Array.from(new Int32Array(data.slice().buffer));
+}
+
+/** The bytes of float32. */
+export function float32_bytes(values: Float32Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
+
+/** The float32 in bytes, as a copy. */
+export function float32s(data: Uint8Array): Float32Array<ArrayBuffer> {
+  return new Float32Array(data.slice().buffer);
+}

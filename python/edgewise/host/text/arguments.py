@@ -1,15 +1,13 @@
-"""The arguments of `generate`, checked and resolved."""
+"""The arguments of `generate`, in the forms that Python's callers give."""
 
 from __future__ import annotations
 
 import operator
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...logic.generation import arguments as rules
-from .config import GenerationConfig
 
 if TYPE_CHECKING:
     from .run import Decoder
@@ -27,45 +25,15 @@ def model_defaults(decoder: Decoder) -> Mapping[str, Any]:
     return rules.model_defaults(decoder.generation_config, getattr(decoder, "config", None))
 
 
-def resolve(
-    decoder: Decoder, config: GenerationConfig | dict[str, Any] | None, fields: dict[str, Any]
-) -> GenerationConfig:
-    """The configuration of a generation: `fields` override `config`, which overrides the model's
-    generation_config.json, which overrides transformers' defaults.
-
-    Raises:
-        UnsupportedField, InputError: a field cannot be used.
-    """
-    base = GenerationConfig.from_dict(model_defaults(decoder))
-    if config is not None:
-        base = base.merged(
-            config if isinstance(config, GenerationConfig) else GenerationConfig(**config)
-        )
-    base.update(fields, "generate")
-    base.validate()
-    for text in rules.warnings_of(base, fields):
-        warnings.warn(text, stacklevel=5)
-    return base
-
-
-def prompts_of(
-    input_ids: Iterable[Any], config: GenerationConfig, vocab_size: int
-) -> list[list[int]]:
-    """Prompts as lists of ints. An empty prompt becomes bos_token_id.
+def prompts_of(input_ids: Any) -> list[list[int]]:
+    """Prompts as lists of ints.
 
     Args:
         input_ids: token ids, or a list of prompts; also as arrays.
-        config: for bos_token_id.
-        vocab_size: ids are smaller.
 
     Raises:
-        InputError: they are something else, or an id is not in the vocabulary.
+        InputError: they are something else.
     """
-    bos = config.bos_token_id
-    return [rules.checked_prompt(prompt, bos, vocab_size) for prompt in _integers(input_ids)]
-
-
-def _integers(input_ids: Any) -> list[list[int]]:
     if hasattr(input_ids, "tolist"):
         input_ids = input_ids.tolist()
     if isinstance(input_ids, (str, bytes)) or not hasattr(input_ids, "__iter__"):
@@ -87,15 +55,3 @@ def _integers(input_ids: Any) -> list[list[int]]:
             "generate",
             "Give a list of token ids, or a list of such lists.",
         ) from None
-
-
-def length_limit(
-    config: GenerationConfig, fields: dict[str, Any], prompt_length: int, capacity: int
-) -> int:
-    """Maximum tokens of a sequence with its prompt; warns where the cache is smaller. As
-    logic/generation/arguments.py.
-    """
-    limit, warning = rules.length_limit(config, fields, prompt_length, capacity)
-    if warning:
-        warnings.warn(warning, stacklevel=5)
-    return limit

@@ -5,13 +5,11 @@ logic/generation/config.py's.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
-from ...errors import EdgewiseError, InputError
+from ...errors import InputError
 from ...logic.generation import config as rules
 from ...logic.generation.fields import GENERATION_FIELDS
-from .fields import STRUCTS
 
 __all__ = ["GenerationConfig"]
 
@@ -85,11 +83,3 @@ class GenerationConfig(rules.Configuration):
         )
 
     __hash__ = None  # type: ignore[assignment]  # as Python does for classes with __eq__
-
-
-_MEMBERS: Sequence[str] = [name for name, _ in STRUCTS["ew_sampling"]]
-
-
-def error_for(code: int) -> EdgewiseError:
-    """The exception for an error code (below 0) of core/sampling."""
-    return rules.error_for(code, _MEMBERS)

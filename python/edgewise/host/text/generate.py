@@ -1,25 +1,22 @@
-"""`generate`: a decoder computes logits, core/sampling chooses the next token, and this package has
-the loops around them. web/src has the same in TypeScript.
+"""`generate`: logic/generation with a decoder of Python. web/src/worker/generation/generate.ts is
+the same for pages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from ...errors import InputError, memory_in_words
-from ...logic.generation.arguments import check_streamer
-from ...logic.generation.stop_strings import stop_strings_of
-from .arguments import length_limit, listed, model_defaults, prompts_of, resolve
-from .beam_search import BeamSearch
+from ...logic.generation import generate as rules
+from .arguments import listed, model_defaults, prompts_of
 from .config import GenerationConfig
 from .results import GenerateOutput, Tokens
-from .run import Decoder, GenerateCall
-from .sample import Sampling
+from .run import Decoder, GenerationHost, finished
 
 __all__ = ["GenerateOutput", "Tokens", "generate", "generate_async", "model_defaults", "steps"]
 
@@ -85,11 +82,7 @@ def generate(
         tokenizer,
         **fields,
     )
-    while True:
-        try:
-            next(running)
-        except StopIteration as over:
-            return over.value
+    return finished(running)
 
 
 async def generate_async(*args: Any, **kwargs: Any) -> list[list[int]] | GenerateOutput:
@@ -127,37 +120,20 @@ def steps(
     Yields each token (with beams: None per step) and returns what `generate` returns. Closing it
     early frees everything.
     """
-    config = resolve(decoder, config, fields)
-    prompts = prompts_of(input_ids, config, decoder.vocab_size)
     if streamer is not None and not all(hasattr(streamer, n) for n in ("put", "end")):
         raise InputError(
             f"a {type(streamer).__name__} is no streamer", "generate", "Give a TextStreamer."
         )
-    if streamer is not None:
-        check_streamer(config, len(prompts))
+    given = GenerationConfig(**config) if isinstance(config, dict) else config
     decode = None if tokenizer is None else partial(tokenizer.decode, skip_special_tokens=False)
-    host = GenerateCall(
-        streamer,
-        signal,
-        stop_strings_of(decode, config.stop_strings),
-        None if config.max_time is None else time.monotonic() + config.max_time,
-        listed(stopping_criteria),
-        listed(logits_processor),
+    host = GenerationHost(
+        decoder, streamer, signal, listed(stopping_criteria), listed(logits_processor)
     )
-    result = GenerateOutput(sequences=[], finish_reasons=[])
-    seed = int.from_bytes(os.urandom(8), "little") if config.seed is None else config.seed % 2**64
-    kind = BeamSearch if config.num_beams > 1 else Sampling
-    for number, prompt in enumerate(prompts):
-        limit = length_limit(config, fields, len(prompt), decoder.max_length)
-        stream = number * config.num_return_sequences
-        run = kind(decoder, prompt, config, limit, host, seed, stream, result)
-        try:
-            run.allocate()
-            yield from run.loop()
-        except BaseException:
-            if streamer is not None:
-                streamer.end()  # a thread may wait for a TextIteratorStreamer
-            raise
-        finally:
-            run.free()
-    return result if config.return_dict_in_generate else result["sequences"]
+    inputs = prompts_of(input_ids)
+    job = rules.prepared(host, model_defaults(decoder), given, fields, inputs, decode)
+    for text in job.warnings:
+        warnings.warn(text, stacklevel=4)
+    output = yield from host.answer(rules.generate(host, job))
+    if not job.config.get("return_dict_in_generate"):
+        return output.sequences
+    return GenerateOutput({n: v for n, v in vars(output).items() if v is not None})

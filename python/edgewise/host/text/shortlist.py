@@ -7,7 +7,7 @@ where they might differ, as with ties at the limit of top_k, all logits are read
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,15 +74,17 @@ class Shortlist:
         score = max(-LARGEST, min(LARGEST, logit / self.temperature))
         return float(struct.unpack("<f", struct.pack("<f", score))[0])
 
-    def write(self, found: Candidates) -> None:
-        """Writes the scores: -infinity for all other tokens."""
+    def among(self, found: Candidates, draw: Callable[[], int]) -> int:
+        """What `draw` draws, with these scores and -infinity for all other tokens."""
+        if self.greedy:
+            return found[0][0]
         if not self.cleared:
             self.engine.write(self.work, MINUS_INFINITY * self.vocab)
         self.cleared = True
         for token, logit in found:
             self.engine.write(self.work + 4 * token, struct.pack("<f", logit))
-
-    def clear(self, found: Candidates) -> None:
-        """Takes them back, after a token was chosen."""
-        for token, _ in found:
-            self.engine.write(self.work + 4 * token, MINUS_INFINITY)
+        try:
+            return draw()
+        finally:
+            for token, _ in found:
+                self.engine.write(self.work + 4 * token, MINUS_INFINITY)

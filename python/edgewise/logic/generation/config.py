@@ -12,6 +12,7 @@ from typing import Any
 from ...errors import EdgewiseError, EngineError, InputError, UnsupportedField
 from ..native import float_bits, given, listed, meant, seed_fault, setting, written
 from .fields import ERRORS, FLOATS, GENERATION_FIELDS, INTEGERS, NOT_NONE, OFF_VALUES
+from .records import members_of
 
 WHERE = "GenerationConfig"
 MAX_BIAS = 3e38
@@ -388,10 +389,10 @@ def _check_ids(ids: list[int], vocab_size: int, field: str) -> list[int]:
     return ids
 
 
-def error_for(code: int, members: Sequence[str]) -> EdgewiseError:
-    """The error for a code (below 0) of core/sampling. members: of ew_sampling, in order."""
+def error_for(code: int) -> EdgewiseError:
+    """The error for a code (below 0) of core/sampling."""
     if code <= ERRORS["BAD_FIELD"]:
-        name = members[ERRORS["BAD_FIELD"] - code]
+        name = members_of("ew_sampling")[ERRORS["BAD_FIELD"] - code]
         greedy = f"For greedy generation set {setting('do_sample', False)}."
         remedy = greedy if name == "temperature" else ""
         return InputError(f"{name} is out of its range", WHERE, remedy)

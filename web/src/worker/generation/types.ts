@@ -1,7 +1,8 @@
 // Interfaces of generation: decoder, options and results.
 
-import type { Chooser, Chosen, Host, Picker } from "../../device/device.ts";
-import type { FINISH_REASONS } from "../../gen/sampling.ts";
+import type { Chooser, Host, Picker } from "../../device/device.ts";
+import type { Criterion, Logits, Processor } from "../../logic/generation/requests.ts";
+import type { Output } from "../../logic/generation/run.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
 /** Computes logits. S: the type that represents a sequence and its cache. */
@@ -61,9 +62,6 @@ export interface Choosing {
   chooser: Chooser | undefined;
 }
 
-/** Address of the logits, or what chooses the token. */
-export type Logits = number | Chosen;
-
 /** Follows a generation; the interface of transformers' streamers. */
 export interface Streamer {
   /** Receives the prompt's ids first, then each token. */
@@ -78,13 +76,6 @@ export interface StopTokenizer {
   decode(ids: number[], options?: { skip_special_tokens?: boolean }): string;
 }
 
-/**
- * Takes all ids so far and float32 [vocab_size] scores; returns scores, or changes them in place.
- */
-export type LogitsProcessor = (ids: number[], scores: Float32Array) => Float32Array | undefined;
-/** Takes all ids so far, and with `output_scores` the step's scores; true ends the sequence. */
-export type StoppingCriterion = (ids: number[], scores: Float32Array | undefined) => boolean;
-
 /** Options of a generation besides its config. */
 export interface GenerationOptions {
   /** Fields of the call itself, which take precedence over the config: transformers' kwargs. */
@@ -96,29 +87,12 @@ export interface GenerationOptions {
   /** Required for stop_strings. */
   tokenizer?: StopTokenizer;
   /** Called as in transformers: after its own processors, before temperature and filters. */
-  logits_processor?: LogitsProcessor | LogitsProcessor[];
+  logits_processor?: Processor | Processor[];
   /** Called after each token; any of them can end the sequence. */
-  stopping_criteria?: StoppingCriterion | StoppingCriterion[];
+  stopping_criteria?: Criterion | Criterion[];
   /** Receives warnings. Default: console.warn. */
   warn?: (message: string) => void;
 }
 
-/** Why a sequence ended. */
-export type FinishReason = Exclude<(typeof FINISH_REASONS)[number], "running">;
-
 /** Result with `return_dict_in_generate`. */
-export interface GenerateOutput {
-  /** Token ids of each result, prompt included, ordered by prompt, not padded. */
-  sequences: number[][];
-  /** Why each sequence ended. */
-  finish_reasons: FinishReason[];
-  /**
-   * With output_scores: per step one array [vocab_size] per sequence (undefined once it has ended),
-   * or per running beam.
-   */
-  scores?: (Float32Array | undefined)[][];
-  /** With output_logits: as `scores`, before processing. */
-  logits?: (Float32Array | undefined)[][];
-  /** With num_beams > 1: scores of the sequences. */
-  sequences_scores?: number[];
-}
+export type GenerateOutput = Output;

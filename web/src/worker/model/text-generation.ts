@@ -98,7 +98,13 @@ function soFar(e: unknown, signal: AbortSignal, prompt: number[]): GenerateOutpu
   if (!(e instanceof Aborted) || (signal.reason as Error | undefined)?.message !== INTERRUPTED)
     throw e;
   const sequences = e.sequences.length ? e.sequences : [prompt];
-  return { sequences, finish_reasons: sequences.map(() => "stopping_criteria") };
+  return {
+    sequences,
+    finish_reasons: sequences.map(() => "stopping_criteria"),
+    scores: null,
+    logits: null,
+    sequences_scores: null,
+  };
 }
 
 /** Token ids of an input. `goingOn`: whether the last message of a chat is continued. */

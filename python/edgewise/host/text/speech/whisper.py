@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ....logic.generation.generate import log_probability_of, resolved
+from ....logic.generation.run import log_probability
 from ....logic.speech.prompts import WhisperModel
 from ....logic.speech.recognition import Part
 from ....logic.speech.requests import Generate, Request
 from ...drive import drive
-from ..generate import generate
-from .rescore import log_probability
+from ..generate import generate, model_defaults
+from ..run import GenerationHost, finished
 
 if TYPE_CHECKING:
     from ...session.seq2seq import EncodedSource, Seq2SeqModel
@@ -158,21 +159,15 @@ class WhisperRunner:
             source.scored = None
         tokens = list(out["sequences"][0][len(prompt) :])
         if request.scores == "beams":
-            total = log_probability(source, prompt, tokens, fields)
+            host = GenerationHost(source)
+            config = resolved(model_defaults(source), None, fields)
+            total = finished(host.answer(log_probability_of(host, config, prompt, tokens)))
         return tokens, total
 
     def _log_probability(self, scores: int, token: int, factor: float) -> float:
         """The logarithm of the probability of a token. factor: of the scores."""
-        engine = self.model.engine
-        at = engine.alloc(4)
-        try:
-            engine.write(at, struct.pack("<f", factor))
-            vocabulary = self.model.vocab_size
-            engine.call("ew_sampling_log_probability", scores, vocabulary, token, at)
-            found: float = struct.unpack("<f", bytes(engine.read(at, 4)))[0]
-            return found
-        finally:
-            engine.free(at)
+        model = self.model
+        return log_probability(model.engine, model.vocab_size, scores, token, factor)
 
 
 class _Bytes:

@@ -1,15 +1,20 @@
 // Runs Whisper for logic/speech, which decides what is run.
 
+import { log_probability } from "../../../../logic/generation/run.ts";
 import type { WhisperModel } from "../../../../logic/speech/prompts.ts";
 import type { Part } from "../../../../logic/speech/recognition.ts";
 import type { Generate, Request, Segment } from "../../../../logic/speech/requests.ts";
 import { drive } from "../../../../shared/drive.ts";
-import { type GenerateOutput, generate, type Streamer } from "../../../generation/index.ts";
+import {
+  type GenerateOutput,
+  generate,
+  logProbabilityOf,
+  type Streamer,
+} from "../../../generation/index.ts";
 import { startIds } from "../fields.ts";
 import type { Seq2SeqModel } from "../model.ts";
 import type { EncodedSource } from "../source.ts";
 import type { Features } from "./features.ts";
-import { logProbability, logProbabilityOf } from "./rescore.ts";
 
 /** What is known of a transcription, is told of it, and ends it. */
 export interface Listener {
@@ -83,7 +88,7 @@ export class WhisperRunner {
     const sequence = source.open();
     try {
       const at = await source.forward(sequence, request.tokens);
-      if (request.kind === "log_probability") return logProbability(source, at, request.token, 1);
+      if (request.kind === "log_probability") return logProbability(source, at, request.token);
       const bytes = source.engine.read(at, 4 * source.vocab_size);
       return new Float32Array(bytes.buffer, bytes.byteOffset, source.vocab_size);
     } finally {
@@ -118,6 +123,14 @@ export class WhisperRunner {
     return [tokens, total];
   }
 }
+
+/** The logarithm of the probability of a token. scores: address of float32 [vocab_size]. */
+const logProbability = (
+  { engine, vocab_size }: EncodedSource,
+  scores: number,
+  token: number,
+  factor = 1,
+): number => log_probability(engine, vocab_size, scores, token, factor);
 
 /** Bytes that deflate makes of others. */
 async function deflated(data: Uint8Array): Promise<number> {

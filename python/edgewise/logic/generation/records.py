@@ -1,18 +1,19 @@
-"""Records that C, Python and TypeScript share for text generation.
+"""Records that core/sampling and the logic of generation share.
 
-`STRUCTS` are the structs of core/sampling/sampling.h: `emit.py` writes them as C into
-core/gen/sampling_fields.h and as byte offsets into web/src/gen/sampling.ts; Python computes the
-same offsets here. All members take four bytes, so nothing needs padding and the layout is the same
-natively and in wasm; nothing in them is an address, lists lie in an int32 array beside
-`ew_sampling`.
+`STRUCTS` are the structs of core/sampling/sampling.h: core/generate/sampling.py writes them as C
+into core/gen/sampling_fields.h. All members take four bytes, so nothing needs padding and the
+layout is the same natively and in wasm; nothing in them is an address, lists lie in an int32 array
+beside `ew_sampling`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
+from typing import Any
 
-STRUCTS = {
+from ..native import packed, unpacked
+
+STRUCTS: dict[str, list[tuple[str, str]]] = {
     # What a generation needs to know, constant from its first token to its last. A list is (`*_at`,
     # `*_n`): the place of its first int32 in the lists array and how many int32 it has.
     "ew_sampling": [
@@ -97,29 +98,31 @@ STRUCTS = {
 }
 
 
-def offsets(name: str) -> dict[str, int]:
-    """{member: byte offset} of one of STRUCTS."""
-    return {member: 4 * i for i, (member, _) in enumerate(STRUCTS[name])}
+_MEMBERS = {name: [member for member, _ in members] for name, members in STRUCTS.items()}
+_KINDS = {name: "".join([kind[0] for _, kind in of]) for name, of in STRUCTS.items()}
+
+
+def members_of(name: str) -> list[str]:
+    """The names of the members of one of STRUCTS."""
+    return _MEMBERS[name]
+
+
+def offset(name: str, member: str) -> int:
+    """The byte offset of a member of one of STRUCTS."""
+    return 4 * _MEMBERS[name].index(member)
 
 
 def size(name: str) -> int:
     """Bytes of one of STRUCTS."""
-    return 4 * len(STRUCTS[name])
+    return 4 * len(_MEMBERS[name])
 
 
-def _format(name: str) -> str:
-    return "<" + "".join({"u32": "I", "i32": "i", "f32": "f"}[kind] for _, kind in STRUCTS[name])
+def pack(name: str, values: Mapping[str, Any]) -> bytes:
+    """`values` ({member: number}, every member) as the bytes of one of STRUCTS."""
+    return packed(_KINDS[name], [values[member] for member in _MEMBERS[name]])
 
 
-def pack(name: str, values: Mapping[str, float]) -> bytes:
-    """`values` ({member: number}, every member and nothing else) as the bytes of one of STRUCTS."""
-    members = [member for member, _ in STRUCTS[name]]
-    assert set(values) == set(members), set(values) ^ set(members)
-    return struct.pack(_format(name), *(values[member] for member in members))
-
-
-def unpack(name: str, data: bytes | bytearray | memoryview) -> dict[str, int | float]:
-    """The bytes of one of STRUCTS as {member: number}."""
-    return dict(
-        zip((member for member, _ in STRUCTS[name]), struct.unpack(_format(name), bytes(data)))
-    )
+def unpack(name: str, data: bytes) -> list[Mapping[str, Any]]:
+    """The bytes of structs, one after the other, as {member: number} of each."""
+    names, kinds, step = _MEMBERS[name], _KINDS[name], size(name)
+    return [unpacked(names, kinds, data[at : at + step]) for at in range(0, len(data), step)]

@@ -1,0 +1,159 @@
+"""What generation asks of its host: requests that wait, and what is done at once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+Chosen = Callable[[Callable[[], int]], int]
+"""A token, given a function that draws one from the scores in the engine's memory."""
+
+Logits = int | Chosen
+"""Address of float32 [vocab_size] in the engine's memory, valid until the next answer; or the
+choice of the token, by a device that has the logits.
+"""
+
+Processor = Callable[[list[int], "array[float]"], "Sequence[float] | None"]
+"""f(ids, scores): the new scores, or None."""
+
+Criterion = Callable[[list[int], "array[float] | None"], bool]
+"""f(ids, scores): whether the sequence ends."""
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Forward:
+    """Append ids to a sequence, and compute the logits after the last one. The answer: Logits.
+
+    Attributes:
+        sequence: of Host.open.
+        ids: token ids, at least one.
+        room: tokens that may follow.
+        choosing: of Host.choosing; None: all logits are needed.
+    """
+
+    sequence: Any
+    ids: list[int]
+    room: int
+    choosing: Any
+    kind: Literal["forward"] = "forward"
+
+
+@dataclass
+class Step:
+    """A token was chosen, or a piece of the prompt or a step of beams is over: the host may do
+    other things. No answer.
+
+    Attributes:
+        token: None: there is no single one.
+    """
+
+    token: int | None
+    kind: Literal["step"] = "step"
+
+
+Request = Forward | Step
+
+Steps = Generator[Request, Any, Result]
+Loop = Generator[Request, Any, None]
+
+
+class Engine(Protocol):
+    """Memory and functions of the engine, in which tokens are chosen."""
+
+    def alloc(self, n: int) -> int:
+        """The address of `n` bytes."""
+        ...
+
+    def free(self, address: int) -> None:
+        """Frees memory."""
+        ...
+
+    def write(self, address: int, data: bytes) -> None:
+        """Writes bytes."""
+        ...
+
+    def read(self, address: int, n: int) -> bytes:
+        """Reads bytes."""
+        ...
+
+    def call(self, name: str, *args: int) -> int:
+        """Calls a function of core/sampling/sampling.h. The low 32 bits of the result count."""
+        ...
+
+
+class Host(Protocol):
+    """What computes logits, and the caller of a generation.
+
+    Attributes:
+        vocab_size: number of logits.
+        max_length: tokens that a sequence holds.
+        piece: the prompt is given to the model in pieces of this many ids, so that an abort is
+            noticed between them; None: at once.
+        encoder_ids: token ids of the encoder's input; None: there are none.
+        streams: whether `put` and `end` have a taker.
+        scores: whether `scored` has one.
+        criteria, processors: of the caller.
+    """
+
+    vocab_size: int
+    max_length: int
+    piece: int | None
+    encoder_ids: Sequence[int] | None
+    streams: bool
+    scores: bool
+    criteria: list[Criterion]
+    processors: list[Processor]
+
+    @property
+    def engine(self) -> Engine:
+        """Memory and functions, in which tokens are chosen."""
+        ...
+
+    def open(self) -> Any:
+        """A new sequence."""
+        ...
+
+    def close(self, sequence: Any) -> None:
+        """Frees a sequence."""
+        ...
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copies the state of a sequence."""
+        ...
+
+    def truncate(self, sequence: Any, n: int) -> None:
+        """Removes all but the first `n` tokens."""
+        ...
+
+    def choosing(self, members: Mapping[str, Any], work: int) -> Any | None:
+        """What lets a device choose tokens; None: it needs the logits here.
+
+        Args:
+            members: of ew_sampling.
+            work: address of the scores in the engine's memory.
+        """
+        ...
+
+    def scored(self, work: int, token: int) -> None:
+        """Tells of the processed scores, by their address, and of the token that was chosen."""
+        ...
+
+    def aborted(self) -> bool:
+        """Whether the caller has aborted."""
+        ...
+
+    def now(self) -> float:
+        """Seconds of a clock that only goes forward."""
+        ...
+
+    def put(self, ids: list[int]) -> None:
+        """Gives ids to the streamer: the prompt, then each token."""
+        ...
+
+    def end(self) -> None:
+        """Tells the streamer that there are no more, also after a failure."""
+        ...

@@ -1,0 +1,134 @@
+// A decoder of this worker, as logic/generation's host.
+
+import type { Host as Engine } from "../../device/device.ts";
+import type {
+  Criterion,
+  Forward,
+  Host,
+  Logits,
+  Processor,
+  Request,
+} from "../../logic/generation/requests.ts";
+import type { Choosing, Decoder, GenerationOptions } from "./types.ts";
+
+const listed = <T>(value: T | T[] | undefined): T[] =>
+  value === undefined ? [] : Array.isArray(value) ? value : [value];
+
+/** Milliseconds between two turns of the event loop, in which an abort is noticed. */
+const PATIENCE = 8;
+
+/** A decoder, and the caller of a generation. */
+export class GenerationHost<S> implements Host {
+  readonly engine: Engine;
+  readonly vocab_size: number;
+  readonly max_length: number;
+  readonly piece: number | null;
+  readonly encoder_ids: readonly number[] | null;
+  readonly streams: boolean;
+  readonly scores: boolean;
+  readonly criteria: Criterion[];
+  readonly processors: Processor[];
+
+  constructor(
+    private readonly decoder: Decoder<S>,
+    private readonly options: GenerationOptions = {},
+  ) {
+    this.engine = decoder.engine;
+    this.vocab_size = decoder.vocab_size;
+    this.max_length = decoder.max_length;
+    this.piece = decoder.prefill_chunk ?? null;
+    this.encoder_ids = decoder.encoder_input_ids ?? null;
+    this.streams = options.streamer !== undefined;
+    this.scores = decoder.scored !== undefined;
+    this.criteria = listed(options.stopping_criteria);
+    this.processors = listed(options.logits_processor);
+  }
+
+  /** What logic returns, with turns of the event loop between its steps. */
+  async run<T>(steps: Generator<Request, T, unknown>): Promise<T> {
+    let last = performance.now();
+    try {
+      let step = steps.next();
+      while (!step.done) {
+        const request = step.value;
+        if (request.kind === "forward") {
+          let logits: Logits;
+          try {
+            logits = await this.forward(request);
+          } catch (e) {
+            step = steps.throw(e);
+            continue;
+          }
+          step = steps.next(logits);
+        } else {
+          if (performance.now() - last > PATIENCE) {
+            await turn();
+            last = performance.now();
+          }
+          step = steps.next();
+        }
+      }
+      return step.value;
+    } finally {
+      steps.return(undefined as never);
+    }
+  }
+
+  private forward({ sequence, ids, room, choosing }: Forward): Promise<Logits> {
+    return choosing
+      ? this.decoder.forwardBest!(sequence, ids, choosing, room)
+      : this.decoder.forward(sequence, ids);
+  }
+
+  open(): S {
+    return this.decoder.open();
+  }
+
+  close(sequence: S): void {
+    this.decoder.close(sequence);
+  }
+
+  copy(source: S, target: S): void {
+    this.decoder.copy(source, target);
+  }
+
+  truncate(sequence: S, n: number): void {
+    this.decoder.truncate(sequence, n);
+  }
+
+  choosing(members: Readonly<Record<string, number>>, work: number): Choosing | null {
+    return this.decoder.choosing?.(members, work) ?? null;
+  }
+
+  scored(work: number, token: number): void {
+    this.decoder.scored?.(work, token);
+  }
+
+  aborted(): boolean {
+    return this.options.signal?.aborted ?? false;
+  }
+
+  now(): number {
+    return performance.now() / 1000;
+  }
+
+  put(ids: number[]): void {
+    this.options.streamer?.put(ids);
+  }
+
+  end(): void {
+    this.options.streamer?.end();
+  }
+}
+
+/** Waits for one turn of the event loop. Timers would take at least 4 ms, a message does not. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
