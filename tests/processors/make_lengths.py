@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgewise.host.pipelines.audio_features import _fitted
+from edgewise.host.pipelines.audio_features import fitted
+from edgewise.logic.speech.samples import input_of
 from edgewise.processors.reader import audio_processor
 
 CASES: list[tuple[dict[str, Any], int]] = [
@@ -62,20 +63,20 @@ def cases() -> list[dict[str, Any]]:
     out = []
     for config, count in CASES:
         processor = audio_processor(config)
-        total = processor.total(count)
+        sound = processor.description()
+        given = input_of(sound, count)
         samples = memoryview(array.array("f", range(1, count + 1))).cast("B")
-        data = _fitted(samples, 4 * total, processor.length.repeat)
+        data = fitted(samples, sound, given.total)
         case: dict[str, Any] = {
-            "description": json.loads(json.dumps(processor.description())),
+            "description": json.loads(json.dumps(sound)),
             "count": count,
-            "total": total,
+            "total": given.total,
             "digest": hashlib.sha256(data).hexdigest()[:32],
         }
-        if processor.mask is not None:
-            case["mask"] = list(processor.mask.sizes(min(count, total), total))
-        if processor.frames is not None:
-            frame, hop = processor.frames
-            case["valid"] = (min(count, total) - frame) // hop + 1
+        if given.mask is not None:
+            case["mask"] = list(given.mask)
+        if given.valid is not None:
+            case["valid"] = given.valid
         out.append(case)
     return out
 

@@ -169,7 +169,7 @@ def test_speakers(model):
     for call, text in (
         (lambda: pipe.verify("c", sound(1)), "'c' is not enrolled"),
         (lambda: pipe.enrol("c", []), "no recording"),
-        (lambda: pipe(sound(1), threshold="high"), "not a cosine"),
+        (lambda: pipe(sound(1), threshold="high"), "from -1 to 1"),
     ):
         with pytest.raises(InputError, match=text):
             call()
@@ -187,10 +187,11 @@ def slices(count: int) -> list[int]:
 
 
 def test_parts_of_voices_are_those_of_resemblyzer():
+    """tests/logic/test_voices.py reads the same vectors."""
     windows = audio_processor({"feature_extractor_type": "ResemblyzerFeatureExtractor"}).windows
     for case in vectors("audio/windows"):
         assert vars(windows) == case["windows"]
-        assert case["starts"] == windows.starts(case["count"]) == slices(case["count"])
+        assert case["starts"] == slices(case["count"])
 
 
 @needs_real

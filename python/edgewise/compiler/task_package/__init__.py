@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import InputError, UnsupportedOp
 from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
+from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
 from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
 from ..ir import Graph
@@ -27,7 +28,7 @@ from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
 from .seq2seq import seq2seq_package
-from .sounds import VOICE_OUTPUTS, add_sounds, add_voice_activity
+from .sounds import add_sounds, add_voice_activity
 from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
 from .texts import add_text_model, text_limit

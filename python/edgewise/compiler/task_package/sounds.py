@@ -9,6 +9,8 @@ from typing import Any
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.manifest.processor import AudioFields, VoiceActivityFields
+from ...logic.post.voice_activity import WINDOWS
+from ...logic.speech.samples import mask_sizes
 from ..compile.programs import Programs
 from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
@@ -16,7 +18,6 @@ from ..ir import Graph, NeedsValue
 from ..processors.audio import AudioProcessor
 from ..processors.reader import audio_processor
 
-VOICE_OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logits")
 # Seconds of the plans of models that take any length, and have no plan for all of them. Sound to
 # classify is followed by silence up to the next of them; voices are cut into overlapping parts of
 # one of them.
@@ -25,7 +26,7 @@ SECONDS = (1, 2, 3, 5, 8, 12, 20, 30)
 MIN = (2, 400, 720, 1600, 4800)
 VOICE_SECONDS = (1, 2, 4, 8)
 MAX_SECONDS = 60  # of encoders of samples, which may hear fewer
-RATES = {16000: 512 + 64, 8000: 256 + 32}  # samples of a run of Silero VAD, by Hz
+RATES = {rate: sum(of) for rate, of in WINDOWS.items()}  # samples of a run of Silero VAD, by Hz
 SETTINGS = "preprocessor_config.json"
 
 
@@ -211,7 +212,7 @@ def _made(programs: Programs, processor: AudioProcessor, size: int) -> dict[str,
         for name, shape in shapes.items()
     }
     if processor.mask is not None:
-        made[processor.mask.name] = [1, processor.mask.sizes(size, size)[1]]
+        made[processor.mask.name] = [1, mask_sizes(processor.description()["mask"], size, size)[1]]
     return made
 
 

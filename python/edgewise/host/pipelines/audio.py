@@ -10,6 +10,8 @@ from ...compiler.declare.dtypes import NAME
 from ...compiler.processors.audio import AudioProcessor
 from ...compiler.processors.reader import audio_processor
 from ...errors import InputError
+from ...logic.manifest.processor import AudioFields
+from ...logic.speech.samples import check_longest
 from ..session.packaged import ProgramSession
 from .audio_features import AudioFeatures
 from .base import Pipeline
@@ -81,19 +83,13 @@ class AudioPipeline(Pipeline):
         return self.fitted({name: found[name] for name in wanted}, stem)
 
     @property
-    def described_sound(self) -> Mapping[str, Any]:
-        """What a package says of its sound; empty for other models."""
+    def described_sound(self) -> AudioFields | None:
+        """What a package says of its sound; None for other models."""
         if self.files is None or self.files.package is None:
-            return {}
-        found: Mapping[str, Any] = self.files.package.manifest.get("processor", {}).get("audio", {})
+            return None
+        found: AudioFields | None
+        found = self.files.package.manifest.get("processor", {}).get("audio")
         return found
-
-    @property
-    def longest_sound(self) -> int | None:
-        """The most samples that a package takes at once; None: it does not say."""
-        described = self.described_sound
-        lengths = (*described.get("any_length", ()), *described.get("lengths", ()))
-        return max(lengths, default=None)
 
     def fitted(self, inputs: Mapping[str, Any], stem: str = "model") -> dict[str, Any]:
         """Inputs of a graph; for one of a package samples are followed by silence, and their mask
@@ -102,21 +98,14 @@ class AudioPipeline(Pipeline):
         Raises:
             InputError: there are more samples than it has a plan for.
         """
-        session, most = self.session(stem), self.longest_sound
-        if not self.described_sound or not isinstance(session, ProgramSession):
+        session, sound = self.session(stem), self.described_sound
+        if sound is None or not isinstance(session, ProgramSession):
             return dict(inputs)
         found = {}
         for name, value in inputs.items():
             dtype, shape, data = as_input(value, name)
             if len(shape) == 2:
-                if most is not None and shape[1] > most:
-                    rate = self.features.processor.sampling_rate
-                    raise InputError(
-                        f"the sound has {shape[1] / rate:.1f} s, this package takes"
-                        f" {most / rate:g} s",
-                        self.task or "automatic-speech-recognition",
-                        "Give a shorter one, or build the package with a larger --max-length.",
-                    )
+                check_longest(sound, shape[1], self.task or "automatic-speech-recognition")
                 size = session.size_for(name, 1, shape[1])
                 more = bytes(len(data) // shape[1] * (size - shape[1]))
                 value = Array((1, size), NAME[dtype], bytes(memoryview(data).cast("B")) + more)

@@ -6,11 +6,13 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.arrays import Array
+from ...logic.speech.samples import input_of, repeated
 from ..media.recording import open_sound
 from ..session import InferenceSession
 
 if TYPE_CHECKING:
     from ...compiler.processors.audio import AudioProcessor
+    from ...logic.manifest.processor import AudioFields
     from ..engine import Engine
 
 __all__ = ["AudioFeatures"]
@@ -54,20 +56,18 @@ class AudioFeatures:
 
     def of_samples(self, samples: Array) -> dict[str, Any]:
         """As __call__, for float32 [n] at the processor's rate."""
-        processor, count = self.processor, samples.size
-        total = processor.total(count)
-        data = _fitted(memoryview(samples.data).cast("B"), 4 * total, processor.length.repeat)
-        feeds: dict[str, Any] = {"audio": Array((1, total), "float32", data)}
-        if processor.frames is not None:
-            frame, hop = processor.frames
-            valid = (min(count, total) - frame) // hop + 1
-            feeds["valid"] = Array((1,), "int64", struct.pack("<q", valid))
+        sound = self.processor.description()
+        given = input_of(sound, samples.size)
+        data = fitted(memoryview(samples.data).cast("B"), sound, given.total)
+        feeds: dict[str, Any] = {"audio": Array((1, given.total), "float32", data)}
+        if given.valid is not None:
+            feeds["valid"] = Array((1,), "int64", struct.pack("<q", given.valid))
         names = [*self.session.outputs]
         out = dict(zip(names, self.session.run(names, feeds), strict=True))
-        if processor.mask is not None:
-            ones, size = processor.mask.sizes(min(count, total), total)
+        if given.mask is not None:
+            ones, size = given.mask
             mask = struct.pack(f"<{size}q", *[1] * ones, *[0] * (size - ones))
-            out[processor.mask.name] = Array((1, size), "int64", mask)
+            out[sound["mask"]["name"]] = Array((1, size), "int64", mask)
         return out
 
     def close(self) -> None:
@@ -75,11 +75,7 @@ class AudioFeatures:
         self.session.free()
 
 
-def _fitted(data: memoryview, nbytes: int, repeat: str) -> bytes:
-    """The bytes of samples, repeated as Length.repeat says, cut, or filled with zeros."""
-    if len(data) >= nbytes:
-        return bytes(data[:nbytes])
-    if repeat == "repeat":
-        return (bytes(data) * (nbytes // len(data) + 1))[:nbytes]
-    whole = bytes(data) * (nbytes // len(data)) if repeat else bytes(data)
-    return whole + bytes(nbytes - len(whole))
+def fitted(data: memoryview, sound: AudioFields, total: int) -> bytes:
+    """The bytes of so many samples: of the sound, repeated as its processor says, and zeros."""
+    used = 4 * repeated(sound["length"], len(data) // 4, total)
+    return (bytes(data) * -(-used // len(data)))[:used] + bytes(4 * total - used)

@@ -4,7 +4,6 @@ VADIterator.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,13 +11,22 @@ from typing import Any
 
 from ...compiler.arrays import Array
 from ...errors import InputError
-from ...logic.post.voice_activity import Event, VoiceEvents, VoiceRules, segments_of
+from ...logic.post.voice_activity import (
+    OPTIONS,
+    WINDOWS,
+    Event,
+    VoiceEvents,
+    VoiceRules,
+    digits_of,
+    rules_of,
+    segments_of,
+    times_of,
+)
 from ..media.decode import stream_samples
 from ..media.recording import PIECE, Recording, Samples, open_sound, part
 from ..session import InferenceSession
 from .base import Pipeline
 
-RATES = {16000: (512, 64), 8000: (256, 32)}  # samples of a window, and of those before it
 STATE = 2 * 128
 
 
@@ -44,18 +52,7 @@ class VoiceActivityPipeline(Pipeline):
 
     task = "voice-activity-detection"
     PACKAGED = True
-    CALL = {
-        "sampling_rate": 16000,
-        "threshold": 0.5,
-        "neg_threshold": None,
-        "min_speech_duration_ms": 250,
-        "max_speech_duration_s": math.inf,
-        "min_silence_duration_ms": 100,
-        "speech_pad_ms": 30,
-        "min_silence_at_max_speech": 98,
-        "return_seconds": False,
-        "time_resolution": 1,
-    }
+    CALL = OPTIONS
 
     def is_list(self, inputs: Any) -> bool:
         return isinstance(inputs, (list, tuple)) and not (
@@ -64,11 +61,7 @@ class VoiceActivityPipeline(Pipeline):
 
     def check(self, options: Mapping[str, Any]) -> None:
         rules_of(options)
-        if type(options["return_seconds"]) is not bool:
-            raise InputError(f"{options['return_seconds']!r} is not a bool", "return_seconds")
-        digits = options["time_resolution"]
-        if type(digits) is not int or not 0 <= digits <= 9:
-            raise InputError(f"{digits!r} is not a number of decimals", "time_resolution")
+        digits_of(options)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         rules = rules_of(options)
@@ -76,16 +69,7 @@ class VoiceActivityPipeline(Pipeline):
         with samples if isinstance(samples, Recording) else nullcontext():
             probabilities = self.probabilities(samples, rules.sampling_rate)
         found = segments_of(probabilities, rules, samples.size)
-        if not options["return_seconds"]:
-            return [dict(s) for s in found]
-        rate, digits = rules.sampling_rate, options["time_resolution"]
-        return [
-            {
-                "start": max(round(s["start"] / rate, digits), 0),
-                "end": min(round(s["end"] / rate, digits), samples.size / rate),
-            }
-            for s in found
-        ]
+        return times_of(found, rules.sampling_rate, samples.size, digits_of(options))
 
     def probabilities(self, samples: Samples, rate: int = 16000) -> list[float]:
         """The probability of speech in each window of 512 samples (256 at 8000 Hz).
@@ -158,7 +142,7 @@ class _Windows:
 
     def __init__(self, session: InferenceSession, rate: int) -> None:
         self.session, self.rate = session, rate
-        self.window, self.context = RATES[rate]
+        self.window, self.context = WINDOWS[rate]
         if not {"input", "state"} <= set(session.inputs):
             raise InputError(
                 f"the model has the inputs {', '.join(session.inputs)}",
@@ -194,42 +178,3 @@ class _Windows:
         probability, self.state = self.session.run([*self.session.outputs][:2], feeds)
         self.before = values[-4 * self.context :]
         return float(probability[0][0] if hasattr(probability, "reshape") else probability.item())
-
-
-def rules_of(options: Mapping[str, Any]) -> VoiceRules:
-    """The rules that a call's options state. Raises InputError."""
-    if options["sampling_rate"] not in RATES:
-        raise InputError(
-            f"the sampling rate {options['sampling_rate']!r} is not one of the model's",
-            "sampling_rate",
-            "Use 16000 or 8000; for sound of another rate give a dict with array and"
-            " sampling_rate.",
-        )
-    limits = {
-        "threshold": 1.0,
-        "min_speech_duration_ms": math.inf,
-        "max_speech_duration_s": math.inf,
-        "min_silence_duration_ms": math.inf,
-        "speech_pad_ms": math.inf,
-        "min_silence_at_max_speech": math.inf,
-    }
-    values = {}
-    for name, most in {**limits, "neg_threshold": 1.0}.items():
-        value = options[name]
-        if value is None and name == "neg_threshold":
-            value = max(options["threshold"] - 0.15, 0.01)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            raise InputError(f"{value!r} is not a number from 0 to {most}", name)
-        values[name] = float(value)
-    rate = int(options["sampling_rate"])
-    return VoiceRules(
-        rate,
-        RATES[rate][0],
-        values["threshold"],
-        values["neg_threshold"],
-        values["min_speech_duration_ms"],
-        values["max_speech_duration_s"],
-        values["min_silence_duration_ms"],
-        values["speech_pad_ms"],
-        values["min_silence_at_max_speech"],
-    )

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from ...errors import InputError
 from ..native import next_up
+from ..options import read_text, read_within
+
+OPTIONS: dict[str, Any] = {"threshold": 0.75, "name": None}
+# Outputs of models that are vectors of voices, the first one that there is.
+OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logits")
+
+
+class Match(TypedDict):
+    """How near a voice is to an enrolled one."""
+
+    label: str
+    score: float
+    accepted: bool
 
 
 def unit(vector: Sequence[float]) -> list[float]:
@@ -48,3 +62,43 @@ def equal_error_rate(same: Sequence[float], other: Sequence[float]) -> tuple[flo
         accepted = sum(s >= threshold for s in other) / len(other)
         best = min(best, (abs(refused - accepted), (refused + accepted) / 2, threshold))
     return best[1], best[2]
+
+
+def threshold_of(options: Mapping[str, Any]) -> float:
+    """The cosine from which on a voice is accepted. Raises InputError."""
+    otherwise: float = OPTIONS["threshold"]
+    return read_within(options, "threshold", otherwise, -1, 1)
+
+
+def enrolled(
+    voices: Mapping[str, Sequence[float]], options: Mapping[str, Any]
+) -> list[tuple[str, Sequence[float]]]:
+    """The voices to compare with.
+
+    Args:
+        voices: the enrolled ones.
+        options: of the call.
+
+    Raises:
+        InputError: there is none.
+    """
+    name = read_text(options, "name")
+    found = [(label, voice) for label, voice in voices.items() if name is None or label == name]
+    if not found:
+        raise InputError(
+            "no voice is enrolled" if name is None else f"the voice {name!r} is not enrolled",
+            "speaker-verification",
+            "Call enrol first.",
+        )
+    return found
+
+
+def matches(
+    heard: Sequence[float], voices: Sequence[tuple[str, Sequence[float]]], threshold: float
+) -> list[Match]:
+    """The result of a call: enrolled voices, the nearest first."""
+    found: list[Match] = []
+    for label, voice in voices:
+        score = cosine(heard, voice)
+        found.append({"label": label, "score": score, "accepted": score >= threshold})
+    return sorted(found, key=lambda match: -match["score"])

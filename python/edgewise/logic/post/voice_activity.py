@@ -4,10 +4,38 @@ for streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from ...errors import InputError
+from ..native import option, written
+from ..options import read_count, read_flag, read_within, refused
+
+# By sampling rate: samples of a window of Silero VAD, and of those before it.
+WINDOWS = {16000: (512, 64), 8000: (256, 32)}
+# The options of a call, with their defaults.
+OPTIONS: dict[str, Any] = {
+    "sampling_rate": 16000,
+    "threshold": 0.5,
+    "neg_threshold": None,
+    "min_speech_duration_ms": 250,
+    "max_speech_duration_s": math.inf,
+    "min_silence_duration_ms": 100,
+    "speech_pad_ms": 30,
+    "min_silence_at_max_speech": 98,
+    "return_seconds": False,
+    "time_resolution": 1,
+}
+# Those that apply to a stream.
+STREAM_OPTIONS = (
+    "sampling_rate",
+    "threshold",
+    "neg_threshold",
+    "min_silence_duration_ms",
+    "speech_pad_ms",
+)
 # Options for a stream of which the speech is recognized.
 STREAM: dict[str, Any] = {
     "sampling_rate": 16000,
@@ -55,6 +83,67 @@ class Event(TypedDict, total=False):
 
     start: int
     end: int
+
+
+def rules_of(options: Mapping[str, Any]) -> VoiceRules:
+    """The rules that the options of a call state. Raises InputError."""
+    given: object = options.get("sampling_rate")
+    rate = 8000 if given == 8000 else 16000
+    if given is not None and given != rate:
+        raise InputError(
+            f"the sampling rate {written(given)} is not one of the model's",
+            option("sampling_rate"),
+            "Use 16000 or 8000; give sound of another rate with its sampling_rate.",
+        )
+    threshold = read_within(options, "threshold", 0.5, 0, 1)
+    return VoiceRules(
+        rate,
+        WINDOWS[rate][0],
+        threshold,
+        read_within(options, "neg_threshold", max(threshold - 0.15, 0.01), 0, 1),
+        _duration(options, "min_speech_duration_ms"),
+        _duration(options, "max_speech_duration_s"),
+        _duration(options, "min_silence_duration_ms"),
+        _duration(options, "speech_pad_ms"),
+        _duration(options, "min_silence_at_max_speech"),
+    )
+
+
+def _duration(options: Mapping[str, Any], name: str) -> float:
+    otherwise: float = OPTIONS[name]
+    return read_within(options, name, otherwise, 0, math.inf)
+
+
+def digits_of(options: Mapping[str, Any]) -> int | None:
+    """The decimals of times in seconds; None: times are in samples. Raises InputError."""
+    digits = read_count(options, "time_resolution", 0)
+    if digits is not None and digits > 9:
+        raise refused("time_resolution", digits, "Give an integer from 0 to 9.")
+    if not read_flag(options, "return_seconds"):
+        return None
+    return 1 if digits is None else digits
+
+
+def times_of(
+    segments: Sequence[Segment], rate: int, count: int, digits: int | None
+) -> list[dict[str, Any]]:
+    """The result of a call.
+
+    Args:
+        segments: of `segments_of`.
+        rate: Hz.
+        count: samples of the recording.
+        digits: see `digits_of`.
+    """
+    if digits is None:
+        return [{"start": s["start"], "end": s["end"]} for s in segments]
+    return [
+        {
+            "start": max(round(s["start"] / rate, digits), 0),
+            "end": min(round(s["end"] / rate, digits), count / rate),
+        }
+        for s in segments
+    ]
 
 
 def samples_of(rules: VoiceRules, milliseconds: float) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from ....errors import InputError
+from ....logic.speech.samples import total_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,14 +37,6 @@ class Length:
     truncate: bool = True
     repeat: str = ""
 
-    def of(self, count: int) -> int:
-        """The number of samples for `count` samples of sound."""
-        if self.exact is not None:
-            return self.exact
-        if self.chunk:
-            return (-(-count // self.stride) - 1) * self.stride + self.chunk
-        return -(-count // self.multiple) * self.multiple
-
 
 @dataclass(frozen=True)
 class Mask:
@@ -62,13 +55,6 @@ class Mask:
     valid: int = 0
     more: int = 0
     group: int = 1
-
-    def sizes(self, count: int, total: int) -> tuple[int, int]:
-        """(number of ones, number of ones and zeros). total: samples with padding."""
-        valid = (count - self.base) // self.hop + self.valid
-        steps = (total - self.base) // self.hop + self.more
-        groups = -(-steps // self.group)
-        return min(max(valid, 0) // self.group, groups), groups
 
 
 @dataclass(frozen=True)
@@ -90,17 +76,6 @@ class Windows:
     unit: int
     hop: int
     coverage: float
-
-    def starts(self, count: int) -> list[int]:
-        """Where the parts of `count` samples begin: those of Resemblyzer's
-        compute_partial_slices.
-        """
-        units = -(-(count + 1) // self.unit)
-        steps = max(1, units - (self.span - self.hop) // self.unit + 1)
-        starts = list(range(0, steps * self.unit, self.hop))
-        if len(starts) > 1 and count - starts[-1] < self.coverage * self.span:
-            starts.pop()
-        return starts
 
 
 @dataclass(frozen=True)
@@ -145,20 +120,7 @@ class AudioProcessor:
         Raises:
             InputError: there are too few, or too many.
         """
-        if count < self.length.least:
-            raise InputError(
-                f"the sound has {count} samples, {self.kind} needs {self.length.least}",
-                "audio",
-                "Give a longer recording.",
-            )
-        total = self.length.of(count)
-        if count > total and not self.length.truncate:
-            raise InputError(
-                f"the sound has {count} samples, {self.kind} takes {total}",
-                "audio",
-                f"Cut it to {total / self.sampling_rate:g} s.",
-            )
-        return total
+        return total_of(self.description(), count)
 
     def description(self) -> AudioFields:
         """What happens before the graph, for packages: JSON that web/src/worker/pipelines reads."""

@@ -10,6 +10,7 @@ from ....compiler.tokenizers.ctc import CTCTokenizer, frame_size, frame_windows
 from ....errors import InputError
 from ....logic.speech.chunks import Done, Hear
 from ....logic.speech.ctc import Frames, recognized, times_of, transcript
+from ....logic.speech.samples import longest
 from ...drive import drive
 from ...media.decode import read_sound
 from ...media.recording import part
@@ -82,12 +83,13 @@ class CTCRecognizer(AudioPipeline):
                 options["on_progress"](request.done, request.total)
             return None
 
+        sound = self.described_sound
         frames = Frames(
             rate,
             self.ratio or 1,
             frame_windows(self.config),
-            self.longest_sound,
-            bool(self.described_sound),
+            None if sound is None else longest(sound),
+            sound is not None,
         )
         ids = drive(recognized(frames, options, samples.size), answer)
         tokenizer: CTCTokenizer = self.tokenizer

@@ -3,13 +3,14 @@
 import type { CTCFields } from "../../../gen/schema.ts";
 import type { Done, Hear } from "../../../logic/speech/chunks.ts";
 import { type Frames, recognized, times_of, transcript } from "../../../logic/speech/ctc.ts";
+import { longest } from "../../../logic/speech/samples.ts";
 import { drive } from "../../../shared/drive.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import type { Spoken } from "../seq2seq/speech/stream.ts";
-import { longestSound, soundDescription, soundInputs } from "./features.ts";
+import { soundDescription, soundInputs } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
 
 type Samples = Float32Array<ArrayBuffer>;
@@ -38,7 +39,7 @@ function tokenizerOf(host: TaskHost): CTCFields {
 
 function framesOf(host: TaskHost, { samples, windows }: CTCFields): Frames {
   const description = soundDescription(host);
-  const most = longestSound(description);
+  const most = longest(description);
   return { rate: description.sampling_rate, samples, windows, most, padded: true };
 }
 

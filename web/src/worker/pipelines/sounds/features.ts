@@ -1,27 +1,24 @@
-// From samples to the inputs of a model: the graph "pre" of a package, and the lengths that its
-// plans have. Mirrors python/edgewise/compiler/task_package/sounds.py, which writes the
-// description.
+// From samples to the inputs of a model: the graph "pre" of a package, as logic/speech/samples.py
+// reads its description.
 
-import type { AudioFields, SoundWindows } from "../../../gen/schema.ts";
+import type { AudioFields } from "../../../gen/schema.ts";
+import {
+  check_longest,
+  type Input,
+  input_of,
+  mask_sizes,
+  plan_length,
+  repeated,
+  voice_parts,
+} from "../../../logic/speech/samples.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError, PackageError } from "../../../shared/errors.ts";
+import { PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
-import { audioInput, maskOf } from "./audio-input.ts";
 
 /** @throws PackageError if the manifest has none */
 export function soundDescription(host: TaskHost): AudioFields {
   return described(host, "audio");
-}
-
-/** The most samples that the model takes at once. */
-export function longestSound({ lengths, any_length: range }: AudioFields): number {
-  return range?.[1] ?? lengths?.at(-1) ?? Infinity;
-}
-
-/** The samples that a plan takes for so many; undefined: the processor says it. */
-function lengthFor({ lengths, any_length: range }: AudioFields, count: number): number | undefined {
-  return range ? Math.max(range[0], count) : lengths?.find((n) => n >= count);
 }
 
 /**
@@ -35,28 +32,19 @@ export async function soundInputs(
   graph = "model",
 ): Promise<Record<string, TaskTensor>> {
   const description = soundDescription(host);
-  const { sampling_rate: rate, mask: rule } = description;
-  const most = longestSound(description);
-  if (samples.length > most)
-    throw new InputError(
-      `the sound has ${(samples.length / rate).toFixed(1)} s, this package takes ${most / rate} s`,
-      host.task,
-      "Give a shorter one, or build the package with a larger --max-length.",
-    );
-  const length = lengthFor(description, samples.length);
+  const count = samples.length;
+  check_longest(description, count, host.task);
+  const length = plan_length(description, count);
   const { audio, valid, mask } = audioInput(description, samples);
   const feeds: Record<string, TaskTensor> = { audio: floats([1, audio.length], audio) };
-  if (valid !== undefined) feeds.valid = integers([1], BigInt64Array.of(valid));
+  if (valid !== null) feeds.valid = integers([1], BigInt64Array.of(BigInt(valid)));
   const made = await host.run("pre", feeds, ending);
-  if (length !== undefined && length > audio.length)
+  if (length !== null && length > audio.length)
     for (const name of Object.keys(made)) made[name] = padded(made[name]!, length);
-  const ones = rule && length !== undefined ? maskOf(rule, samples.length, length) : mask;
-  if (rule && ones) made[rule.name] = integers([1, ones.length], ones);
-  if (description.any_length)
-    made.attention_mask ??= integers(
-      [1, length!],
-      BigInt64Array.from({ length: length! }, (_, i) => BigInt(+(i < samples.length))),
-    );
+  const rule = description.mask;
+  const ones = rule && length !== null ? mask_sizes(rule, count, length) : mask;
+  if (rule && ones) made[rule.name] = maskOf(...ones);
+  if (description.any_length) made.attention_mask ??= maskOf(count, length!);
   return Object.fromEntries(
     host.graph(graph).inputs.map(({ name }) => {
       if (made[name]) return [name, made[name]];
@@ -88,41 +76,37 @@ const integers = (dims: number[], { buffer }: BigInt64Array): TaskTensor => ({
   data: new Uint8Array(buffer as ArrayBuffer),
 });
 
+/** Ones, then zeros. */
+const maskOf = (ones: number, size: number): TaskTensor =>
+  integers([1, size], new BigInt64Array(size).fill(1n, 0, ones));
+
+/**
+ * Cuts, repeats or fills samples.
+ * @param samples one channel at the processor's rate
+ * @throws InputError if there are too few or too many
+ */
+export function audioInput(
+  description: AudioFields,
+  samples: Float32Array<ArrayBuffer>,
+): Input & { audio: Float32Array<ArrayBuffer> } {
+  const count = samples.length;
+  const input = input_of(description, count);
+  const { total } = input;
+  if (count === total) return { ...input, audio: samples };
+  const audio = new Float32Array(total);
+  const end = repeated(description.length, count, total);
+  for (let at = 0; at < end; at += count) audio.set(samples.subarray(0, total - at), at);
+  return { ...input, audio };
+}
+
 /** The parts of a recording of which a voice's vector is the mean. */
 export function voiceParts(
   description: AudioFields,
   samples: Float32Array<ArrayBuffer>,
 ): Float32Array<ArrayBuffer>[] {
-  const { windows, lengths, any_length: range } = description;
-  if (windows)
-    return windowStarts(windows, samples.length).map((start) => {
-      const part = new Float32Array(windows.size);
-      const first = start - windows.before;
-      part.set(samples.subarray(Math.max(first, 0), first + windows.size), Math.max(-first, 0));
-      return part;
-    });
-  const n = samples.length;
-  if (range ? n <= range[1] : !lengths) return [samples];
-  const size = range?.[1] ?? lengths!.findLast((length) => length <= n) ?? lengths![0]!;
-  if (n <= size) {
+  return voice_parts(description, samples.length).map(([first, size]) => {
     const part = new Float32Array(size);
-    part.set(samples);
-    return [part];
-  }
-  const count = Math.ceil(n / size);
-  return Array.from({ length: count }, (_, i) => {
-    const start = Math.round((i * (n - size)) / (count - 1));
-    return samples.slice(start, start + size);
+    part.set(samples.subarray(Math.max(first, 0), first + size), Math.max(-first, 0));
+    return part;
   });
-}
-
-/** Where the parts of `count` samples begin. */
-export function windowStarts(windows: SoundWindows, count: number): number[] {
-  const { unit, span, hop, coverage } = windows;
-  const units = Math.ceil((count + 1) / unit);
-  const steps = Math.max(1, units - (span - hop) / unit + 1);
-  const starts: number[] = [];
-  for (let at = 0; at < steps * unit; at += hop) starts.push(at);
-  if (starts.length > 1 && count - starts.at(-1)! < coverage * span) starts.pop();
-  return starts;
 }

@@ -1,8 +1,14 @@
 // Tasks that classify a sound, or compare voices. Names, options and results are those of Python.
 
-import { cosine, mean_voice } from "../../../logic/post/speakers.ts";
+import {
+  enrolled,
+  matches,
+  mean_voice,
+  OUTPUTS,
+  threshold_of,
+  OPTIONS as VOICE_OPTIONS,
+} from "../../../logic/post/speakers.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import { labeler, type Numbers, numbers, output, row } from "../outputs.ts";
@@ -47,41 +53,28 @@ export const audioClassification: TaskRunner = {
     pooled(inNumbers(await perceive(host, input, ending))),
 };
 
-const VOICES = ["embeddings", "embedding", "embeds", "last_hidden_state", "logits"];
-
 /**
  * Compares voices. `enrol: true` gives vectors: of the n-th input the mean of the first n. Else
  * `voices` are those to compare with.
  */
 export const speakerVerification: TaskRunner = {
-  options: ["threshold", "name", "voices", "enrol"],
+  options: [...Object.keys(VOICE_OPTIONS), "voices", "enrol"],
   prepare(host, options) {
     const description = soundDescription(host);
-    const threshold = options.number("threshold", 0.75, -1, 1);
-    const voices = vectorsOf(options, "voices");
-    const name = options.has("name") ? options.text("name", "") : undefined;
+    const threshold = threshold_of(options.given);
     const enrol = options.flag("enrol", false);
-    if (!enrol && (name === undefined ? !voices.size : !voices.has(name)))
-      throw new InputError(
-        name === undefined ? "no voice is enrolled" : `the voice '${name}' is not enrolled`,
-        host.task,
-        "Call enrol first.",
-      );
+    const voices = enrol ? [] : enrolled(vectorsOf(options, "voices"), options.given);
     const all: number[][] = [];
     return async (input, ending) => {
       const sound = soundOf(input, host.task);
       const samples = await readSound(host.device, sound, description.sampling_rate, ending);
       const vectors: Float32Array[] = [];
       for (const part of voiceParts(description, samples))
-        vectors.push(row(output(host, await hear(host, part, ending), ...VOICES), 0));
+        vectors.push(row(output(host, await hear(host, part, ending), ...OUTPUTS), 0));
       const heard = mean_voice(vectors);
       all.push(heard);
       if (enrol) return mean_voice(all);
-      return [...voices]
-        .filter(([label]) => name === undefined || label === name)
-        .map(([label, voice]) => ({ label, score: cosine(heard, voice) }))
-        .sort((a, b) => b.score - a.score)
-        .map(({ label, score }) => ({ label, score, accepted: score >= threshold }));
+      return matches(heard, voices, threshold);
     };
   },
   async features(host, input, pooled, ending) {
@@ -96,10 +89,10 @@ export const speakerVerification: TaskRunner = {
 };
 
 /** Lists of numbers by names, of an option. */
-function vectorsOf(options: Options, name: string): Map<string, number[]> {
-  const found = Object.entries(options.given[name] ?? {});
-  for (const [, list] of found)
+function vectorsOf(options: Options, name: string): Record<string, number[]> {
+  const found = options.given[name] ?? {};
+  for (const list of Object.values(found))
     if (!Array.isArray(list) || !list.length || !list.every((x) => typeof x === "number"))
       options.refuse(name, "Give a list of numbers for each name.");
-  return new Map(found as [string, number[]][]);
+  return found as Record<string, number[]>;
 }

@@ -1,26 +1,22 @@
-// voice-activity-detection with Silero VAD: whole recordings, and streams. Mirrors
-// python/edgewise/host/pipelines/voice_activity.py.
+// voice-activity-detection with Silero VAD: the windows of whole recordings, and of streams, for
+// logic/post/voice_activity.py.
 
 import {
-  type Segment,
+  digits_of,
+  OPTIONS,
+  rules_of,
+  STREAM_OPTIONS,
   segments_of,
+  times_of,
   VoiceEvents,
-  type VoiceRules,
+  WINDOWS,
 } from "../../../logic/post/voice_activity.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError, PackageError } from "../../../shared/errors.ts";
-import { round } from "../../../shared/python.ts";
+import { PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import type { Options } from "../options.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { soundLength, soundOf, soundPieces } from "./read.ts";
-
-/** By sampling rate: samples of a window, and of those before it. */
-const RATES: Readonly<Record<number, readonly [window: number, context: number]>> = {
-  16000: [512, 64],
-  8000: [256, 32],
-};
 
 /** Probabilities of speech in windows. Each run also gets the end of the window before. */
 export class VoiceWindows {
@@ -36,7 +32,7 @@ export class VoiceWindows {
     private readonly host: TaskHost,
     private readonly rate: number,
   ) {
-    [this.window, this.context] = RATES[rate]!;
+    [this.window, this.context] = WINDOWS.get(rate)!;
     this.graph = rate === 16000 ? "model" : `model_${rate}`;
     if (!host.has(this.graph))
       throw new PackageError(
@@ -90,51 +86,14 @@ function floats(dims: number[], { buffer }: Float32Array<ArrayBuffer>): TaskTens
   return { type: "float32", dims, data: new Uint8Array(buffer) };
 }
 
-/** The rules that a call's options state. */
-function rulesOf(options: Options): VoiceRules {
-  const threshold = options.number("threshold", 0.5, 0, 1);
-  const rate = options.number("sampling_rate", 16000, 1, Infinity);
-  if (!RATES[rate])
-    throw new InputError(
-      `the sampling rate ${rate} is not one of the model's`,
-      "options.sampling_rate",
-      "Use 16000 or 8000; for sound of another rate give {array, sampling_rate}.",
-    );
-  const duration = (name: string, otherwise: number): number =>
-    options.number(name, otherwise, 0, Infinity);
-  return {
-    sampling_rate: rate,
-    window: RATES[rate][0],
-    threshold,
-    neg_threshold: options.number("neg_threshold", Math.max(threshold - 0.15, 0.01), 0, 1),
-    min_speech_ms: duration("min_speech_duration_ms", 250),
-    max_speech_s: duration("max_speech_duration_s", Infinity),
-    min_silence_ms: duration("min_silence_duration_ms", 100),
-    pad_ms: duration("speech_pad_ms", 30),
-    min_silence_at_max_ms: duration("min_silence_at_max_speech", 98),
-  };
-}
-
 /** `pipe(sounds, options)`, and `pipe.stream(options)` */
 export const voiceActivity: TaskRunner = {
-  options: [
-    "sampling_rate",
-    "threshold",
-    "neg_threshold",
-    "min_speech_duration_ms",
-    "max_speech_duration_s",
-    "min_silence_duration_ms",
-    "speech_pad_ms",
-    "min_silence_at_max_speech",
-    "return_seconds",
-    "time_resolution",
-  ],
-  prepare(host, options) {
-    const rules = rulesOf(options);
-    const seconds = options.flag("return_seconds", false);
-    const digits = options.number("time_resolution", 1, 0, 9);
+  options: Object.keys(OPTIONS),
+  prepare(host, { given }) {
+    const rules = rules_of(given);
+    const digits = digits_of(given);
     const rate = rules.sampling_rate;
-    return async (input, ending): Promise<Segment[]> => {
+    return async (input, ending) => {
       const sound = soundOf(input, host.task);
       const windows = new VoiceWindows(host, rate);
       const found: number[] = [];
@@ -142,23 +101,12 @@ export const voiceActivity: TaskRunner = {
         found.push(...(await windows.feed(piece, ending)));
       found.push(...(await windows.end(ending)));
       const count = soundLength(sound, rate);
-      const segments = segments_of(found, rules, count);
-      if (!seconds) return segments;
-      return segments.map(({ start, end }) => ({
-        start: Math.max(round(start / rate, digits), 0),
-        end: Math.min(round(end / rate, digits), count / rate),
-      }));
+      return times_of(segments_of(found, rules, count), rate, count, digits);
     };
   },
-  streamOptions: [
-    "sampling_rate",
-    "threshold",
-    "neg_threshold",
-    "min_silence_duration_ms",
-    "speech_pad_ms",
-  ],
-  stream(host, options) {
-    const rules = rulesOf(options);
+  streamOptions: STREAM_OPTIONS,
+  stream(host, { given }) {
+    const rules = rules_of(given);
     const windows = new VoiceWindows(host, rules.sampling_rate);
     const events = new VoiceEvents(rules);
     return {
