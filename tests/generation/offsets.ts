@@ -2,20 +2,18 @@
 // each file [[ids, offsets, words, type ids] of each text, of each pair] on stdout.
 
 import { readFileSync } from "node:fs";
-import { type EncodeOptions, encodingsOf } from "../../web/src/worker/text/encoding.ts";
+import type { EncodeOptions } from "../../web/src/logic/text/encoding.ts";
+import { encodingsOf } from "../../web/src/worker/text/encoding.ts";
 import { Tokenizer } from "../../web/src/worker/text/tokenizer.ts";
 
 const { files, texts, pairs } = JSON.parse(readFileSync(0, "utf8")) as {
   files: Record<string, string>;
   texts: string[];
-  pairs: [string, string, EncodeOptions][];
+  pairs: [string, string, Partial<EncodeOptions>][];
 };
-const plain = (tokenizer: Tokenizer, text: string, pair?: string, options: EncodeOptions = {}) =>
-  encodingsOf(tokenizer, text, pair, options).map((encoding) => [
-    encoding.map((t) => t.id),
-    encoding.map((t) => [t.start, t.end]),
-    encoding.map((t) => t.word ?? null),
-    encoding.map((t) => t.type),
+const plain = (tokenizer: Tokenizer, text: string, pair?: string, options = {}) =>
+  encodingsOf(tokenizer, text, pair ?? null, options).map((one) => [
+    ...[one.ids, one.offsets, one.words, one.type_ids],
   ]);
 const answers = Object.entries(files).map(([name, file]) => {
   const tokenizer = new Tokenizer(file, "{}", undefined, name);

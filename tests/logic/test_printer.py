@@ -165,6 +165,7 @@ WRONG = {
     TWO_KINDS: "Annotate both",
     SPREAD: "annotate it as dict[str, Any]",
     "import re\n\nA = re.compile(r'\\d+')": "other characters",
+    "from .native import f32 as g\n\n\nX = g(0.5)": "by another name",
     "def f(x: int) -> str:\n    return x": "Incompatible return value",
     "def f(x):\n    return x": "missing a type annotation",
     "class A:\n    def __len__(self) -> int:\n        return 1": "a method with a name",

@@ -147,7 +147,9 @@ class Module(Expressions):
             where = ".".join(base)
             if f"{where}.{alias.name}" in self.trees:
                 raise Unsupported("a module as a name: import its functions", node)
-            self.imported[alias.asname or alias.name] = (where, alias.name)
+            if alias.asname not in (None, alias.name):
+                raise Unsupported("an import by another name: rename what is imported", node)
+            self.imported[alias.name] = (where, alias.name)
 
     def _constant_of_module(self, node: ast.Assign | ast.AnnAssign) -> None:
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target

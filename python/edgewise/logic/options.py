@@ -99,3 +99,14 @@ def is_id(value: object) -> bool:
 
 def _is_finite(value: float) -> bool:
     return -math.inf < value < math.inf
+
+
+def read_texts(options: Mapping[str, Any], name: str) -> list[str] | None:
+    """A list of texts, or one text."""
+    value: object = options.get(name)
+    if value is None:
+        return None
+    found = [value] if isinstance(value, str) else listed(value)
+    if found is None or not all(isinstance(x, str) for x in found):
+        raise refused(name, value, "Give a list of strings.")
+    return found

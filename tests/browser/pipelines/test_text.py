@@ -92,7 +92,8 @@ def test_sentence_transformers_files_choose_the_pooling(page, references, folder
     modules += [{"type": "sentence_transformers.models.Normalize", "path": ""}]
     modules += [{"type": "sentence_transformers.models.Transformer", "path": ""}]
     (model / "modules.json").write_text(json.dumps(modules))
-    (model / "config_sentence_transformers.json").write_text('{"truncate_dim": 24}')
+    prompts = {"truncate_dim": 24, "default_prompt_name": "a", "prompts": {"a": "", "q": "fox "}}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     (model / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
     main(["build", "--task", "embeddings", str(model), "-o", str(folder / "sentences.edge")])
     short = {"truncation": True, "max_length": 9}
@@ -103,6 +104,11 @@ def test_sentence_transformers_files_choose_the_pooling(page, references, folder
     assert got["dims"] == [1, 24] and got["data"] == pytest.approx(want, abs=2e-5)
     with edgewise.pipeline("embeddings", model) as ours:
         assert ours(TEXTS[0]) == pytest.approx(want, abs=2e-5)
+    state = torch.tensor(pipe("fox " + TEXTS[0], tokenize_kwargs=short))[0].mean(0)
+    asked = torch.nn.functional.normalize(state[:24], dim=0).tolist()
+    for options in ({"prompt_name": "q"}, {"prompt": "fox "}):
+        got = call(page, "embeddings", [TEXTS[0], options], model="/files/tasks/sentences.edge")
+        assert got["data"] == pytest.approx(asked, abs=2e-5)
     packed = call(
         page,
         "embeddings",

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from edgewise import pipeline
 from edgewise.cli import main
-from edgewise.compiler.tokenizers.candidates import longest_candidate
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.host.session.open import folder_files
+from edgewise.logic.tasks.candidates import longest_candidate
 from edgewise.task_package import compile_task
 
 from .. import tiny_audio

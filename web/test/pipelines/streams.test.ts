@@ -5,8 +5,6 @@ import { test } from "node:test";
 import type { TaskFeed } from "../../src/protocol/tasks.ts";
 import { InputError } from "../../src/shared/errors.ts";
 import type { TaskHost } from "../../src/worker/pipelines/host.ts";
-import { candidates } from "../../src/worker/pipelines/inputs.ts";
-import { Options } from "../../src/worker/pipelines/options.ts";
 import type { TaskStream } from "../../src/worker/pipelines/runner.ts";
 import { samplesOf } from "../../src/worker/pipelines/seq2seq/speech/samples.ts";
 import { feedStream, type Make, type Turn } from "../../src/worker/pipelines/sounds/streams.ts";
@@ -97,14 +95,4 @@ test("what finds speech says why it cannot", async () => {
   await assert.rejects(feed({ serve: port2 }), /16000/);
   assert.match((await answer).error.what, /16000/);
   port1.close();
-});
-
-test("candidate labels are a list, or a string with commas", () => {
-  const of = (candidate_labels: unknown) =>
-    candidates(new Options({ candidate_labels }, ["candidate_labels"]), "a {} {}").labels;
-  assert.deepEqual(of(["red, white and blue"]), ["red, white and blue"]);
-  assert.deepEqual(of("a cat, dog,"), ["a cat", "dog"]);
-  assert.deepEqual(of(["a", "a"]), ["a", "a"]);
-  for (const wrong of [undefined, [], "", " , ", ["a", ""], [1], 7, null])
-    assert.throws(() => of(wrong), InputError);
 });

@@ -16,19 +16,6 @@ TEXT_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
-# Models whose positions begin after that of the padding token.
-OFFSET_POSITIONS = (
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "roberta-prelayernorm",
-    "camembert",
-    "mpnet",
-    "longformer",
-    "data2vec-text",
-    "xmod",
-    "luke",
-)
 STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
 # Suffixes of files by transformers.js' names of their types.
 SUFFIX_OF = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
-from ..compile.model_file import OFFSET_POSITIONS
+from ...logic.tasks.inputs import first_position
 from ..compile.programs import Programs
 from ..declare.op import TooLong
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
@@ -36,9 +36,8 @@ def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
         found = parse_json(texts[file], file) if file in texts else {}
         config = found if isinstance(found, dict) else {}
         value = config.get(field)
-        if type(value) is int and config.get("model_type") in OFFSET_POSITIONS:
-            padding = config.get("pad_token_id")
-            value -= (padding if type(padding) is int else 1) + 1
+        if type(value) is int:
+            value -= first_position(config)
         if type(value) is int and value >= MIN_LENGTH:
             lengths.append(value)
     return min(lengths)

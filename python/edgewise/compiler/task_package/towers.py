@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
+from ...logic.tasks.candidates import is_padded
 from ..ir import Graph
 from ..onnx.source import Source
 from ..processors.audio.build import Builder
-from ..tokenizers.candidates import is_padded
 from ..training.safetensors import load_safetensors
 
 TEXT, TEXT_EMBEDS = "text_model", "text_embeds"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
+from ...logic.tasks.candidates import is_padded, longest_candidate
 from ..compile.programs import Programs
 from ..declare.dtypes import BOOL, CODE
 from ..ir import Graph, Info, Node, Tensor
-from ..tokenizers.candidates import is_padded, longest_candidate
 from .images import add_pictures
 from .length_split import reads_of
 from .sounds import add_sounds

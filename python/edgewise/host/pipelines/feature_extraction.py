@@ -11,16 +11,24 @@ from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT, INT8, UINT8, pack
 from ...errors import InputError, ModelError
 from ...json_text import parse_json
-from ...logic.post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
+from ...logic.options import read_flag
+from ...logic.post.embeddings import normalized
+from ...logic.tasks.embedding import (
+    Vectors,
+    embedded,
+    embedding,
+    prompt_tokens,
+    text_of,
+    vectors_of,
+)
+from ...logic.tasks.inputs import Values
+from ...logic.tasks.texts import encode_options
+from ...logic.text.encoding import EncodeOptions
 from ...logic.text.recipe import Recipe, recipe_of
-from ..text.encoding import Encoding
 from .base import check_batch_size
 from .files import ModelFiles
-from .text import TextPipeline, check_choice, check_flag, need_text
+from .text import TextPipeline, need_text
 from .vectors import VectorIndex
-
-_STATES = ("last_hidden_state", "token_embeddings", "hidden_states")
-_POOLED = "sentence_embedding"
 
 
 class FeatureExtractionPipeline(TextPipeline):
@@ -64,25 +72,9 @@ class FeatureExtractionPipeline(TextPipeline):
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if options["pooling"] is not None:
-            check_pooling(options["pooling"])
-        check_choice(options["normalize"], "normalize", (None, True, False))
-        check_choice(options["precision"], "precision", (None, *PRECISIONS))
-        for flag in ("quantize", "return_tensors"):
-            check_flag(options[flag], flag)
-        prompt, name = options["prompt"], options["prompt_name"]
-        if prompt is not None and not isinstance(prompt, str):
-            raise InputError("it is not a string", "prompt")
-        if name is not None and name not in self.recipe.prompts:
-            raise InputError(
-                f"the model has no prompt {name!r}",
-                "prompt_name",
-                f"It has: {', '.join(self.recipe.prompts) or 'none'}.",
-            )
-        size = options["dimensions"]
-        if size is not None and (type(size) is not int or size < 1):
-            raise InputError(f"{size!r} is not a positive integer", "dimensions")
-        self.check_encoding(self._encoding_options(options))
+        embedding(options, self.recipe)
+        read_flag(options, "return_tensors")
+        self._encode_options(options)
 
     @property
     def recipe(self) -> Recipe:
@@ -115,48 +107,25 @@ class FeatureExtractionPipeline(TextPipeline):
         return [result for _, result in sorted(zip(order, results), key=lambda r: r[0])]
 
     def batch(self, inputs: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-        prompt, extra = self._prompt(options), self._encoding_options(options)
-        encodings = []
-        for given in inputs:
-            text = need_text(given, self.task)
-            text = text.lower() if self.recipe.lower_case else text
-            encodings.append(self.encodings(prompt + text, **extra)[0])
-        poolings, own = self._poolings(options)
-        name, pooled = self.output_of(own)
+        asked, recipe = embedding(options, self.recipe), self.recipe
+        how, extra = self.vectors(options), self._encode_options(options)
+        texts = [text_of(need_text(given, self.task), asked, recipe) for given in inputs]
+        encodings = [self.encodings(text, **vars(extra))[0] for text in texts]
+        skipped = prompt_tokens(how, asked, recipe, self.model.words)
         results = []
         for group in [encodings] if self.can_pad else [[e] for e in encodings]:
-            (values,) = self.forward(*group, outputs=[name])
+            (plane,) = self.forward(*group, outputs=[how.output])
+            values = Values(plane.shape, plane.numbers)
             for i, encoding in enumerate(group):
-                if pooled:
-                    rows = [values.row(i)]
-                elif poolings:
-                    mask = self._mask(encoding, prompt, own)
-                    width = values.shape[-1]
-                    flat = values.read(i * values.shape[1] * width, len(mask) * width)
-                    rows = [[x for how in poolings for x in pool(flat, width, mask, how)]]
-                else:
-                    rows = [values.row(i, j) for j in range(len(encoding.ids))]
-                results.append(self._finished(rows, bool(pooled or poolings), own, options))
+                rows = embedded(how, values, i, len(encoding.ids), skipped)
+                is_one = how.pooled or bool(how.poolings)
+                results.append(_array(rows[0], how.precision) if is_one else _states(rows))
         return results
 
-    def _finished(
-        self, rows: list[list[float]], is_one: bool, own: bool, options: Mapping[str, Any]
-    ) -> Any:
-        """The array of a text: of its vector if `is_one`, else of its states [1, tokens, size]."""
-        normalize = own and self.recipe.normalize
-        if options["normalize"] is not None:
-            normalize = options["normalize"]
-        size = options["dimensions"] or (self.recipe.dimensions if own else None)
-        precision = _precision(options)
-        rows = [shortened(row, size) for row in rows]
-        rows = [normalized(row) for row in rows] if normalize else rows
-        if is_one:
-            return _array(rows[0], precision)
-        if precision != "float32":
-            raise InputError("only pooled vectors become bits", "precision", "Set pooling.")
-        return as_output(
-            FLOAT, [1, len(rows), len(rows[0])], pack(FLOAT, [x for row in rows for x in row])
-        )
+    def vectors(self, options: Mapping[str, Any]) -> Vectors:
+        """How the vectors of texts are made. Raises InputError."""
+        outputs = list(self.session("model").outputs)
+        return vectors_of(embedding(options, self.recipe), self.recipe, outputs, self.task)
 
     def index(self, texts: Any = (), precision: str = "float32", **options: Any) -> TextIndex:
         """An index of texts to search in.
@@ -169,66 +138,10 @@ class FeatureExtractionPipeline(TextPipeline):
         """
         return TextIndex(self, texts, precision, options)
 
-    def output_of(self, own: bool) -> tuple[str, bool]:
-        """(the output that vectors are made of, whether it is the vector of a text).
-
-        Args:
-            own: whether the pooling is the model's own.
-
-        Raises:
-            InputError: the graph has none.
-        """
-        pooled = own and _POOLED in self.session("model").outputs
-        return (_POOLED, True) if pooled else (self.need_output("model", *_STATES), False)
-
-    def _poolings(self, options: Mapping[str, Any]) -> tuple[list[str], bool]:
-        """(ways of pooling, whether they are the model's own). Raises InputError."""
-        if options["pooling"] is not None:
-            name = check_pooling(options["pooling"])
-            return [] if name == "none" else [name], False
-        outputs = self.session("model").outputs
-        if self.recipe.others and _POOLED not in outputs:
-            raise InputError(
-                f"the model's embeddings need {', '.join(self.recipe.others)}, which the graph has"
-                " not",
-                self.task,
-                f"Export it with the output {_POOLED}, or pass pooling=.",
-            )
-        own = bool(self.recipe.poolings) or (
-            _POOLED in outputs and not any(name in outputs for name in _STATES)
-        )
-        return self.recipe.poolings, own
-
-    def _prompt(self, options: Mapping[str, Any]) -> str:
-        if options["prompt"] is not None:
-            return str(options["prompt"])
-        name = options["prompt_name"] or self.recipe.default_prompt
-        return self.recipe.prompts.get(name, "") if name is not None else ""
-
-    def _mask(self, encoding: Encoding, prompt: str, own: bool) -> list[int]:
-        """Which tokens count in the pooling: all, or those after the prompt."""
-        count = 0
-        if prompt and own and not self.recipe.include_prompt:
-            alone = self.encodings(prompt, truncation=False)[0]
-            count = len(alone.ids) - (1 if alone.special and alone.special[-1] else 0)
-        return [int(i >= count) for i in range(len(encoding.ids))]
-
-    def _encoding_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        extra = options["tokenize_kwargs"] or {}
-        if not isinstance(extra, Mapping) or not set(extra) <= set(self.ENCODING):
-            raise InputError(
-                f"it is {extra!r}", "tokenize_kwargs", f"There are: {', '.join(self.ENCODING)}."
-            )
-        found = {**{name: options[name] for name in self.ENCODING}, **extra}
-        if found["max_length"] is None and self.recipe.max_length is not None:
-            known = [self.recipe.max_length, *([self.longest] if self.longest else [])]
-            found["max_length"] = min(known)
-        return found
-
-    def encodings(self, text: Any, pair: str | None = None, **options: Any) -> list[Encoding]:
-        """As TextPipeline.encodings."""
-        options.pop("padding", None)
-        return super().encodings(text, pair, **options)
+    def _encode_options(self, options: Mapping[str, Any]) -> EncodeOptions:
+        own = {name: options[name] for name in self.ENCODING}
+        given = {**own, **self.inner_options(options, "tokenize_kwargs")}
+        return encode_options(given, self.recipe.max_length, self.longest)
 
 
 class TextIndex:
@@ -286,19 +199,18 @@ class TextIndex:
         return [normalized(v) for v in vectors]
 
 
-def _precision(options: Mapping[str, Any]) -> str:
-    if options["precision"] is None:
-        return "binary" if options["quantize"] else "float32"
-    return str(options["precision"])
-
-
 def _array(vector: list[float], precision: str) -> Any:
     """A vector as an array [size]."""
     if precision == "float32":
         return as_output(FLOAT, [len(vector)], pack(FLOAT, vector))
-    numbers = packed(vector, precision)
     code = INT8 if precision == "binary" else UINT8
-    return as_output(code, [len(numbers)], pack(code, numbers))
+    return as_output(code, [len(vector)], pack(code, [int(x) for x in vector]))
+
+
+def _states(rows: list[list[float]]) -> Any:
+    """Vectors of tokens as an array [1, tokens, size]."""
+    flat = [x for row in rows for x in row]
+    return as_output(FLOAT, [1, len(rows), len(rows[0])], pack(FLOAT, flat))
 
 
 def _listed(result: Any) -> Any:

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import InputError
-from ...logic.post.questions import NO_SCORE, answer_chars, merge_answers, spans_of
-from .text import PADDINGS, TextPipeline, check_choice, check_flag
-
-_COUNTS = ("top_k", "topk", "max_answer_len", "max_seq_len", "max_question_len")
+from ...logic.tasks.texts import asking, encode_options, find_answers
+from .text import TextPipeline
 
 
 class QuestionAnsweringPipeline(TextPipeline):
@@ -47,16 +45,8 @@ class QuestionAnsweringPipeline(TextPipeline):
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
-        for name in _COUNTS:
-            value = options[name]
-            if value is not None and (type(value) is not int or value < 1):
-                raise InputError(f"{value!r} is not a positive integer", name)
-        stride = options["doc_stride"]
-        if stride is not None and (type(stride) is not int or stride < 0):
-            raise InputError(f"{stride!r} is not an integer of 0 or more", "doc_stride")
-        for name in ("handle_impossible_answer", "align_to_words"):
-            check_flag(options[name], name)
-        check_choice(options["padding"], "padding", PADDINGS)
+        asking(options, self.longest)
+        encode_options({"padding": options["padding"]})
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self,
@@ -94,46 +84,8 @@ class QuestionAnsweringPipeline(TextPipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         question, context = _question(given)
-        most = options["max_seq_len"] or min(self.longest or 384, 384)
-        stride = options["doc_stride"]
-        stride = min(most // 2, 128) if stride is None else stride
-        if stride > most:
-            raise InputError(f"{stride} is more than max_seq_len ({most})", "doc_stride")
-        if options["max_question_len"] is not None:
-            cut = self.encodings(
-                question, truncation=True, max_length=options["max_question_len"],
-                add_special_tokens=False,
-            )[0]  # fmt: skip
-            question = question[: cut.offsets[-1][1]] if cut.offsets else question
-        first = self.tokenizer.config.get("padding_side") != "left"  # whether the question is
-        encodings = self.encodings(
-            question if first else context,
-            context if first else question,
-            truncation="only_second" if first else "only_first",
-            max_length=most,
-            stride=stride,
-        )
-        names = [self.need_output("model", n) for n in ("start_logits", "end_logits")]
-        top_k = options["top_k"] or options["topk"] or 1
-        align, place = options["align_to_words"], 1 if first else 0
-        candidates, null = [], NO_SCORE
-        for e in encodings:
-            start, end = (n.row(0) for n in self.forward(e, outputs=names))
-            allowed = [
-                s == place or number == self.tokenizer.cls_token_id
-                for s, number in zip(e.sequences, e.ids)
-            ]
-            spans, score = spans_of(
-                start, end, allowed, top_k * 2 + 10 if align else top_k, options["max_answer_len"]
-            )
-            if options["handle_impossible_answer"]:
-                null = min(null, score)
-            for i, j, s in spans:
-                begin, stop = answer_chars(e.offsets, e.words, e.sequences, (i, j), align, place)
-                candidates.append((begin, stop, s))
-        answers = merge_answers(
-            candidates, context, top_k, null if options["handle_impossible_answer"] else None
-        )
+        how = asking(options, self.longest)
+        answers = self.done(find_answers(self.model, question, context, how))
         return answers[0] if len(answers) == 1 else answers
 
 

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
-from ...compiler.arrays import Array, as_input
-from ...compiler.compile.model_file import OFFSET_POSITIONS
-from ...compiler.declare.dtypes import unpack
+from ...compiler.arrays import Array
 from ...errors import InputError
+from ...logic.tasks.inputs import Values, first_position, tokens_fed
+from ...logic.tasks.texts import Run, TextModel
+from ...logic.text.encoding import EncodeOptions, Encoding
+from ..drive import drive
 from ..session.packaged import ProgramSession
-from ..text.encoding import STRATEGIES, Encoding
 from .base import Pipeline
+from .post.plane import Plane
 
-PADDINGS = (None, True, False, "longest", "max_length", "do_not_pad")
-"""Values of `padding`, which has no effect: each text runs alone and needs none."""
-
-
-class Numbers:
-    """An output of a graph, of which parts are read as Python numbers.
-
-    Attributes:
-        shape: dimensions.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.code, self.shape, data = as_input(value, "output")
-        self.data = memoryview(data).cast("B")
-
-    def read(self, start: int, count: int) -> list[float]:
-        """`count` numbers from the flat index `start` on."""
-        size = len(self.data) // max(1, self.count)
-        return unpack(self.code, self.data[start * size : (start + count) * size], count)
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
-
-    def cut(self, rows: int) -> None:
-        """Leaves out what follows the first `rows` of the second dimension; the first is 1."""
-        size = len(self.data) // max(1, self.count)
-        self.shape = [1, rows, *self.shape[2:]]
-        self.data = self.data[: self.count * size]
-
-    def row(self, *index: int) -> list[float]:
-        """The numbers of the last dimension at an index of the others."""
-        at = 0
-        for i, d in zip(index, self.shape):
-            at = at * d + i
-        return self.read(at * self.shape[-1], self.shape[-1])
-
+Result = TypeVar("Result")
 
 BUCKET = 16
 """Texts that run together are padded to a multiple of this length."""
@@ -87,17 +49,6 @@ class TextPipeline(Pipeline):
         session.MAX_PLANS = MAX_PLANS
         return session
 
-    def check_encoding(self, options: Mapping[str, Any]) -> None:
-        """Checks the options of ENCODING. Raises InputError."""
-        check_choice(options["truncation"], "truncation", (True, False, *STRATEGIES))
-        if options["padding"] not in PADDINGS:
-            raise InputError(f"{options['padding']!r} is not a way of padding", "padding")
-        most = options["max_length"]
-        if most is not None and (type(most) is not int or most < 1):
-            raise InputError(f"{most!r} is not a positive integer", "max_length")
-        if type(options["add_special_tokens"]) is not bool:
-            raise InputError("it is neither True nor False", "add_special_tokens")
-
     def encodings(self, text: Any, pair: str | None = None, **options: Any) -> list[Encoding]:
         """The encodings of a text or a pair; see Tokenizer.encodings. By default it is cut to the
         length that the model takes.
@@ -114,14 +65,41 @@ class TextPipeline(Pipeline):
         found: list[Encoding] = encode(text, pair, **options)
         return found
 
+    def inner_options(self, options: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """The options of ENCODING that are in an option. Raises InputError."""
+        extra = options[name] or {}
+        if not isinstance(extra, Mapping) or not set(extra) <= set(self.ENCODING):
+            raise InputError(f"it is {extra!r}", name, f"There are: {', '.join(self.ENCODING)}.")
+        return dict(extra)
+
+    @property
+    def model(self) -> TextModel:
+        """The model, for the logic of its task."""
+        own = getattr(self.tokenizer, "config", None) or {}
+        return TextModel(
+            self.task,
+            self.config,
+            TokenizerWords(self),
+            bool(getattr(self.tokenizer, "continuing_subword_prefix", None)),
+            "left" if own.get("padding_side") == "left" else "right",
+            self.longest,
+        )
+
+    def done(self, steps: Generator[Run, Any, Result]) -> Result:
+        """What a task returns."""
+        return drive(steps, self._answer)
+
+    def _answer(self, run: Run) -> list[Values]:
+        names = [self.need_output("model", name) for name in run.outputs]
+        return [Values(f.shape, f.numbers) for f in self.forward(run.read, outputs=names)]
+
     @property
     def longest(self) -> int | None:
         """The greatest number of tokens that tokenizer and model take; None: not known."""
         most = self.config.get("max_position_embeddings")
         known = [self.tokenizer.longest, self._packaged_length]
         if type(most) is int and most > 0 and self.config.get("position_biased_input") is not False:
-            offset = self.config.get("model_type") in OFFSET_POSITIONS
-            known.append(most - (self.config.get("pad_token_id", 1) + 1 if offset else 0))
+            known.append(most - first_position(self.config))
         found = [k for k in known if k is not None]
         return min(found) if found else None
 
@@ -147,7 +125,7 @@ class TextPipeline(Pipeline):
             self._padding = (session.graph, "attention_mask" in session.inputs and not quantizes)
         return self._padding[1]
 
-    def forward(self, *encodings: Encoding, outputs: Sequence[str]) -> list[Numbers]:
+    def forward(self, *encodings: Encoding, outputs: Sequence[str]) -> list[Plane]:
         """Runs the graph on one encoding, or on several that are padded.
 
         Args:
@@ -170,30 +148,19 @@ class TextPipeline(Pipeline):
         if isinstance(session, ProgramSession):
             n = session.size_for("input_ids", 1, n)
         feeds = {name: self._feed(session.inputs[name], encodings, n) for name in session.inputs}
-        found = [Numbers(x) for x in session.run(list(outputs), feeds)]
+        found = [Plane(x) for x in session.run(list(outputs), feeds)]
         if isinstance(session, ProgramSession) and n > tokens:
-            for name, numbers in zip(outputs, found):
+            for name, plane in zip(outputs, found):
                 if session.varies(name, 1):
-                    numbers.cut(tokens)
+                    plane.cut(tokens)
         return found
 
     def _feed(self, info: Any, encodings: Sequence[Encoding], n: int) -> Any:
         """The value of an input of the graph for texts of n tokens. Raises InputError."""
-
-        def padded(lists: Iterable[list[int]], value: int) -> list[list[int]]:
-            return [one + [value] * (n - len(one)) for one in lists]
-
-        if info.name == "input_ids":
-            return padded((e.ids for e in encodings), self.tokenizer.pad_token_id or 0)
-        if info.name == "attention_mask":
-            return padded(([1] * len(e.ids) for e in encodings), 0)
-        if info.name == "token_type_ids":
-            return padded((e.type_ids for e in encodings), 0)
-        if info.name == "position_ids":
-            first = 0
-            if self.config.get("model_type") in OFFSET_POSITIONS:
-                first = self.config.get("pad_token_id", 1) + 1
-            return [list(range(first, first + n))] * len(encodings)
+        pad, first = self.tokenizer.pad_token_id or 0, first_position(self.config)
+        rows = [tokens_fed(info.name, e.ids, e.type_ids, n, pad, first) for e in encodings]
+        if None not in rows:
+            return rows
         if info.name.startswith("past_key_values."):  # a decoder: nothing precedes the text
             sizes = [d if isinstance(d, int) else None for d in info.shape or ()]
             if len(sizes) == 4 and sizes[1] and sizes[3]:
@@ -206,6 +173,43 @@ class TextPipeline(Pipeline):
         )
 
 
+class TokenizerWords:
+    """The tokenizer of a pipeline, as its logic reads it (logic.tasks.texts.Words)."""
+
+    def __init__(self, pipe: TextPipeline) -> None:
+        self.pipe, self.own = pipe, pipe.tokenizer
+
+    def special(self, name: str) -> str | None:
+        """The special token of a name."""
+        found: str | None = getattr(self.own, name, None)
+        return found
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token."""
+        found: int | None = self.own.token_to_id(token)
+        return found
+
+    def token_of(self, number: int) -> str:
+        """The token of an id; "" if there is none."""
+        return self.own.convert_ids_to_tokens([number])[0] or ""
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text without special tokens."""
+        return list(self.own.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """The text of ids."""
+        return str(self.own.decode(ids, skip_special_tokens=skip_special_tokens))
+
+    def join(self, tokens: list[str]) -> str:
+        """The text of tokens."""
+        return str(self.own.convert_tokens_to_string(tokens))
+
+    def encodings(self, text: str, pair: str | None, options: EncodeOptions) -> list[Encoding]:
+        """The encodings of a text or a pair."""
+        return self.pipe.encodings(text, pair, **vars(options))
+
+
 def need_text(given: Any, where: str) -> str:
     """The text of an input. Raises InputError if it is none."""
     if not isinstance(given, str):
@@ -213,37 +217,3 @@ def need_text(given: Any, where: str) -> str:
             f"a {type(given).__name__} is not a text", where, "Give a string or a list of strings."
         )
     return given
-
-
-def joiner(tokenizer: Any) -> Callable[[list[str]], str]:
-    """The function that makes text of tokens."""
-    join: Callable[[list[str]], str] = tokenizer.convert_tokens_to_string
-    return join
-
-
-def labels_of(config: Mapping[str, Any], count: int) -> dict[str, str]:
-    """id2label of config.json, for `count` labels."""
-    given = config.get("id2label") or {}
-    return {str(i): str(given.get(str(i), given.get(i, f"LABEL_{i}"))) for i in range(count)}
-
-
-def label_ids(config: Mapping[str, Any]) -> dict[str, int]:
-    """label2id of config.json, or the reverse of its id2label."""
-    given = config.get("label2id")
-    if not given:
-        given = {label: int(i) for i, label in (config.get("id2label") or {}).items()}
-    return {str(label): int(i) for label, i in given.items()}
-
-
-def check_flag(value: Any, name: str) -> None:
-    """Raises InputError unless a value is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"{value!r} is neither True nor False", name)
-
-
-def check_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
-    """Raises InputError unless a value is one of some."""
-    if value not in choices:
-        raise InputError(
-            f"it is {value!r}", name, f"Use one of {', '.join(repr(c) for c in choices)}."
-        )

@@ -7,19 +7,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...compiler.tokenizers.candidates import candidate_labels
 from ...errors import InputError
+from ...logic.options import read_flag
 from ...logic.post.classification import (
-    FUNCTIONS,
-    best,
-    check_top_k,
-    entailment_of,
-    function_for,
-    scores_of,
-    zero_shot,
+    Labeling,
+    class_scores,
+    id2label_of,
+    label_of,
+    labeled,
+    labeling,
 )
-from .text import TextPipeline, check_choice, check_flag, label_ids, labels_of, need_text
+from ...logic.tasks.candidates import candidates, hypothesis
+from ...logic.tasks.texts import classify_freely, encode_options, is_multi_label
+from .text import TextPipeline, need_text
 
+TEMPLATE = "This example is {}."
 _ABSENT = ""  # as transformers' default of top_k: None stands for all
 
 
@@ -48,11 +50,13 @@ class TextClassificationPipeline(TextPipeline):
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if options["top_k"] != _ABSENT:
-            check_top_k(options["top_k"])
-        check_choice(options["function_to_apply"], "function_to_apply", (None, *FUNCTIONS))
-        check_choice(options["return_all_scores"], "return_all_scores", (None, True, False))
-        self.check_encoding(options)
+        self._labeling(options)
+        read_flag(options, "return_all_scores")
+        encode_options(options)
+
+    def _labeling(self, options: Mapping[str, Any]) -> Labeling:
+        given = options["top_k"] != _ABSENT
+        return labeling({n: v for n, v in options.items() if n != "top_k" or given}, 1)
 
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """See the class and Pipeline.__call__."""
@@ -61,20 +65,14 @@ class TextClassificationPipeline(TextPipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         text, pair = _text_and_pair(given)
-        extra = {name: options[name] for name in self.ENCODING if name != "padding"}
-        encoding = self.encodings(text, pair, **extra)[0]
+        encoding = self.encodings(text, pair, **vars(encode_options(options)))[0]
         (logits,) = self.forward(encoding, outputs=[self.need_output("model", "logits")])
-        row = logits.row(0)
-        labels = labels_of(self.config, len(row))
-        function = options["function_to_apply"]
-        if function in (None, "default"):
-            function = function_for(self.config.get("problem_type"), len(row))
-        scores = scores_of(row, function)
-        if options["top_k"] != _ABSENT:
-            return best(scores, labels, options["top_k"])
-        if options["return_all_scores"]:
-            return [{"label": labels[str(i)], "score": s} for i, s in enumerate(scores)]
-        return best(scores, labels, 1)[0]
+        row, how = logits.row(0), self._labeling(options)
+        if options["top_k"] == _ABSENT and options["return_all_scores"]:
+            scores, names = class_scores(row, self.config, how.function), id2label_of(self.config)
+            return [{"label": label_of(names, i), "score": s} for i, s in enumerate(scores)]
+        found = labeled(row, self.config, how)
+        return found[0] if options["top_k"] == _ABSENT else found
 
 
 def _text_and_pair(given: Any) -> tuple[str, str | None]:
@@ -115,25 +113,14 @@ class ZeroShotClassificationPipeline(TextPipeline):
     task = "zero-shot-classification"
     CALL = {
         "candidate_labels": None,
-        "hypothesis_template": "This example is {}.",
+        "hypothesis_template": TEMPLATE,
         "multi_label": False,
         "multi_class": None,
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_flag(options["multi_label"], "multi_label")
-        check_choice(options["multi_class"], "multi_class", (None, True, False))
-        template = options["hypothesis_template"]
-        try:
-            same = template.format("x") == template
-        except (AttributeError, IndexError, KeyError, ValueError):
-            same = True
-        if same:
-            raise InputError(
-                f"{template!r} has no place for the label",
-                "hypothesis_template",
-                "Put {} where the label belongs.",
-            )
+        is_multi_label(options)
+        hypothesis(options, TEMPLATE)
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self,
@@ -149,22 +136,5 @@ class ZeroShotClassificationPipeline(TextPipeline):
         return super().__call__(sequences, batch_size=batch_size, **options)
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
-        text = need_text(given, "zero-shot-classification")
-        labels = candidate_labels(options["candidate_labels"])
-        template = options["hypothesis_template"]
-        name = self.need_output("model", "logits")
-        rows = []
-        for label in labels:
-            encoding = self._encoding(text, template.format(label))
-            rows.append(self.forward(encoding, outputs=[name])[0].row(0))
-        multi = options["multi_class"]
-        multi = options["multi_label"] if multi is None else multi
-        entailment = entailment_of(label_ids(self.config))
-        ordered, scores = zero_shot(rows, labels, entailment, multi)
-        return {"sequence": text, "labels": ordered, "scores": scores}
-
-    def _encoding(self, text: str, hypothesis: str) -> Any:
-        """The pair, of which the text is cut. (transformers leaves a pair uncut whose hypothesis
-        alone is too long, and fails in the model.)
-        """
-        return self.encodings(text, hypothesis, truncation="only_first")[0]
+        text, labels = need_text(given, self.task), candidates(options, TEMPLATE)
+        return self.done(classify_freely(self.model, text, labels, is_multi_label(options)))

@@ -17,7 +17,7 @@ from pyodide.code import run_js
 from pyodide.ffi import JsException, to_js
 
 from ...errors import TokenizerError
-from .encoding import NotSupported, Token
+from ...logic.text.encoding import NotSupported, Token
 
 FILE = "text-library.js"
 

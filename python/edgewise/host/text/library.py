@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .encoding import Token
+from ...logic.text.encoding import Token
 
 
 class LibraryTokenizer:

@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
 from ...logic.speech.ctc import cleaned
-from ...logic.text.limits import COPY, LIMITS
-from ...logic.text.tokenizer_limits import LimitError, check_growth, check_tokenizer
-from .chat_template import ChatTemplate
-from .encoding import (
+from ...logic.text.encoding import (
     Encoding,
     NotSupported,
     Template,
     Token,
-    check_characters,
     read_template,
     surrounding,
     truncated,
 )
+from ...logic.text.limits import COPY, LIMITS
+from ...logic.text.tokenizer_limits import LimitError, check_growth, check_tokenizer
+from .chat_template import ChatTemplate
 
 if TYPE_CHECKING:
     from .browser import BrowserTokenizer
@@ -450,6 +449,18 @@ class Tokenizer:
             **{**special, **variables},
         )
         return self.encode(text, add_special_tokens=False) if tokenize else text
+
+
+def check_characters(text: str) -> None:
+    """Raises InputError for half of a surrogate pair, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"character {error.start} is half of a surrogate pair",
+            "text",
+            'Make texts of bytes with errors="replace".',
+        ) from None
 
 
 def _backend(tokenizer_json: str) -> LibraryTokenizer | BrowserTokenizer:

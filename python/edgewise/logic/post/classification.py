@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from ...errors import InputError
+from ..options import read_choice, read_count
 
 FUNCTIONS = ("default", "softmax", "sigmoid", "none")
 
@@ -67,6 +69,60 @@ def best(scores: Sequence[float], id2label: Mapping[str, str], top_k: int | None
 def label_of(id2label: Mapping[str, object], index: int) -> str:
     """The name of a label."""
     return str(id2label.get(str(index), f"LABEL_{index}"))
+
+
+def id2label_of(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """id2label of config.json; empty if there is none."""
+    given: object = config.get("id2label")
+    if not isinstance(given, dict):
+        return {}
+    return {str(i): str(label) for i, label in given.items()}
+
+
+@dataclass(frozen=True)
+class Labeling:
+    """How logits become labels.
+
+    Attributes:
+        top_k: how many labels; None: all.
+        function: one of FUNCTIONS.
+    """
+
+    top_k: int | None
+    function: str
+
+
+def labeling(options: Mapping[str, Any], top: int | None) -> Labeling:
+    """The options `top_k` and `function_to_apply`.
+
+    Args:
+        options: of a call.
+        top: default of top_k.
+
+    Raises:
+        InputError: one is not valid.
+    """
+    top_k = read_count(options, "top_k") if "top_k" in options else top
+    return Labeling(top_k, read_choice(options, "function_to_apply", "default", FUNCTIONS))
+
+
+def labeled(logits: Sequence[float], config: Mapping[str, Any], how: Labeling) -> list[Score]:
+    """The labels of logits, the highest first.
+
+    Args:
+        logits: of each class.
+        config: contents of config.json.
+        how: they become labels.
+    """
+    return best(class_scores(logits, config, how.function), id2label_of(config), how.top_k)
+
+
+def class_scores(logits: Sequence[float], config: Mapping[str, Any], function: str) -> list[float]:
+    """Scores of logits. function: one of FUNCTIONS; "default": as config.json implies."""
+    if function == "default":
+        kind: object = config.get("problem_type")
+        function = function_for(kind if isinstance(kind, str) else None, len(logits))
+    return scores_of(logits, function)
 
 
 def entailment_of(label2id: Mapping[str, int]) -> int:

@@ -67,7 +67,7 @@ def answer_chars(
     """(start, end) of a span of tokens in characters of the context.
 
     Args:
-        offsets, words, sequences: of the tokens; see edgewise.host.text.encoding.Encoding.
+        offsets, words, sequences: of the tokens; see edgewise.logic.text.encoding.Encoding.
         span: first and last token.
         align_to_words: extend it to whole words.
         context: which text of the pair the context is.

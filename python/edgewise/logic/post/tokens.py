@@ -11,7 +11,7 @@ from ..native import part, size
 from .classification import label_of
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
-STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
+AGGREGATIONS: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
 """How tokens become entities."""
 
 Join = Callable[[list[str]], str]
@@ -77,7 +77,7 @@ def entities_of(
     Args:
         tokens: without special tokens.
         id2label: of config.json.
-        strategy: one of STRATEGIES: how tokens become entities.
+        strategy: one of AGGREGATIONS: how tokens become entities.
         ignore_labels: labels that are left out.
         join: makes text of tokens.
 

@@ -151,9 +151,7 @@ class TokenizerMembers {
       add_special_tokens = false,
     }: { pair?: string | null; add_special_tokens?: boolean } = {},
   ): string[] {
-    const options = { add_special_tokens };
-    const [first] = this.library.encodingsOf(this.own, text, pair ?? undefined, options);
-    return first!.map((token) => token.text);
+    return this.library.tokenTexts(this.own, text, pair ?? null, add_special_tokens);
   }
 
   /** The text of token ids, or of a tensor of one row. */
@@ -235,12 +233,9 @@ class TokenizerMembers {
     pair: string | undefined,
     options: { add_special_tokens: boolean; max_length?: number },
   ): Row {
-    const [tokens] = this.library.encodingsOf(this.own, text, pair, options);
-    return {
-      input_ids: tokens!.map((token) => token.id),
-      attention_mask: tokens!.map(() => 1),
-      token_type_ids: tokens!.map((token) => token.type),
-    };
+    const [made] = this.library.encodingsOf(this.own, text, pair ?? null, options);
+    const { ids, type_ids } = made!;
+    return { input_ids: ids, attention_mask: ids.map(() => 1), token_type_ids: type_ids };
   }
 
   private padded(list: readonly number[], length: number, filler: number): number[] {

@@ -42,6 +42,10 @@ export interface FeatureExtractionOptions extends CallOptions, TokenizerOptions 
   normalize?: boolean;
   /** Keep so many numbers of each vector (matryoshka embeddings). Default: as its files say. */
   dimensions?: number;
+  /** Put before each text. Default: the default prompt of the model's own files. */
+  prompt?: string;
+  /** Name of a prompt in the model's own files. */
+  prompt_name?: string;
   /** Pack the signs of a vector, eight to a byte. Default: false. */
   quantize?: boolean;
   /** Bytes of packed signs: int8 or uint8; or vectors as they are: the default without bits. */

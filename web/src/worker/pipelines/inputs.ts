@@ -1,4 +1,4 @@
-// Inputs of graphs that read tokens, and candidate labels.
+// Inputs of graphs that read tokens.
 
 import type { Processor } from "../../gen/schema.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
@@ -6,7 +6,6 @@ import { InputError, PackageError } from "../../shared/errors.ts";
 import type { InferencePlan } from "../inference/manifest.ts";
 import type { Dim } from "../inference/registers.ts";
 import type { TaskHost } from "./host.ts";
-import type { Options } from "./options.ts";
 
 /** The length that plans take for `n` tokens: the next one for which there is a plan. */
 export function planLength(plans: readonly InferencePlan[], n: number): number {
@@ -19,9 +18,8 @@ export function planLength(plans: readonly InferencePlan[], n: number): number {
   return Number.isFinite(best) ? best : n;
 }
 
-/** A tensor [1, length] of whole numbers. */
-export function integers(type: string, length: number, value: (i: number) => number): TaskTensor {
-  const at = Array.from({ length }, (_, i) => value(i));
+/** A tensor [1, count] of whole numbers. */
+export function integers(type: string, at: readonly number[]): TaskTensor {
   const array =
     type === "int64"
       ? BigInt64Array.from(at, BigInt)
@@ -30,7 +28,7 @@ export function integers(type: string, length: number, value: (i: number) => num
         : type === "bool"
           ? Uint8Array.from(at)
           : Float32Array.from(at);
-  return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
+  return { type, dims: [1, at.length], data: new Uint8Array(array.buffer) };
 }
 
 /**
@@ -57,33 +55,4 @@ export function unknownInput(name: string, task: string): never {
     task,
     "Export the model for this task.",
   );
-}
-
-/**
- * The labels of a call, and a text for each.
- * @param otherwise default of the option `hypothesis_template`
- * @throws InputError if there are no labels, or the template has no place for them
- */
-export function candidates(
-  options: Options,
-  otherwise: string,
-): { labels: string[]; texts: string[] } {
-  const template = options.text("hypothesis_template", otherwise);
-  if (!template.includes("{}"))
-    throw new InputError(
-      "it has no place for the label",
-      "options.hypothesis_template",
-      "Put {} where the label belongs.",
-    );
-  const given = options.given.candidate_labels;
-  const labels =
-    typeof given === "string"
-      ? given
-          .split(",")
-          .map((label) => label.trim())
-          .filter(Boolean)
-      : (options.texts("candidate_labels", []) ?? []);
-  if (!labels.length || !labels.every(Boolean))
-    throw new InputError("there are no labels", "candidate_labels", "Give a list of strings.");
-  return { labels, texts: labels.map((label) => template.replaceAll("{}", () => label)) };
 }

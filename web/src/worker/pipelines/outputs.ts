@@ -1,13 +1,6 @@
 // Outputs of graphs as numbers, and the labels of their classes.
 
-import {
-  best,
-  FUNCTIONS,
-  function_for,
-  label_of,
-  type Score,
-  scores_of,
-} from "../../logic/post/classification.ts";
+import { labeled, labeling, type Score } from "../../logic/post/classification.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { TaskHost } from "./host.ts";
@@ -68,29 +61,15 @@ export function output(
   );
 }
 
-/** `id2label` of config.json, for `count` labels. */
-export function labelsOf(host: TaskHost, count: number): Record<string, string> {
-  const given = (host.config().id2label ?? {}) as Record<string, string>;
-  return Object.fromEntries(
-    Array.from({ length: count }, (_, i) => [String(i), label_of(given, i)]),
-  );
-}
-
 /**
  * From logits to labels, as options and config say.
  * @param top default of `top_k`
  */
 export function labeler(
   host: TaskHost,
-  options: Options,
+  { given }: Options,
   top: number,
 ): (logits: Float32Array) => Score[] {
-  const topK = options.count("top_k", top, null);
-  const wanted = options.choice("function_to_apply", "default", FUNCTIONS);
-  const kind = host.config().problem_type;
-  return (logits) => {
-    const own = function_for(typeof kind === "string" ? kind : null, logits.length);
-    const scores = scores_of(logits, wanted === "default" ? own : wanted);
-    return best(scores, labelsOf(host, logits.length), topK);
-  };
+  const how = labeling(given, top);
+  return (logits) => labeled(logits, host.config(), how);
 }

@@ -2,14 +2,11 @@
 // and pre-tokenizer make of a text is aligned with the text, and the tokens with that.
 
 import type { Tokenizer as Backend } from "@huggingface/tokenizers";
+import type { Token as Place } from "../../logic/text/encoding.ts";
 
-/** A token of a text: its id, the units [start, end) of the text, and the index of its word. */
-export interface Token {
-  id: number;
+/** A token of a text, as it is written; its place is in units of UTF-16. */
+export interface Token extends Place {
   text: string;
-  start: number;
-  end: number;
-  word: number | undefined;
 }
 
 /** The parts of the library's tokenizer that are used here, some of which it declares private. */
@@ -241,7 +238,7 @@ export function tokensOf(backend: Backend, writing: Writing, text: string): Toke
   let word = 0;
   sections.forEach((section, index) => {
     const at = found.length;
-    const add = (i: number, start: number, end: number, w: number | undefined): void => {
+    const add = (i: number, start: number, end: number, w: number | null): void => {
       found.push({ id: ids[i]!, text: tokens[i]!, start, end, word: w });
     };
     if (parts.added_tokens_map.has(section)) {
@@ -258,7 +255,7 @@ export function tokensOf(backend: Backend, writing: Writing, text: string): Toke
         writing.drops,
       );
       locate(mine, units, wordOf, writing, parts.model.unk_token).forEach(([start, stop, w], i) => {
-        add(at + i, start, stop, w === undefined ? undefined : word + w);
+        add(at + i, start, stop, w === undefined ? null : word + w);
       });
       word += (wordOf.at(-1) ?? -1) + 1;
     }

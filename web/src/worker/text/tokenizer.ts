@@ -102,6 +102,8 @@ export class Tokenizer {
   private readonly template: unknown;
   /** tokenizer.json */
   private readonly json: Config;
+  /** tokenizer_config.json */
+  readonly config: Config;
   private readonly growth: Growth;
   /** Whether its regular expressions may need exponential time: the page is told of each use. */
   private readonly slow: boolean;
@@ -136,6 +138,7 @@ export class Tokenizer {
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
     this.json = json;
+    this.config = config;
     this.growth = growthOf(json, place("tokenizer.json"));
     this.slow = may_take_forever(forLibrary(json));
     this.backend = makeBackend(json, config, place("tokenizer.json"));
@@ -214,6 +217,11 @@ export class Tokenizer {
   /** Id of a token; undefined if it is not in the vocabulary. */
   idOf(token: string): number | undefined {
     return this.backend.token_to_id(token);
+  }
+
+  /** The token of an id; "" if there is none. */
+  tokenOf(id: number): string {
+    return this.backend.id_to_token(id) ?? "";
   }
 
   /** Text of tokens, as transformers' convert_tokens_to_string. */

@@ -187,14 +187,14 @@ class Backbone:
         assert isinstance(pipe, TextClassificationPipeline)
         text, pair = _text_and_pair(given)
         (numbers,) = pipe.forward(pipe.encodings(text, pair)[0], outputs=[self.output])
-        return as_output(numbers.code, list(numbers.shape), bytes(numbers.data))
+        return as_output(numbers.code, list(numbers.shape), numbers.data)
 
     @property
     def embedding(self) -> dict[str, Any]:
         """Options of feature-extraction: the model's own way, else the mean of its states."""
         pipe = self.pipe
         assert isinstance(pipe, FeatureExtractionPipeline)
-        if pipe.defaults["pooling"] or pipe._poolings(pipe.defaults)[1]:
+        if pipe.defaults["pooling"] or pipe.vectors(pipe.defaults).own:
             return {}
         return {"pooling": "mean", "normalize": True}
 

@@ -9,6 +9,7 @@ from ....compiler.heads.features import Features
 from ....compiler.heads.graph import Vectors, check_has_head, model_with_head, with_labels
 from ....compiler.task_package import task_texts
 from ....errors import InputError
+from ....logic.tasks.embedding import embedding
 from ...heads.adapters import put_adapters
 from ...heads.exports import embedding_vectors, package_with_head
 from ...session.open import folder_files, name_in
@@ -69,19 +70,14 @@ def vectors_of(mine: PersonalPipeline) -> Vectors:
 def _embedding_vectors(mine: PersonalPipeline, pipe: FeatureExtractionPipeline) -> Vectors:
     graph = vars(pipe)["_own_graph"]
     options = {**pipe.defaults, **mine.backbone.embedding}
-    poolings, own = pipe._poolings(options)
-    normalize = pipe.recipe.normalize if own else False
-    if options["normalize"] is not None:
-        normalize = options["normalize"]
-    size = options["dimensions"] or (pipe.recipe.dimensions if own else None)
-    if size is not None or pipe._prompt(options):
+    how = pipe.vectors(options)
+    if how.dimensions is not None or embedding(options, pipe.recipe).prompt:
         raise InputError(
             "its embeddings are shortened or have a prompt",
             "export",
             "Make the pipeline without dimensions and prompt.",
         )
-    tensor, is_vector = pipe.output_of(own)
-    dtype = next(o.dtype for o in graph.outputs if o.name == tensor)
-    if is_vector:
-        return Vectors(Features(tensor), 2, dtype, unit=normalize)
-    return embedding_vectors(tensor, poolings, normalize, dtype)
+    dtype = next(o.dtype for o in graph.outputs if o.name == how.output)
+    if how.pooled:
+        return Vectors(Features(how.output), 2, dtype, unit=how.normalize)
+    return embedding_vectors(how.output, how.poolings, how.normalize, dtype)

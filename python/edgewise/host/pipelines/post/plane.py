@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ....compiler.arrays import Array, as_input
@@ -16,18 +17,37 @@ class Plane:
     Attributes:
         shape: dimensions.
         numbers: elements in row-major order.
+        code: of their type.
     """
 
     def __init__(self, value: Any) -> None:
-        code, self.shape, data = as_input(value, "output")
+        self.code, self.shape, data = as_input(value, "output")
         count = 1
         for d in self.shape:
             count *= d
         self.numbers: Any = (
             memoryview(data).cast("B").cast("f")
-            if code == FLOAT and count
-            else unpack(code, bytes(data), count)
+            if self.code == FLOAT and count
+            else unpack(self.code, bytes(data), count)
         )
+
+    def cut(self, rows: int) -> None:
+        """Leaves out what follows the first `rows` of the second dimension; the first is 1."""
+        self.shape = [1, rows, *self.shape[2:]]
+        self.numbers = self.numbers[: math.prod(self.shape)]
+
+    def row(self, *index: int) -> list[float]:
+        """The numbers of the last dimension at an index of the others."""
+        at, size = 0, self.shape[-1]
+        for i, d in zip(index, self.shape):
+            at = at * d + i
+        return list(self.numbers[at * size : (at + 1) * size])
+
+    @property
+    def data(self) -> bytes:
+        """The elements, of their type."""
+        given = self.numbers
+        return bytes(given) if isinstance(given, memoryview) else pack(self.code, given)
 
     def array(self, *shape: int) -> Any:
         """The elements as float32 of another shape."""

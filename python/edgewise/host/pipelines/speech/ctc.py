@@ -16,7 +16,7 @@ from ...media.decode import read_sound
 from ...media.recording import part
 from ...text.signals import check_signal
 from ..audio import AudioPipeline, sound_and_others
-from ..text import Numbers
+from ..post.plane import Plane
 
 if TYPE_CHECKING:
     from ..base import Pipeline
@@ -121,6 +121,6 @@ def best_of_rows(logits: Any) -> list[int]:
     if hasattr(logits, "argmax"):
         found: list[int] = logits[0].argmax(-1).tolist()
         return found
-    values = Numbers(logits)
+    values = Plane(logits)
     rows = (values.row(0, i) for i in range(values.shape[1]))
     return [row.index(max(row)) for row in rows]

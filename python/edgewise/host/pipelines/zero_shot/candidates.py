@@ -22,22 +22,25 @@ from ....compiler.task_package.towers import (
     scale_and_bias,
     scores_graph,
 )
-from ....compiler.tokenizers.candidates import (
+from ....errors import InputError
+from ....logic.post.classification import Score
+from ....logic.tasks.candidates import (
+    MAX_TEXTS,
     candidate_ids,
     candidate_labels,
+    candidates,
+    compared,
+    hypothesis,
     is_padded,
     longest_candidate,
-    padding,
+    padding_of,
 )
-from ....errors import InputError
-from ....logic.post.classification import sigmoid, softmax
+from ....logic.tasks.inputs import tokens_fed
 from ...session import InferenceSession
 from ..base import Pipeline
 from ..post.plane import Plane
 
 __all__ = ["CandidatesPipeline"]
-
-MAX_TEXTS = 1024  # whose results are kept
 
 
 class CandidatesPipeline(Pipeline):
@@ -78,27 +81,36 @@ class CandidatesPipeline(Pipeline):
         return self.COMPARED.stem if self.COMPARED.stem in names else "model"
 
     def check(self, options: Mapping[str, Any]) -> None:
-        template = options["hypothesis_template"]
-        if not isinstance(template, str) or "{}" not in template:
-            raise InputError("it is not a text with {}", "hypothesis_template", "Add {}.")
+        hypothesis(options, self.CALL["hypothesis_template"])
         if options["candidate_labels"] is not None:
             candidate_labels(options["candidate_labels"])
 
-    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
-        labels = candidate_labels(options["candidate_labels"])
-        texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
+    def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
+        found = candidates(options, self.CALL["hypothesis_template"])
+        texts = found.texts
         if self.files is not None and self.files.package is not None:
             logits = self._packaged(given, texts)
         elif self.perceiver != "model":
             logits = self._separate(given, texts)
         else:
             name = self.need_output(self.perceiver, self.COMPARED.logits)
-            rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
-            (found,) = self.outputs_of(given, [name], self._padded(rows, max(map(len, rows))))
-            logits = list(Plane(found).numbers)
-        scores = sigmoid(logits) if is_padded(self.config) else softmax(logits)
-        order = sorted(range(len(labels)), key=lambda i: -scores[i])
-        return [{"score": scores[i], "label": labels[i]} for i in order]
+            rows = [self._ids(text) for text in texts]
+            (values,) = self.outputs_of(given, [name], self._padded(rows, max(map(len, rows))))
+            logits = list(Plane(values).numbers)
+        return compared(self.config, found.labels, logits)
+
+    def _ids(self, text: str) -> list[int]:
+        """The tokens of a text, without padding. Raises InputError: there are too many."""
+        ids = self.tokenizer.encode(text)
+        return candidate_ids(self.config, text, ids, longest_candidate(self.config))
+
+    @property
+    def _padding(self) -> int:
+        """The token that fills up texts."""
+        token = (getattr(self.tokenizer, "config", None) or {}).get("pad_token")
+        name = token.get("content") if isinstance(token, Mapping) else token
+        own = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
+        return padding_of(self.config, own, getattr(self.tokenizer, "eos_token_id", None))
 
     def _packaged(self, given: Any, texts: Sequence[str]) -> list[float]:
         """The logits of each text, which the programs of a package read one by one."""
@@ -137,7 +149,7 @@ class CandidatesPipeline(Pipeline):
         """What a graph computes of a text, which is kept for the next inputs."""
         found = self._texts.get(text)
         if found is None:
-            session, ids = self.session(stem), candidate_ids(self.config, self.tokenizer, text)
+            session, ids = self.session(stem), self._ids(text)
             sized = stem != TEXT and "input_ids" in session.inputs  # of a package
             size = session.size_for("input_ids", 1, len(ids)) if sized else len(ids)
             feeds = self._padded([ids], size)
@@ -152,13 +164,9 @@ class CandidatesPipeline(Pipeline):
         """The texts, padded to one length, as inputs of the graph."""
         if is_padded(self.config):
             width = longest_candidate(self.config)
-        pad = padding(self.config, self.tokenizer)
-        return {
-            "input_ids": [row + [pad] * (width - len(row)) for row in rows],
-            "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
-            "position_ids": [[*range(width)] for _ in rows],
-            "token_type_ids": [[0] * width for _ in rows],
-        }
+        pad = self._padding
+        names = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
+        return {name: [tokens_fed(name, row, [], width, pad, 0) for row in rows] for name in names}
 
     def close(self) -> None:
         with self.lock:

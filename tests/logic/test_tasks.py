@@ -1,0 +1,175 @@
+"""Tasks: encodings as the `tokenizers` library makes them, options, candidate labels."""
+
+import json
+
+import pytest
+from edgewise.errors import InputError
+from edgewise.logic.text.encoding import EncodeOptions, Token
+
+from tests.generation import tokenizer_files
+
+from .forms import both, module
+
+TEXT = "Once upon a time there was a small dragon in a very deep cave."
+OTHER = "It slept all day; nobody came by."
+
+
+@pytest.fixture(scope="module")
+def library():
+    """A tokenizer of the library."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_files.words()["bert"]))
+    first = made.id_to_token(0)
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{first} $A {first}",
+        pair=f"{first} $A {first} $B:1 {first}:1",
+        special_tokens=[(first, 0)],
+    )
+    return made
+
+
+def tokens_of(library, text):
+    """The tokens of a text, without special ones."""
+    found = library.encode(text, add_special_tokens=False)
+    return [Token(i, *o, w) for i, o, w in zip(found.ids, found.offsets, found.word_ids)]
+
+
+@both
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    "pair, strategy, most, stride",
+    [
+        (None, "longest_first", 9, 0),
+        (None, "longest_first", 14, 3),
+        (None, "only_first", 14, 3),
+        (OTHER, "longest_first", 9, 0),
+        (OTHER, "longest_first", 45, 3),
+        (OTHER, "only_first", 45, 2),
+        (OTHER, "only_second", 65, 3),
+        (OTHER, "only_first", 200, 0),
+    ],
+)
+def test_encodings_are_those_of_the_library(form, library, side, pair, strategy, most, stride):
+    encoding = module(form, "text.encoding")
+    template = encoding.read_template(json.loads(library.to_str())["post_processor"])
+    second = None if pair is None else tokens_of(library, pair)
+    first = tokens_of(library, TEXT)
+    library.enable_truncation(most, stride=stride, strategy=strategy, direction=side)
+    try:
+        wanted = library.encode(TEXT, pair) if pair else library.encode(TEXT)
+    finally:
+        library.no_truncation()
+    every = [wanted, *wanted.overflowing]
+    parts = encoding.truncated(template, first, second, strategy, most, stride, side)
+    if pair is not None and strategy == "longest_first":
+        every = every[:1]  # the library's parts of a pair overlap in both texts
+    assert [p.ids for p in parts] == [w.ids for w in every]
+    for got, want in zip(parts, every):
+        assert got.type_ids == want.type_ids and got.special == want.special_tokens_mask
+        assert got.words == want.word_ids and got.sequences == want.sequence_ids
+        assert [tuple(o) for o in got.offsets] == want.offsets
+
+
+@both
+def test_post_processors(form):
+    encoding = module(form, "text.encoding")
+    bert = {"type": "BertProcessing", "cls": ["a", 5], "sep": ["b", 6]}
+    level = {"type": "ByteLevel"}
+    first = [Token(1, 0, 1, 0)]
+    for value, ids in (
+        (None, [1, 1]),
+        (level, [1, 1]),
+        (bert, [5, 1, 6, 1, 6]),
+        ({"type": "Sequence", "processors": [level, bert]}, [5, 1, 6, 1, 6]),
+        ({**bert, "type": "RobertaProcessing"}, [5, 1, 6, 6, 1, 6]),
+    ):
+        template = encoding.read_template(value)
+        assert encoding.assemble(template, first, first, True).ids == ids
+        assert encoding.assemble(template, first, first, False).ids == [1, 1]
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}
+    for wrong, says in (
+        (3, "is not an object"),
+        ({**bert, "cls": ["a"]}, "no pair of a text and an id"),
+        ({"type": "Sequence"}, "is not a list"),
+        ({"type": "Sequence", "processors": [bert, bert]}, "several post-processors"),
+        ({"type": "Other"}, "has the type 'Other'"),
+        (template, "lacks the ids of 'x'"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            encoding.read_template(wrong)
+
+
+@both
+def test_what_is_cut(form):
+    encoding = module(form, "text.encoding")
+    tokens = [Token(i, i, i + 1, i) for i in range(9)]
+    plain = encoding.plain()
+    for given, says in (
+        ((tokens, None, "all", 3), "not a way of truncation"),
+        ((tokens[:2], tokens, "only_first", 5), "have to be cut"),
+        ((tokens, None, "only_first", 4, 4), "stride is 4"),
+    ):
+        with pytest.raises(InputError, match=says):
+            encoding.truncated(plain, *given)
+
+
+@both
+def test_candidate_labels(form):
+    candidates = module(form, "tasks.candidates")
+
+    def of(labels, template="a {} {}"):
+        given = {"candidate_labels": labels, "hypothesis_template": template}
+        found = candidates.candidates(given, "")
+        return found.labels, found.texts
+
+    assert of(["red, white and blue"], "{}!")[1] == ["red, white and blue!"]
+    assert of("a cat, dog,") == (["a cat", "dog"], ["a a cat a cat", "a dog dog"])
+    assert of(["$& a", "a"], None or "{}") == (["$& a", "a"], ["$& a", "a"])
+    for wrong in (None, [], "", " , ", ["a", ""], [1], 7):
+        with pytest.raises(InputError, match="candidate_labels: there are no labels"):
+            of(wrong)
+    for wrong in ("a", 3):
+        with pytest.raises(InputError, match="hypothesis_template"):
+            of(["a"], wrong)
+
+
+@both
+@pytest.mark.parametrize(
+    "reader, given, says",
+    [
+        ("encode_options", {"max_length": 0}, "max_length: it is 0. Give an integer of 1 or more"),
+        ("encode_options", {"truncation": "some"}, "truncation.*longest_first"),
+        ("encode_options", {"padding": "some"}, "padding.*longest"),
+        ("encode_options", {"add_special_tokens": 1}, "add_special_tokens"),
+        ("grouping", {"stride": 3}, "stride: overlapping parts.*aggregation_strategy"),
+        ("grouping", {"ignore_labels": [3]}, "ignore_labels"),
+        ("grouping", {"aggregation_strategy": "some"}, "first, average, max"),
+        ("is_multi_label", {"multi_label": "yes"}, "multi_label"),
+    ],
+)
+def test_options_that_are_not_valid(form, reader, given, says):
+    texts = module(form, "tasks.texts")
+    with pytest.raises(InputError, match=says):
+        getattr(texts, reader)(given)
+
+
+@both
+def test_options(form):
+    texts = module(form, "tasks.texts")
+    assert texts.encode_options({}) == EncodeOptions()
+    assert texts.encode_options({"truncation": False}).truncation == "do_not_truncate"
+    assert texts.encode_options({"truncation": "only_first"}, 9, 7).max_length == 7
+    assert texts.encode_options({"max_length": 8}, 9, 7).max_length == 8
+    for given, strategy in (
+        ({"grouped_entities": True}, "simple"),
+        ({"grouped_entities": True, "ignore_subwords": True}, "first"),
+        ({"ignore_subwords": True, "aggregation_strategy": "max"}, "none"),
+        ({"aggregation_strategy": "max"}, "max"),
+    ):
+        assert texts.grouping(given).strategy == strategy
+    how = texts.asking({}, None)
+    assert (how.top_k, how.most, how.stride, how.longest) == (1, 384, 128, 15)
+    how = texts.asking({"topk": 2}, 100)
+    assert (how.top_k, how.most, how.stride) == (2, 100, 50)
+    with pytest.raises(InputError, match="max_seq_len"):
+        texts.asking({"doc_stride": 5, "max_seq_len": 4}, None)
