@@ -294,8 +294,9 @@ class Value:
         tensor: its content, of a weight.
         producer: the node that computes it.
         constant: whether it is the same in every run.
-        role: "input", "cache", "state" (a parameter or what an optimizer keeps: runs write it), or
-            "".
+        role: "input", "cache" (grows in memory with room for more), "kept" (of a fixed shape; each
+            run of a sequence reads what the run before it wrote), "state" (a parameter or what an
+            optimizer keeps: runs write it), or "".
         growth: what is known of its number, where that is not the number itself.
     """
 

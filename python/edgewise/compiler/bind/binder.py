@@ -34,7 +34,8 @@ class BindOptions(TypedDict, total=False):
     """Options of `bind`.
 
     Attributes:
-        roles: {input name: "cache"} marks inputs that are stored in a cache with more capacity.
+        roles: {input name: "cache"} marks inputs that are stored in a cache with more capacity,
+            {input name: "kept"} those that the next run of a sequence gets from this one.
         outputs: names to compute; default: all.
         computed: {input name: function(binder) -> Value} of inputs that the plan computes itself
             instead of being fed.

@@ -303,7 +303,7 @@ class NodeBinder:
         """An input as float32 where it is of half precision."""
         if value.dtype not in HALF:
             return value
-        if value.role == "cache":  # its plan may store halves, its numbers are float32
+        if value.role in ("cache", "kept"):  # its plan may store halves, its numbers are float32
             value.dtype = FLOAT
             return value
         return self.op("Cast", value, to=FLOAT)

@@ -1,33 +1,65 @@
-"""Inputs of language models: caches of keys and values, and the element types that are taken."""
+"""Inputs of language models: states, their shapes, and the element types that are taken."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
+from .states import StateInput, find_states
 
-CACHE_NAME = re.compile(r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+")
-# Inputs that text generation understands besides caches, with their element types.
+CACHE_NAME = re.compile(
+    r"(^|[._])past([._]|_key).*(key|value)|past_key_values[._]\d+[._]\d+|cache\..*\.(key|value)s?$"
+)
+# Inputs that text generation understands besides states, with their element types.
 INPUT_TYPES = {
-    "input_ids": (INT64,),
-    "attention_mask": (INT64, INT32, BOOL, FLOAT),
+    "input_ids": (INT64, INT32),
+    "attention_mask": (INT64, INT32, BOOL, FLOAT, FLOAT16),
     "position_ids": (INT64, INT32),
+    "cache_position": (INT64, INT32),
+    "token_type_ids": (INT64, INT32),
+    "num_logits_to_keep": (INT64, INT32),
+    "logits_to_keep": (INT64, INT32),
     "use_cache_branch": (BOOL,),
 }
+# Fields of config.json with the size of a head, and those that it follows from.
+HEAD_FIELDS = ("head_dim", "head_size", "attention_head_dim")
 _REMEDY = "Export the model with past_key_values of shape [batch, heads, past, dim]."
 
 
-def check_interface(graph: Graph) -> dict[str, Info]:
-    """{name: Info} of the inputs of a decoder-only language model.
+@dataclass(frozen=True)
+class Interface:
+    """What a decoder-only language model takes and gives.
+
+    Attributes:
+        inputs: {name: Info} of all.
+        states: {name: StateInput} of the inputs that are states.
+        logits: name of the output.
+    """
+
+    inputs: Mapping[str, Info]
+    states: Mapping[str, StateInput]
+    logits: str
+
+
+def interface(graph: Graph) -> Interface:
+    """Finds out which inputs and outputs of a language model are which.
 
     Raises:
         UnsupportedOp: the graph is not such model, or has an input that generation does not know.
     """
     inputs = {i.name: i for i in graph.input_names()}
-    if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
+    names = [o.name for o in graph.outputs]
+    if "input_ids" not in inputs:
+        names = []
+    states = decoder_states(graph, inputs) if names else {}
+    replaced = {s.output for s in states.values()}
+    scores = ["logits"] if "logits" in names else [n for n in names if n not in replaced]
+    if len(scores) != 1:
         raise UnsupportedOp(
             f"inputs {', '.join(inputs)} and outputs"
             f" {', '.join(o.name for o in graph.outputs)[:200]} do not match a decoder-only"
@@ -36,14 +68,15 @@ def check_interface(graph: Graph) -> dict[str, Info]:
             "Text generation needs `input_ids` in and `logits` out; run other models with"
             " InferenceSession.",
         )
-    return inputs
+    return Interface(inputs, states, scores[0])
 
 
-def cache_axes(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, int]:
-    """{name: axis of the past length} of the inputs that are caches.
+def decoder_states(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, StateInput]:
+    """{name: StateInput} of the inputs that are states.
 
     Raises:
-        UnsupportedOp: an input has an element type or a name that generation does not know.
+        UnsupportedOp: an input has an element type that generation does not know, or no output
+            replaces it.
     """
     for name, kinds in INPUT_TYPES.items():
         if name in inputs and inputs[name].dtype not in kinds:
@@ -52,17 +85,7 @@ def cache_axes(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, int]:
                 f"input '{name}'",
                 f"Text generation takes {' or '.join(NAME[k] for k in kinds)} there.",
             )
-    caches = {}
-    for name, info in inputs.items():
-        if CACHE_NAME.search(name):
-            caches[name] = cache_axis(info)
-        elif name not in INPUT_TYPES:
-            raise UnsupportedOp(
-                f"it has an input '{name}' that text generation does not know",
-                graph.name or "model",
-                "Export the model for text generation, or run it with InferenceSession.",
-            )
-    return caches
+    return find_states(graph, [name for name in inputs if name not in INPUT_TYPES])
 
 
 def cached_as_halves(graph: Graph) -> bool:
@@ -83,25 +106,77 @@ def cache_axis(info: Info) -> int:
     return 2
 
 
-def head_dim(graph: Graph, name: str, info: Info) -> int:
-    """Size of a cache's last dimension, from its declaration or that of its `present` output.
+def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> list[int]:
+    """The shape of a state for one sequence, with 0 where it grows.
+
+    Args:
+        graph: the model.
+        state: one of its states.
+        config: its config.json.
+
+    Raises:
+        UnsupportedOp: a dimension is not known.
+    """
+    shape: list[int] = []
+    declared = state.info.shape or []
+    for i, d in enumerate(declared):
+        if isinstance(d, int):
+            shape.append(d)
+        elif i == state.axis:
+            shape.append(0)
+        elif i == 0:
+            shape.append(1)
+        elif i == len(declared) - 1 and state.axis is not None:
+            shape.append(head_dim(graph, state.name, state.info, state.output, config))
+        else:
+            raise UnsupportedOp(
+                f"its shape is {declared}, where dimension {i} is not known",
+                f"input '{state.name}'",
+                "Export the model with fixed sizes of its states.",
+            )
+    return shape
+
+
+def head_dim(
+    graph: Graph,
+    name: str,
+    info: Info,
+    output: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> int:
+    """Size of a cache's last dimension, from its declaration, that of the output that replaces it,
+    the node that uses it, or the model's configuration.
 
     Args:
         graph: the model.
         name, info: of the cache input, whose shape has 4 dimensions.
+        output: its name; default: by optimum's names.
+        config: the model's config.json.
 
     Raises:
         UnsupportedOp: the model does not tell.
     """
-    last = info.shape[3] if info.shape else None
+    last = info.shape[-1] if info.shape else None
     if isinstance(last, int):
         return last
-    present = {o.name: o for o in graph.outputs}.get(name.replace("past_key_values", "present"))
+    output = output or name.replace("past_key_values", "present")
+    present = {o.name: o for o in graph.outputs}.get(output)
     if present is not None and present.shape and isinstance(present.shape[-1], int):
         return present.shape[-1]
     for node in graph.nodes:
         if name in node.inputs and node.op == "GroupQueryAttention":
-            return _gqa_head_dim(graph, node)
+            size = _configured(config or {}, False) or _gqa_head_dim(graph, node)
+            size = size or _configured(config or {})
+            if size:
+                return size
+            raise UnsupportedOp(
+                "its head dimension is not declared",
+                node.where,
+                "Put the model's config.json beside it, or export it with a fixed head dimension.",
+            )
+    size = _configured(config or {})
+    if size:
+        return size
     raise UnsupportedOp(
         f"its shape is {info.shape}",
         f"input '{name}'",
@@ -109,12 +184,45 @@ def head_dim(graph: Graph, name: str, info: Info) -> int:
     )
 
 
-def _gqa_head_dim(graph: Graph, node: Node) -> int:
+def _gqa_head_dim(graph: Graph, node: Node) -> int | None:
+    """The size of a head: from the product that makes the queries, or the table of cosines, which
+    has half of what is rotated.
+    """
+    heads, of_keys = (node.attrs.get(n) for n in ("num_heads", "kv_num_heads"))
+    if isinstance(heads, int) and isinstance(of_keys, int):
+        by_output = {o: n for n in graph.nodes for o in n.outputs}
+        made = by_output.get(node.inputs[0])
+        if made is not None and made.op == "Add":
+            made = next((by_output[n] for n in made.inputs if n in by_output), made)
+        columns = made.attrs.get("N") if made is not None else None
+        if made is not None and made.op == "MatMul" and made.inputs[1] in graph.constants:
+            columns = graph.constants[made.inputs[1]].shape[-1]
+        count = heads if len(node.inputs) > 1 and node.inputs[1] else heads + 2 * of_keys
+        if isinstance(columns, int) and count > 0 and columns % count == 0:
+            return columns // count
     cos = graph.constants.get(node.inputs[7]) if len(node.inputs) > 7 else None
-    if cos is not None:
-        return 2 * cos.shape[1]
-    raise UnsupportedOp(
-        "its head dimension is not declared",
-        node.where,
-        "Export the model with a fixed head dimension.",
-    )
+    return 2 * cos.shape[1] if cos is not None else None
+
+
+def _configured(config: Mapping[str, Any], derived: bool = True) -> int | None:
+    """The size of a head that config.json gives.
+
+    Args:
+        config: its contents; those of genai_config.json may be in "genai".
+        derived: whether it may follow from the width of the model, too.
+    """
+    genai: Any = config.get("genai")
+    for key in ("model", "decoder"):
+        genai = genai.get(key) if isinstance(genai, dict) else None
+    for c in (config, config.get("text_config"), genai):
+        if not isinstance(c, Mapping):
+            continue
+        size = next((c[k] for k in HEAD_FIELDS if type(c.get(k)) is int and c[k] > 0), None)
+        width, heads = c.get("hidden_size"), c.get("num_attention_heads")
+        if size is not None:
+            return int(size)
+        if not derived or type(width) is not int or type(heads) is not int:
+            continue
+        if heads > 0 and width % heads == 0:
+            return width // heads
+    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import InputError, ModelError, memory_in_words
 from ...json_text import parse_json
 from ...logic.manifest.limits import CACHE_DTYPES, CacheDType
-from ...logic.manifest.schema import Decoder, DecoderPlan
+from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..declare.op import TooLong
 from ..ir import Graph, Info
@@ -18,7 +18,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..plan import Plan
 from ..targets import CPU, Target
-from .caches import cache_axes, cached_as_halves, check_interface
+from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
 from .model_file import pick_model_file, read_texts
 from .weights import add_plans, new_package
@@ -62,16 +62,13 @@ def compile_package(
     """
     graph = read_model(files[model_file or pick_model_file(files, dtype)])
     texts = read_texts(files)
-    config = parse_json(texts["config.json"], "config.json") if "config.json" in texts else {}
+    config: dict[str, Any] = {}
+    for name in ("config.json", "genai_config.json"):
+        found = parse_json(texts[name], name) if name in texts else None
+        if isinstance(found, dict):
+            config |= found if name == "config.json" else {"genai": found}
     decoder, plans = compile_causal_lm(
-        graph,
-        config if isinstance(config, dict) else {},
-        capacity,
-        chunks,
-        lora,
-        trainable,
-        cache_dtype,
-        target,
+        graph, config, capacity, chunks, lora, trainable, cache_dtype, target
     )
     package = new_package("text-generation", {"decoder": decoder}, texts, files, target)
     package.graph = graph
@@ -94,8 +91,8 @@ def compile_causal_lm(
 
     Args:
         graph: a decoder-only language model with an input `input_ids` and an output `logits`;
-            inputs `attention_mask`, `position_ids`, `past_key_values.*` and `use_cache_branch` are
-            understood.
+            inputs of caches.INPUT_TYPES are understood, and others that outputs replace: states
+            that grow with the sequence or have a fixed shape.
         config: the model's config.json.
         capacity: most tokens of a sequence; default: the model's own limit, at most 1024.
         chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a
@@ -115,13 +112,13 @@ def compile_causal_lm(
         UnsupportedOp: an operator is missing, or the graph's use of the past cannot be turned into
             a cache.
     """
-    inputs = check_interface(graph)
+    found = interface(graph)
+    states = found.states
     _check_options(capacity, cache_dtype)
     cache_dtype = cache_dtype or ("float16" if cached_as_halves(graph) else "float32")
-    caches = cache_axes(graph, inputs)
     code = FLOAT16 if cache_dtype == "float16" else FLOAT
-    model = DecoderCompiler(graph, inputs, caches, lora, trainable, code, target)
-    room, plans = _fitting_plans(model, config or {}, capacity, chunks, _fixed_length(inputs))
+    model = DecoderCompiler(graph, found, config or {}, lora, trainable, code, target)
+    room, plans = _fitting_plans(model, config or {}, capacity, chunks, _fixed_length(found.inputs))
     cache_bytes: dict[str, int] = {}
     for plan in plans.values():
         cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
@@ -129,9 +126,13 @@ def compile_causal_lm(
         "capacity": room,
         "vocab_size": model.vocab_size,
         "logits_type": "float32",
-        "recompute": not caches,
+        "recompute": not states,
+        "padded": model.padded,
         "cache_dtype": cast("CacheDType", cache_dtype),
-        "caches": [{"name": n, "bytes": b} for n, b in cache_bytes.items()],
+        "caches": [
+            Cache(name=n, bytes=b, fixed=True) if states[n].fixed else Cache(name=n, bytes=b)
+            for n, b in cache_bytes.items()
+        ],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
     }
     if lora is not None:
@@ -178,7 +179,7 @@ def _fitting_plans(
     limits = (config.get(k) for k in LENGTH_FIELDS)
     limit = next((n for n in limits if type(n) is int and n > 0), DEFAULT_CAPACITY)
     room = capacity or min(limit, DEFAULT_CAPACITY)
-    if fixed is not None and not model.caches:
+    if fixed is not None and not model.found.states:
         room = min(room, fixed)
     for _ in range(4):
         try:
@@ -201,7 +202,7 @@ def _plans(
     model: DecoderCompiler, capacity: int, chunks: Sequence[int], fixed: int | None
 ) -> dict[int, Plan]:
     """{tokens per run: Plan}"""
-    if not model.caches:
+    if not model.found.states:
         chunks = (*(c for c in RECOMPUTE_CHUNKS if c < capacity), capacity)
     if fixed is not None:
         if fixed > capacity:
@@ -211,10 +212,27 @@ def _plans(
                 "Give a larger one.",
             )
         chunks = (fixed,)
-    return {
-        tokens: model.compile(tokens, capacity)
-        for tokens in sorted({min(c, capacity) for c in chunks})
-    }
+    plans: dict[int, Plan] = {}
+    for tokens in sorted({min(c, capacity) for c in chunks}):
+        try:
+            plans[tokens] = model.compile(tokens, capacity)
+        except ModelError:
+            # Some exports take runs up to a size that they were traced with.
+            if 1 not in plans:
+                raise
+            plans |= _shorter(model, tokens, capacity, max(plans))
+            break
+    return plans
+
+
+def _shorter(model: DecoderCompiler, tokens: int, capacity: int, least: int) -> dict[int, Plan]:
+    """The plan for most tokens that are fewer than `tokens` and more than `least`, if any."""
+    while (tokens := tokens // 2) > least:
+        try:
+            return {tokens: model.compile(tokens, capacity)}
+        except ModelError:
+            pass
+    return {}
 
 
 def _describe(tokens: int, plan: Plan) -> DecoderPlan:

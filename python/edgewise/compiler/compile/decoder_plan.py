@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
 from ..bind import Binder, BoundGraph
-from ..declare.dtypes import INT64
+from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64
 from ..declare.symbolic import Sym
-from ..ir import Graph, Info, Tensor, Value
+from ..ir import Graph, Tensor, Value
 from ..passes.last_position import keep_position
 from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import head_dim
+from .caches import Interface, state_shape
 
 if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
 
 # Registers of the plans: tokens in the cache, and the token of the run that the logits are of.
 PAST, LAST = 0, 1
+# Inputs with the number of tokens of a run that logits are wanted of: here of all, and all but one
+# are left out later.
+COUNTS = ("num_logits_to_keep", "logits_to_keep")
 
 
 @dataclass
@@ -31,24 +34,26 @@ class DecoderCompiler:
 
     Attributes:
         graph: the model.
-        inputs: {name: Info} of its inputs.
-        caches: {input name: axis of the past length}.
+        found: its inputs, states, and logits.
+        config: the model's config.json.
         lora: layers that get adapters; None: none.
         trainable: names of weights that are states of the plans.
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
-        vocab_size, saved: found when a plan is compiled: the size of the vocabulary, and the
-            parameters that an adapter holds as a whole.
+        vocab_size, padded, saved: found when a plan is compiled: the size of the vocabulary,
+            whether a run may be padded after its last token, and the parameters that an adapter
+            holds as a whole.
     """
 
     graph: Graph
-    inputs: Mapping[str, Info]
-    caches: Mapping[str, int]
+    found: Interface
+    config: Mapping[str, Any]
     lora: AdapterConfig | None
     trainable: Sequence[str]
     cache_dtype: int
     target: Target
     vocab_size: int = 0
+    padded: bool = True
     saved: list[SavedParameter] = field(default_factory=list)
 
     def compile(self, tokens: int, capacity: int) -> Plan:
@@ -59,16 +64,21 @@ class DecoderCompiler:
             capacity: most tokens of a sequence.
         """
         past: Any = 0
-        if self.caches and capacity > tokens:
+        if self.found.states and capacity > tokens:
             past = Sym(PAST, 1, 0, 0, capacity - tokens)
         last: Any = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
         shapes: dict[str, list[Any]] = {"input_ids": [1, tokens]}
         known: dict[str, list[Any]] = {}
-        if "use_cache_branch" in self.inputs:
+        if "use_cache_branch" in self.found.inputs:
             shapes["use_cache_branch"], known["use_cache_branch"] = [1], [True]
-        full = self._cache_shapes(capacity)
-        for name, axis in self.caches.items():
-            shapes[name] = [*full[name][:axis], past, *full[name][axis + 1 :]]
+        if name := next((n for n in COUNTS if n in self.found.inputs), None):
+            shapes[name], known[name] = list(self.found.inputs[name].shape or []), [tokens]
+        full: dict[str, list[int]] = {}
+        for name, state in self.found.states.items():
+            shape = state_shape(self.graph, state, self.config)
+            full[name] = [capacity if i == state.axis else d for i, d in enumerate(shape)]
+            shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
+        fixed = {s.name: s.output for s in self.found.states.values() if s.fixed}
         self.saved = []
         with explained(GENERATION, self.graph.name or "model"):
             plan, _ = compile_graph(
@@ -76,11 +86,12 @@ class DecoderCompiler:
                 shapes,
                 None,
                 known,
-                roles=dict.fromkeys(self.caches, "cache"),
-                outputs=["logits"],
+                roles={n: "kept" if n in fixed else "cache" for n in self.found.states},
+                outputs=[self.found.logits, *fixed.values()],
                 cache_shapes=full,
                 cache_dtype=self.cache_dtype,
                 registers=[("past", 0, capacity - tokens), ("last", 0, tokens - 1)],
+                prepare=lambda bound: self._prepare(bound, fixed),
                 transform=lambda bound: self._transform(bound, tokens, last),
                 computed=self._computed(past, tokens),
                 float_outputs=True,
@@ -89,40 +100,103 @@ class DecoderCompiler:
             )
         return plan
 
-    def _cache_shapes(self, capacity: int) -> dict[str, list[int]]:
-        """{input name: shape of a cache with all of its capacity}"""
-        full = {}
-        for name, axis in self.caches.items():
-            info = self.inputs[name]
-            full[name] = [d if isinstance(d, int) else 1 for d in info.shape or ()]
-            full[name][3] = head_dim(self.graph, name, info)
-            full[name][axis] = capacity
-        return full
-
     def _computed(self, past: Any, tokens: int) -> dict[str, Callable[[Binder], Value]]:
-        """Inputs that the plan computes itself: a mask of ones, and positions from `past` on."""
+        """Inputs that the plan computes itself: a mask in which each token sees itself and those
+        before it, positions from `past` on, and types of tokens, which are 0.
+        """
 
-        def mask(binder: Binder) -> Value:
-            one = Tensor.of("one", self.inputs["attention_mask"].dtype, [1], [1])
-            shape = Value("mask_shape", INT64, [2], numbers=[1, past + tokens])
-            return binder.op("ConstantOfShape", shape, value=one)
+        def filled(name: str, number: int, sizes: list[Any]) -> Callable[[Binder], Value]:
+            def make(binder: Binder) -> Value:
+                one = Tensor.of("one", self.found.inputs[name].dtype, [1], [number])
+                shape = Value(f"{name}_shape", INT64, [len(sizes)], numbers=sizes)
+                return binder.op("ConstantOfShape", shape, value=one)
 
-        def positions(binder: Binder) -> Value:
-            dtype = self.inputs["position_ids"].dtype
-            ends = [Value("p", dtype, [], numbers=[x]) for x in (past, past + tokens, 1)]
-            ids = binder.op("Range", *ends)
-            return binder.op("Unsqueeze", ids, binder.constant(INT64, [1], [0]))
+            return make
 
-        make = {"attention_mask": mask, "position_ids": positions}
-        return {name: f for name, f in make.items() if name in self.inputs}
+        def counted(binder: Binder, dtype: int, start: Any) -> Value:
+            ends = [Value("p", dtype, [], numbers=[x]) for x in (start, past + tokens, 1)]
+            return binder.op("Range", *ends)
+
+        def positions(name: str) -> Callable[[Binder], Value]:
+            def make(binder: Binder) -> Value:
+                shape = self.found.inputs[name].shape
+                ids = counted(binder, self.found.inputs[name].dtype, past)
+                if shape is not None and len(shape) < 2:
+                    return ids
+                ids = binder.op("Unsqueeze", ids, binder.constant(INT64, [1], [0]))
+                if shape is None or len(shape) < 3:
+                    return ids
+                # of time, height and width (mRoPE): those of text are equal
+                sizes = [3 if not isinstance(shape[0], int) else shape[0], 1, tokens]
+                return binder.op("Expand", ids, binder.constant(INT64, [3], sizes))
+
+            return make
+
+        def causal(binder: Binder) -> Value:
+            """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added."""
+            dtype = self.found.inputs["attention_mask"].dtype
+            axes = binder.constant(INT64, [1], [1])
+            rows = binder.op("Unsqueeze", counted(binder, INT64, past), axes)
+            seen = binder.op("LessOrEqual", counted(binder, INT64, 0), rows)
+            seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
+            if dtype == BOOL:
+                return seen
+            if dtype in (FLOAT, FLOAT16):
+                lowest = -65504.0 if dtype == FLOAT16 else -3.4028234663852886e38
+                numbers = (binder.constant(FLOAT, [], [x]) for x in (0.0, lowest))
+                return binder.op("Where", seen, *numbers)
+            return binder.op("Cast", seen, to=dtype)
+
+        mask = self.found.inputs.get("attention_mask")
+        make: dict[str, Callable[[Binder], Value]] = {}
+        if mask is not None:
+            of_pairs = len(mask.shape or ()) == 4
+            make["attention_mask"] = (
+                causal if of_pairs else filled("attention_mask", 1, [1, past + tokens])
+            )
+        for name in ("position_ids", "cache_position"):
+            if name in self.found.inputs:
+                make[name] = positions(name)
+        if "token_type_ids" in self.found.inputs:
+            make["token_type_ids"] = filled("token_type_ids", 0, [1, tokens])
+        return make
+
+    def _prepare(self, bound: BoundGraph, fixed: Mapping[str, str]) -> None:
+        """Lets the plan write states, and names the logits so."""
+        keep_states(bound, fixed)
+        bound.outputs["logits"] = bound.outputs.pop(self.found.logits)
 
     def _transform(self, bound: BoundGraph, tokens: int, last: Any) -> None:
         """Keeps the logits of one position, and inserts adapters."""
+        shape = bound.outputs["logits"].shape
+        # States take each token of a run; so do the logits of models that keep the last position.
+        fixed = any(s.fixed for s in self.found.states.values())
+        self.padded = self.padded and not fixed and (tokens == 1 or shape[1:2] == [tokens])
         self.vocab_size = keep_logits(bound, tokens, last)
         if self.lora is not None:
             if self.lora.modules_to_save or self.lora.bias != "none":
                 self.saved.extend(saved_parameters(bound, self.lora))
             insert_lora(bound, self.lora)
+
+
+def keep_states(bound: BoundGraph, fixed: Mapping[str, str]) -> None:
+    """Lets a plan write the states of fixed shape, which are inputs, instead of returning them.
+
+    Args:
+        bound: the graph of a run.
+        fixed: {input name: name of the output that replaces it}.
+    """
+    for name, output in fixed.items():
+        new, state = bound.outputs.pop(output), bound.inputs[name]
+        if new.dtype != state.dtype:
+            new = bound.binder.op("Cast", new, to=state.dtype)
+        if list(new.shape) != list(state.shape):
+            raise UnsupportedOp(
+                f"its shape is {new.shape}, that of the input '{name}' {state.shape}",
+                f"output '{output}'",
+                "Export the model with states of one shape.",
+            )
+        bound.effects.append(bound.binder.op("Assign", state, new, domain="edgewise"))
 
 
 def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:
@@ -137,6 +211,8 @@ def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:
         UnsupportedOp: the logits are not [batch, sequence, vocabulary].
     """
     logits = bound.outputs["logits"]
+    if logits.rank == 2 and tokens == 1 and isinstance(logits.shape[1], int):
+        return logits.shape[1]
     if logits.rank != 3 or not isinstance(logits.shape[2], int):
         raise UnsupportedOp(
             f"its logits have the shape {logits.shape}",

@@ -172,10 +172,11 @@ class Builder(Layouts):
             full = list(self.cache_shapes[value.name])
             strides = strides_of(full)
             dtype = self.cache_dtype if dtype == FLOAT else dtype
-        elif value.role not in ("state", "input"):
+        elif value.role not in ("state", "input", "kept"):
             raise AssertionError(f"{value} is used before it is computed")
         nbytes = bytes_for(dtype, product(full))
-        buffer = self.slot(value.name, value.role, dtype, full, nbytes)
+        kind = "cache" if value.role == "kept" else value.role  # of a sequence, too
+        buffer = self.slot(value.name, kind, dtype, full, nbytes)
         return View(buffer, 0, value.shape, strides, dtype)
 
     def _constant_view(self, tensor: Tensor) -> View:

@@ -88,7 +88,8 @@ class DecoderModel(Owner):
             self.device, self.states, checks_of(self.package) if verify else None
         )
         self.plans: list[DecoderPlan] = []
-        # by number: the caches by name, and the tokens so far
+        # by number: the caches by name, the tokens so far, and whether states of fixed shape hold
+        # others than these
         self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
@@ -138,6 +139,8 @@ class DecoderModel(Owner):
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
         self.caches = described["caches"]
+        self.padded = described.get("padded") is not False
+        self.fixed_states = [c["name"] for c in self.caches if c.get("fixed")]
         self.cache_bytes = {c["name"]: c["bytes"] for c in self.caches}
         self.cache_dtype: str = described.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
@@ -179,7 +182,7 @@ class DecoderModel(Owner):
                 "Load or build the model with a smaller capacity, close other sequences, or",
             )
             handle, self.next = self.next, self.next + 1
-            self.sequences[handle] = [caches, []]
+            self.sequences[handle] = [caches, [], False]
             return handle
 
     def _allocate_caches(
@@ -217,7 +220,7 @@ class DecoderModel(Owner):
         return cast("Mapping[str, Buffer]", self.sequences[sequence][0])
 
     def state(self, sequence: int) -> list[Any]:
-        """[caches, tokens] of an open sequence. Raises InputError if it is not open."""
+        """[caches, tokens, stale] of an open sequence. Raises InputError if it is not open."""
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:
             self._check_open()
@@ -256,7 +259,7 @@ class DecoderModel(Owner):
             a, b = self.state(source), self.state(target)
             for c in self.caches:
                 self.device.copy(a[0][c["name"]], b[0][c["name"]])
-            b[1] = list(a[1])
+            b[1], b[2] = list(a[1]), a[2]
 
     def length(self, sequence: int) -> int:
         """Number of tokens of a sequence. Raises InputError if it is not open."""
@@ -265,13 +268,16 @@ class DecoderModel(Owner):
     def truncate(self, sequence: int, length: int) -> None:
         """Removes all but the first `length` tokens. Raises InputError."""
         with self.lock:
-            tokens = self.state(sequence)[1]
+            state = self.state(sequence)
+            tokens = state[1]
             if type(length) is not int or not 0 <= length <= len(tokens):
                 raise InputError(
                     f"{length!r} is not a valid length for a sequence of {len(tokens)} tokens",
                     "truncate",
                     f"Give one from 0 to {len(tokens)}.",
                 )
+            if length < len(tokens):
+                state[2] = True
             del tokens[length:]
 
     @memory_in_words
@@ -381,7 +387,7 @@ class DecoderModel(Owner):
                 "forward",
                 "Use the model's own tokenizer.",
             )
-        before = len(state[1])
+        before = state[1]
         try:
             if self.recompute:
                 whole = state[1] + ids
@@ -389,6 +395,8 @@ class DecoderModel(Owner):
                 logits = plan.run(sequence, whole, 0)
                 state[1] = whole
                 return logits
+            if self.fixed_states and state[2]:
+                ids = self._start_again(state) + ids
             while ids:
                 plan = self._choose(len(ids), len(state[1]))
                 part, ids = ids[: plan.tokens], ids[plan.tokens :]
@@ -396,12 +404,22 @@ class DecoderModel(Owner):
                 state[1] = state[1] + part
             return logits
         except BaseException:
-            del state[1][before:]
+            state[1], state[2] = before, True
             raise
+
+    def _start_again(self, state: list[Any]) -> list[int]:
+        """Empties the states of fixed shape, which hold tokens that were removed or a part of a run
+        that failed: they cannot be cut. Returns the tokens to read again.
+        """
+        for name in self.fixed_states:
+            self.device.fill(state[0][name], 0, 0, self.cache_bytes[name])
+        ids: list[int] = state[1]
+        state[1], state[2] = [], False
+        return ids
 
     def _choose(self, count: int, past: int) -> DecoderPlan:
         """The plan for the next run of a prompt of which `count` tokens remain."""
-        size = choose_run([p.tokens for p in self.plans], count, past, self.max_length)
+        size = choose_run([p.tokens for p in self.plans], count, past, self.max_length, self.padded)
         if size is None:
             raise InputError(
                 f"no run of the model fits between {past} tokens and its limit of"

@@ -193,11 +193,11 @@ class Seq2SeqModel(DecoderModel):
         return handle
 
     def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
-        caches, _, source = self.sequences[sequence]
+        caches, _, _, source = self.sequences[sequence]
         return {**caches, **source.caches}
 
     def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
-        plan.loaded.register(plan.registers["source"], self.sequences[sequence][2].positions)
+        plan.loaded.register(plan.registers["source"], self.sequences[sequence][3].positions)
 
     def _choose(self, count: int, past: int) -> DecoderPlan:
         if past:

@@ -14,7 +14,9 @@ def run_cost(tokens: int) -> int:
     return 9 if tokens == 1 else 20 + 2 * tokens
 
 
-def choose_run(sizes: Sequence[int], count: int, past: int, max_length: int) -> int | None:
+def choose_run(
+    sizes: Sequence[int], count: int, past: int, max_length: int, padded: bool = True
+) -> int | None:
     """Number of tokens of the next run of a prompt.
 
     It is the first of the runs that process `count` tokens at the lowest total cost, longest first.
@@ -25,11 +27,16 @@ def choose_run(sizes: Sequence[int], count: int, past: int, max_length: int) -> 
         count: remaining tokens of the prompt, at least one.
         past: tokens in the caches.
         max_length: capacity of the caches.
+        padded: whether the last run may be padded. A state of fixed shape, such as that of a
+            recurrent layer, would take the padding for tokens.
 
     Returns:
         One of `sizes`, or None if none of them fits after `past`.
     """
     fitting = [size for size in reversed(sizes) if past + size <= max_length]
+    if not padded:
+        fitting = [size for size in fitting if size <= count]
+        return fitting[0] if fitting else None
     if not fitting or count >= fitting[0]:
         return fitting[0] if fitting else None
     costs, best = [0], 0

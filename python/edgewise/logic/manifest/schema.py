@@ -86,10 +86,15 @@ class PlanFile(TypedDict):
 
 
 class Cache(TypedDict):
-    """Keys or values of a sequence."""
+    """Keys, values or another state of a sequence.
+
+    `fixed`: it has the same shape in each run and holds what all tokens so far have left, such as
+    the state of a recurrent layer. Without: it grows by each token.
+    """
 
     name: Name
     bytes: int
+    fixed: NotRequired[bool]
 
 
 # ---- language models
@@ -112,6 +117,7 @@ class Decoder(TypedDict):
 
     Fields:
         recompute: whether it has no cache, so that every run processes the whole sequence.
+        padded: whether a run may hold fewer tokens than its plan is for; default: true.
         capacity: most tokens of a sequence.
         cache_dtype: element type of keys and values; default: float32.
         caches: of one sequence.
@@ -120,6 +126,7 @@ class Decoder(TypedDict):
     """
 
     recompute: bool
+    padded: NotRequired[bool]
     capacity: Tokens
     vocab_size: Vocabulary
     logits_type: Literal["float32"]

@@ -18,6 +18,8 @@ export interface DecoderState {
   ids: number[];
   /** Caches by name. */
   caches: Map<string, Buffer>;
+  /** Whether states of fixed shape hold other tokens than `ids`: they cannot be cut. */
+  stale: boolean;
   /** Tokens that were chosen and, but for the last one, run before they were asked for. */
   ahead: number[];
 }
@@ -49,6 +51,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly max_length: number;
   /** Prompts are passed to `forward` in chunks of this many ids, so that an abort is noticed. */
   readonly prefill_chunk: number | undefined;
+  /** Whether sequences have states of fixed shape. */
+  private readonly fixed: boolean;
   /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
   private plans: LoadedSize[] = [];
@@ -87,6 +91,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
+    this.fixed = info.caches.some((c) => c.fixed);
     this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
     const most = info.plans[info.plans.length - 1]!.tokens;
     this.prefill_chunk = info.recompute ? undefined : most;
@@ -168,13 +173,14 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * @throws OutOfMemory
    */
   open(): DecoderState {
-    const sequence = { past: 0, ids: [], caches: this.cachesOfOne(), ahead: [] };
+    const sequence = { past: 0, ids: [], stale: false, caches: this.cachesOfOne(), ahead: [] };
     this.sequences.add(sequence);
     return sequence;
   }
 
   private cachesOfOne(): Map<string, Buffer> {
     const caches = this.spare.pop() ?? new Map<string, Buffer>();
+    this.empty(caches);
     try {
       for (const { name, bytes } of this.info.caches)
         if (!caches.has(name))
@@ -192,6 +198,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
     return caches;
   }
 
+  /** Empties the states of fixed shape. */
+  private empty(caches: ReadonlyMap<string, Buffer>): void {
+    for (const { name, fixed } of this.info.caches)
+      if (fixed && caches.has(name)) this.device.fill(caches.get(name)!);
+  }
+
   /** Frees a sequence. The caches of one closed sequence are kept for reuse. */
   close(sequence: DecoderState): void {
     if (!this.sequences.delete(sequence)) return;
@@ -207,6 +219,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
+    target.stale = source.stale;
     target.ahead = source.ahead.slice();
     target.ids = source.ids.slice();
   }
@@ -219,6 +232,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
         "truncate",
         "",
       );
+    if (n < sequence.past) sequence.stale = true;
     sequence.past = n;
     sequence.ahead = [];
     sequence.ids.length = Math.min(sequence.ids.length, n);
@@ -254,7 +268,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
         chooser?.ahead &&
         room > 1 &&
         one!.info.tokens === 1 &&
-        !info.recompute
+        !info.recompute &&
+        !(sequence.stale && this.fixed)
       ) {
         this.begin(one!, sequence, ids, 0, 1);
         const most = Math.min(room, this.max_length - past);
@@ -302,7 +317,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       this.start();
       await this.refilled?.();
       for (const { one, ids } of before) {
-        Object.assign(one, { past: 0, ids: [], caches: this.cachesOfOne() });
+        Object.assign(one, { past: 0, ids: [], stale: false, caches: this.cachesOfOne() });
         if (ids.length) this.run(one, ids);
       }
       return true;
@@ -341,18 +356,26 @@ export class EngineDecoder implements Decoder<DecoderState> {
     }
     const before = sequence.past;
     let output: Buffer | undefined;
+    let given = ids;
     try {
-      for (let at = 0; at < n; ) {
-        const loaded = this.choose(n - at, sequence.past);
-        const used = Math.min(loaded.info.tokens, n - at);
-        output = this.runPlan(loaded, sequence, ids, at, used, sequence.past);
+      if (sequence.stale && this.fixed) {
+        given = [...sequence.ids, ...Array.from(ids)];
+        this.empty(sequence.caches);
+        sequence.past = 0;
+      }
+      for (let at = 0; at < given.length; ) {
+        const loaded = this.choose(given.length - at, sequence.past);
+        const used = Math.min(loaded.info.tokens, given.length - at);
+        output = this.runPlan(loaded, sequence, given, at, used, sequence.past);
         sequence.past += used;
         at += used;
       }
     } catch (e) {
       sequence.past = before;
+      sequence.stale = true;
       throw e;
     }
+    sequence.stale = false;
     sequence.ids.push(...Array.from(ids));
     return output!;
   }
@@ -360,7 +383,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** The plan for the next run of a prompt of which `n` tokens remain. */
   private choose(n: number, past: number): LoadedSize {
     const sizes = this.plans.map((p) => p.info.tokens);
-    const size = choose_run(sizes, n, past, this.max_length);
+    const size = choose_run(sizes, n, past, this.max_length, this.info.padded);
     if (size === null)
       throw new InputError(
         `no run of the model fits between ${past} tokens and its limit of ${this.max_length}`,

@@ -19,6 +19,8 @@ import type { InferenceInfo } from "../inference/manifest.ts";
 export interface DecoderInfo {
   /** Whether the model has no cache, so that every run processes the whole sequence. */
   recompute: boolean;
+  /** Whether a run may hold fewer tokens than its plan is for. */
+  padded: boolean;
   /** Maximum number of tokens of a sequence. */
   capacity: number;
   /** Size of the vocabulary. */

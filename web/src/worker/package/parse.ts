@@ -59,9 +59,10 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
 
 function decoderOf(decoder: Decoder): DecoderInfo {
   const { recompute, capacity, vocab_size: vocabSize, cache_dtype, caches, plans } = decoder;
+  const padded = decoder.padded ?? true;
   const ascending = [...plans].sort((a, b) => a.tokens - b.tokens);
   const cacheDtype = cache_dtype ?? "float32";
-  return { recompute, capacity, vocabSize, cacheDtype, caches, plans: ascending };
+  return { recompute, padded, capacity, vocabSize, cacheDtype, caches, plans: ascending };
 }
 
 function seq2seqOf({ encoder, decoder }: Seq2SeqPipeline): Seq2SeqInfo {

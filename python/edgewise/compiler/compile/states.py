@@ -1,0 +1,190 @@
+"""States of language models: inputs that the graph replaces by an output in each run.
+
+A state that grows holds one entry per token along one axis (keys and values of attention). A fixed
+one has the same shape in each run (convolution, recurrent, SSM, shift states). Inputs are paired
+with outputs by the flow of data and by shapes, then by the names that exporters give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...errors import UnsupportedOp
+from ..declare.dtypes import BFLOAT16, FLOAT, FLOAT16, NAME
+from ..ir import Graph, Info, Node
+
+# Inputs of operators that hold a state, with the output that replaces it.
+STATES_OF_OPS: Mapping[str, Mapping[int, int]] = {
+    "GroupQueryAttention": {3: 1, 4: 2},
+    "MultiHeadAttention": {6: 1, 7: 2},
+    "DecoderMaskedMultiHeadAttention": {5: 1, 6: 2},
+    "SparseAttention": {3: 1, 4: 2},
+    "Attention": {4: 1, 5: 2},  # of ai.onnx; com.microsoft's has one input for both
+    "LinearAttention": {3: 1},
+    "CausalConvWithState": {3: 1},
+}
+STATE_DTYPES = (FLOAT, FLOAT16, BFLOAT16)
+MAX_DISTANCE = 64  # nodes between a state's output and its input
+# Words of names that tell inputs from outputs.
+_WORDS = re.compile(r"past_key_values|present_key_values|past|present|input|output|new|next|cache")
+_PASTS = re.compile(r"past|cache|prev", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StateInput:
+    """An input and the output that replaces it.
+
+    Attributes:
+        name, output: of the tensors.
+        info: as the input is declared.
+        axis: along which it grows by the tokens of a run; None: its shape is fixed.
+    """
+
+    name: str
+    output: str
+    info: Info
+    axis: int | None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its shape is the same in each run."""
+        return self.axis is None
+
+
+def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
+    """Pairs inputs with the outputs that replace them.
+
+    Args:
+        graph: a decoder.
+        names: of its inputs that may be states.
+
+    Returns:
+        {input name: StateInput}, in the order of the graph's inputs
+
+    Raises:
+        UnsupportedOp: an input is replaced by no output.
+    """
+    wanted = set(names)
+    inputs = [i for i in graph.input_names() if i.name in wanted]
+    outputs = {o.name: o for o in graph.outputs}
+    near = _Near(graph, {i.name for i in inputs})
+    far = MAX_DISTANCE + 1
+    pairs = []
+    for place, output in enumerate(graph.outputs):
+        distances = near.of(output.name) if output.name != "logits" else {}
+        for k, info in enumerate(inputs):
+            if _fits(info, output):
+                distance = distances.get(info.name, far)
+                alike = _bare(info.name) == _bare(output.name)
+                if alike or distance < far or _same_shape(info, output):
+                    pairs.append((distance, not alike, abs(place - k), k, output.name))
+    found: dict[str, str] = {}
+    for *_, k, name in sorted(pairs):
+        if inputs[k].name not in found and name not in found.values():
+            found[inputs[k].name] = name
+    missing = next((i for i in inputs if i.name not in found), None)
+    if missing is not None:
+        kind = NAME.get(missing.dtype, missing.dtype)
+        raise UnsupportedOp(
+            f"it has an input '{missing.name}' of {kind}{_shape(missing)} that text generation does"
+            " not know, and that no output replaces",
+            graph.name or "model",
+            "Export the model for text generation, or run it with InferenceSession.",
+        )
+    return {
+        i.name: StateInput(i.name, found[i.name], i, _growing_axis(i, outputs[found[i.name]]))
+        for i in inputs
+    }
+
+
+def _shape(info: Info) -> str:
+    return f"[{', '.join(map(str, info.shape or ('?',)))}]"
+
+
+def _bare(name: str) -> str:
+    """A name without the words that tell a state from its new value."""
+    return re.sub(r"[^a-z0-9]+", ".", _WORDS.sub("", name.lower())).strip(".")
+
+
+def _fits(info: Info, output: Info) -> bool:
+    """Whether an output can replace an input, as far as both are declared."""
+    if info.dtype not in (output.dtype, 0) and output.dtype:
+        return False
+    if info.shape is None or output.shape is None:
+        return True
+    if len(info.shape) != len(output.shape):
+        return False
+    both = [(a, b) for a, b in zip(info.shape, output.shape) if isinstance(a, int)]
+    return sum(isinstance(b, int) and a != b for a, b in both) == 0
+
+
+def _same_shape(info: Info, output: Info) -> bool:
+    """Whether both declare the same shape, of numbers but for the batch: a state that does not
+    depend on what it was, such as the last token's embedding.
+    """
+    shape, new = info.shape or [], output.shape or []
+    return len(shape) > 1 and all(isinstance(d, int) for d in shape[1:]) and shape[1:] == new[1:]
+
+
+def _growing_axis(info: Info, output: Info) -> int | None:
+    """The axis along which a state grows, from the declared shapes of both; None: its shape is
+    fixed.
+
+    Raises:
+        UnsupportedOp: several axes change.
+    """
+    shape, new = info.shape or (), output.shape or ()
+    free = [i for i, d in enumerate(shape) if not isinstance(d, int) and i > 0]
+    changed = [i for i in free if not new or shape[i] != new[i]]
+    if not new and len(shape) == 4 and 2 in free:  # optimum's layout
+        changed = [2]
+    if len(changed) > 1:
+        changed = [i for i in changed if _PASTS.search(str(shape[i]))] or changed
+    if len(changed) > 1:
+        raise UnsupportedOp(
+            f"its shape is {_shape(info)}, that of its output '{output.name}' {_shape(output)}",
+            f"input '{info.name}'",
+            "Export the model with one axis that grows, as [batch, heads, past, dim].",
+        )
+    return changed[0] if changed else None
+
+
+class _Near:
+    """Which inputs are nearest to an output, in nodes."""
+
+    def __init__(self, graph: Graph, inputs: set[str]) -> None:
+        self.inputs = inputs
+        self.by_output: dict[str, tuple[Node, int]] = {
+            o: (n, k) for n in graph.nodes for k, o in enumerate(n.outputs) if o
+        }
+
+    def of(self, name: str) -> dict[str, int]:
+        """{input: nodes on the way to it}: those that are met first."""
+        seen, layer = {name}, [name]
+        for distance in range(MAX_DISTANCE):
+            found = [n for n in layer if n in self.inputs]
+            if found:
+                return dict.fromkeys(found, distance)
+            layer = [n for n in self._before(layer) if n not in seen]
+            seen.update(layer)
+            if not layer:
+                break
+        return {}
+
+    def _before(self, names: Sequence[str]) -> list[str]:
+        """What the nodes that compute tensors read."""
+        out: dict[str, None] = {}
+        for name in names:
+            node, k = self.by_output.get(name, (None, 0))
+            if node is None:
+                continue
+            states = STATES_OF_OPS.get(node.op, {})
+            own = [i for i, o in states.items() if o == k and i < len(node.inputs)]
+            read = [node.inputs[i] for i in own if node.inputs[i]]
+            if not read:
+                read = [n for n in node.inputs if n]
+                read += [n for g in node.subgraphs() for m in g.every_node() for n in m.inputs if n]
+            out.update(dict.fromkeys(read))
+        return list(out)

@@ -1,0 +1,170 @@
+"""Language models with states of any kind: what grows with the sequence, and what has a fixed shape
+(convolution, recurrent). Expected logits and tokens are onnxruntime's.
+"""
+
+import numpy as np
+import pytest
+from edgewise import CausalLM, generate
+from edgewise.compiler.compile.caches import interface
+from edgewise.compiler.onnx import as_source, read_model
+from edgewise.errors import Aborted, UnsupportedOp
+
+from .hybrid import NAMES, VOCAB, Loop, hybrid_model
+
+CAPACITY = 96
+CLOSE = {np.float32: 2e-5, np.float16: 5e-3}
+
+
+def load(tmp_path, **options):
+    """(CausalLM, Loop) of a model."""
+    model = hybrid_model(**options)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    options.pop("one_token", None)
+    return CausalLM(tmp_path, capacity=CAPACITY), Loop(model, **options)
+
+
+@pytest.fixture
+def hybrid(tmp_path):
+    return load(tmp_path)
+
+
+def prompt(n, seed=0):
+    return [int(x) for x in np.random.default_rng(seed).integers(0, VOCAB, n)]
+
+
+def near(lm, address, expected, dtype=np.float32):
+    np.testing.assert_allclose(lm.logits(address), expected, atol=CLOSE[dtype], rtol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("exporter", NAMES)
+def test_pairs(exporter):
+    """Each state with the output that replaces it, by names, or by data and shapes alone."""
+    found = interface(read_model(as_source(hybrid_model(exporter).SerializeToString())))
+    past, present = NAMES[exporter]
+    assert {s.name: s.output for s in found.states.values()} == dict(zip(past, present))
+    assert [found.states[name].axis for name in past] == [None, None, 2, 2]
+    assert found.logits == "logits"
+
+
+def test_a_state_without_an_output():
+    model = hybrid_model()
+    del model.graph.output[1]
+    with pytest.raises(UnsupportedOp, match=r"'past_conv.0' of float32\[1, 16, 2\].* no output"):
+        interface(read_model(as_source(model.SerializeToString())))
+
+
+@pytest.mark.parametrize("exporter", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+def test_prompts_and_steps(tmp_path, exporter, dtype):
+    """Prompts of any length, in runs of several sizes, then tokens one by one."""
+    lm, loop = load(tmp_path, exporter=exporter, dtype=dtype)
+    for n in (1, 2, 15, 16, 17, 31, 50):
+        sequence = lm.open()
+        near(lm, lm.forward(sequence, prompt(n)), loop.start().logits(prompt(n)), dtype)
+        for token in prompt(3, seed=n):
+            near(lm, lm.forward(sequence, [token]), loop.logits([token]), dtype)
+        lm.close(sequence)
+
+
+def test_a_model_of_one_token_per_run(tmp_path):
+    lm, loop = load(tmp_path, one_token=True)
+    near(lm, lm.forward(lm.open(), prompt(20)), loop.start().logits(prompt(20)))
+
+
+def test_sequences_in_turn_and_copies(hybrid):
+    """Each sequence has states of its own; a copy goes its own way."""
+    lm, loop = hybrid
+    a, b = lm.open(), lm.open()
+    lm.forward(a, prompt(20, 1))
+    lm.forward(b, prompt(9, 2))
+    near(lm, lm.forward(a, [5]), loop.start().logits([*prompt(20, 1), 5]))
+    near(lm, lm.forward(b, [6]), loop.start().logits([*prompt(9, 2), 6]))
+    c = lm.open()
+    lm.copy(a, c)
+    near(lm, lm.forward(c, [7]), loop.start().logits([*prompt(20, 1), 5, 7]))
+    near(lm, lm.forward(a, [8]), loop.start().logits([*prompt(20, 1), 5, 8]))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 19, 20])
+def test_truncated(hybrid, keep):
+    """States cannot be cut: they are computed again from the tokens that are left."""
+    lm, loop = hybrid
+    sequence = lm.open()
+    lm.forward(sequence, prompt(20))
+    lm.truncate(sequence, keep)
+    assert lm.length(sequence) == keep
+    near(lm, lm.forward(sequence, [3, 4]), loop.start().logits([*prompt(20)[:keep], 3, 4]))
+    lm.truncate(sequence, keep)
+    copy = lm.open()
+    lm.copy(sequence, copy)
+    near(lm, lm.forward(copy, [9]), loop.start().logits([*prompt(20)[:keep], 9]))
+    assert lm.length(sequence) == keep
+
+
+def test_random_edits(hybrid):
+    """Forward passes, cuts and copies of several sequences in any order."""
+    lm, loop = hybrid
+    rng = np.random.default_rng(3)
+    sequences = {lm.open(): [] for _ in range(3)}
+    for _ in range(120):
+        one, other = (int(x) for x in rng.choice(list(sequences), 2, replace=False))
+        what = rng.integers(4)
+        if what == 0:
+            keep = int(rng.integers(len(sequences[one]) + 1))
+            lm.truncate(one, keep)
+            del sequences[one][keep:]
+        elif what == 1:
+            lm.copy(one, other)
+            sequences[other] = list(sequences[one])
+        else:
+            ids = prompt(int(rng.integers(1, 20)), int(rng.integers(1000)))
+            if len(sequences[one]) + len(ids) > CAPACITY:
+                continue
+            sequences[one] += ids
+            near(lm, lm.forward(one, ids), loop.start().logits(sequences[one]))
+
+
+def test_a_run_that_ends_early(hybrid):
+    """Nothing of it stays, though states were written before the end."""
+    lm, loop = hybrid
+    sequence = lm.open()
+    lm.forward(sequence, prompt(20))
+    run = lm.plans[0].loaded.run
+    for done in range(3):
+        calls = iter(range(100))
+
+        def stopped(done=done, calls=calls):
+            if next(calls) == done:
+                run()
+                raise Aborted("stopped", "test")
+            run()
+
+        for plan in lm.plans:
+            plan.loaded.run = stopped
+        with pytest.raises(Aborted):
+            lm.forward(sequence, prompt(3, seed=done))
+        for plan in lm.plans:
+            del plan.loaded.run
+        assert lm.length(sequence) == 20
+    near(lm, lm.forward(sequence, [3]), loop.start().logits([*prompt(20), 3]))
+
+
+def test_greedy_tokens(hybrid):
+    lm, loop = hybrid
+    for n in (1, 8, 33):
+        made = generate(lm, prompt(n), max_new_tokens=20, do_sample=False)
+        assert list(made[0]) == loop.greedy(prompt(n), 20)
+
+
+def test_beams_and_several_sequences(hybrid):
+    """With copied states the same as with states that are computed again for each token."""
+    lm, _ = hybrid
+    for options in (
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"do_sample": True, "num_return_sequences": 3, "seed": 4},
+    ):
+        with_states, without = (
+            generate(lm, prompt(18), max_new_tokens=12, use_cache=use, **options)
+            for use in (True, False)
+        )
+        assert [list(x) for x in with_states] == [list(x) for x in without]
