@@ -142,7 +142,8 @@ export function listed(value: unknown): any[] | null {
 /** A value in the host's language, for errors. */
 export function written(value: unknown): string {
   try {
-    return typeof value === "bigint" ? String(value) : (JSON.stringify(value) ?? String(value));
+    const plain = typeof value === "bigint" || typeof value === "number"; // NaN is not null
+    return plain ? String(value) : (JSON.stringify(value)?.slice(0, 200) ?? String(value));
   } catch {
     return String(value);
   }

@@ -7,11 +7,20 @@ from collections.abc import Callable
 from typing import Literal
 
 from ...errors import InputError
+from ..native import written
 
 ScheduleName = Literal["constant", "linear", "cosine"]
 SCHEDULES: tuple[ScheduleName, ...] = ("constant", "linear", "cosine")
 
 Schedule = str | Callable[[int, int | None], float]
+
+
+def check_schedule(value: object, where: str) -> None:
+    """Raises InputError unless there is a schedule of this name."""
+    if not isinstance(value, str) or value not in SCHEDULES:
+        raise InputError(
+            f"there is no schedule {written(value)}", where, f"Use one of {', '.join(SCHEDULES)}."
+        )
 
 
 def factor(schedule: Schedule, step: int, total: int | None, warmup: int = 0) -> float:
@@ -32,12 +41,7 @@ def factor(schedule: Schedule, step: int, total: int | None, warmup: int = 0) ->
     """
     if callable(schedule):
         return float(schedule(step, total))
-    if schedule not in SCHEDULES:
-        raise InputError(
-            f"there is no schedule {schedule!r}",
-            "schedule",
-            f"Use one of {', '.join(SCHEDULES)}, or a function(step, total).",
-        )
+    check_schedule(schedule, "schedule")
     if schedule == "constant":
         total = 1
     if total is None:

@@ -2,7 +2,8 @@
 
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
-import { SCHEDULES, type ScheduleName } from "../../logic/training/schedules.ts";
+import { check_options, check_whole } from "../../logic/training/options.ts";
+import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -11,22 +12,6 @@ import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import type { Session } from "./session.ts";
-
-export function whole(
-  value: number | undefined,
-  name: string,
-  least: number,
-  otherwise: number,
-): number {
-  if (value === undefined) return otherwise;
-  if (!Number.isSafeInteger(value) || value < least)
-    throw new InputError(
-      `it is ${String(value)}`,
-      `options.${name}`,
-      `Give an integer of at least ${least}.`,
-    );
-  return value;
-}
 
 export function chooseProgram(model: Model, adapter: unknown): ProgramInfo {
   const programs = [...model.programs.values()];
@@ -85,59 +70,41 @@ export interface RunSettings {
  * @throws InputError if an option is invalid
  */
 export function resolveSettings(program: ProgramInfo, fields: TrainingFields): RunSettings {
-  const schedule = fields.schedule ?? TRAINING_DEFAULTS.schedule;
-  if (!SCHEDULES.includes(schedule))
-    throw new InputError(
-      `there is no schedule '${String(schedule).slice(0, 40)}'`,
-      "options.schedule",
-      `Use one of ${SCHEDULES.join(", ")}.`,
-    );
-  const rate = fields.learning_rate ?? program.optimizer.lr;
-  const { proximal_mu = 0, freeze_A = false } = fields;
-  for (const [name, value] of Object.entries({ learning_rate: rate, proximal_mu }))
-    if (!(value >= 0 && value < Infinity))
-      throw new InputError(
-        `it is ${String(value)}`,
-        `options.${name}`,
-        "Give a number such as 0.001.",
-      );
+  const defaults = TRAINING_DEFAULTS;
+  const { proximal_mu = 0, freeze_A = false, checkpoint, epochs, max_steps } = fields;
+  check_options(fields, "options.");
+  const schedule = fields.schedule ?? defaults.schedule;
+  check_schedule(schedule, "options.schedule");
   if (freeze_A && !program.lora)
     throw new InputError("all parameters are trained", "options.freeze_A", "Leave it out.");
-  const { epochs, max_steps: most } = fields;
-  if (epochs !== undefined && !(epochs > 0 && epochs < 1e9))
-    throw new InputError(`it is ${String(epochs)}`, "options.epochs", "Give a number above 0.");
-  if (fields.resume && !fields.checkpoint)
+  if (fields.resume && !checkpoint)
     throw new InputError(
       "there is no checkpoint to resume from",
       "options.resume",
       "Give checkpoint: {name}.",
     );
-  const defaults = TRAINING_DEFAULTS;
+  const every = checkpoint?.every ?? defaults.checkpoint_every;
   return {
     epochs,
-    max_steps: most === undefined ? undefined : whole(most, "max_steps", 1, 1),
-    gradient_accumulation_steps: whole(
-      fields.gradient_accumulation_steps,
-      "gradient_accumulation_steps",
-      1,
-      defaults.gradient_accumulation_steps,
-    ),
-    learning_rate: rate,
+    max_steps,
+    gradient_accumulation_steps:
+      fields.gradient_accumulation_steps ?? defaults.gradient_accumulation_steps,
+    learning_rate: fields.learning_rate ?? program.optimizer.lr,
     schedule,
-    warmup_steps: whole(fields.warmup_steps, "warmup_steps", 0, defaults.warmup_steps),
+    warmup_steps: fields.warmup_steps ?? defaults.warmup_steps,
     seed: seedOf(fields.seed),
-    evaluate_every: whole(fields.evaluate_every, "evaluate_every", 1, 0),
+    evaluate_every: fields.evaluate_every ?? 0,
     lora: loraOf(program, fields),
     proximal_mu,
     freeze_A,
-    checkpoint: fields.checkpoint && {
-      file: new Checkpoint(fields.checkpoint.name),
-      every: whole(fields.checkpoint.every, "checkpoint.every", 1, defaults.checkpoint_every),
+    checkpoint: checkpoint && {
+      file: new Checkpoint(checkpoint.name),
+      every: check_whole(every, "options.checkpoint.every", 1),
     },
   };
 }
 
-export function seedOf(seed: number | bigint | undefined): bigint {
+function seedOf(seed: number | bigint | undefined): bigint {
   if (seed === undefined) return BigInt(TRAINING_DEFAULTS.seed);
   if (
     typeof seed === "bigint"

@@ -15,10 +15,11 @@ from ....compiler.arrays import as_input
 from ....errors import Aborted, InputError
 from ....logic.native import Seed
 from ....logic.training.data import Updates, split_rows, token_rows
+from ....logic.training.options import check_options
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
 from ...drive import drive
 from ..data import ArrayRows, Rows, TokenRows, encode_texts
-from .options import Options, TrainedModel, check_finite, check_whole
+from .options import Options, TrainedModel
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -167,13 +168,8 @@ class Fit:
     signal: Signal | None
 
     def __post_init__(self) -> None:
-        if self.epochs is not None:
-            check_finite("epochs", self.epochs, positive=True)
-        if self.max_steps is not None:
-            check_whole("max_steps", self.max_steps, 0)
-        for name in ("evaluate_every", "early_stopping", "checkpoint_every"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1)
+        names = ("epochs", "max_steps", "evaluate_every", "early_stopping", "checkpoint_every")
+        check_options({name: getattr(self, name) for name in names})
 
 
 class Loop:

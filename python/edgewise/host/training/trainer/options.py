@@ -4,7 +4,6 @@ that it is made for: its graph, and the files of its folder.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,8 @@ from ....compiler.training.parameters import choose, quantized_count
 from ....compiler.training.peft import LoraConfig
 from ....errors import InputError, ModelError, NoSuchFile, UnsupportedField
 from ....json_text import parse_json
-from ....logic.training.schedules import Schedule, factor
+from ....logic.training.options import check_options, check_whole
+from ....logic.training.schedules import Schedule, check_schedule
 from ...hub import local_path
 from ...session.open import folder_files, name_in
 from ...text import Tokenizer
@@ -206,7 +206,7 @@ class Options:
         }
 
 
-def check_options(
+def options_of(
     model: TrainedModel,
     loss: Loss | str | Graph | Callable[..., Value] | None,
     optimizer: Optimizer | str | dict[str, Any] | None,
@@ -245,7 +245,20 @@ def check_options(
         if isinstance(given[name], str) and given[name] == "auto":
             given[name] = getattr(defaults, name)
     options = Options(is_lm=is_lm, loss=loss, optimizer=made, lora=lora, **given)
-    _check_numbers(options)
+    check_options(
+        {
+            "learning_rate": made.lr,
+            "max_grad_norm": options.max_grad_norm,
+            "max_grad_value": options.max_grad_value,
+            "memory": options.memory,
+            "batch_size": options.batch_size,
+            "gradient_accumulation_steps": options.accumulation,
+            "warmup_steps": options.warmup,
+            "total_steps": options.total_steps,
+            "sequence_length": options.sequence_length if is_lm else None,
+        }
+    )
+    check_whole(options.seed, "seed", 0)
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
         _check_quantized(model.graph, options.frozen)
@@ -259,48 +272,8 @@ def check_options(
             "Use shorter rows.",
         )
     if not callable(options.schedule):
-        factor(options.schedule, 0, 1, options.warmup)  # raises if there is no such schedule
+        check_schedule(options.schedule, "schedule")
     return options
-
-
-def check_finite(name: str, value: object, positive: bool = False) -> None:
-    """Raises InputError unless `value` is a finite number, at least 0, or above 0."""
-    if (
-        not isinstance(value, (int, float))
-        or type(value) is bool
-        or not math.isfinite(value)
-        or value < 0
-        or positive
-        and value == 0
-    ):
-        raise InputError(
-            f"{value!r} is not a {'positive' if positive else 'non-negative'} number",
-            name,
-            "Give one.",
-        )
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raises InputError unless `value` is an int, at least `least`."""
-    if type(value) is not int or value < least:
-        raise InputError(
-            f"{value!r} is not an integer of at least {least}", name, "Give an integer."
-        )
-
-
-def _check_numbers(options: Options) -> None:
-    check_finite("learning_rate", options.optimizer.lr)
-    for name in ("max_grad_norm", "max_grad_value", "memory"):
-        if getattr(options, name) is not None:
-            check_finite(name, getattr(options, name), positive=True)
-    check_whole("batch_size", options.batch_size, 1)
-    check_whole("gradient_accumulation_steps", options.accumulation, 1)
-    check_whole("warmup_steps", options.warmup, 0)
-    check_whole("seed", options.seed, 0)
-    if options.total_steps is not None:
-        check_whole("total_steps", options.total_steps, 1)
-    if options.is_lm:
-        check_whole("sequence_length", options.sequence_length, 1)
 
 
 def _check_groups(groups: Sequence[object]) -> None:

@@ -36,7 +36,7 @@ from .loop import (
     tokens_of,
     training_and_evaluation,
 )
-from .options import TrainedModel, check_options
+from .options import TrainedModel, options_of
 from .programs import Estimate, ProgramFactory
 from .results import adapter_states, export_model, language_model_of
 
@@ -154,7 +154,7 @@ class Trainer(Owner):
             "checkpointing": checkpointing,
             "seed": seed,
         }
-        self.options = check_options(self.model, loss, optimizer, adapters, learning_rate, given)
+        self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
         target = CPU if engine is None else target_of(engine.device)
         self._programs = ProgramFactory(self.graph, self.options, target)

@@ -1,0 +1,80 @@
+"""Checks of the options of a training run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InputError
+from ..native import given, written
+
+# Integers, and the least value of each.
+WHOLE = {
+    "batch_size": 1,
+    "sequence_length": 1,
+    "gradient_accumulation_steps": 1,
+    "warmup_steps": 0,
+    "total_steps": 1,
+    "max_steps": 0,
+    "evaluate_every": 1,
+    "early_stopping": 1,
+    "checkpoint_every": 1,
+}
+# Finite numbers, and whether they are above 0; else they are at least 0.
+NUMBERS = {
+    "learning_rate": False,
+    "proximal_mu": False,
+    "epochs": True,
+    "max_grad_norm": True,
+    "max_grad_value": True,
+    "memory": True,
+}
+
+
+def check_whole(value: object, where: str, least: int) -> int:
+    """An integer, at least `least`. where: name of the option, for errors.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if type(value) is not int or value < least:
+        raise InputError(f"it is {written(value)}", where, f"Give an integer of at least {least}.")
+    return value
+
+
+def check_number(value: object, where: str, positive: bool = False) -> float:
+    """A finite number, at least 0 or above 0. where: name of the option, for errors.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise _no_number(value, where, positive)
+    if not math.isfinite(value) or value < 0 or positive and value == 0:
+        raise _no_number(value, where, positive)
+    return value
+
+
+def _no_number(value: object, where: str, positive: bool) -> InputError:
+    least = "above 0" if positive else "of at least 0"
+    return InputError(f"it is {written(value)}", where, f"Give a number {least}, such as 0.001.")
+
+
+def check_options(fields: Mapping[str, Any], where: str = "") -> None:
+    """Checks the options of WHOLE and NUMBERS that were given; None: its default.
+
+    Args:
+        fields: options by name. Others are not looked at.
+        where: what errors write before the name.
+
+    Raises:
+        InputError: one cannot be used.
+    """
+    for name, value in given(fields):
+        if value is None:
+            continue
+        if name in WHOLE:
+            check_whole(value, where + name, WHOLE[name])
+        elif name in NUMBERS:
+            check_number(value, where + name, NUMBERS[name])

@@ -1,0 +1,59 @@
+"""Checks of a training run's options on both forms."""
+
+import math
+
+import pytest
+from edgewise.errors import InputError
+
+from .forms import both, module
+
+ABSURD = [
+    ("batch_size", 0),
+    ("gradient_accumulation_steps", 1.5),
+    ("warmup_steps", -1),
+    ("max_steps", True),
+    ("max_steps", "3"),
+    ("evaluate_every", 0),
+    ("checkpoint_every", [1]),
+    ("early_stopping", math.inf),
+    ("learning_rate", -1),
+    ("learning_rate", math.nan),
+    ("learning_rate", "fast"),
+    ("proximal_mu", math.inf),
+    ("epochs", 0),
+    ("max_grad_norm", False),
+    ("memory", 0.0),
+]
+GOOD = {
+    "batch_size": 1,
+    "warmup_steps": 0,
+    "max_steps": 0,
+    "learning_rate": 0,
+    "epochs": 0.25,
+    "max_grad_norm": None,
+    "proximal_mu": 0.5,
+    "unknown": -1,
+}
+
+
+@both
+@pytest.mark.parametrize("name, value", ABSURD)
+def test_absurd_options(form, name, value):
+    check = module(form, "training.options").check_options
+    with pytest.raises(InputError, match=rf"options\.{name}: it is .*Give an? (integer|number)"):
+        check({**GOOD, name: value}, "options.")
+
+
+@both
+def test_options_that_are_fine(form):
+    module(form, "training.options").check_options(GOOD)
+
+
+@both
+def test_schedules(form):
+    check = module(form, "training.schedules").check_schedule
+    for name in ("constant", "linear", "cosine"):
+        check(name, "schedule")
+    for wrong in ("step", "", None, 3):
+        with pytest.raises(InputError, match="there is no schedule.*constant, linear, cosine"):
+            check(wrong, "schedule")
