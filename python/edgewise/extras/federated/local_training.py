@@ -14,8 +14,8 @@ import numpy as np
 from ...errors import Aborted, InputError
 from ...host.training.data import Rows
 from ...host.training.trainer import Progress, Trainer
-from ...host.training.trainer.checkpoint import kept_states
 from ...host.training.trainer.loop import Data, rows_of
+from ...logic.training.checkpoints import is_of_optimizer
 from .client import SETTINGS, Trained
 from .codec import Floats, Schema, Values
 
@@ -162,9 +162,8 @@ class LocalTraining:
     @property
     def _moments(self) -> list[str]:
         """Names of the optimizer's states, with the number of its updates."""
-        kept = kept_states(self.trainer.program.states)
-        values = ("parameter", "adapter", "buffer")
-        return sorted(n for n, s in kept.items() if s.kind not in values)
+        states = self.trainer.program.states
+        return sorted(n for n, s in states.items() if is_of_optimizer(s.kind))
 
     def _go_on(self, kept: bytes) -> None:
         """Puts back what the optimizer was; nothing, if it was another one."""

@@ -1,14 +1,12 @@
 // The tensors of an adapter's file, in PEFT's layout.
 
 import { PREFIX, rank_axis } from "../../logic/training/adapters.ts";
+import { is_result } from "../../logic/training/checkpoints.ts";
 import type { LoraInfo, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { SCALE } from "./session.ts";
 
 export function resultsOf(program: ProgramInfo): StateInfo[] {
-  return [...program.states.values()].filter(
-    (s) =>
-      s.name !== SCALE && (s.kind === "adapter" || s.kind === "parameter" || s.kind === "buffer"),
-  );
+  return [...program.states.values()].filter((s) => s.name !== SCALE && is_result(s.kind));
 }
 
 /**

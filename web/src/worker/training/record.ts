@@ -1,8 +1,8 @@
 // What determines the rest of a run, as recorded in its checkpoint.
 
+import { check_same_run, check_tensors } from "../../logic/training/checkpoints.ts";
 import type { Row } from "../../logic/training/data.ts";
 import type { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
-import { InputError } from "../../shared/errors.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
@@ -54,20 +54,10 @@ export function compare(
   theirs: Record<string, unknown>,
   name: string,
 ): void {
-  const differ = Object.keys(mine).filter(
-    (key) => JSON.stringify(mine[key]) !== JSON.stringify(theirs[key]),
-  );
-  if (!differ.length) return;
-  const words = differ
-    .slice(0, 3)
-    .map((key) =>
-      ["texts", "model"].includes(key)
-        ? `other ${key}`
-        : `${key} ${JSON.stringify(theirs[key])?.slice(0, 60)} and not ` +
-          `${JSON.stringify(mine[key])?.slice(0, 60)}`,
-    );
-  throw new InputError(
-    `it was made with ${words.join(", ")}`,
+  check_same_run(
+    mine,
+    theirs,
+    ["texts", "model"],
     `checkpoint '${name}'`,
     "Resume with the same texts and options, or start over with resume: false.",
   );
@@ -85,15 +75,10 @@ export async function fillFrom(
 ): Promise<Map<string, Uint8Array<ArrayBuffer>> | undefined> {
   const { kept } = session;
   const few = session.replaceable && kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX;
+  const wanted = new Map(kept.map((state) => [state.name, state]));
+  check_tensors(contents.tensors, wanted, `checkpoint '${name}'`);
   const values = few ? new Map<string, Uint8Array<ArrayBuffer>>() : undefined;
   for (const state of kept) {
-    const t = contents.tensors.get(state.name);
-    if (t?.dtype !== state.dtype || t.shape.join() !== state.shape.join())
-      throw new InputError(
-        `it has no state '${state.name}' of the type and shape that the model has`,
-        `checkpoint '${name}'`,
-        "It is of another version of the model: start over, or delete it.",
-      );
     const data = await tensor(state.name);
     session.writeState(state, data);
     values?.set(state.name, data);

@@ -3,6 +3,7 @@
 
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import type { ManifestSlot } from "../../gen/schema.ts";
+import { is_kept, is_of_optimizer, is_result } from "../../logic/training/checkpoints.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import { megabytes } from "../../shared/words.ts";
@@ -348,14 +349,12 @@ export class Session {
 
   /** The states that are the result of training: parameters or adapters. */
   get results(): StateInfo[] {
-    return [...this.program.states.values()].filter(
-      (s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer",
-    );
+    return this.allStates.filter((s) => is_result(s.kind));
   }
 
   /** The optimizer's states, with the number of its updates. */
   get moments(): StateInfo[] {
-    return this.kept.filter((s) => s.kind === "optimizer" || s.kind === "step");
+    return this.kept.filter((s) => is_of_optimizer(s.kind));
   }
 
   /** The states, with gradients. */
@@ -365,7 +364,7 @@ export class Session {
 
   /** The states to save in a checkpoint: all except gradients. */
   get kept(): StateInfo[] {
-    const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
+    const kept = this.allStates.filter((s) => is_kept(s.kind));
     for (const state of kept)
       if (!this.states.has(state.name))
         throw new EngineError(

@@ -2,6 +2,7 @@
 // what follows what. The worker handles messages between steps.
 
 import type { Device } from "../../device/device.ts";
+import { is_kept } from "../../logic/training/checkpoints.ts";
 import { batch_of, learned, Order, type Row, Updates } from "../../logic/training/data.ts";
 import {
   type Event,
@@ -454,7 +455,7 @@ export class TrainingRun {
       );
     const { session } = this;
     const only = this.recovery.onlyCopy;
-    const kept = [...session.program.states.values()].filter((s) => s.kind !== "gradient");
+    const kept = session.allStates.filter(({ kind }) => is_kept(kind));
     const states = new Map(kept.map((s) => [s.name, s]));
     const record = (runs: number): RunRecord => ({
       step: this.step,

@@ -13,12 +13,16 @@ import struct
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ....compiler.declare.dtypes import NAME
 from ....compiler.ir import Tensor
 from ....compiler.onnx.sink import source_pieces
 from ....compiler.onnx.source import Source, as_source
 from ....compiler.training.program import State
 from ....compiler.training.safetensors import load_safetensors, safetensors_parts, save_safetensors
-from ....errors import InputError, ModelError
+from ....errors import ModelError
+from ....logic.training import checkpoints
+from ....logic.training.checkpoints import check_same_run, is_kept
+from ....logic.training.safetensors import TensorInfo
 from .options import Options
 
 FORMAT = "edgewise-checkpoint-3"
@@ -97,12 +101,9 @@ def _digest(source: Source, stated: object) -> str:
     return digest.hexdigest()
 
 
-KEPT = ("parameter", "adapter", "buffer", "optimizer", "step")  # kinds of states that are saved
-
-
 def kept_states(states: Mapping[str, State]) -> dict[str, State]:
     """The states that a checkpoint holds."""
-    return {n: s for n, s in states.items() if s.kind in KEPT}
+    return {n: s for n, s in states.items() if is_kept(s.kind)}
 
 
 def check_run(
@@ -137,56 +138,32 @@ def check_run(
             str(path),
             "Give a file that Trainer.save has written.",
         )
-    differ = _differences(run, options, changed)
-    if differ:
-        raise InputError(
-            "it belongs to another run: " + "; ".join(differ[:4]),
-            str(path),
-            "Make the trainer as it was made for the run; what may change can be named in"
-            " `changed`.",
-        )
+    mine = json.loads(json.dumps(options.record()))
+    theirs = dict(run)
+    for name in (*changed, *(() if options.is_lm else ("sequence_length",))):
+        mine.pop(name, None)
+    for name in ("schedule", "warmup_steps"):  # not in files of old versions
+        if name not in run:
+            mine.pop(name, None)
+    if "learning_rate" in changed:
+        for described in (mine, theirs):
+            if isinstance(described.get("optimizer"), dict):
+                described["optimizer"] = {**described["optimizer"], "lr": None}
+    check_same_run(
+        mine,
+        theirs,
+        (),
+        str(path),
+        "Make the trainer as it was made for the run; what may change can be named in `changed`.",
+    )
 
 
 def check_tensors(
     tensors: Mapping[str, Tensor], states: Mapping[str, State], path: str | os.PathLike[str]
 ) -> None:
     """Raises InputError unless a checkpoint has exactly the tensors of `states`."""
-    wrong = [
-        n
-        for n, s in states.items()
-        if n not in tensors
-        or tensors[n].dtype != s.dtype
-        or tuple(tensors[n].shape) != tuple(s.shape)
-    ] + [n for n in tensors if n not in states]
-    if wrong:
-        raise InputError(
-            f"its tensors do not match this model's: {', '.join(wrong[:5])}",
-            str(path),
-            "Resume with the model, adapters and optimizer of the run.",
-        )
-
-
-def _differences(run: dict[str, Any], options: Options, changed: Collection[str]) -> list[str]:
-    """Messages about what a run did otherwise."""
-    mine = json.loads(json.dumps(options.record()))
-    out = []
-    for name, here in mine.items():
-        there = run.get(name)
-        if (
-            name in changed
-            or name == "sequence_length"
-            and not options.is_lm
-            or name not in run
-            and name in ("schedule", "warmup_steps")  # not in files of old versions
-        ):
-            continue
-        if isinstance(here, dict) and isinstance(there, dict):
-            out += [
-                f"{name}.{k} was {there.get(k)!r}, is {here.get(k)!r}"
-                for k in {**here, **there}
-                if here.get(k) != there.get(k) and not (k == "lr" and "learning_rate" in changed)
-            ]
-        elif here != there:
-            was, now = ("given" if isinstance(x, dict) else x for x in (there, here))
-            out.append(f"{name} was {was!r}, is {now!r}")
-    return out
+    found, wanted = (
+        {n: TensorInfo(NAME[x.dtype], list(x.shape), x.nbytes) for n, x in those.items()}
+        for those in (tensors, states)
+    )
+    checkpoints.check_tensors(found, wanted, str(path))
