@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Sequence
 
 import calls
@@ -294,6 +295,9 @@ class Expressions:
             spec = parts[0] if len(parts) == 1 else None
             if not isinstance(spec, ast.Constant):
                 raise Unsupported("a format that is computed: write two texts", node)
+            fixed = re.fullmatch(r"\.(\d+)f", spec.value)
+            if fixed and self.kinds(node.value) <= {"float", "int"}:
+                return f"py.fixed({text}, {fixed[1]})"
             return f"py.format({text}, {quoted(spec.value)})"
         if node.conversion == ord("r"):
             return f"py.repr({self.with_float(node.value)})"

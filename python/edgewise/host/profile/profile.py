@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Sequence
 from os import PathLike, fspath
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...compiler.schema.plan_format import HEADER, REGISTER
 from ...errors import InputError, StorageError
-from .runs import PlanRuns
-from .table import text
-from .trace import trace_events
+from ...logic.profile import (
+    CACHED,
+    Notes,
+    PlanProfile,
+    Recorded,
+    Row,
+    Run,
+    count_runs,
+    memory_rows,
+    profile_text,
+    rows_by_node,
+    rows_by_op,
+    rows_by_plan,
+    total_ms,
+    trace_of,
+)
 
-# Bytes that come this many times as fast as from memory came from a cache; the measured limit is a
-# little low.
-CACHED = 1.1
+__all__ = ["CACHED", "Profile", "Watch"]
 
 
 class Watch:
@@ -23,16 +36,6 @@ class Watch:
 
     def __init__(self) -> None:
         self.profile: Profile | None = None
-
-
-class _StepTotal(NamedTuple):
-    """A step of a plan over all its runs."""
-
-    plan: PlanRuns
-    step: int
-    seconds: float
-    operations: float
-    bytes: float
 
 
 class Profile:
@@ -56,7 +59,8 @@ class Profile:
     def __init__(self, engine: Any, watches: Sequence[Watch]) -> None:
         self.engine, self.watches = engine, watches
         self.wall = 0.0
-        self._plans: dict[tuple[int, str], PlanRuns] = {}
+        # by id, which is unique as long as the plan is kept, and title: (plan, its runs)
+        self._plans: dict[tuple[int, str], tuple[Any, PlanProfile]] = {}
         self._begun = 0.0  # start of the current `with` block
         self._first: float | None = None  # start of the first one
         self._limits: dict[str, float | None] | None = None
@@ -80,25 +84,26 @@ class Profile:
     def record(self, loaded: Any) -> None:
         """Runs a LoadedPlan and records its times."""
         key = (id(loaded.plan), loaded.title)
-        at = perf_counter() - (self._first or 0.0)
+        at = 1000 * (perf_counter() - (self._first or 0.0))
         if key not in self._plans:
-            self._plans[key] = PlanRuns(loaded)
-        self._plans[key].record(loaded, at)
+            self._plans[key] = (loaded.plan, _plan_profile(loaded))
+        ms = array("d", (1000 * seconds for seconds in loaded.run_timed()))
+        self._plans[key][1].runs.append(Run(at, ms, _place(loaded)))
 
     @property
-    def plans(self) -> list[PlanRuns]:
+    def plans(self) -> list[PlanProfile]:
         """The plans that ran."""
-        return list(self._plans.values())
+        return [plan for _, plan in self._plans.values()]
 
     @property
     def runs(self) -> int:
         """Number of runs of plans."""
-        return sum(len(plan.runs) for plan in self.plans)
+        return count_runs(self.plans)
 
     @property
     def seconds(self) -> float:
         """Seconds in steps."""
-        return sum(plan.seconds for plan in self.plans)
+        return total_ms(self.plans) / 1000
 
     @property
     def limits(self) -> dict[str, float | None]:
@@ -127,21 +132,17 @@ class Profile:
             of_limit None. For several steps, limit is that of most of the time. Both are None if
             nothing is known.
         """
-        return self._grouped(lambda plan, i: {"op": plan.steps[i].op})
+        return [{"op": row.op, **_totals(row)} for row in rows_by_op(self.plans, self.limits)]
 
     def by_node(self) -> list[dict[str, Any]]:
         """Totals by node of each plan, as `by_op` with plan, node, op and kernel.
 
         A node that was compiled to several kernels has several rows.
         """
-        return self._grouped(
-            lambda plan, i: {
-                "plan": plan.name,
-                "node": plan.steps[i].node,
-                "op": plan.steps[i].op,
-                "kernel": plan.steps[i].kernel,
-            }
-        )
+        return [
+            {"plan": row.plan, "node": row.node, "op": row.op, "kernel": row.kernel, **_totals(row)}
+            for row in rows_by_node(self.plans, self.limits)
+        ]
 
     def by_plan(self) -> list[dict[str, Any]]:
         """Totals by plan, the longest first.
@@ -150,24 +151,18 @@ class Profile:
             Dicts of plan, runs, steps, ms (of all runs), arena (bytes), most_in_use (bytes) and at
             ([step, node] with most_in_use); the last two are None in a plan without notes.
         """
-        rows = []
-        for plan in self.plans:
-            most = None
-            if plan.has_notes:
-                most = max(range(len(plan.steps)), key=lambda i: plan.steps[i].in_use or 0)
-            step = None if most is None else plan.steps[most]
-            rows.append(
-                {
-                    "plan": plan.name,
-                    "runs": len(plan.runs),
-                    "steps": len(plan.steps),
-                    "ms": 1000 * plan.seconds,
-                    "arena": plan.arena_bytes,
-                    "most_in_use": None if step is None else step.in_use,
-                    "at": None if step is None else [most, step.node or step.op],
-                }
-            )
-        return sorted(rows, key=lambda row: -row["ms"])
+        return [
+            {
+                "plan": row.plan,
+                "runs": row.runs,
+                "steps": row.steps,
+                "ms": row.ms,
+                "arena": row.arena_bytes,
+                "most_in_use": row.most_in_use,
+                "at": None if row.at is None else list(row.at),
+            }
+            for row in rows_by_plan(self.plans)
+        ]
 
     def memory(self) -> list[dict[str, Any]]:
         """Memory over time of each plan that has notes.
@@ -176,23 +171,16 @@ class Profile:
             Dicts of plan, runs, ms (of a run), arena (bytes), and steps: (node, operator, ms, bytes
             of the arena in use) of each step. Times are means over the runs.
         """
-        rows = []
-        for plan in self.plans:
-            if plan.has_notes:
-                steps = [
-                    (step.node, step.op, 1000 * plan.step_seconds(i) / len(plan.runs), step.in_use)
-                    for i, step in enumerate(plan.steps)
-                ]
-                rows.append(
-                    {
-                        "plan": plan.name,
-                        "runs": len(plan.runs),
-                        "ms": sum(ms for _, _, ms, _ in steps),
-                        "arena": plan.arena_bytes,
-                        "steps": steps,
-                    }
-                )
-        return sorted(rows, key=lambda row: -row["ms"] * row["runs"])
+        return [
+            {
+                "plan": row.plan,
+                "runs": row.runs,
+                "ms": row.ms,
+                "arena": row.arena_bytes,
+                "steps": [tuple(step) for step in row.steps],
+            }
+            for row in memory_rows(self.plans)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """The profile without single runs, as JSON-serializable values."""
@@ -209,12 +197,12 @@ class Profile:
         }
 
     def __str__(self) -> str:
-        return text(self.as_dict())
+        engine, wall = self.engine, 1000 * self.wall
+        return profile_text(Recorded(engine.flavour, engine.threads, wall, self.limits, self.plans))
 
     def trace(self) -> dict[str, Any]:
         """Chrome trace events: every run with its steps, and the bytes of the arena in use."""
-        title = f"Edgewise ({self.engine.flavour}, {self.engine.threads} threads)"
-        return trace_events(title, self.plans)
+        return trace_of(self.engine.flavour, self.engine.threads, self.plans)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the trace as JSON, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
@@ -238,78 +226,38 @@ class Profile:
                 "Check the path, its permissions and the free disk space.",
             ) from None
 
-    def _steps(self) -> Iterator[_StepTotal]:
-        for plan in self.plans:
-            for i, step in enumerate(plan.steps):
-                yield _StepTotal(
-                    plan,
-                    i,
-                    plan.step_seconds(i),
-                    plan.total_work(step.operations),
-                    plan.total_work(step.bytes),
-                )
 
-    def _binding_limit(self, total: _StepTotal) -> tuple[str | None, float | None]:
-        """(limit, least seconds) of a step: the minimum that its operations, or its bytes, take.
+def _totals(row: Row) -> dict[str, Any]:
+    """The fields of a row but its names."""
+    return {
+        "calls": row.calls,
+        "ms": row.ms,
+        "operations": row.operations,
+        "bytes": row.bytes,
+        "share": row.share,
+        "gops": None if row.gops is None else round(row.gops, 3),
+        "gbs": None if row.gbs is None else round(row.gbs, 3),
+        "limit": row.limit,
+        "of_limit": row.of_limit,
+    }
 
-        ("cache", None): only bytes are known, and they came faster than from memory. (None, None):
-        nothing is known.
-        """
-        kind = total.plan.steps[total.step].arithmetic
-        operations_limit, memory_limit = self.limits[kind], self.limits["memory"]
-        computing = (
-            total.operations / 1e9 / operations_limit
-            if total.operations and operations_limit
-            else 0
+
+def _plan_profile(loaded: Any) -> PlanProfile:
+    """A plan in an engine, without runs."""
+    plan = loaded.plan
+    kernels, notes = plan.kernels[plan.init_count :], plan.notes
+    found = None
+    if kernels and len(notes) == len(kernels):
+        found = Notes(
+            notes.node, notes.op, notes.operations, notes.bytes, notes.in_use, notes.integer
         )
-        reading = total.bytes / 1e9 / memory_limit if memory_limit else 0
-        if not total.seconds or not (computing or reading):
-            return None, None
-        if reading > CACHED * total.seconds:
-            return (kind, computing) if computing else ("cache", None)
-        if computing >= reading:
-            return kind, computing
-        return "memory", min(reading, total.seconds)
+    return PlanProfile(loaded.title, HEADER.unpack_from(plan.data)[7], kernels, found, [])
 
-    def _grouped(self, key: Callable[[PlanRuns, int], dict[str, str]]) -> list[dict[str, Any]]:
-        """Totals of the steps with equal keys, the longest first. key: from a plan and the index of
-        a step to the first fields of a row.
-        """
-        groups: dict[tuple[str, ...], dict[str, Any]] = {}
-        # [seconds, least seconds] of each group by limit.
-        limits: dict[tuple[str, ...], dict[str | None, list[float]]] = {}
-        for total in self._steps():
-            names = key(total.plan, total.step)
-            group = tuple(names.values())
-            row = groups.setdefault(
-                group, {**names, "calls": 0, "ms": 0.0, "operations": 0, "bytes": 0}
-            )
-            row["calls"] += len(total.plan.runs)
-            row["ms"] += 1000 * total.seconds
-            row["operations"] += total.operations
-            row["bytes"] += total.bytes
-            limit, least = self._binding_limit(total)
-            known = limits.setdefault(group, {}).setdefault(limit, [0.0, 0.0])
-            known[0] += total.seconds
-            known[1] += least or 0
-        all_seconds = self.seconds
-        for group, row in groups.items():
-            self._add_rates(row, limits[group], all_seconds)
-        return sorted(groups.values(), key=lambda row: -row["ms"])
 
-    def _add_rates(
-        self, row: dict[str, Any], limits: dict[str | None, list[float]], total: float
-    ) -> None:
-        """Adds share, gops, gbs, limit and of_limit to a row. total: seconds of all steps."""
-        seconds = row["ms"] / 1000
-        row["share"] = seconds / total if total else 0.0
-        for rate, work in (("gops", "operations"), ("gbs", "bytes")):
-            row[rate] = round(row[work] / seconds / 1e9, 3) if seconds and row[work] else None
-        row["limit"] = max(limits, key=lambda name: limits[name][0])
-        compared = [times for name, times in limits.items() if name in self.limits]
-        known = sum(seconds for seconds, _ in compared)
-        row["of_limit"] = (
-            sum(least for _, least in compared) / known
-            if known and row["limit"] in self.limits
-            else None
-        )
+def _place(loaded: Any) -> float:
+    """Position of the plan's first register between its lowest (0) and highest (1) value."""
+    data = loaded.plan.data
+    if not loaded.registers or not HEADER.unpack_from(data)[2]:
+        return 0.0
+    low, high, *_ = REGISTER.unpack_from(data, HEADER.unpack_from(data)[8])
+    return (loaded.registers.get(0, low) - low) / (high - low) if high > low else 0.0

@@ -120,7 +120,9 @@ function formatted(
   throw new ValueError(`Invalid format specifier ${repr(spec)}`);
 }
 
-function fixed(value: number, digits: number): string {
+/** format(x, ".2f"), where digits is 2 */
+export function fixed(value: number, digits: number): string {
+  if (!Number.isFinite(value)) return floatText(value);
   const text = decimals(Math.abs(value), digits);
   return value < 0 || Object.is(value, -0) ? `-${text}` : text;
 }

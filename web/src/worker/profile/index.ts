@@ -1,4 +1,4 @@
 // The part of the worker that records profiles.
 
-export { traceOf } from "../../protocol/trace.ts";
+export { trace_of } from "../../logic/profile.ts";
 export { Recorder } from "./recorder.ts";

@@ -6,13 +6,14 @@ import { openDevice } from "../../device/open.ts";
 import { slotsOfPlan } from "../../device/plan-header.ts";
 import type { GpuDevice } from "../../device/webgpu/device.ts";
 import { LIMITS } from "../../gen/limits.ts";
-import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
+import type { Notes, Run } from "../../logic/profile.ts";
+import type { Limits, ProfileData } from "../../protocol/profile.ts";
 import { InputError } from "../../shared/errors.ts";
 import { builtFor, measure } from "./gpu.ts";
 
 interface Watched {
   known: PlanInfo;
-  runs: ProfileData["plans"][number]["runs"];
+  runs: Run[];
 }
 
 /**
@@ -77,7 +78,7 @@ export class Recorder {
     const plans = await Promise.all(
       [...this.gone, ...this.plans.values()].map(async ({ known, runs }) => ({
         name: known.title,
-        arenaBytes: known.arenaBytes,
+        arena_bytes: known.arenaBytes,
         kernels: known.kernels,
         notes: await notesOf(known),
         runs,
@@ -98,9 +99,9 @@ export class Recorder {
   }
 }
 
-/** Parses the package's notes on a plan; undefined if there are none that match it. */
-async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes | undefined> {
-  if (!notes) return undefined;
+/** Parses the package's notes on a plan; null if there are none that match it. */
+async function notesOf({ notes, title, kernels }: PlanInfo): Promise<Notes | null> {
+  if (!notes) return null;
   try {
     const { names, plans } = JSON.parse(await inflated(notes)) as {
       names: string[];
@@ -128,17 +129,17 @@ async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes |
         (list) => list.length !== kernels.length,
       )
     )
-      return undefined;
+      return null;
     return {
       node: texts(found.node),
       op: texts(found.op),
       operations: pairs(found.operations),
       bytes: pairs(found.bytes),
-      inUse: found.in_use.map(Number),
+      in_use: found.in_use.map(Number),
       integer: found.integer.map(Boolean),
     };
   } catch {
-    return undefined; // a profile without names is better than none
+    return null; // a profile without names is better than none
   }
 }
 

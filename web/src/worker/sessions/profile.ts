@@ -30,8 +30,10 @@ export function profileMethods(scope: Scope): HandlersOf<"profile"> {
       return undefined;
     },
     async profile_trace({ data }) {
-      const { traceOf } = await import("../profile/index.ts");
-      return new Blob([JSON.stringify(traceOf(data))], { type: "application/json" });
+      const { trace_of } = await import("../profile/index.ts");
+      return new Blob([JSON.stringify(trace_of(data.flavour, data.threads, data.plans))], {
+        type: "application/json",
+      });
     },
   };
 }
