@@ -38,8 +38,8 @@ TASKS = {
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 27_000),
-    "personal": (["heads"], 8_000),
-    "personal, with adapters": (["heads", "adapters"], 12_000),
+    "personal": (["heads"], 8_500),
+    "personal, with adapters": (["heads", "adapters"], 12_500),
 }
 # fmt: on
 

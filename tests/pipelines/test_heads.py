@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from edgewise import personalize, pipeline
 from edgewise.compiler.heads.examples import Examples
-from edgewise.compiler.heads.lora import Layer, LoraLayout
 from edgewise.errors import InputError, ModelError
-from edgewise.host.heads.fit import FitOptions, Head, fit
+from edgewise.host.heads.fit import Head, fit
 from edgewise.host.pipelines.personal.files import Saved, read_head, write_head
 from edgewise.host.pipelines.personal.lora import Adapters
+from edgewise.logic.personal.layout import Layer, LoraLayout
+from edgewise.logic.personal.options import HeadFields
 from edgewise.training.safetensors import load_safetensors, save_safetensors
 
 from . import tiny, tiny_audio
@@ -32,8 +33,7 @@ def saved(**changes):
     examples.add("keys", [numbers(3, 2.0)])
     head = Head(["cup", "keys"], numbers(6), numbers(2))
     adapters = Adapters(LAYOUT, numbers(LAYOUT.numbers))
-    made = Saved("desk", "image-classification", "m", "logistic", 5, FitOptions(), examples, head,
-                 adapters)  # fmt: skip
+    made = Saved("desk", "image-classification", "m", HeadFields(), examples, head, adapters)
     return replace(made, **changes)
 
 
@@ -75,7 +75,7 @@ def test_numbers_of_files_are_finite(bad):
 
 def test_a_loss_that_is_not_finite():
     with pytest.raises(InputError, match="lower learning_rate"):
-        fit(saved().examples, FitOptions(learning_rate=1e300, steps=5))
+        fit(saved().examples, HeadFields(learning_rate=1e300, steps=5))
 
 
 @pytest.fixture(scope="module")

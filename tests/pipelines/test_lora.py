@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edgewise import personalize, pipeline
-from edgewise.compiler.heads.lora import CLASSES_OF_STEP, LoraLayout, fitting_length
+from edgewise.compiler.heads.lora import CLASSES_OF_STEP, fitting_length
 from edgewise.errors import InputError, ModelError
 from edgewise.host.pipelines.personal.backbone import Backbone
 from edgewise.host.pipelines.personal.files import read_head, write_head
-from edgewise.host.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining
-from edgewise.logic.personal.lora_training import batch_of
-
-from tests.conformance.vectors import vectors
+from edgewise.host.pipelines.personal.lora import Adapters, LoraTraining
+from edgewise.logic.personal.adapters import LoraOptions
+from edgewise.logic.personal.layout import layout_of
 
 from . import tiny, tiny_audio, tiny_images
 from .test_personal import logits_of, onnx_logits
@@ -176,7 +175,7 @@ def test_what_is_refused(mine, tmp_path):
     examples = {"a": pictures(0, 1), "b": pictures(1, 1)}
     for lora, what in (
         ({"rank": 0}, "not a rank"),
-        ({"speed": 1}, "Give True or a dict"),
+        ({"speed": 1}, "no set of options"),
         ({"steps": 0}, "positive integer"),
         ({"learning_rate": float("nan")}, "positive number"),
         (True, "no label has two examples"),
@@ -219,11 +218,11 @@ def test_voices(tmp_path):
 def test_damaged_adapters(mine):
     saved = read_head(mine.save(None))
     described = saved.adapters.layout.to_dict()
-    assert LoraLayout.from_dict(described, "") == saved.adapters.layout
+    assert layout_of(described, "") == saved.adapters.layout
     rows = described["layers"]
     for change in ({"rank": 0}, {"layers": []}, {"layers": [rows[0][:6]]}, {"layers": [[1] * 7]}):
         with pytest.raises(InputError):
-            LoraLayout.from_dict({**described, **change}, "")
+            layout_of({**described, **change}, "")
     data = mine.save(None)
     with pytest.raises(ModelError, match="adapters"):
         read_head(data.replace(b'\\"rank\\":4', b'\\"rank\\":2').replace(
@@ -251,18 +250,8 @@ def test_adapters_that_do_not_fit_the_model(mine, vit):
     assert again.heads == ["shades"] and again(picture) == before
 
 
-def test_batches_and_lengths():
-    shared = vectors("personal/lora")
-    for x in shared["batches"]:
-        got = [batch_of(x["known"], x["size"], step, x["seed"]) for step in range(x["steps"])]
-        assert got == x["batches"]
-        flat, count = sum(got, []), len(x["known"])
-        assert all(
-            sorted(flat[at : at + count]) == sorted(x["known"])
-            for at in range(0, len(flat) - count + 1, count)
-        )
-    for x in shared["lengths"]:
-        plans = [{"inputs": {"x": ["int64", [1, n]]}} for n in x["plans"]]
-        assert [fitting_length(plans, "x", n) for n in x["given"]] == x["found"]
+def test_lengths_of_plans_with_a_range():
     ranged = [{"inputs": {"x": ["int64", [1, [1, 0]]]}, "register": [2, 30]}]
     assert [fitting_length(ranged, "x", n) for n in (1, 9, 31)] == [2, 9, 30]
+    fixed = [{"inputs": {"x": ["int64", [1, n]]}} for n in (16, 64)]
+    assert [fitting_length(fixed, "x", n) for n in (3, 16, 17, 65)] == [16, 16, 64, 64]

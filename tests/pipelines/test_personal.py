@@ -12,8 +12,10 @@ from edgewise.compiler.heads.features import digest_of, find_features
 from edgewise.compiler.heads.step import ADAM
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.host.heads import exports as exports
-from edgewise.host.heads.fit import FitOptions, fit, rate_of
+from edgewise.host.heads.fit import fit
 from edgewise.host.session.open import folder_files
+from edgewise.logic.personal.options import HeadFields
+from edgewise.logic.personal.training import rate_of
 from edgewise.onnx import BytesSource, FileSource, read_model
 from edgewise.package import Package
 
@@ -78,7 +80,13 @@ def adam(options):
             gradients = torch.autograd.grad(value, parameters)
             for p, g, kept in zip(parameters, gradients, moments):
                 new, *kept[:] = _apply_adam(
-                    *(rate_of(i, options), i + 1, p.detach().numpy(), g.numpy(), *kept),
+                    *(
+                        rate_of(i, options.steps, options.learning_rate),
+                        i + 1,
+                        p.detach().numpy(),
+                        g.numpy(),
+                        *kept,
+                    ),
                     *(0.0, 0.0, ADAM["alpha"], ADAM["beta"], ADAM["epsilon"]),
                 )
                 p.data = torch.tensor(new)
@@ -110,7 +118,7 @@ def numbers(head):
 @pytest.mark.parametrize("class_weight", WEIGHTS, ids=["balanced", "none", "dict"])
 def test_each_step_is_that_of_torch(class_weight):
     examples = blobs()
-    options = FitOptions(c=0.5, class_weight=class_weight, steps=60)
+    options = HeadFields(c=0.5, class_weight=class_weight, steps=60)
     head = fit(examples, options)
     w, b, losses = reference(examples, options, adam(options))
     assert np.abs(np.array(head.losses) - losses).max() < 1e-4
@@ -120,7 +128,7 @@ def test_each_step_is_that_of_torch(class_weight):
 
 @pytest.mark.parametrize("counts", [(12, 5, 3), (1, 1), (20,) * 8])
 def test_the_result_is_that_of_logistic_regression(counts):
-    examples, options = blobs(64, counts), FitOptions()
+    examples, options = blobs(64, counts), HeadFields()
     head = fit(examples, options)
     w, b, [loss] = reference(examples, options, newton)
     assert head.losses[-1] == pytest.approx(loss, rel=1e-3, abs=1e-4)
@@ -485,7 +493,7 @@ def test_a_head_for_more_labels_and_examples_than_the_steps_are_made_for():
     examples = Examples(4)
     for label in range(70):
         examples.add(f"{label}", [rng.standard_normal(4).astype("f").tobytes() for _ in range(15)])
-    head = fit(examples, FitOptions(steps=3))
-    w, b, losses = reference(examples, FitOptions(steps=3), adam(FitOptions(steps=3)))
+    head = fit(examples, HeadFields(steps=3))
+    w, b, losses = reference(examples, HeadFields(steps=3), adam(HeadFields(steps=3)))
     assert np.abs(np.array(head.losses) - losses).max() < 1e-4
     assert len(head.labels) == 70 and Array((70,), "float32", head.bias).size == 70

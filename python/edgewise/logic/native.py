@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NewType, NoReturn
 
 from .. import seeds
-from ..seeds import seed_of_run
 
 # A seed of 63 bits. Logic passes it on and does not compute with it: pages have it as a bigint.
 Seed = NewType("Seed", int)
@@ -118,10 +117,14 @@ def next_up(value: float) -> float:
     return math.nextafter(value, math.inf)
 
 
-def order(count: int, seed: int, run: int) -> list[int]:
-    """range(count) in the order of the random numbers that follow from a run of a seed."""
-    of_run = seed_of_run(seed, run)
-    return sorted(range(count), key=lambda k: seed_of_run(of_run, k))
+def order(count: int, seed: Seed) -> list[int]:
+    """range(count) in the order of the random numbers that follow from a seed."""
+    return sorted(range(count), key=lambda k: seeds.seed_of_run(seed, k))
+
+
+def seed_of_run(seed: Seed, run: int) -> Seed:
+    """The seed of the random numbers of a run."""
+    return Seed(seeds.seed_of_run(seed, run))
 
 
 def random_words(seed: Seed, more: int) -> Callable[[], int]:

@@ -118,7 +118,7 @@ def test_pictures(page, folder):
     assert found["info"]["losses"][-1] < found["info"]["losses"][0] / 5
     data = base64.b64decode(found["file"])
     saved = read_head(data)
-    own = fit(saved.examples, saved.options)  # by Python, of the page's features
+    own = fit(saved.examples, saved.fields)  # by Python, of the page's features
     for ours, theirs in ((own.weight, saved.head.weight), (own.bias, saved.head.bias)):
         ours, theirs = np.frombuffer(ours, "f"), np.frombuffer(theirs, "f")
         assert np.abs(ours - theirs).max() < 2e-4 * max(1, np.abs(ours).max())

@@ -2,34 +2,26 @@
 
 import type { TaskInput } from "./tasks.ts";
 
-/** How heads classify and are trained. */
-export interface HeadFields {
-  method: "logistic" | "knn";
-  neighbors: number;
-  c: number;
-  /** `null`: all examples count the same. */
-  class_weight: "balanced" | Record<string, number> | null;
-  steps: number;
-  learning_rate: number;
-}
-
 /** A file of a model with a head in its graph. */
 export type ExportFormat = "onnx" | "edge";
 
+/** Options of a caller, which the worker checks. */
+interface Examining {
+  validation_split: unknown;
+  seed: unknown;
+}
+
 /** A method of worker/pipelines/heads/heads.ts, with its arguments. */
 export type HeadRequest =
-  | { do: "begin"; fields: HeadFields; name: string }
+  | ({ do: "begin"; fields: Record<string, unknown>; name: unknown } & Examining)
   /** Frees it. */
   | { do: "end" }
-  | {
+  | ({
       do: "teach";
-      name: string;
+      name: unknown;
       examples: [label: string, inputs: TaskInput[]][];
-      validation_split: number;
-      seed: number;
-      /** Checked by the worker. */
       lora: unknown;
-    }
+    } & Examining)
   | { do: "add"; label: string; inputs: TaskInput[] }
   | { do: "remove"; label: string }
   | { do: "use"; name: string }

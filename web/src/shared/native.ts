@@ -68,13 +68,15 @@ export function next_up(value: number): number {
   return new Float64Array(bits.buffer)[0] as number;
 }
 
-/** The numbers below count in the order of the random numbers that follow from a run of a seed. */
-export function order(count: number, seed: number, run: number): number[] {
-  const ofRun = seedOfRun(BigInt(seed), run);
-  return Array.from({ length: count }, (_, k): [bigint, number] => [seedOfRun(ofRun, k), k])
+/** The numbers below count in the order of the random numbers that follow from a seed. */
+export function order(count: number, seed: Seed): number[] {
+  return Array.from({ length: count }, (_, k): [bigint, number] => [seedOfRun(seed, k), k])
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([, k]) => k);
 }
+
+/** The seed of the random numbers of a run. */
+export const seed_of_run: (seed: Seed, run: number) => Seed = seedOfRun;
 
 const WORDS = 624; // size of MT19937's state
 const SHIFT = 397;

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError
+from ...logic.personal.adapters import ALPHA, RANK
+from ...logic.personal.layout import Layer, LoraLayout, check_lora
+from ...logic.personal.layout import fitting_length as length_of
+from ...logic.personal.training import CLASSES as CLASSES_OF_STEP
 from ..bind import BoundGraph, Gradients, add_gradients
 from ..compile.programs import Programs
 from ..declare.dtypes import FLOAT, INT64
@@ -29,110 +32,13 @@ from ..ir import Graph, Info, Node, Value
 from ..passes.lora import LoraLayer, insert_lora
 from ..passes.recompute import recompute_cheap
 from ..training.peft import LoraConfig
-from .examples import is_positive
 from .features import Features
-from .step import ADAM, CLASSES, DOMAIN
+from .step import ADAM, DOMAIN
 
-CLASSES_OF_STEP = CLASSES[-1]
-RANK, ALPHA = 8, 16.0
 # Sizes of the plans of a step for inputs of any length: tokens, and seconds of sound. Inputs are
 # followed by zeros up to the next one, or cut to the last.
 TOKENS, SECONDS = (16, 64, 128), (1, 2, 4)
-MAX_LAYERS = 1 << 16
-MAX_NUMBERS = 1 << 28
 PROGRAMS = ("lora_begin", "lora_step", "lora_update", "lora")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer with an adapter.
-
-    Attributes:
-        name: of the module.
-        weight: the initializer that it multiplies with; None where that is quantized, or shared.
-        transposed: whether the initializer is stored as [outer, inner].
-        x, y: names of its input and output in the file.
-        inner, outer: numbers that it takes and gives.
-    """
-
-    name: str
-    weight: str | None
-    transposed: bool
-    x: str
-    y: str
-    inner: int
-    outer: int
-
-
-@dataclass(frozen=True)
-class LoraLayout:
-    """Where the adapters of layers are in the vector.
-
-    Attributes:
-        rank, alpha: as of LoraConfig; the product of A and B is multiplied with alpha / rank.
-        layers: in the order of the graph.
-    """
-
-    rank: int
-    alpha: float
-    layers: tuple[Layer, ...]
-
-    @property
-    def first(self) -> int:
-        """Numbers of all A."""
-        return self.rank * sum(layer.inner for layer in self.layers)
-
-    @property
-    def numbers(self) -> int:
-        """Numbers of all adapters."""
-        return self.first + self.rank * sum(layer.outer for layer in self.layers)
-
-    def pairs(self) -> list[tuple[Layer, int, int]]:
-        """[(layer, where its A [rank, inner] begins, where its B [outer, rank] begins)]"""
-        found, a, b = [], 0, self.first
-        for layer in self.layers:
-            found.append((layer, a, b))
-            a, b = a + self.rank * layer.inner, b + self.rank * layer.outer
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """For manifests and files."""
-        rows = [[x.name, x.weight, x.transposed, x.x, x.y, x.inner, x.outer] for x in self.layers]
-        return {"rank": self.rank, "alpha": self.alpha, "numbers": self.numbers, "layers": rows}
-
-    @classmethod
-    def from_dict(cls, given: Any, where: str) -> LoraLayout:
-        """The inverse of to_dict. Raises InputError: it is none."""
-        found = given if isinstance(given, Mapping) else {}
-        rank, alpha, layers = found.get("rank"), found.get("alpha"), found.get("layers")
-        check_lora(rank, alpha)
-        assert rank is not None and alpha is not None
-        fine = isinstance(layers, list) and 0 < len(layers) <= MAX_LAYERS
-        if fine and all(_is_layer(row) for row in layers or ()):
-            made = cls(rank, float(alpha), tuple(Layer(*row) for row in layers or ()))
-            if made.numbers <= MAX_NUMBERS:
-                return made
-        raise InputError("its adapters are not described", where, "Save it again.")
-
-
-def _is_layer(row: Any) -> bool:
-    if not isinstance(row, list) or len(row) != 7:
-        return False
-    name, weight, transposed, x, y, inner, outer = row
-    return (
-        all(isinstance(text, str) for text in (name, x, y))
-        and (weight is None or isinstance(weight, str))
-        and type(transposed) is bool
-        and all(type(n) is int and 0 < n <= 1 << 24 for n in (inner, outer))
-    )
-
-
-def check_lora(rank: Any, alpha: Any) -> None:
-    """Raises InputError unless these are a rank and an alpha."""
-    if type(rank) is not int or not 1 <= rank <= 256:
-        raise InputError(f"{rank!r} is not a rank", "lora.rank", "Give 1 to 256.")
-    if not is_positive(alpha):
-        raise InputError(f"{str(alpha)[:40]} is not a positive number", "lora.alpha")
 
 
 def lora_fields(given: Any) -> tuple[int, float] | None:
@@ -172,9 +78,7 @@ def fitting_length(plans: Sequence[Mapping[str, Any]], name: str, n: int) -> int
             ranges.append((dim[0] * low + dim[1], dim[0] * high + dim[1]))
         else:
             ranges.append((dim, dim))
-    if any(low <= n <= high for low, high in ranges):
-        return n
-    return min((low for low, _ in ranges if low > n), default=max(high for _, high in ranges))
+    return length_of(ranges, n)
 
 
 # ---- programs

@@ -11,16 +11,15 @@ of tasks contain the same graph (task_package/personal.py): a page trains with t
 
 from __future__ import annotations
 
+from ...logic.personal.training import CLASSES as CLASSES_OF_STEP
 from ...model_metadata import ModelMetadata
 from ..declare.dtypes import FLOAT, INT64
 from ..ir import Graph, Info, Node, Tensor
 
 ROWS = (16, 64, 256, 1024)
 """Numbers of examples that steps are compiled for; there may be fewer."""
-CLASSES = (8, 64)
+CLASSES = (8, CLASSES_OF_STEP)
 """Numbers of classes that steps are compiled for; there may be fewer."""
-ABSENT = -1e9
-"""Added to the logits of classes that do not exist."""
 ADAM = {"alpha": 0.9, "beta": 0.99, "epsilon": 1e-6}
 """A beta above 0.99 remembers the steep first steps for too long."""
 DOMAIN = "ai.onnx.preview.training"
@@ -42,7 +41,7 @@ def step_graph(size: int, rows: int | str = "rows", classes: int | str = "classe
 
     Returns:
         a graph with the inputs x [rows, size], targets [rows, classes] (the share of each example
-        in the loss at its class, else 0), mask [classes] (0 or ABSENT), penalty [], rate [], step
+        in the loss at its class, else 0), mask [classes] (see mask_of), penalty [], rate [], step
         (int64 [], from 1 on) and STATES; with the outputs loss [], logits and the new STATES
     """
     shapes = {name: [size, classes] if name.startswith("w") else [classes] for name in STATES}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT, FLOAT16, NAME
 from ...compiler.heads.features import values_with
-from ...compiler.heads.lora import Layer, LoraLayout
 from ...compiler.ir import Graph, Info, Node, Tensor
 from ...compiler.onnx.editor import ModelEditor
 from ...compiler.passes.lora import LoraLayer
 from ...compiler.training.export import put_lora
 from ...errors import InputError
+from ...logic.personal.layout import Layer, LoraLayout
 from ..session import InferenceSession
 
 if TYPE_CHECKING:

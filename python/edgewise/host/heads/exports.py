@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.declare.dtypes import FLOAT, FLOAT16
 from ...compiler.heads.features import Features
 from ...compiler.heads.graph import Vectors, model_with_head, with_labels
-from ...compiler.heads.lora import LoraLayout
 from ...compiler.onnx import BytesSource
 from ...compiler.onnx.source import Source
 from ...errors import InputError
 from ...json_text import parse_json_object
+from ...logic.personal.layout import layout_of
 from .adapters import put_adapters
 from .fit import Head
 
@@ -81,7 +81,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     vectors = _vectors(options["vectors"])
     editor = model_with_head(files[name], vectors, head)
     if "lora" in options:
-        layout = LoraLayout.from_dict(options["lora"], "lora")
+        layout = layout_of(options["lora"], "lora")
         data = files[ADAPTERS].read_all(4 * layout.numbers + 1)
         if len(data) != 4 * layout.numbers:
             raise InputError("the adapters' numbers do not fit their layers", "export")

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
-from ...compiler.heads.examples import Examples, check_weights, floats, is_positive
-from ...compiler.heads.step import ABSENT, CLASSES, ROWS, STATES, fitting, step_graph
+from ...compiler.heads.examples import Examples, floats
+from ...compiler.heads.step import CLASSES, ROWS, STATES, fitting, step_graph
 from ...compiler.ir import Graph, Info, Node, Tensor
 from ...errors import InputError
+from ...logic.personal.options import HeadFields
+from ...logic.personal.training import HeadStep, check_trainable, head_feeds, head_steps
+from ..drive import drive
 from ..session import InferenceSession
 
 if TYPE_CHECKING:
@@ -41,41 +44,9 @@ class Head:
     losses: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """How a head is trained.
-
-    Attributes:
-        c: inverse strength of the L2 penalty, as C of scikit-learn's LogisticRegression, for
-            features whose mean square is 1.
-        class_weight: see Examples.weights.
-        steps: of Adam, each on all examples.
-        learning_rate: of the first step; it falls to 0 along a cosine.
-    """
-
-    c: float = 1.0
-    class_weight: str | dict[str, float] | None = "balanced"
-    steps: int = 300
-    learning_rate: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("c", "learning_rate"):
-            value = getattr(self, name)
-            if not is_positive(value):
-                raise InputError(f"{str(value)[:40]} is not a positive number", name)
-        check_weights(self.class_weight)
-        if type(self.steps) is not int or not 1 <= self.steps <= 100_000:
-            raise InputError(f"{self.steps!r} is not a number of steps", "steps", "Give 1 or more.")
-
-
-def rate_of(step: int, options: FitOptions) -> float:
-    """The learning rate of a step, which are counted from 0."""
-    return options.learning_rate * 0.5 * (1 + math.cos(math.pi * step / options.steps))
-
-
 def fit(
     examples: Examples,
-    options: FitOptions | None = None,
+    fields: HeadFields | None = None,
     engine: Engine | None = None,
     on_step: OnStep | None = None,
 ) -> Head:
@@ -86,52 +57,44 @@ def fit(
 
     Args:
         examples: of two or more labels.
-        options: FitOptions.
+        fields: how.
         engine: the Engine to use; by default that of the process.
         on_step: called with (step, loss) after each step.
 
     Raises:
         InputError: there are fewer than two labels with examples, or numbers are not finite.
     """
-    options = options or FitOptions()
-    count, size, labels = len(examples), examples.size, len(examples.labels)
-    if labels < 2 or not all(examples.counts()):
-        raise InputError(
-            "a head needs examples of two labels or more",
-            "personalize",
-            'Add examples of something else, such as other=[...], or use method="knn".',
-        )
-    rows, classes = fitting(count, ROWS), fitting(labels, CLASSES)
+    fields = fields or HeadFields()
+    check_trainable(examples)
+    size = examples.size
+    rows, classes = fitting(len(examples), ROWS), fitting(len(examples.labels), CLASSES)
     x, mean, scale = _prepared(examples, rows, engine)
-    weights = examples.weights(options.class_weight)
-    total = math.fsum(weights)
-    targets = array("f", bytes(4 * rows * classes))
-    for i, (c, w) in enumerate(zip(examples.classes, weights)):
-        targets[i * classes + c] = w / total
+    fixed = head_feeds(examples, fields, rows, classes)
     feeds: dict[str, Any] = {
         "x": x,
-        "targets": _array((rows, classes), targets),
-        "mask": _array((classes,), array("f", [0.0] * labels + [ABSENT] * (classes - labels))),
-        "penalty": _array((), array("f", [1 / (options.c * total)])),
+        "targets": _array((rows, classes), fixed.targets),
+        "mask": _array((classes,), fixed.mask),
+        "penalty": _array((), array("f", [fixed.penalty])),
     }
     for name in STATES:
         shape = (size, classes) if name.startswith("w") else (classes,)
         feeds[name] = Array(shape, "float32", bytes(4 * math.prod(shape)))
     outputs = ["loss", *(f"new_{name}" for name in STATES)]
-    session, losses = InferenceSession(step_graph(size), engine=engine), []
+    session = InferenceSession(step_graph(size), engine=engine)
+
+    def train(step: HeadStep) -> float:
+        feeds["rate"] = _array((), array("f", [step.rate]))
+        feeds["step"] = _array((), array("q", [step.number]), "int64")
+        loss, *new = session.run(outputs, feeds)
+        feeds.update(zip(STATES, new))
+        if on_step is not None:
+            on_step(step.number, float(loss))
+        return float(loss)
+
     try:
-        for i in range(options.steps):
-            feeds["rate"] = _array((), array("f", [rate_of(i, options)]))
-            feeds["step"] = _array((), array("q", [i + 1]), "int64")
-            loss, *new = session.run(outputs, feeds)
-            feeds.update(zip(STATES, new))
-            losses.append(float(loss))
-            if on_step is not None:
-                on_step(i + 1, losses[-1])
+        losses = drive(head_steps(fields), train)
     finally:
         session.free()
-    if not math.isfinite(losses[-1]):
-        raise InputError("the loss is not finite", "personalize", "Give a lower learning_rate.")
     return _folded(feeds["w"], feeds["b"], examples.labels, mean, scale, losses)
 
 

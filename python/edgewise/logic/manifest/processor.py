@@ -342,7 +342,7 @@ class FeaturesFields(TypedDict):
         output: of the program "model".
         size: numbers of an input's features.
         model: digest.
-        lora: heads.lora.LoraLayout.
+        lora: logic.personal.layout.LoraLayout.
     """
 
     output: str

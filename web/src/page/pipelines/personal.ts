@@ -1,10 +1,10 @@
 // personalize(): teaches a pipeline labels of its user. The features and the training are in the
 // pipeline's worker (worker/pipelines/heads/).
 
+import { DEFAULTS } from "../../logic/personal/options.ts";
 import type {
   ExportFormat,
   HeadAnswer,
-  HeadFields,
   HeadInfo,
   HeadRequest,
   Measures,
@@ -156,14 +156,6 @@ export interface PersonalPipeline<P extends Personalizable> {
   dispose(): Promise<void>;
 }
 
-const FIELDS: HeadFields = {
-  method: "logistic",
-  neighbors: 5,
-  c: 1,
-  class_weight: "balanced",
-  steps: 300,
-  learning_rate: 0.05,
-};
 const OTHERS = ["other", "validation_split", "seed", "name", "lora", "signal"];
 
 /**
@@ -189,12 +181,15 @@ export async function personalize<P extends Personalizable>(
   options: PersonalizeOptions<P> = {},
 ): Promise<PersonalPipeline<P>> {
   const given = options as Record<string, unknown>;
-  const fields = fieldsOf(given);
+  const own = Object.keys(DEFAULTS);
+  refuseOthers(given, [...own, ...OTHERS], "personalize", "does not exist");
+  checkOther(given);
+  const fields = Object.fromEntries(Object.entries(given).filter(([name]) => own.includes(name)));
   if (examples instanceof Blob)
     refuseOthers(given, ["name", "signal"], "personalize", "has no effect with a file");
   const work = new Work(pipe);
-  await work.ask({ do: "begin", fields, name: options.name ?? "default" });
-  const { signal } = options;
+  const { signal, name = "default", validation_split = 0, seed = 0 } = options;
+  await work.ask({ do: "begin", fields, name, validation_split, seed });
   if (examples instanceof Blob) await work.load(examples, options.name, { signal });
   else if (Object.keys(examples).length || options.other?.length)
     await work.taught(examples, given);
@@ -246,7 +241,7 @@ class Work {
   async teach(given: Taught, options: TeachOptions = {}): Promise<HeadInfo> {
     const known = options as Record<string, unknown>;
     refuseOthers(known, OTHERS, "teach", "does not exist");
-    checkTeaching(known);
+    checkOther(known);
     return this.taught(given, options);
   }
 
@@ -358,37 +353,15 @@ function refuseOthers(
       throw new InputError(`the option '${name}' ${why}`, where, `There are: ${known.join(", ")}.`);
 }
 
-/** @throws InputError */
-function need(fine: boolean, name: string, value: unknown, remedy: string): void {
-  if (!fine) throw new InputError(`it is ${String(value)}`, `options.${name}`, remedy);
-}
-
-/** Checks the options of `personalize` and `teach` that are about examples. */
-function checkTeaching(options: Readonly<Record<string, unknown>>): void {
-  const { other = [], name = "default", validation_split: share = 0, seed = 0 } = options;
-  need(Array.isArray(other), "other", other, "Give a list of inputs.");
-  need(typeof name === "string" && name !== "", "name", name, "Give a name.");
-  const isShare = typeof share === "number" && share >= 0 && share < 1;
-  need(isShare, "validation_split", share, "Give a number from 0 to 1, such as 0.25.");
-  const isSeed = Number.isSafeInteger(seed) && (seed as number) >= 0;
-  need(isSeed, "seed", seed, "Give an integer from 0 on.");
-}
-
-/** Checks the options of `personalize`. */
-function fieldsOf(options: Readonly<Record<string, unknown>>): HeadFields {
-  refuseOthers(options, [...Object.keys(FIELDS), ...OTHERS], "personalize", "does not exist");
-  checkTeaching(options);
-  const given = Object.entries(options).filter(([key, v]) => key in FIELDS && v !== undefined);
-  const fields: HeadFields = { ...FIELDS, ...Object.fromEntries(given) };
-  const { method, neighbors, steps, c, learning_rate: rate, class_weight: weight } = fields;
-  const isPositive = (x: unknown) => typeof x === "number" && x > 0 && x < Infinity;
-  const isCount = (x: unknown) => Number.isInteger(x) && (x as number) > 0;
-  need(["logistic", "knn"].includes(method), "method", method, 'Give "logistic" or "knn".');
-  need(isCount(neighbors), "neighbors", neighbors, "Give a positive integer.");
-  need(isCount(steps) && steps <= 100_000, "steps", steps, "Give 1 to 100000.");
-  need(isPositive(c), "c", c, "Give a positive number.");
-  need(isPositive(rate), "learning_rate", rate, "Give a positive number.");
-  const isWeight = weight === "balanced" || (typeof weight === "object" && !Array.isArray(weight));
-  need(isWeight, "class_weight", weight, 'Give "balanced", null or {label: weight}.');
-  return fields;
+/** @throws InputError if `other` is no list, or another option a function */
+function checkOther(options: Readonly<Record<string, unknown>>): void {
+  if (options.other !== undefined && !Array.isArray(options.other))
+    throw new InputError(
+      `it is ${String(options.other)}`,
+      "options.other",
+      "Give a list of inputs.",
+    );
+  for (const [name, value] of Object.entries(options))
+    if (typeof value === "function")
+      throw new InputError("it is a function", `options.${name}`, "Leave it out.");
 }

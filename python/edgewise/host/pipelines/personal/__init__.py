@@ -17,10 +17,10 @@ from inspect import signature
 from typing import Any
 
 from ....errors import InputError, memory_in_words
-from ...heads.fit import FitOptions
+from ....logic.personal.options import check_teaching, checked_seed, head_fields
 from ..base import Pipeline
 from .backbone import Backbone
-from .pipeline import PersonalPipeline, check_teaching
+from .pipeline import PersonalPipeline
 
 __all__ = ["PersonalPipeline", "personalize"]
 
@@ -92,16 +92,17 @@ def personalize(
         raise InputError(
             f"there is no option {option!r}", "personalize", f"There are: {', '.join(_defaults())}."
         )
-    check_teaching("default" if name is None else name, validation_split, seed)
-    options = FitOptions(c, class_weight, steps, learning_rate)
-    backbone = Backbone(pipe, pooling)
-    made = PersonalPipeline(backbone, method, neighbors, options, on_step)
+    check_teaching("default" if name is None else name, validation_split)
+    checked_seed(seed)
+    fields = {"method": method, "neighbors": neighbors, "c": c, "class_weight": class_weight,
+              "steps": steps, "learning_rate": learning_rate}  # fmt: skip
+    checked = head_fields(fields)
+    made = PersonalPipeline(Backbone(pipe, pooling), checked, on_step)
     if isinstance(examples, Mapping):
         made.teach(examples, other, name or "default", validation_split, seed, lora)
         return made
-    given = {"other": tuple(other), "method": method, "neighbors": neighbors, "c": c,
-             "class_weight": class_weight, "steps": steps, "learning_rate": learning_rate,
-             "validation_split": validation_split, "seed": seed, "lora": lora}  # fmt: skip
+    given = {**fields, "other": tuple(other), "validation_split": validation_split, "seed": seed,
+             "lora": lora}  # fmt: skip
     defaults = _defaults()
     for option, value in given.items():
         if value != defaults[option]:

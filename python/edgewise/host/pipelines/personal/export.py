@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def export(mine: PersonalPipeline, target: str) -> None:
     """Writes a personal pipeline's model. See PersonalPipeline.export."""
-    head = check_has_head(mine._head.head, mine.method, mine.labels)
+    head = check_has_head(mine._head.head, mine.fields.method, mine.labels)
     files = mine.backbone.pipe.files
     if files is None:
         raise InputError(

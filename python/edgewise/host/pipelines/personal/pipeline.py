@@ -6,20 +6,35 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ....compiler.heads.examples import Examples, check_labels
+from ....compiler.heads.examples import Examples
 from ....errors import InputError
+from ....logic.native import Seed
+from ....logic.personal.adapters import LoraOptions, LoraReport, lora_options
+from ....logic.personal.examples import OTHER
 from ....logic.personal.measures import Measures, measured
-from ....logic.post.classification import best, check_top_k, scores_of, softmax
-from ...heads.fit import FitOptions, Head, fit
+from ....logic.personal.options import (
+    SHARE,
+    HeadFields,
+    check_labels,
+    check_teaching,
+    checked_seed,
+    is_lora,
+)
+from ....logic.personal.results import (
+    CallOptions,
+    by_label,
+    call_options,
+    check_known,
+    label_of,
+    results,
+)
+from ...heads.fit import Head, fit
 from ..base import Pipeline
 from .backbone import Backbone
 from .files import Saved, read_head, write_head
-from .lora import SHARE, Adapters, LoraOptions, LoraTraining, adapt, lora_options
+from .lora import Adapters, LoraTraining, adapt
 from .scorers import Linear, Nearest
 
-METHODS = ("logistic", "knn")
-OTHER = "other"
-"""The label of examples of none of the labels."""
 _ABSENT = ""  # as transformers' default of top_k of texts
 _CALLS: dict[str, dict[str, Any]] = {
     "image-classification": {"top_k": 5, "function_to_apply": None},
@@ -56,15 +71,9 @@ class PersonalPipeline(Pipeline):
     def __init__(
         self,
         backbone: Backbone,
-        method: str,
-        neighbors: int,
-        options: FitOptions,
+        fields: HeadFields,
         on_step: Callable[[int, float], None] | None = None,
     ) -> None:
-        if method not in METHODS:
-            raise InputError(f"it is {method!r}", "method", 'Give "logistic" or "knn".')
-        if type(neighbors) is not int or neighbors < 1:
-            raise InputError(f"{neighbors!r} is not a positive integer", "neighbors")
         pipe = backbone.pipe
         self.start_lock()
         self.closed, self.batch_size = False, 1
@@ -74,10 +83,10 @@ class PersonalPipeline(Pipeline):
         self.task = backbone.task  # type: ignore[misc]  # of the class elsewhere
         self.CALL = _CALLS[self.task]  # type: ignore[misc]
         self.defaults = dict(self.CALL)
-        self.method, self.neighbors, self.fitting = method, neighbors, options
+        self.fields = fields
         self.on_step = on_step
         self._validations: dict[str, Measures] = {}
-        self._reports: dict[str, dict[str, Any]] = {}
+        self._reports: dict[str, LoraReport] = {}
         self._saved: dict[str, Saved] = {}
         self._name = ""
         self._scorer: Linear | Nearest | None = None
@@ -100,6 +109,16 @@ class PersonalPipeline(Pipeline):
         return list(self._head.examples.labels)
 
     @property
+    def method(self) -> str:
+        """How the head in use classifies: "logistic" or "knn"."""
+        return self.fields.method
+
+    @property
+    def neighbors(self) -> int:
+        """How many examples "knn" compares with."""
+        return self.fields.neighbors
+
+    @property
     def losses(self) -> list[float]:
         """The loss of each step of the training of the head in use."""
         head = self._head.head
@@ -111,7 +130,7 @@ class PersonalPipeline(Pipeline):
         return self._validations.get(self._name)
 
     @property
-    def lora(self) -> dict[str, Any] | None:
+    def lora(self) -> LoraReport | None:
         """See the class."""
         return self._reports.get(self._name)
 
@@ -129,9 +148,7 @@ class PersonalPipeline(Pipeline):
             )
         with self.lock:
             self._name = name
-            saved = self._saved[name]  # it is trained again as it was
-            self.method, self.neighbors = saved.method, saved.neighbors
-            self.fitting = saved.options
+            self.fields = self._saved[name].fields  # it is trained again as it was
             self._forget()
 
     def teach(
@@ -151,33 +168,33 @@ class PersonalPipeline(Pipeline):
         Raises:
             InputError: an example cannot be used, or there are too few.
         """
-        check_teaching(name, validation_split, seed)
-        options = lora_options(lora)
-        if options is not None and self.method == "knn":
-            raise InputError('the method "knn" has no head', "lora", "Leave it out.")
+        check_teaching(name, validation_split)
+        of_split = checked_seed(seed)
+        options = lora_options(lora) if is_lora(lora, self.fields.method) else None
         if not examples:
             raise InputError("there are no examples", "personalize", "Give {label: [inputs]}.")
-        given = {str(label): self._inputs(label, e) for label, e in examples.items()}
+        taught = {str(label): self._inputs(label, e) for label, e in examples.items()}
         if other:
-            given.setdefault(OTHER, []).extend(self._inputs(OTHER, other))
+            taught.setdefault(OTHER, []).extend(self._inputs(OTHER, other))
         if not self._saved:  # of further heads, and after `remove`, the weights may be of others
-            check_labels(self.fitting.class_weight, given)
+            check_labels(self.fields, list(taught))
         with self.lock:
             found: Examples | None = None
             feeds: list[dict[str, Any]] = []
             seen = feeds.append if options is not None else None
-            for label, inputs in given.items():
+            for label, inputs in taught.items():
                 rows = [self.backbone.of(x, None, seen) for x in inputs]
                 found = found or Examples(len(rows[0]) // 4)
                 found.add(label, rows)
             assert found is not None
             if options is not None:
-                split = found.split(validation_split or SHARE, seed)
-                self._adapt(name, found, feeds, split, options, seed)
+                split = found.split(validation_split or SHARE, of_split)
+                self._adapt(name, found, feeds, split, options, of_split)
                 return
             held = None
             if validation_split:
-                held = self._validated(found, *found.split(validation_split, seed))
+                scores = self._held_scores(found, *found.split(validation_split, of_split))
+                held = measured(found.labels, *scores)
             self._fit(name, found)
             if held is not None:
                 self._validations[name] = held
@@ -225,11 +242,11 @@ class PersonalPipeline(Pipeline):
             labels = self.labels
             truth, scores = [], []
             for label, inputs in examples.items():
-                name = label if label in labels or OTHER not in labels else OTHER
-                for given in self._inputs(label, inputs):
+                name = label_of(label, labels)
+                for one in self._inputs(label, inputs):
                     truth.append(name)
-                    features = self.backbone.of(given, self._head.adapters)
-                    scores.append(dict(zip(labels, self._scores(features))))
+                    row = self._values(self.backbone.of(one, self._head.adapters))
+                    scores.append(by_label(labels, row, self._head.head is not None))
             return measured(labels, truth, scores)
 
     def save(self, target: Any, name: str | None = None) -> bytes | None:
@@ -262,7 +279,7 @@ class PersonalPipeline(Pipeline):
             ModelError: the file is damaged. InputError: it was made with another model, or its
                 adapters do not fit the model.
         """
-        check_teaching(name or "default")
+        check_teaching(name or "default", 0)
         saved = read_head(source)
         if saved.model != self.backbone.digest or saved.task != self.task:
             raise InputError(
@@ -301,22 +318,11 @@ class PersonalPipeline(Pipeline):
         return self.backbone.pipe.is_list(inputs)
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if "threshold" in options:
-            value = options["threshold"]
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not 0 <= value <= 1
-            ):
-                raise InputError(f"{value!r} is not a probability", "threshold", "Give 0 to 1.")
-            return
-        if options["top_k"] != _ABSENT:
-            check_top_k(options["top_k"])
-        function = options["function_to_apply"]
-        if function not in (None, "default", "softmax", "sigmoid", "none"):
-            raise InputError(f"there is no function {function!r}", "function_to_apply")
-        if function not in (None, "default") and self.method == "knn":
-            raise InputError('the method "knn" has no logits', "function_to_apply", "Leave it out.")
+        self._asked(options)
+
+    def _asked(self, options: Mapping[str, Any]) -> CallOptions:
+        own = {n: v for n, v in options.items() if n != "top_k" or v != _ABSENT}
+        return call_options(own, self.task, self.fields.method)
 
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """See the class and Pipeline.__call__."""
@@ -325,34 +331,10 @@ class PersonalPipeline(Pipeline):
         return [result] if text and isinstance(inputs, str) and "top_k" not in options else result
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
-        labels = self.labels
-        names = {str(i): label for i, label in enumerate(labels)}
-        features = self.backbone.of(given, self._head.adapters)
-        if self.task == "speaker-verification":
-            return self._accepted(labels, self._scores(features), options)
-        values = self._raw(features)
-        if self.method == "logistic":
-            function = options["function_to_apply"]
-            values = scores_of(values, "softmax" if function in (None, "default") else function)
-        if options["top_k"] == _ABSENT:
-            return best(values, names, 1)[0]
-        return best(values, names, options["top_k"])
-
-    def _accepted(
-        self, labels: list[str], scores: list[float], options: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """The result of speaker-verification."""
-        name = options["name"]
-        if name is not None and name not in labels:
-            raise InputError(
-                f"there is no voice {name!r}", self.task, f"There are: {', '.join(labels)}."
-            )
-        found = sorted(zip(labels, scores), key=lambda s: -s[1])
-        return [
-            {"label": label, "score": score, "accepted": score >= options["threshold"]}
-            for label, score in found
-            if label == name or name is None and label != OTHER
-        ]
+        values = self._values(self.backbone.of(given, self._head.adapters))
+        trained = self._head.head is not None
+        found: Any = results(self._asked(options), self.task, self.labels, values, trained)
+        return found[0] if options.get("top_k") == _ABSENT else found
 
     def close(self) -> None:
         """Frees the memory of the heads. The pipeline that it was made of stays open."""
@@ -378,50 +360,34 @@ class PersonalPipeline(Pipeline):
         feeds: list[dict[str, Any]],
         split: tuple[list[int], list[int]],
         options: LoraOptions,
-        seed: int,
+        seed: Seed,
     ) -> None:
         """Trains a head and adapters, and uses what is better on the held-out examples."""
         known, held = split
 
         def train(some: Examples) -> Head:
-            return fit(some, self.fitting, self.engine)
+            return fit(some, self.fields, self.engine)
 
-        def score(given: Examples) -> tuple[list[str], list[dict[str, float]]]:
+        def score(given: Examples) -> tuple[list[str], list[Mapping[str, float]]]:
             return self._held_scores(given, known, held)
 
         training = LoraTraining(self.backbone, options)
         try:
-            weight = self.fitting.class_weight
+            weight = self.fields.class_weight
             found = adapt(
                 training, examples, feeds, split, weight, seed, train, score, self.on_step
             )
         finally:
             training.close()
-        before = self._validated(examples, known, held)
-        after = self._validated(found.examples, known, held) if found.adapters else None
         self._fit(name, found.examples, found.adapters)
-        self._validations[name] = after or before
-        self._reports[name] = {
-            "kept": found.adapters is not None,
-            "before": before,
-            "after": after,
-            "losses": found.losses,
-            "held_out_losses": found.held_out_losses,
-        }
+        self._validations[name] = found.report["after"] or found.report["before"]
+        self._reports[name] = found.report
 
     def _fit(self, name: str, examples: Examples, adapters: Adapters | None = None) -> None:
         """Trains a head on examples and uses it. adapters: that their features were made with."""
         head = self._trained(examples, self.on_step)
         self._saved[name] = Saved(
-            name,
-            self.task,
-            self.backbone.digest,
-            self.method,
-            self.neighbors,
-            self.fitting,
-            examples,
-            head,
-            adapters,
+            name, self.task, self.backbone.digest, self.fields, examples, head, adapters
         )
         self._validations.pop(name, None)
         self._reports.pop(name, None)
@@ -430,30 +396,23 @@ class PersonalPipeline(Pipeline):
     def _trained(
         self, examples: Examples, on_step: Callable[[int, float], None] | None = None
     ) -> Head | None:
-        if self.method == "knn":
+        if self.fields.method == "knn":
             if not len(examples):
                 raise InputError("there are no examples", "personalize", "Add some.")
             return None
-        return fit(examples, self.fitting, self.engine, on_step)
-
-    def _validated(self, examples: Examples, known: list[int], held: list[int]) -> Measures:
-        """Measures of a head that does not know the held-out examples."""
-        return measured(examples.labels, *self._held_scores(examples, known, held))
+        return fit(examples, self.fields, self.engine, on_step)
 
     def _held_scores(
         self, examples: Examples, known: list[int], held: list[int]
-    ) -> tuple[list[str], list[dict[str, float]]]:
+    ) -> tuple[list[str], list[Mapping[str, float]]]:
         """(labels of the held-out examples, scores of a head that does not know them)"""
         some = examples.chosen(known)
         scorer = self._scorer_of(some, self._trained(some))
         try:
             labels = examples.labels
             truth = [labels[examples.classes[i]] for i in held]
-            scores = []
-            for i in held:
-                row = scorer(examples.row(i))
-                row = softmax(row) if isinstance(scorer, Linear) else row
-                scores.append(dict(zip(labels, row)))
+            linear = isinstance(scorer, Linear)
+            scores = [by_label(labels, scorer(examples.row(i)), linear) for i in held]
             return truth, scores
         finally:
             scorer.close()
@@ -461,39 +420,17 @@ class PersonalPipeline(Pipeline):
     def _scorer_of(self, examples: Examples, head: Head | None) -> Linear | Nearest:
         if head is not None:
             return Linear(head, self.engine)
-        if self.method == "logistic":  # of a page that had one label so far
-            raise InputError(
-                f"it knows {examples.labels[0]!r} alone",
-                "personalize",
-                "Add examples of something else.",
-            )
-        return Nearest(examples, self.neighbors, self.engine)
+        check_known(examples.labels, False, self.fields.method)  # a page may have one label
+        return Nearest(examples, self.fields.neighbors, self.engine)
 
-    def _raw(self, features: bytes) -> list[float]:
+    def _values(self, features: bytes) -> list[float]:
         """The logits or, of "knn", the scores of features."""
         if self._scorer is None:
             saved = self._head
             self._scorer = self._scorer_of(saved.examples, saved.head)
         return self._scorer(features)
 
-    def _scores(self, features: bytes) -> list[float]:
-        row = self._raw(features)
-        return softmax(row) if self._head.head is not None else row
-
     def _forget(self) -> None:
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
-
-
-def check_teaching(name: Any, validation_split: Any = 0.0, seed: Any = 0) -> None:
-    """Raises InputError unless these are a name of a head, a share below 1 and a seed."""
-    if not isinstance(name, str) or not name:
-        raise InputError(f"{name!r} is not a name", "name", "Give a text.")
-    number = type(validation_split) in (int, float)
-    if not number or not 0 <= validation_split < 1:
-        raise InputError(
-            f"{validation_split!r} is not a share", "validation_split", "Give 0 to 0.5."
-        )
-    if type(seed) is not int or not 0 <= seed < 1 << 63:
-        raise InputError(f"{seed!r} is not a seed", "seed", "Give an integer from 0 to 2^63 - 1.")

@@ -1,10 +1,3 @@
 // The part of the worker for personal pipelines whose model has adapters.
 
-export {
-  adapt,
-  adaptersOf,
-  changed,
-  checkAdapters,
-  loraOptions,
-  SHARE,
-} from "./lora.ts";
+export { adapt, changed, checkAdapters, loraOptions } from "./lora.ts";

@@ -1,40 +1,33 @@
-// Training of adapters on the backbone of a personal pipeline. Mirrors
-// python/edgewise/host/pipelines/personal/lora.py; the programs are those of
-// python/edgewise/compiler/heads/lora.py, whose vector of numbers this file builds.
+// Runs the training of adapters for logic/personal/adapters.py, which has its steps. The programs
+// are those of python/edgewise/compiler/heads/lora.py, whose vector of numbers this file builds.
 
-import { training } from "../../../logic/personal/lora_training.ts";
-import { cross_entropy, measured } from "../../../logic/personal/measures.ts";
-import type { LoraReport } from "../../../protocol/heads.ts";
+import {
+  adapting,
+  type LoraOptions,
+  type LoraReport,
+  lora_options,
+  loss_of,
+  type Request,
+  type Step,
+  shares_of,
+  targets_of,
+} from "../../../logic/personal/adapters.ts";
+import { fitting_length, type LoraLayout, layout_of } from "../../../logic/personal/layout.ts";
+import { CLASSES, mask_of } from "../../../logic/personal/training.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError, ModelError } from "../../../shared/errors.ts";
-import type { InferencePlan } from "../../inference/manifest.ts";
+import { drive } from "../../../shared/drive.ts";
+import { InputError } from "../../../shared/errors.ts";
 import type { Examples } from "../heads/examples.ts";
 import { featuresInfo, pooledOf } from "../heads/features.ts";
-import { ABSENT, floats, type Head, prepared } from "../heads/fit.ts";
+import { count, floats, type Head, prepared } from "../heads/fit.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { numbers } from "../outputs.ts";
-import { type Adapters, isLayout, isSame, type Layout } from "./layout.ts";
 
-/** Share of the examples that is held out, where `validation_split` does not say. */
-export const SHARE = 0.25;
-const CLASSES = 64; // that a step's head has; there may be fewer
-
-/** How adapters are trained. */
-export interface LoraOptions {
-  steps: number;
-  learning_rate: number;
-  batch_size: number;
-  evaluate_every: number;
-  patience: number;
+/** Trained adapters: `layout.numbers` numbers. */
+export interface Adapters {
+  layout: LoraLayout;
+  data: Float32Array<ArrayBuffer>;
 }
-
-const DEFAULTS: LoraOptions = {
-  steps: 40,
-  learning_rate: 1e-3,
-  batch_size: 4,
-  evaluate_every: 5,
-  patience: 3,
-};
 
 /** The model's inputs for an example. */
 export type Feeds = Record<string, TaskTensor>;
@@ -43,9 +36,9 @@ export type Feeds = Record<string, TaskTensor>;
  * Where the package has adapters.
  * @throws InputError if it has none
  */
-export function layoutOf(host: TaskHost): Layout {
+export function layoutOf(host: TaskHost): LoraLayout {
   const { lora } = host.processor.features as { lora?: unknown };
-  if (isLayout(lora) && host.has("lora") && host.has("lora_step")) return lora;
+  if (lora && host.has("lora") && host.has("lora_step")) return layout_of(lora, "lora");
   throw new InputError(
     "the pipeline was not made for adapters",
     "lora",
@@ -58,31 +51,9 @@ export function layoutOf(host: TaskHost): Layout {
  * Reads the option `lora` of `personalize`.
  * @throws InputError if it is not valid
  */
-export function loraOptions(given: unknown, host: TaskHost, method: string): LoraOptions {
-  if (method === "knn")
-    throw new InputError('the method "knn" has no head', "lora", "Leave it out.");
-  const layout = layoutOf(host);
-  const names = ["rank", "alpha", ...Object.keys(DEFAULTS)];
-  const isObject = typeof given === "object" && given !== null && !Array.isArray(given);
-  if (given !== true && (!isObject || Object.keys(given).some((name) => !names.includes(name))))
-    throw new InputError("it is no set of options", "lora", `There are: ${names.join(", ")}.`);
-  const { rank, alpha, ...rest } = (isObject ? given : {}) as Partial<LoraOptions & Layout>;
-  if ((rank ?? layout.rank) !== layout.rank || (alpha ?? layout.alpha) !== layout.alpha)
-    throw new InputError(
-      `the pipeline was made for the rank ${layout.rank} and the alpha ${layout.alpha}`,
-      "lora",
-      "Leave `rank` and `alpha` out, or give them to `pipeline`: {personalize: {lora: {rank, " +
-        "alpha}}}.",
-    );
-  const chosen = Object.entries(rest).filter(([, value]) => value !== undefined);
-  const options = { ...DEFAULTS, ...Object.fromEntries(chosen) };
-  for (const [name, value] of Object.entries(options)) {
-    const most = name === "learning_rate" ? Number.MAX_VALUE : 100_000;
-    const whole = name === "learning_rate" || Number.isInteger(value);
-    const fine = typeof value === "number" && whole && value > 0 && value <= most;
-    if (!fine) throw new InputError(`it is ${value}`, `lora.${name}`, "Give a positive number.");
-  }
-  return options;
+export function loraOptions(given: unknown, host: TaskHost): LoraOptions {
+  const { rank, alpha } = layoutOf(host);
+  return lora_options(given, rank, alpha, true);
 }
 
 /** A pipeline whose model has adapters, or that tells of the inputs of its model. */
@@ -99,22 +70,9 @@ export function changed(
   });
 }
 
-/**
- * Adapters of a file.
- * @throws ModelError if they are damaged
- */
-export function adaptersOf(
-  layout: unknown,
-  data: Float32Array<ArrayBuffer>,
-  where: string,
-): Adapters {
-  if (isLayout(layout) && data.length === layout.numbers) return { layout, data };
-  throw new ModelError("its adapters are not described", where, "Save it again with `save`.");
-}
-
 /** @throws InputError if a pipeline was made for other adapters */
 export function checkAdapters(host: TaskHost, { layout }: Adapters): void {
-  if (isSame(layout, layoutOf(host))) return;
+  if (layout.same(layoutOf(host))) return;
   throw new InputError(
     "its adapters are of other layers, or of another rank",
     "personalize",
@@ -142,7 +100,7 @@ export interface Adaptation {
 }
 
 /** Labels of held-out examples, and the scores of a head that does not know them, by label. */
-export type Held = [truth: readonly string[], scores: readonly Readonly<Record<string, number>>[]];
+export type Held = [truth: string[], scores: Readonly<Record<string, number>>[]];
 
 /** What is to be trained. */
 export interface Job {
@@ -150,8 +108,8 @@ export interface Job {
   /** Of each example. */
   feeds: readonly Feeds[];
   split: readonly [known: number[], held: number[]];
-  class_weight: "balanced" | Record<string, number> | null;
-  seed: number;
+  class_weight: string | Readonly<Record<string, number>> | null;
+  seed: bigint;
   train(some: Examples): Promise<Head>;
   score(examples: Examples): Promise<Held>;
 }
@@ -166,89 +124,51 @@ export async function adapt(
   options: LoraOptions,
   ending: Ending,
 ): Promise<Adaptation> {
-  const { examples, feeds, split, train, score } = job;
-  const { labels } = examples;
+  const { examples, feeds, split, train, score, seed } = job;
   const [known, held] = split;
-  if (feeds.length !== examples.length)
-    throw new InputError("the model reads an example in parts", "lora", "Give shorter ones.");
-  if (!held.length)
-    throw new InputError(
-      "no label has two examples",
-      "lora",
-      "Give more: some are held out to compare.",
-    );
-  if (labels.length > CLASSES)
-    throw new InputError(`there are ${labels.length} labels`, "lora", "Give up to 64.");
   const layout = layoutOf(host);
-  const some = examples.chosen(known);
-  const run = new Training(host, layout, job, options, some, await train(some), ending);
-  await run.begin();
-  const best = await trained(run, job, options);
-  const alone = await score(examples);
-  const before = measured(labels, ...alone);
-  const report = { before, losses: run.steps, held_out_losses: run.losses };
-  if (best) {
-    const adapted = examples.copy();
-    adapted.rows = [];
-    for (const one of feeds) adapted.rows.push(await run.features(one, best));
-    const scores = await score(adapted);
-    const after = measured(labels, ...scores);
-    const gained =
-      after.accuracy! - before.accuracy! || cross_entropy(...alone) - cross_entropy(...scores);
-    if (gained > 0) {
-      const adapters = { layout, data: best };
-      return { adapters, examples: adapted, report: { kept: true, ...report, after } };
-    }
-  }
-  return { adapters: undefined, examples, report: { kept: false, ...report, after: null } };
-}
-
-/** The adapters with the lowest loss of the held-out examples; undefined: the first ones. */
-async function trained(
-  run: Training,
-  { split: [known, held], seed }: Job,
-  { steps, batch_size, evaluate_every, patience }: LoraOptions,
-): Promise<Float32Array<ArrayBuffer> | undefined> {
+  let run: Training | undefined;
   let best: Float32Array<ArrayBuffer> | undefined;
-  let loss = 0;
-  const todo = training(known, steps, batch_size, evaluate_every, patience, seed);
-  for (let next = todo.next(loss); !next.done; next = todo.next(loss)) {
-    const request = next.value;
-    if (request.kind === "step") run.steps.push(await run.step(run.steps.length, request.batch));
-    else if (request.kind === "measure") run.losses.push((loss = await run.measure(held)));
-    else best = run.adapters.slice();
-  }
-  return best;
-}
-
-/** The length of an input [1, length] that plans take for n: n, else the next, else the last. */
-export function fittingLength(
-  plans: readonly Pick<InferencePlan, "inputs">[],
-  name: string,
-  n: number,
-): number {
-  const sizes = plans.map(({ inputs }) => inputs.get(name)!.shape[1] as number);
-  return Math.min(Math.max(...sizes), ...sizes.filter((size) => size >= n));
+  let adapted = examples;
+  const answer = async (request: Request): Promise<unknown> => {
+    if (request.kind === "begin") {
+      const some = examples.chosen(known);
+      run = new Training(host, layout, job, some, await train(some), ending);
+      return run.begin();
+    }
+    if (request.kind === "step") return run!.step(request);
+    if (request.kind === "measure") return run!.measure(held);
+    if (request.kind === "keep") {
+      best = run!.adapters.slice();
+      return undefined;
+    }
+    if (request.adapted) {
+      const rows: Float32Array[] = [];
+      for (const one of feeds) rows.push(await run!.features(one, best!));
+      adapted = examples.copy(rows);
+    }
+    return score(adapted);
+  };
+  const steps = adapting(examples, known, held, feeds.length, options, seed);
+  const report = await drive(steps, answer);
+  return report.kept
+    ? { adapters: { layout, data: best! }, examples: adapted, report }
+    : { adapters: undefined, examples, report };
 }
 
 /** The state of a training. */
 class Training {
-  /** Loss of each step. */
-  readonly steps: number[] = [];
-  /** Of the held-out examples: before the first step, and at each measurement. */
-  readonly losses: number[] = [];
   private readonly mean: Float32Array<ArrayBuffer>;
   private readonly scale: number;
-  private readonly weights: number[];
+  private readonly shares: number[];
   private parameters: Float32Array<ArrayBuffer>;
   private means: Float32Array<ArrayBuffer>;
   private squares: Float32Array<ArrayBuffer>;
 
   constructor(
     private readonly host: TaskHost,
-    private readonly layout: Layout,
+    private readonly layout: LoraLayout,
     private readonly job: Job,
-    private readonly options: LoraOptions,
     some: Examples,
     head: Head,
     private readonly ending: Ending,
@@ -257,12 +177,7 @@ class Training {
     this.mean = Float32Array.from(mean);
     this.scale = scale;
     const { labels } = job.examples;
-    const given = some.weights(job.class_weight);
-    const total = given.reduce((a, b) => a + b, 0);
-    this.weights = labels.map((_, c) => {
-      const at = some.classes.indexOf(c);
-      return ((at < 0 ? 1 : given[at]!) * given.length) / total;
-    });
+    this.shares = shares_of(job.examples, some, job.class_weight);
     const { size } = some;
     const count = layout.numbers + (size + 1) * CLASSES;
     this.parameters = new Float32Array(count);
@@ -281,7 +196,7 @@ class Training {
 
   /** Sets the adapters to their first values; those of B are zeros. */
   async begin(): Promise<void> {
-    const drawn = await this.host.run("lora_begin", {}, this.ending, BigInt(this.job.seed));
+    const drawn = await this.host.run("lora_begin", {}, this.ending, this.job.seed);
     this.parameters.set(numbers(drawn.a!).data);
   }
 
@@ -304,23 +219,22 @@ class Training {
   }
 
   /** Trains on a batch; its mean loss. */
-  async step(step: number, batch: readonly number[]): Promise<number> {
-    const { host, job, ending, mean, weights, parameters } = this;
+  async step({ batch, number, rate }: Step): Promise<number> {
+    const { host, job, ending, mean, shares, parameters } = this;
     const { labels, classes, size } = job.examples;
     const vector = floats([parameters.length], parameters);
     let gradients = floats([parameters.length], new Float32Array(parameters.length));
     let total = 0;
     for (const i of batch) {
-      const targets = new Float32Array(CLASSES);
-      targets[classes[i]!] = weights[classes[i]!]! / batch.length;
+      const label = classes[i]!;
       const made = await host.run(
         "lora_step",
         {
           ...this.fitted(job.feeds[i]!),
           mean: floats([size], mean),
           scale: floats([], [this.scale]),
-          mask: floats([CLASSES], new Float32Array(CLASSES).fill(ABSENT, labels.length)),
-          targets: floats([1, CLASSES], targets),
+          mask: floats([CLASSES], mask_of(labels.length, CLASSES)),
+          targets: floats([1, CLASSES], targets_of(label, shares[label]!, batch.length)),
           parameters: vector,
           gradients,
         },
@@ -329,21 +243,21 @@ class Training {
       gradients = made.new_gradients!;
       total += numbers(made.loss!).data[0]!;
     }
-    if (!Number.isFinite(total))
-      throw new InputError("the loss is not finite", "lora", "Give a lower learning_rate.");
-    await this.update(step, vector, gradients);
+    await this.update(count(number), rate, vector, gradients);
     return total;
   }
 
-  private async update(step: number, vector: TaskTensor, gradients: TaskTensor): Promise<void> {
-    const { learning_rate: most, steps } = this.options;
-    const rate = most * 0.5 * (1 + Math.cos((Math.PI * step) / steps));
-    const count = new BigInt64Array([BigInt(step + 1)]);
+  private async update(
+    step: TaskTensor,
+    rate: number,
+    vector: TaskTensor,
+    gradients: TaskTensor,
+  ): Promise<void> {
     const made = await this.host.run(
       "lora_update",
       {
         rate: floats([], [rate]),
-        step: { type: "int64", dims: [], data: new Uint8Array(count.buffer) },
+        step,
         parameters: vector,
         gradients,
         means: floats([this.means.length], this.means),
@@ -370,9 +284,7 @@ class Training {
           logit += (x[k]! - mean[k]!) * scale * parameters[layout.numbers + k * CLASSES + c]!;
         return logit;
       });
-      const top = Math.max(...logits);
-      const total = logits.reduce((all, v) => all + Math.exp(v - top), 0);
-      sum += top + Math.log(total) - logits[classes[i]!]!;
+      sum += loss_of(logits, classes[i]!);
     }
     return sum / held.length;
   }
@@ -386,7 +298,11 @@ class Training {
     const sound = Object.values(feeds).some(({ type }) => type.startsWith("float"));
     const fit = ({ type, dims, data }: TaskTensor, name: string): TaskTensor => {
       if (dims.length !== 2) return { type, dims, data };
-      const n = fittingLength(plans, name, dims[1]!);
+      const sizes = plans.map(({ inputs }) => inputs.get(name)!.shape[1] as number);
+      const n = fitting_length(
+        sizes.map((size) => [size, size]),
+        dims[1]!,
+      );
       const bytes = new Uint8Array(n * (data.byteLength / dims[1]!));
       for (let at = 0; at < (sound ? bytes.length : 1); at += data.length)
         bytes.set(data.subarray(0, bytes.length - at), at);

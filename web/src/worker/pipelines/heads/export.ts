@@ -46,7 +46,7 @@ export async function exported(
     labels,
     task: saved.task,
     vectors: await vectorsOf(host),
-    ...(adapters ? { lora: adapters.layout } : {}),
+    ...(adapters ? { lora: adapters.layout.to_dict() } : {}),
     ...(max_length === undefined ? {} : { max_length }),
   };
   const python = new Compiler(urls, ending);

@@ -1,9 +1,10 @@
-// Training of a head on features that are computed already. Mirrors
-// python/edgewise/host/heads/fit.py. A step is a graph of the package
-// (python/edgewise/compiler/heads/step.py), which the engine runs.
+// Runs the training of a head for logic/personal/training.py, which has its steps. A step is a
+// graph of the package (python/edgewise/compiler/heads/step.py).
 
-import type { HeadFields } from "../../../protocol/heads.ts";
+import type { HeadFields } from "../../../logic/personal/options.ts";
+import { check_trainable, head_feeds, head_steps } from "../../../logic/personal/training.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { drive } from "../../../shared/drive.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { numbers } from "../outputs.ts";
 import type { Examples } from "./examples.ts";
@@ -27,15 +28,8 @@ export interface Sizes {
   classes: readonly number[];
 }
 
-/** Added to the logits of classes that do not exist. */
-export const ABSENT = -1e9;
 const MIN = 1e-6; // by which features are divided at least
 const STATES = ["w", "b", "w_mean", "b_mean", "w_square", "b_square"];
-
-/** The learning rate of a step, which are counted from 0. */
-export function rateOf(step: number, { learning_rate, steps }: HeadFields): number {
-  return learning_rate * 0.5 * (1 + Math.cos((Math.PI * step) / steps));
-}
 
 /**
  * Trains a head. Features are centred, and divided by one number so that their mean square is 1;
@@ -50,45 +44,36 @@ export async function fit(
   run: Step,
 ): Promise<Head> {
   const { length, size, labels } = examples;
-  if (labels.length < 2 || examples.counts().some((n) => !n))
-    throw new InputError(
-      "a head needs examples of two labels or more",
-      "personalize",
-      'Add examples of something else, or use method: "knn".',
-    );
+  check_trainable(examples);
   const rows = fitting(length, sizes.rows, "examples");
   const classes = fitting(labels.length, sizes.classes, "labels");
   const { x, mean, scale } = prepared(examples, rows);
-  const weights = examples.weights(fields.class_weight);
-  const total = weights.reduce((a, b) => a + b, 0);
-  const targets = new Float32Array(rows * classes);
-  weights.forEach((w, i) => {
-    targets[i * classes + examples.classes[i]!] = w / total;
-  });
-  const mask = new Float32Array(classes).fill(ABSENT, labels.length);
+  const { targets, mask, penalty } = head_feeds(examples, fields, rows, classes);
   const feeds: Record<string, TaskTensor> = {
     x: floats([rows, size], x),
     targets: floats([rows, classes], targets),
     mask: floats([classes], mask),
-    penalty: floats([], [1 / (fields.c * total)]),
+    penalty: floats([], [penalty]),
   };
   for (const name of STATES) {
     const dims = name.startsWith("w") ? [size, classes] : [classes];
     feeds[name] = floats(dims, new Float32Array(dims.reduce((a, b) => a * b, 1)));
   }
-  const losses: number[] = [];
-  for (let step = 0; step < fields.steps; step++) {
-    feeds.rate = floats([], [rateOf(step, fields)]);
-    const count = new BigInt64Array([BigInt(step + 1)]);
-    feeds.step = { type: "int64", dims: [], data: new Uint8Array(count.buffer) };
+  const losses = await drive(head_steps(fields), async ({ number, rate }) => {
+    feeds.rate = floats([], [rate]);
+    feeds.step = count(number);
     const made = await run(feeds);
     for (const name of STATES) feeds[name] = made[`new_${name}`]!;
-    losses.push(numbers(made.loss!).data[0]!);
-  }
-  if (!Number.isFinite(losses.at(-1)))
-    throw new InputError("the loss is not finite", "personalize", "Give a lower learning_rate.");
+    return numbers(made.loss!).data[0]!;
+  });
   const [w, b] = [numbers(feeds.w!).data, numbers(feeds.b!).data];
   return { labels: [...labels], ...folded(w, b, labels.length, mean, scale), losses };
+}
+
+/** The number of a step. */
+export function count(step: number): TaskTensor {
+  const data = new Uint8Array(new BigInt64Array([BigInt(step)]).buffer);
+  return { type: "int64", dims: [], data };
 }
 
 function fitting(count: number, sizes: readonly number[], what: string): number {

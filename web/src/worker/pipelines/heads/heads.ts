@@ -1,11 +1,27 @@
-// The heads of a personal pipeline. Mirrors python/edgewise/host/pipelines/personal/pipeline.py.
+// The heads of a personal pipeline. Their rules are logic/personal.
 
 import { measured } from "../../../logic/personal/measures.ts";
-import { best, scores_of, softmax } from "../../../logic/post/classification.ts";
+import {
+  check_labels,
+  check_teaching,
+  checked_seed,
+  type HeadFields,
+  head_fields,
+  is_lora,
+  SHARE,
+} from "../../../logic/personal/options.ts";
+import {
+  by_label,
+  type CallOptions,
+  call_options,
+  check_known,
+  label_of,
+  results,
+  VOICES,
+} from "../../../logic/personal/results.ts";
 import type {
   HeadAnswer,
   HeadCall,
-  HeadFields,
   HeadInfo,
   HeadRequest,
   LoraReport,
@@ -13,8 +29,7 @@ import type {
 } from "../../../protocol/heads.ts";
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import type { Adapters } from "../adapters/layout.ts";
-import type { Feeds, Held } from "../adapters/lora.ts";
+import type { Adapters, Feeds, Held } from "../adapters/lora.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import { Examples } from "./examples.ts";
@@ -23,8 +38,6 @@ import { readHead, type Saved, writeHead } from "./files.ts";
 import { fit, type Head, logitsOf, type Sizes } from "./fit.ts";
 import { nearest } from "./nearest.ts";
 
-/** Label of examples of none of the labels. */
-const OTHER = "other";
 /** Tasks of personal pipelines, where they are not the pipeline's. */
 const TASKS: Readonly<Record<string, string>> = {
   "feature-extraction": "text-classification",
@@ -44,7 +57,7 @@ export async function runHead(
   { personal: number, request }: HeadCall,
   ending: Ending,
 ): Promise<HeadAnswer> {
-  if (request.do === "begin") personal.set(number, new Heads(host, request.fields, request.name));
+  if (request.do === "begin") personal.set(number, new Heads(host, request));
   const heads = personal.get(number);
   if (!heads) throw new InputError("it was disposed of", "personalize", "Make a new one.");
   if (request.do === "end") personal.delete(number);
@@ -53,6 +66,7 @@ export async function runHead(
 }
 
 type Taught = readonly (readonly [label: string, inputs: readonly TaskInput[]])[];
+const WHERE = "options.";
 
 class Heads {
   private readonly heads = new Map<string, Saved>();
@@ -63,13 +77,18 @@ class Heads {
   private readonly ms = { features: 0, training: 0 };
   private readonly model: string;
   private readonly task: string;
+  private fields: HeadFields;
+  /** Of a head that begins with `add`. */
+  private readonly firstName: string;
 
   constructor(
     private readonly host: TaskHost,
-    private fields: HeadFields,
-    /** Of a head that begins with `add`. */
-    private readonly firstName: string,
+    { fields, name, validation_split, seed }: Extract<HeadRequest, { do: "begin" }>,
   ) {
+    this.fields = head_fields(fields, WHERE);
+    check_teaching(name, validation_split, WHERE);
+    checked_seed(seed, WHERE);
+    this.firstName = name as string;
     this.model = featuresInfo(host).model;
     this.task = TASKS[host.task] ?? host.task;
   }
@@ -179,10 +198,14 @@ class Heads {
     request: Extract<HeadRequest, { do: "teach" }>,
     ending: Ending,
   ): Promise<void> {
-    const { name, validation_split: share, seed } = request;
-    const part = request.lora ? await adapting() : undefined;
-    const options = part?.loraOptions(request.lora, this.host, this.fields.method);
-    if (!this.heads.size) this.checkLabels(request.examples);
+    const { name, validation_split } = request;
+    check_teaching(name, validation_split, WHERE);
+    const [own, share] = [name as string, validation_split as number];
+    const seed = checked_seed(request.seed, WHERE);
+    const part = is_lora(request.lora, this.fields.method) ? await adapting() : undefined;
+    const options = part?.loraOptions(request.lora, this.host);
+    const labels = request.examples.map(([label]) => label);
+    if (!this.heads.size) check_labels(this.fields, labels); // later ones may be of others
     const examples = new Examples();
     const feeds: Feeds[] = [];
     const seen = part && ((one: Feeds) => feeds.push(one));
@@ -192,7 +215,7 @@ class Heads {
       features += this.ms.features;
     }
     this.ms.features = features;
-    const split = examples.split(share || (part?.SHARE ?? 0), seed);
+    const split = examples.split(share || (part ? SHARE : 0), seed);
     const train = async (some: Examples) => (await this.trained(some, ending))!;
     const score = (some: Examples) => this.held(some, split, ending);
     const { class_weight } = this.fields;
@@ -200,19 +223,9 @@ class Heads {
     const found = await part?.adapt(this.host, job, options!, ending);
     const validation =
       found || !share ? null : measured(examples.labels, ...(await score(examples)));
-    await this.fit(name, found?.examples ?? examples, ending, found?.adapters);
+    await this.fit(own, found?.examples ?? examples, ending, found?.adapters);
     const report = found?.report ?? null;
     this.report(report ? (report.after ?? report.before) : validation, report);
-  }
-
-  /** Of the first head: the weights of further ones, and after `remove`, may be of others. */
-  private checkLabels(examples: Extract<HeadRequest, { do: "teach" }>["examples"]): void {
-    const known = new Map(examples as [string, unknown][]);
-    const { class_weight: weight } = this.fields;
-    if (typeof weight !== "object") return;
-    for (const label of Object.keys(weight ?? {}))
-      if (!known.has(label))
-        throw new InputError(`there is no label '${label}'`, "class_weight", "Leave it out.");
   }
 
   private report(validation: Measures | null, lora: LoraReport | null): void {
@@ -229,7 +242,9 @@ class Heads {
     const some = examples.chosen(known);
     const head = await this.trained(some, ending);
     const { labels, classes, rows } = examples;
-    const scores = held.map((i) => byLabel(labels, this.scores(some, head, rows[i]!)));
+    const scores = held.map((i) =>
+      by_label(labels, this.values(some, head, rows[i]!), head !== undefined),
+    );
     return [held.map((i) => labels[classes[i]!]!), scores];
   }
 
@@ -240,10 +255,9 @@ class Heads {
     adapters?: Adapters,
   ): Promise<void> {
     const { fields, model, task } = this;
-    // Examples may come one by one: a first label alone cannot be told from anything.
-    const enough = examples.labels.length > 1 && examples.counts().every(Boolean);
     const began = performance.now();
-    const head = enough ? await this.trained(examples, ending) : undefined;
+    // Examples may come one by one: a first label alone cannot be told from anything.
+    const head = examples.trainable() ? await this.trained(examples, ending) : undefined;
     this.ms.training = performance.now() - began;
     this.current = { name, task, model, fields, examples, head, adapters };
   }
@@ -264,10 +278,9 @@ class Heads {
     return { rows: sorted(0), classes: sorted(1) };
   }
 
-  /** Probabilities of the labels, or with "knn" their shares. */
-  private scores(examples: Examples, head: Head | undefined, features: Float32Array): number[] {
-    if (head) return softmax(logitsOf(head, features));
-    return nearest(examples, features, this.fields.neighbors);
+  /** Logits of the labels, or with "knn" their shares. */
+  private values(examples: Examples, head: Head | undefined, features: Float32Array): number[] {
+    return head ? logitsOf(head, features) : nearest(examples, features, this.fields.neighbors);
   }
 
   private async call(
@@ -276,55 +289,29 @@ class Heads {
     ending: Ending,
   ): Promise<unknown[]> {
     const { head, examples, fields, adapters } = this.current;
-    const voices = this.task === "speaker-verification";
-    const known = voices ? ["threshold", "name"] : ["top_k", "function_to_apply"];
-    const options = new Options(given, known);
-    const threshold = voices ? options.number("threshold", 0.5, 0, 1) : 0;
-    const name = voices && options.has("name") ? options.text("name", "") : undefined;
-    const topK = options.count("top_k", this.task === "text-classification" ? 1 : 5, null);
-    const choices = ["default", "softmax", "sigmoid", "none"] as const;
-    const wanted = options.choice("function_to_apply", "default", choices);
     const { labels } = examples;
-    if (!head && fields.method === "logistic")
-      throw new InputError(
-        `it knows ${labels.length ? `'${labels[0]}' alone` : "no label"}`,
-        "personalize",
-        "Add examples of something else.",
-      );
-    if (!head && wanted !== "default")
-      throw new InputError(
-        'the method "knn" has no logits',
-        "options.function_to_apply",
-        "Leave it out.",
-      );
-    if (name !== undefined && !labels.includes(name))
-      throw new InputError(`there is no voice '${name}'`, this.task, `There are: ${labels}.`);
-    const names = Object.fromEntries(labels.map((label, i) => [String(i), label]));
-    const apply = wanted === "default" ? "softmax" : wanted;
-    return (await this.features(inputs, ending, adapters)).map((row) => {
-      const scores = head
-        ? scores_of(logitsOf(head, row), apply)
-        : this.scores(examples, head, row);
-      const found = best(scores, names, voices ? null : topK);
-      if (!voices) return found;
-      return found
-        .filter(({ label }) => label === name || (name === undefined && label !== OTHER))
-        .map(({ label, score }) => ({ label, score, accepted: score >= threshold }));
-    });
+    const trained = head !== undefined;
+    const names = this.task === VOICES ? ["threshold", "name"] : ["top_k", "function_to_apply"];
+    new Options(given, names); // refuses others
+    const options: CallOptions = call_options(given, this.task, fields.method, WHERE);
+    check_known(labels, trained, fields.method);
+    return (await this.features(inputs, ending, adapters)).map((row) =>
+      results(options, this.task, labels, this.values(examples, head, row), trained),
+    );
   }
 
   private async evaluate(given: Taught, ending: Ending): Promise<Measures> {
-    const { head, examples, adapters } = this.current;
+    const { head, examples, adapters, fields } = this.current;
     const { labels } = examples;
+    check_known(labels, head !== undefined, fields.method);
     const truth: string[] = [];
-    const scores: Record<string, number>[] = [];
-    for (const [label, inputs] of given) {
-      const name = labels.includes(label) || !labels.includes(OTHER) ? label : OTHER;
+    const scores: Readonly<Record<string, number>>[] = [];
+    for (const [label, inputs] of given)
       for (const row of await this.features(inputs, ending, adapters)) {
-        truth.push(name);
-        scores.push(byLabel(labels, this.scores(examples, head, row)));
+        truth.push(label_of(label, labels));
+        const values = this.values(examples, head, row);
+        scores.push(by_label(labels, values, head !== undefined));
       }
-    }
     return measured(labels, truth, scores);
   }
 
@@ -341,8 +328,4 @@ class Heads {
       throw new InputError("its features have another size", "personalize", "Teach it again.");
     this.current = { ...saved, name: name || saved.name || "default" };
   }
-}
-
-function byLabel(labels: readonly string[], scores: readonly number[]): Record<string, number> {
-  return Object.fromEntries(labels.map((label, i) => [label, scores[i]!]));
 }
