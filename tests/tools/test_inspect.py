@@ -376,3 +376,20 @@ def test_the_command_tells_its_version(capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out == f"edgewise {edgewise.__version__}\n"
+
+
+def test_states_of_a_hybrid_model():
+    from tests.generation.hybrid import hybrid_model
+
+    model = hybrid_model("genai")
+    r = inspect(model.SerializeToString(), length=100)
+    states = {s.name: s.shape for s in r.cache.states}
+    assert states["past.0.conv"] == [1, 16, 2] and states["past.1.recurrent"] == [1, 16]
+    assert states["past_key_values.2.key"] == [1, 2, "tokens", 8]
+    assert r.cache.fixed_bytes == 4 * (32 + 16) and r.cache.bytes_per_token == 2 * 4 * 16
+    assert r.cache.bytes == 100 * r.cache.bytes_per_token + r.cache.fixed_bytes
+    assert "past.0.conv [1, 16, 2]" in str(r) and r.why_no_text == ""
+    del model.graph.output[1]
+    r = inspect(model.SerializeToString())
+    assert r.cache is None and "'past.0.conv' of float32[1, 16, 2]" in r.why_no_text
+    assert "text generation: no" in str(r)

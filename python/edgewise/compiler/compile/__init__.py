@@ -1,6 +1,6 @@
 """Whole models to packages: what `edgewise build` and a page do once per model."""
 
-from .caches import CACHE_NAME, cache_axis, cached_as_halves, head_dim
+from .caches import CACHE_NAME, cache_axis, cached_as_halves, head_dim, interface, state_shape
 from .causal_lm import CHUNKS, compile_causal_lm, compile_package
 from .inference import (
     add_inference_plan,
@@ -32,5 +32,7 @@ __all__ = [
     "described_shape",
     "head_dim",
     "inference_package",
+    "interface",
     "pick_model_file",
+    "state_shape",
 ]

@@ -18,7 +18,7 @@ from ..onnx import Source, as_source, read_model
 from ..onnx.dimensions import check_names, input_shapes
 from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
-from .memory import attempt, measure_cache, measure_memory
+from .memory import attempt, measure_cache, measure_memory, why_no_text
 from .operators import list_operators
 from .report import Cache, Initializers, Memory, Operator, Report, TensorInfo, Trainability, Weights
 from .text import name_text
@@ -83,6 +83,7 @@ def inspect(
         parameters=_count_parameters(graph),
         needs=needs,
         cache=measure_cache(graph, length),
+        why_no_text=why_no_text(graph),
     )
     if missing:
         report.problem = "it has operators that are not supported"

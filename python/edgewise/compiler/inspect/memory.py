@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...errors import EdgewiseError, InputError, UnsupportedOp
-from ..compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
+from ..compile import cached_as_halves, interface, state_shape
 from ..declare.dtypes import FLOAT, INT64
 from ..declare.symbolic import most, product
 from ..ir import BROKEN, Graph, NeedsValue, Tensor, Value
 from ..onnx.dimensions import MAX_DIM
 from ..plan import compile_graph
 from ..plan.explain import INSPECTION, NO_PLAN, compiler_errors
-from .report import Cache, Memory
+from .report import Cache, Memory, State
 
 DEFAULT_LENGTH = 1024  # tokens of a language model's cache
 
@@ -92,7 +92,7 @@ def _ones(shape: Sequence[int], dtype: int) -> Callable[[Any], Value]:
 
 
 def measure_cache(graph: Graph, length: int | None) -> Cache | None:
-    """The cache of a language model; None if the inputs do not match one.
+    """The states of a language model; None if the inputs do not match one.
 
     Args:
         graph: the model.
@@ -105,20 +105,39 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
         raise InputError(
             f"{length!r} is not a number of tokens", "length", "Pass a positive integer."
         )
-    length, per_token, count = length or DEFAULT_LENGTH, 0, 0
-    halves = cached_as_halves(graph)
-    for info in graph.input_names():
-        if CACHE_NAME.search(info.name) and "encoder" not in info.name:
-            try:
-                shape = [d if isinstance(d, int) else 1 for d in info.shape or ()]
-                axis = cache_axis(info)
-                shape[3] = head_dim(graph, info.name, info)
-            except (UnsupportedOp, *BROKEN):
-                return None
-            shape[axis] = 1
-            per_token += (2 if halves else 4) * product(shape)
-            count += 1
-    if not count:
+    length = length or DEFAULT_LENGTH
+    try:
+        found = interface(graph).states.values()
+        shapes = [(s, state_shape(graph, s, {})) for s in found]
+    except (UnsupportedOp, *BROKEN):
         return None
-    dtype = "float16" if halves else "float32"
-    return Cache(dtype, count, per_token, length, per_token * length)
+    if not shapes:
+        return None
+    size = 2 if cached_as_halves(graph) else 4
+    per_token = sum(size * product(d or 1 for d in shape) for s, shape in shapes if not s.fixed)
+    fixed = sum(4 * product(shape) for s, shape in shapes if s.fixed)
+    return Cache(
+        dtype="float16" if size == 2 else "float32",
+        tensors=sum(not s.fixed for s, _ in shapes),
+        bytes_per_token=per_token,
+        length=length,
+        bytes=per_token * length + fixed,
+        fixed_bytes=fixed,
+        states=[
+            State(s.name, s.output, ["tokens" if i == s.axis else d for i, d in enumerate(shape)])
+            for s, shape in shapes
+        ],
+    )
+
+
+def why_no_text(graph: Graph) -> str:
+    """Why text generation cannot run a graph from token ids to logits; "" otherwise."""
+    names = {i.name for i in graph.input_names()}
+    if "input_ids" not in names or not any(o.name == "logits" for o in graph.outputs):
+        return ""
+    try:
+        for state in interface(graph).states.values():
+            state_shape(graph, state, {})
+    except UnsupportedOp as e:
+        return str(e)
+    return ""

@@ -121,16 +121,33 @@ class Memory:
 
 
 @dataclass
-class Cache:
-    """The keys and values of a language model for one sequence, as text generation stores them by
-    default (see its argument `cache_dtype`).
+class State:
+    """An input of a decoder that an output replaces in each run.
 
     Attributes:
-        dtype: element type.
-        tensors: number of caches.
-        bytes_per_token: of all caches together.
+        name: of the input.
+        output: name of the output.
+        shape: for one sequence, "tokens" where it grows.
+    """
+
+    name: str
+    output: str
+    shape: list[int | str]
+
+
+@dataclass
+class Cache:
+    """The states of a language model for one sequence, as text generation stores them by default
+    (see its argument `cache_dtype`).
+
+    Attributes:
+        dtype: element type of those that grow.
+        tensors: number of those that grow: keys and values.
+        bytes_per_token: of these together.
         length: number of tokens that `bytes` is for.
-        bytes: for `length` tokens.
+        bytes: for `length` tokens, with `fixed_bytes`.
+        fixed_bytes: of the states of fixed shape: convolution, recurrent and others.
+        states: all of them.
     """
 
     dtype: str
@@ -138,6 +155,8 @@ class Cache:
     bytes_per_token: int
     length: int
     bytes: int
+    fixed_bytes: int = 0
+    states: list[State] = field(default_factory=list)
 
 
 @dataclass
@@ -176,6 +195,8 @@ class Report:
         needs: dimensions without a size, and inputs without a shape.
         memory: for the given shapes; None if it cannot be known.
         cache: of a language model with one.
+        why_no_text: why text generation cannot run a model that takes token ids and states; "" if
+            it can, and for other models.
         gradients: if they were requested and could be made.
         problem: why `memory` is None.
         why_no_gradients: why `gradients` is None although they were requested.
@@ -196,6 +217,7 @@ class Report:
     gradients: Trainability | None = None
     problem: str = ""
     why_no_gradients: str = ""
+    why_no_text: str = ""
 
     @property
     def unsupported(self) -> list[Operator]:

@@ -42,7 +42,9 @@ def report_lines(r: Report) -> Iterator[str]:
             " (--dims name=size,... or --shape input=2x3)" if r.needs and not r.unsupported else ""
         )
     if r.cache is not None:
-        yield _cache(r.cache)
+        yield from _cache(r.cache)
+    if r.why_no_text:
+        yield f"  text generation: no, since {_one_line(r.why_no_text)}"
     if r.why_no_gradients:
         yield f"  gradients: not known, since {_one_line(r.why_no_gradients)}"
     if r.gradients is not None:
@@ -95,11 +97,16 @@ def _memory(m: Memory) -> Iterator[str]:
     )
 
 
-def _cache(c: Cache) -> str:
-    return (
-        f"  keys and values: {_bytes(c.bytes_per_token)} per token and sequence,"
-        f" {_bytes(c.bytes)} for {c.length:,} tokens, in {c.dtype}"
-    )
+def _cache(c: Cache) -> Iterator[str]:
+    if c.tensors:
+        yield (
+            f"  keys and values: {_bytes(c.bytes_per_token)} per token and sequence,"
+            f" {_bytes(c.bytes - c.fixed_bytes)} for {c.length:,} tokens, in {c.dtype}"
+        )
+    fixed = [s for s in c.states if "tokens" not in s.shape]
+    if fixed:
+        shapes = _few([f"{name_text(s.name)} {_shape(s.shape)}" for s in fixed])
+        yield f"  states of fixed shape: {_bytes(c.fixed_bytes)} per sequence: {shapes}"
 
 
 def _gradients(g: Trainability, parameters: int) -> str:
@@ -126,7 +133,7 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shape(shape: Shape | list[int] | None) -> str:
+def _shape(shape: Shape | Sequence[int | str] | None) -> str:
     if shape is None:
         return "of any shape"
     return "[" + ", ".join("?" if d is None else name_text(d) for d in shape) + "]"
