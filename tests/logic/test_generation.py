@@ -210,3 +210,69 @@ def test_encoder_decoders(form):
     assert arguments.truncated([5, 6, 7, 1], 3, 1) == [5, 6, 1]
     assert arguments.truncated([5, 6, 7, 8], 3, 1) == [5, 6, 7]
     assert arguments.truncated([5, 6], 3, 1) == [5, 6]
+
+
+CHAT = [{"role": "user", "content": "Hi"}]
+OPEN = [*CHAT, {"role": "assistant", "content": "He", "name": "x"}]
+
+
+@both
+def test_inputs(form):
+    """As transformers' TextGenerationPipeline.__call__ divides its inputs; token ids are ours."""
+    of = module(form, "generation.text")
+    ids = {"input_ids": [1, 2]}
+    assert of.inputs_of("a") == (["a"], False)
+    assert of.inputs_of(CHAT) == ([CHAT], False)
+    assert of.inputs_of(["a", CHAT, ids]) == (["a", CHAT, ids], True)
+    assert of.inputs_of(ids) == ([ids], False)
+    for wrong in (None, 3, [], [3], [[]], {}, [{"role": "user"}], [CHAT, [{"content": "x"}]]):
+        with pytest.raises(InputError, match="neither text nor chat messages"):
+            of.inputs_of(wrong)
+    assert [of.continues(x, None) for x in ("a", CHAT, OPEN, ids)] == [False, False, True, False]
+    assert [of.continues(x, True) for x in ("a", CHAT)] == [False, True]
+
+
+@both
+def test_results(form):
+    """The records of transformers' TextGenerationPipeline.postprocess."""
+    of, run = module(form, "generation.text"), module(form, "generation.run")
+    letters = " \U0001f600abc"
+    output = run.Output([[1, 2, 3, 4]], ["eos"], None, None, [-0.5])
+
+    def shown(given, goes_on=False, options=None, details=False):
+        (record,) = of.records_of(given, [1, 2], output, goes_on, options or {}, details, decode)
+        return record
+
+    def decode(ids):
+        return "".join(letters[i] for i in ids)
+
+    assert shown("\U0001f600a") == {"generated_text": "\U0001f600abc"}
+    assert shown("x", options={"return_full_text": False}) == {"generated_text": "bc"}
+    assert shown({"input_ids": [1, 2]}) == {"generated_text": "bc"}
+    assert shown("x", options={"return_tensors": True}) == {"generated_token_ids": [1, 2, 3, 4]}
+    assert shown(CHAT)["generated_text"] == [*CHAT, {"role": "assistant", "content": "bc"}]
+    assert shown(OPEN, True)["generated_text"] == [CHAT[0], {**OPEN[1], "content": "Hebc"}]
+    assert shown("x", options={"return_full_text": None}, details=True) == {
+        "generated_text": "xbc",
+        "finish_reasons": "eos",
+        "sequences_scores": -0.5,
+    }
+
+
+@both
+def test_defaults_of_the_task(form):
+    """What of generation_config.json and the call overrides transformers' 256 new tokens."""
+    of, config = module(form, "generation.text"), module(form, "generation.config")
+
+    def new(own, fields, eos=None):
+        defaults = of.task_defaults(config.of_file(own), {"max_new_tokens": 256}, eos)
+        return of.defaults_of_call(defaults, fields)
+
+    assert new({}, {}).get("max_new_tokens") == 256
+    assert new({"max_length": 50}, {}).get("max_new_tokens") is None
+    assert new({"max_length": 20}, {}).get("max_new_tokens") == 256
+    assert new({"max_length": 50, "max_new_tokens": 5}, {}).get("max_new_tokens") == 5
+    assert new({}, {"max_length": 30}).get("max_new_tokens") is None
+    assert new({}, {"max_length": 30, "max_new_tokens": 4}).get("max_new_tokens") == 256
+    assert new({}, {}, 7).get("eos_token_id") == 7
+    assert new({"eos_token_id": 3}, {}, 7).get("eos_token_id") == 3

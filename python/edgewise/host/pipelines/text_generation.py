@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, TokenizerError, memory_in_words
+from ...logic.generation.config import Configuration
+from ...logic.generation.run import Output
+from ...logic.generation.text import (
+    DEFAULTS,
+    continues,
+    defaults_of_call,
+    inputs_of,
+    is_ids,
+    records_of,
+    task_defaults,
+)
 from ..hub import tokenizer_path
 from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
@@ -41,7 +53,7 @@ class TextGenerationPipeline:
         TokenizerError: there is no tokenizer. InputError, ModelError: as CausalLM.
     """
 
-    DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
+    DEFAULTS = DEFAULTS
 
     @memory_in_words
     def __init__(
@@ -113,7 +125,8 @@ class TextGenerationPipeline:
         """Continues texts or answers chats.
 
         Args:
-            text_inputs: a text, a chat (list of messages), or a list of these.
+            text_inputs: a text, a chat (list of messages), token ids {"input_ids": ids}, to which
+                nothing is added, or a list of these.
             return_full_text: False: only the new text, also for chats.
             return_tensors: return {"generated_token_ids": ids}.
             return_text: return text, as by default.
@@ -139,13 +152,15 @@ class TextGenerationPipeline:
         _check_arguments(return_full_text, return_tensors, return_text, handle_long_generation)
         if stop_sequence is not None:
             fields["eos_token_id"] = self._encode(stop_sequence, add_special_tokens=False)
-        inputs, several = _inputs(text_inputs)
+        inputs, several = inputs_of(_listed(text_inputs))
+        decoding: dict[str, Any] = {"skip_special_tokens": skip_special_tokens is not False}
+        if clean_up_tokenization_spaces is not None:
+            decoding["clean_up_tokenization_spaces"] = clean_up_tokenization_spaces
+        shown = {"return_full_text": return_full_text, "return_tensors": return_tensors}
         results = []
         for one in inputs:
-            continues = _continues(one, continue_final_message)
-            prompt = self._prompt(
-                one, continues, prefix, add_special_tokens, tokenizer_encode_kwargs
-            )
+            goes_on = continues(one, continue_final_message)
+            prompt = self._prompt(one, goes_on, prefix, add_special_tokens, tokenizer_encode_kwargs)
             config = self._config(generation_config, fields)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
@@ -158,26 +173,20 @@ class TextGenerationPipeline:
                 signal=signal,
                 logits_processor=logits_processor,
             )
-            records = []
-            for i, ids in enumerate(out["sequences"]):
-                if return_tensors:
-                    record: dict[str, Any] = {"generated_token_ids": ids}
-                else:
-                    new = self._new_text(
-                        ids, prompt, skip_special_tokens is not False, clean_up_tokenization_spaces
-                    )
-                    full = new if return_full_text is False else _full(one, new, continues)
-                    record = {"generated_text": full}
-                if fields.get("return_dict_in_generate"):
-                    record |= _details(out, i)
-                records.append(record)
-            results.append(records)
+            made = Output(
+                out["sequences"],
+                out["finish_reasons"],
+                sequences_scores=out.get("sequences_scores"),
+            )
+            details = bool(fields.get("return_dict_in_generate"))
+            decode = partial(self.tokenizer.decode, **decoding)
+            results.append(records_of(one, prompt, made, goes_on, shown, details, decode))
         return results if several else results[0]
 
     def _generate(
         self,
         prompt: list[int],
-        config: GenerationConfig | dict[str, Any],
+        config: Configuration | dict[str, Any],
         fields: dict[str, Any],
         **options: Any,
     ) -> GenerateOutput:
@@ -194,13 +203,15 @@ class TextGenerationPipeline:
 
     def _prompt(
         self,
-        given: str | Chat,
+        given: Any,
         continues: bool,
         prefix: str | None,
         add_special_tokens: bool | None,
         tokenizer_encode_kwargs: dict[str, Any] | None,
     ) -> list[int]:
-        """Token ids of a text or chat. continues: whether the last message is continued."""
+        """Token ids of an input. continues: whether the last message is continued."""
+        if is_ids(given):
+            return list(given["input_ids"])
         extra = dict(tokenizer_encode_kwargs or {})
         if isinstance(given, str):
             if add_special_tokens is not None:
@@ -211,54 +222,28 @@ class TextGenerationPipeline:
         )
 
     def _defaults(self) -> GenerationConfig:
-        config = GenerationConfig(**self.DEFAULTS)
         own = GenerationConfig.from_dict(model_defaults(self.model))
-        if own.max_length != 20 and own.max_new_tokens is None:
-            config.max_new_tokens = None  # the model's own length applies
-        config = config.merged(own)
-        if config.eos_token_id is None:
-            config.eos_token_id = getattr(self.tokenizer, "eos_token_id", None)
-        return config
+        eos = getattr(self.tokenizer, "eos_token_id", None)
+        return GenerationConfig(**task_defaults(own, self.DEFAULTS, eos).values)
 
     def _config(
         self, given: GenerationConfig | dict[str, Any] | None, fields: dict[str, Any]
-    ) -> GenerationConfig | dict[str, Any]:
+    ) -> Configuration | dict[str, Any]:
         """The configuration of a call."""
-        if given is not None:
-            return given
-        if fields.get("max_length") is None or fields.get("max_new_tokens") is not None:
-            return self.generation_config
-        config = self.generation_config.merged(GenerationConfig())
-        config.max_new_tokens = None  # the default would override the call's max_length
-        return config
+        return defaults_of_call(self.generation_config, fields) if given is None else given
 
     def _encode(self, text: str, **extra: Any) -> list[int]:
         ids = _method(self.tokenizer, "encode")(text, **extra)
         return list(getattr(ids, "ids", ids))  # `tokenizers` returns an object
 
-    def _new_text(
-        self, ids: list[int], prompt: list[int], skip_special_tokens: bool, clean_up: bool | None
-    ) -> str:
-        """The text without that of the prompt. All ids are decoded, since the text of a token can
-        depend on those before it.
-        """
-        extra: dict[str, Any] = {"skip_special_tokens": skip_special_tokens}
-        if clean_up is not None:
-            extra["clean_up_tokenization_spaces"] = clean_up
-        return self.tokenizer.decode(ids, **extra)[len(self.tokenizer.decode(prompt, **extra)) :]
-
     def _cut(
-        self, prompt: list[int], config: GenerationConfig | dict[str, Any], fields: dict[str, Any]
+        self, prompt: list[int], config: Configuration | dict[str, Any], fields: dict[str, Any]
     ) -> list[int]:
         """The end of the prompt that leaves room for the new tokens."""
-        config = GenerationConfig(**config) if isinstance(config, dict) else config
-        config = config.merged(
-            GenerationConfig(
-                **{k: v for k, v in fields.items() if k in ("max_length", "max_new_tokens")}
-            )
-        )
+        whole = GenerationConfig(**(config if isinstance(config, dict) else config.values))
+        whole.update({k: v for k, v in fields.items() if k in ("max_length", "max_new_tokens")})
         room = self.model.max_length - (
-            config.max_new_tokens or max(0, config.max_length - len(prompt))
+            whole.max_new_tokens or max(0, whole.max_length - len(prompt))
         )
         if room <= 0:
             raise InputError(
@@ -287,55 +272,10 @@ def _check_arguments(
         )
 
 
-def _continues(given: str | Chat, continue_final_message: bool | None) -> bool:
-    """Whether the last message of a chat is continued. Default: if it is the assistant's."""
-    if isinstance(given, str):
-        return False
-    if continue_final_message is None:
-        return bool(given[-1]["role"] == "assistant")
-    return continue_final_message
-
-
-def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
-    """(list of texts and chats, whether the input is a list of them)"""
-    if isinstance(text_inputs, str):
-        return [text_inputs], False
-    iterable = hasattr(text_inputs, "__iter__") and not isinstance(text_inputs, dict)
-    inputs = list(text_inputs) if iterable else []
-    if inputs and isinstance(inputs[0], dict):
-        inputs, several = [inputs], False
-    else:
-        several = True
-    for one in inputs or [None]:  # an empty list is an error
-        if isinstance(one, str):
-            continue
-        if (
-            not isinstance(one, (list, tuple))
-            or not one
-            or not all(isinstance(m, dict) and "role" in m and "content" in m for m in one)
-        ):
-            raise InputError(
-                "the input is neither text nor chat messages",
-                "pipeline",
-                'Give a string, a list of strings, or messages like [{"role": "user", "content":'
-                ' "Hello"}].',
-            )
-    return inputs, several
-
-
-def _details(out: GenerateOutput, i: int) -> dict[str, Any]:
-    """Why sequence i ended, and with beams its score."""
-    names = ("finish_reasons", "sequences_scores")
-    return {name: out[name][i] for name in names if name in out}
-
-
-def _full(given: str | Chat, new: str, continues: bool) -> str | list[dict[str, Any]]:
-    """The input with the new text."""
-    if isinstance(given, str):
-        return given + new
-    if continues:
-        return [*given[:-1], {**given[-1], "content": given[-1]["content"] + new}]
-    return [*given, {"role": "assistant", "content": new}]
+def _listed(text_inputs: Any) -> Any:
+    """The input, as a list if it is another kind of iterable."""
+    whole = isinstance(text_inputs, (str, dict)) or not hasattr(text_inputs, "__iter__")
+    return text_inputs if whole else list(text_inputs)
 
 
 def _method(tokenizer: object, name: str) -> Any:

@@ -12,7 +12,7 @@ from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
-from ...logic.generation.chunks import choose_run
+from ...logic.generation.chunks import Shape, check_length, runs_of
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
@@ -120,6 +120,14 @@ class DecoderModel(Owner):
         """Loads the plans."""
         for p in sorted(manifest["decoder"]["plans"], key=lambda p: p["tokens"]):
             self.plans.append(DecoderPlan(self, p, p["tokens"], p["registers"]))
+        self.shape = Shape(
+            [p.tokens for p in self.plans],
+            self.max_length,
+            self.vocab_size,
+            "recompute" if self.recompute else "append",
+            self.padded,
+            len(self.fixed_states) > 0,
+        )
 
     def _read_manifest(self, manifest: Manifest) -> None:
         """Sets attributes from the manifest. Raises PackageError."""
@@ -269,13 +277,8 @@ class DecoderModel(Owner):
         """Removes all but the first `length` tokens. Raises InputError."""
         with self.lock:
             state = self.state(sequence)
-            tokens = state[1]
-            if type(length) is not int or not 0 <= length <= len(tokens):
-                raise InputError(
-                    f"{length!r} is not a valid length for a sequence of {len(tokens)} tokens",
-                    "truncate",
-                    f"Give one from 0 to {len(tokens)}.",
-                )
+            tokens: list[int] = state[1]
+            check_length(length, len(tokens))
             if length < len(tokens):
                 state[2] = True
             del tokens[length:]
@@ -371,62 +374,23 @@ class DecoderModel(Owner):
 
     def _forward(self, sequence: int, ids: list[int]) -> Buffer:
         state = self.state(sequence)
-        if not ids:
-            raise InputError("there are no token ids", "forward", "Give at least one token id.")
-        if len(state[1]) + len(ids) > self.max_length:
-            raise InputError(
-                f"{len(state[1]) + len(ids)} tokens exceed the model's maximum length,"
-                f" {self.max_length}",
-                "forward",
-                "Use a shorter prompt, or build the model with a larger capacity.",
-            )
-        bad = next((i for i in ids if not 0 <= i < self.vocab_size), None)
-        if bad is not None:
-            raise InputError(
-                f"token id {bad} is outside the vocabulary of {self.vocab_size}",
-                "forward",
-                "Use the model's own tokenizer.",
-            )
-        before = state[1]
+        tokens, stale = state[1], state[2]
+        runs = runs_of(self.shape, ids, len(tokens), tokens, stale)
         try:
-            if self.recompute:
-                whole = state[1] + ids
-                plan = next(p for p in self.plans if p.tokens >= len(whole))
-                logits = plan.run(sequence, whole, 0)
-                state[1] = whole
-                return logits
-            if self.fixed_states and state[2]:
-                ids = self._start_again(state) + ids
-            while ids:
-                plan = self._choose(len(ids), len(state[1]))
-                part, ids = ids[: plan.tokens], ids[plan.tokens :]
-                logits = plan.run(sequence, part, len(state[1]))
-                state[1] = state[1] + part
-            return logits
+            if stale:  # states that cannot be cut begin again
+                for name in self.fixed_states:
+                    self.device.fill(state[0][name], 0, 0, self.cache_bytes[name])
+            for size, part, past in runs:
+                logits = self._plan_for(size, past).run(sequence, part, past)
         except BaseException:
-            state[1], state[2] = before, True
+            state[2] = True
             raise
+        tokens += ids
+        state[2] = False
+        return logits
 
-    def _start_again(self, state: list[Any]) -> list[int]:
-        """Empties the states of fixed shape, which hold tokens that were removed or a part of a run
-        that failed: they cannot be cut. Returns the tokens to read again.
-        """
-        for name in self.fixed_states:
-            self.device.fill(state[0][name], 0, 0, self.cache_bytes[name])
-        ids: list[int] = state[1]
-        state[1], state[2] = [], False
-        return ids
-
-    def _choose(self, count: int, past: int) -> DecoderPlan:
-        """The plan for the next run of a prompt of which `count` tokens remain."""
-        size = choose_run([p.tokens for p in self.plans], count, past, self.max_length, self.padded)
-        if size is None:
-            raise InputError(
-                f"no run of the model fits between {past} tokens and its limit of"
-                f" {self.max_length}",
-                "forward",
-                "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
-            )
+    def _plan_for(self, size: int, past: int) -> DecoderPlan:
+        """The plan of a run of `size` tokens that follow `past` others."""
         return next(p for p in self.plans if p.tokens == size)
 
     def set_registers(self, plan: DecoderPlan, sequence: int) -> None:

@@ -16,6 +16,7 @@ from ...compiler.schema.speech import SPEECH_FIELDS
 from ...compiler.targets import Target, target_of
 from ...errors import InputError
 from ...logic.generation.arguments import start_ids
+from ...logic.generation.chunks import Shape
 from ...logic.manifest.schema import Manifest, Seq2SeqPipeline, Seq2SeqPlan
 from ..engine import Buffer, default_engine
 from ..hub import local_path
@@ -92,6 +93,8 @@ class Seq2SeqModel(DecoderModel):
                 self.described_aligners[p["tokens"]] = p
             else:
                 self.plans.append(DecoderPlan(self, p, p["tokens"], p["registers"]))
+        first = [p.tokens for p in self.plans[:-1]]
+        self.shape = Shape(first, self.max_length, self.vocab_size, "steps")
         for of in sorted(self.described_encoder["plans"], key=lambda of: of["size"]):
             *before, cross = (
                 DecoderPlan(self, part, of["size"], {}, f"{part['file']}/") for part in of["plans"]
@@ -199,10 +202,8 @@ class Seq2SeqModel(DecoderModel):
     def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
         plan.loaded.register(plan.registers["source"], self.sequences[sequence][3].positions)
 
-    def _choose(self, count: int, past: int) -> DecoderPlan:
-        if past:
-            return self.plans[-1]
-        return next(p for p in self.plans if p.tokens >= count)
+    def _plan_for(self, size: int, past: int) -> DecoderPlan:
+        return self.plans[-1] if past else super()._plan_for(size, past)
 
     def start_ids(self) -> list[int]:
         """The first tokens of a sequence: decoder_start_token_id, else bos_token_id.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ...errors import InputError, memory_in_words
 from ...logic.generation import generate as rules
+from ...logic.generation.config import Configuration
 from .arguments import listed, model_defaults, prompts_of
 from .config import GenerationConfig
 from .results import GenerateOutput, Tokens
@@ -35,7 +36,7 @@ class Decodes(Protocol):
 def generate(
     decoder: Decoder,
     input_ids: Iterable[Any],
-    config: GenerationConfig | dict[str, Any] | None = None,
+    config: Configuration | dict[str, Any] | None = None,
     streamer: Any = None,
     stopping_criteria: Functions = None,
     logits_processor: Functions = None,
@@ -107,7 +108,7 @@ async def generate_async(*args: Any, **kwargs: Any) -> list[list[int]] | Generat
 def steps(
     decoder: Decoder,
     input_ids: Iterable[Any],
-    config: GenerationConfig | dict[str, Any] | None = None,
+    config: Configuration | dict[str, Any] | None = None,
     streamer: Any = None,
     stopping_criteria: Functions = None,
     logits_processor: Functions = None,

@@ -1,10 +1,135 @@
-"""How a prompt is divided into runs of a decoder's plans, each of which takes a fixed number of
-tokens.
+"""How token ids that are appended to a sequence are divided into runs of a decoder's plans, each of
+which takes a fixed number of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ...errors import InputError
+from ..native import written
+
+
+@dataclass
+class Shape:
+    """The plans of a decoder.
+
+    Attributes:
+        sizes: tokens per run of the plans, in ascending order.
+        max_length: maximum number of tokens of a sequence.
+        vocab_size: token ids are smaller.
+        way: "append": each run takes the tokens after those in the caches; "recompute": there are
+            no caches, all tokens are run again; "steps": the first run fills the caches, each later
+            one takes a single token.
+        padded: whether the last run of ids may be padded.
+        fixed: whether sequences have states of fixed shape. They cannot be cut: where they hold
+            other tokens than the sequence, all tokens are run again.
+    """
+
+    sizes: list[int]
+    max_length: int
+    vocab_size: int
+    way: Literal["append", "recompute", "steps"] = "append"
+    padded: bool = True
+    fixed: bool = False
+
+
+class PlanRun(NamedTuple):
+    """A run of a plan.
+
+    Attributes:
+        size: tokens that the plan takes.
+        ids: at most so many.
+        past: tokens before them in the caches.
+    """
+
+    size: int
+    ids: list[int]
+    past: int
+
+
+def runs_of(
+    shape: Shape, ids: Sequence[int], past: int, before: Sequence[int], stale: bool = False
+) -> list[PlanRun]:
+    """The runs that append ids to a sequence.
+
+    Args:
+        shape: of the decoder.
+        ids: token ids.
+        past: number of tokens of the sequence.
+        before: these tokens; read where they are run again.
+        stale: whether states of the sequence hold other tokens: some were removed, or a run failed.
+            States of fixed shape are to be emptied before the first run.
+
+    Raises:
+        InputError: there are none or too many, or one is not in the vocabulary.
+    """
+    count = len(ids)
+    if not count:
+        raise InputError("there are no token ids", "forward", "Give at least one token id.")
+    if past + count > shape.max_length:
+        raise InputError(
+            f"{past + count} tokens exceed the model's maximum length, {shape.max_length}",
+            "forward",
+            "Shorten the prompt or max_new_tokens, or build the model with a larger capacity.",
+        )
+    for i in ids:
+        if not (isinstance(i, int) and 0 <= i < shape.vocab_size):
+            raise InputError(
+                f"token id {written(i)} is outside the vocabulary of {shape.vocab_size}",
+                "forward",
+                "Use the model's own tokenizer.",
+            )
+    if shape.way == "recompute":
+        whole = [*before, *ids]
+        return [PlanRun(_size_for(shape, len(whole)), whole, 0)]
+    left, at = list(ids), past
+    if shape.fixed and stale:
+        left, at = [*before, *ids], 0
+    runs: list[PlanRun] = []
+    while left:
+        size = _next_size(shape, len(left), at)
+        runs.append(PlanRun(size, left[:size], at))
+        at += len(left[:size])
+        left = left[size:]
+    return runs
+
+
+def check_length(length: Any, count: int) -> None:
+    """Raises InputError if a sequence of `count` tokens cannot be cut to a length."""
+    whole = isinstance(length, int) and not isinstance(length, bool)
+    if not whole or not 0 <= length <= count:
+        raise InputError(
+            f"{written(length)} is not a valid length for a sequence of {count} tokens",
+            "truncate",
+            f"Give one from 0 to {count}.",
+        )
+
+
+def _next_size(shape: Shape, count: int, past: int) -> int:
+    """The size of the next run, of `count` tokens at most."""
+    if shape.way == "steps":
+        return 1 if past else _size_for(shape, count)
+    size = choose_run(shape.sizes, count, past, shape.max_length, shape.padded)
+    if size is None:
+        raise InputError(
+            f"no run of the model fits between {past} tokens and its limit of {shape.max_length}",
+            "forward",
+            "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
+        )
+    return size
+
+
+def _size_for(shape: Shape, count: int) -> int:
+    """The smallest size for `count` tokens."""
+    for size in shape.sizes:
+        if size >= count:
+            return size
+    raise InputError(
+        f"there is no plan for {count} tokens", "forward", "Build the model with a larger capacity."
+    )
 
 
 def run_cost(tokens: int) -> int:

@@ -3,8 +3,8 @@
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import type { DecoderPlan } from "../../gen/schema.ts";
-import { choose_run } from "../../logic/generation/chunks.ts";
-import { EngineError, InputError } from "../../shared/errors.ts";
+import { check_length, runs_of, type Shape } from "../../logic/generation/chunks.ts";
+import { EngineError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
 import type { DecoderInfo } from "../package/manifest.ts";
@@ -55,6 +55,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   private readonly fixed: boolean;
   /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
+  private readonly shape: Shape;
   private plans: LoadedSize[] = [];
   private readonly sequences = new Set<DecoderState>();
   /** Caches of closed sequences, for reuse. */
@@ -93,7 +94,16 @@ export class EngineDecoder implements Decoder<DecoderState> {
     this.max_length = info.capacity;
     this.fixed = info.caches.some((c) => c.fixed);
     this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
-    const most = info.plans[info.plans.length - 1]!.tokens;
+    const sizes = info.plans.map(({ tokens }) => tokens);
+    const most = sizes.at(-1)!;
+    this.shape = {
+      sizes,
+      max_length: this.max_length,
+      vocab_size: this.vocab_size,
+      way: info.recompute ? "recompute" : "append",
+      padded: info.padded,
+      fixed: this.fixed,
+    };
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
     this.start();
@@ -226,12 +236,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Removes all tokens after the first `n`. */
   truncate(sequence: DecoderState, n: number): void {
-    if (!(n >= 0 && n <= sequence.past))
-      throw new InputError(
-        `${n} is not a valid length for a sequence of ${sequence.past} tokens`,
-        "truncate",
-        "",
-      );
+    check_length(n, sequence.past);
     if (n < sequence.past) sequence.stale = true;
     sequence.past = n;
     sequence.ahead = [];
@@ -271,7 +276,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
         !info.recompute &&
         !(sequence.stale && this.fixed)
       ) {
-        this.begin(one!, sequence, ids, 0, 1);
+        this.begin(one!, sequence, ids);
         const most = Math.min(room, this.max_length - past);
         const { plan, info: of } = one!;
         const register = of.registers.past;
@@ -331,106 +336,49 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** As `forward`, but returns the logits on the device. */
   private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
-    const n = ids.length;
-    if (n < 1)
-      throw new InputError("there are no token ids", "forward", "Give at least one token id.");
-    if (sequence.past + n > this.max_length)
-      throw new InputError(
-        `${sequence.past + n} tokens exceed the model's maximum length, ${this.max_length}`,
-        "forward",
-        "Shorten the prompt or max_new_tokens, or compile with a larger capacity.",
-      );
-    if (this.info.recompute) {
-      const whole = [...sequence.ids, ...Array.from(ids)];
-      const loaded = this.plans.find((p) => p.info.tokens >= whole.length);
-      if (!loaded)
-        throw new InputError(
-          `there is no plan for ${whole.length} tokens`,
-          "forward",
-          "Compile the model with a larger capacity.",
-        );
-      const output = this.runPlan(loaded, sequence, whole, 0, whole.length, 0);
-      sequence.ids = whole;
-      sequence.past = whole.length;
-      return output;
-    }
-    const before = sequence.past;
+    const { past } = sequence;
     let output: Buffer | undefined;
-    let given = ids;
+    const runs = runs_of(this.shape, Array.from(ids), past, sequence.ids, sequence.stale);
+    if (sequence.stale) this.empty(sequence.caches);
     try {
-      if (sequence.stale && this.fixed) {
-        given = [...sequence.ids, ...Array.from(ids)];
-        this.empty(sequence.caches);
-        sequence.past = 0;
-      }
-      for (let at = 0; at < given.length; ) {
-        const loaded = this.choose(given.length - at, sequence.past);
-        const used = Math.min(loaded.info.tokens, given.length - at);
-        output = this.runPlan(loaded, sequence, given, at, used, sequence.past);
-        sequence.past += used;
-        at += used;
+      for (const run of runs) {
+        const loaded = this.plans.find(({ info }) => info.tokens === run.size)!;
+        output = this.runPlan(loaded, sequence, run.ids, run.past);
       }
     } catch (e) {
-      sequence.past = before;
       sequence.stale = true;
       throw e;
     }
     sequence.stale = false;
+    sequence.past = past + ids.length;
     sequence.ids.push(...Array.from(ids));
     return output!;
-  }
-
-  /** The plan for the next run of a prompt of which `n` tokens remain. */
-  private choose(n: number, past: number): LoadedSize {
-    const sizes = this.plans.map((p) => p.info.tokens);
-    const size = choose_run(sizes, n, past, this.max_length, this.info.padded);
-    if (size === null)
-      throw new InputError(
-        `no run of the model fits between ${past} tokens and its limit of ${this.max_length}`,
-        "forward",
-        "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
-      );
-    return this.plans[sizes.indexOf(size)]!;
   }
 
   private runPlan(
     loaded: LoadedSize,
     sequence: DecoderState,
-    ids: ArrayLike<number>,
-    at: number,
-    used: number,
+    ids: readonly number[],
     past: number,
   ): Buffer {
     const { device } = this;
     const { plan, info, output } = loaded;
-    this.begin(loaded, sequence, ids, at, used);
+    this.begin(loaded, sequence, ids);
     device.register(plan, info.registers.past, past);
     if (info.registers.last !== info.registers.past)
-      device.register(plan, info.registers.last, used - 1);
+      device.register(plan, info.registers.last, ids.length - 1);
     device.run(plan, info.file);
     return output;
   }
 
   /** Binds the caches of a sequence, and writes ids. */
-  private begin(
-    loaded: LoadedSize,
-    sequence: DecoderState,
-    ids: ArrayLike<number>,
-    at: number,
-    used: number,
-  ): void {
+  private begin(loaded: LoadedSize, sequence: DecoderState, ids: readonly number[]): void {
     const { device, staging } = this;
+    const used = ids.length;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
-    for (let i = 0; i < used; i++) {
-      const id = ids[at + i]!;
-      if (!(id >= 0 && id < this.vocab_size && Number.isInteger(id)))
-        throw new InputError(
-          `token id ${id} is outside the vocabulary of ${this.vocab_size}`,
-          `input id ${at + i}`,
-          "Do model and tokenizer belong together?",
-        );
+    ids.forEach((id, i) => {
       staging[2 * i] = id; // low half of an int64
-    }
+    });
     // clear the ids of a longer previous run
     const written = Math.max(used, this.filled);
     staging.fill(0, 2 * used, 2 * written);

@@ -4,6 +4,7 @@
 
 import type { Buffer, Device, Picker, PlanHandle } from "../../../device/device.ts";
 import type { ManifestSlot, Seq2SeqPlan } from "../../../gen/schema.ts";
+import { runs_of, type Shape } from "../../../logic/generation/chunks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Choosing, Logits } from "../../generation/index.ts";
 import type { Weights } from "../../model/weights.ts";
@@ -36,6 +37,7 @@ interface SourceRun {
 export class Seq2SeqModel {
   private readonly first: Run[];
   private readonly step: Run;
+  private readonly shape: Shape;
   private readonly encoders: SourceRun[];
   private readonly aligners = new Map<number, Loaded & { memory: Caches }>();
   private readonly described: Seq2SeqPlan[];
@@ -78,6 +80,14 @@ export class Seq2SeqModel {
     this.encoders.reverse();
     this.first = largest("first").map(run).reverse();
     this.step = run(plans.find((p) => p.kind === "step")!);
+    this.shape = {
+      sizes: this.first.map(({ tokens }) => tokens),
+      max_length: capacity,
+      vocab_size: vocabSize,
+      way: "steps",
+      padded: true,
+      fixed: false,
+    };
     this.described = largest("align").reverse();
     // The plans of `align` are loaded when they are needed, as they are large. The smallest one
     // says which weights they read.
@@ -295,28 +305,14 @@ export class Seq2SeqModel {
 
   private runAll(source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): Buffer {
     const { past } = sequence;
-    if (past + ids.length > this.max_length)
-      throw new InputError(
-        `${past + ids.length} tokens exceed the decoder's maximum length, ${this.max_length}`,
-        "forward",
-        "Shorten the prompt or max_new_tokens.",
-      );
-    try {
-      if (!past) this.run(this.first.find((p) => p.tokens >= ids.length)!, source, sequence, ids);
-      else for (let i = 0; i < ids.length; i++) this.run(this.step, source, sequence, [ids[i]!]);
-    } catch (e) {
-      sequence.past = past;
-      throw e;
+    for (const { size, ids: part, past: at } of runs_of(this.shape, Array.from(ids), past, [])) {
+      const run = at ? this.step : this.first.find(({ tokens }) => tokens === size)!;
+      this.begin(run, source, sequence, part);
+      this.device.register(run.plan, PAST, at);
+      this.device.run(run.plan, run.file);
     }
+    sequence.past = past + ids.length;
     return this.memory.get("logits")!;
-  }
-
-  private run(run: Run, source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): void {
-    const { device } = this;
-    this.begin(run, source, sequence, ids);
-    device.register(run.plan, PAST, sequence.past);
-    device.run(run.plan, run.file);
-    sequence.past += ids.length;
   }
 
   /** Binds the caches of a sequence, and writes ids. */

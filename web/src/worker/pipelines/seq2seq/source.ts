@@ -2,6 +2,7 @@
 
 import type { Buffer, Device, Host, Picker } from "../../../device/device.ts";
 import { SPEECH_FIELDS } from "../../../gen/speech_fields.ts";
+import { check_length } from "../../../logic/generation/chunks.ts";
 import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
 
 export type Caches = Map<string, Buffer>;
@@ -82,6 +83,7 @@ export class EncodedSource implements Decoder<Sequence> {
   }
 
   truncate(sequence: Sequence, n: number): void {
+    check_length(n, sequence.past);
     sequence.past = n;
     sequence.ahead = [];
   }
