@@ -12,6 +12,7 @@ import math
 import os
 import random
 import struct
+import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NewType, NoReturn
@@ -59,6 +60,11 @@ def units(text: str) -> int:
 def is_broken(text: str) -> bool:
     """Whether a text has a lone surrogate."""
     return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def nfd(text: str) -> str:
+    """A text in Unicode's normalization form D."""
+    return unicodedata.normalize("NFD", text)
 
 
 def from_base64(text: str) -> bytes | None:

@@ -14,7 +14,7 @@ from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.compiler.tokenizers.vits import VitsTokenizer
 from edgewise.errors import Aborted, InputError, ModelError
-from edgewise.host.pipelines.speech.sentences import sentences
+from edgewise.host.pipelines.speech.text_to_speech import sentences
 
 from . import tiny_voices
 from .spoken import SPOKEN
@@ -153,7 +153,7 @@ def test_options(vits, tmp_path):
         ({"speed": 2.0}, "does not have this option"),
         ({"voice": "x"}, "does not have this option"),
         ({"speaker": 1}, "does not have this option"),
-        ({"speed": 0}, "no number from"),
+        ({"speed": 0}, "from 0.01 to 100"),
         ({"phonemizer": 3}, "cannot be called"),
         ({"forward_params": {"tempo": 2}}, "no option 'tempo'"),
         ({"speaker_embeddings": "x.bin"}, "no option 'speaker_embeddings'"),

@@ -33,6 +33,9 @@ export const units = size;
 /** Whether a text has a lone surrogate. */
 export const is_broken = (text: string): boolean => /\p{Surrogate}/u.test(text);
 
+/** A text in Unicode's normalization form D. */
+export const nfd = (text: string): string => text.normalize("NFD");
+
 /** The bytes of base64; null if it is not valid. */
 export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
   try {

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...errors import InputError, ModelError
+from ...logic.speech.voices import WIDTH, voice_name
 from ..arrays import as_input
 from ..declare.dtypes import FLOAT
 
-__all__ = ["Styles"]
+__all__ = ["WIDTH", "Styles"]
 
-WIDTH = 256  # numbers of a style
-DEFAULT = "af_heart"
 MAX_BYTES = 1 << 28
 
 
@@ -92,17 +91,10 @@ class Styles:
         return self._rows[name].tobytes()
 
     def _name(self, voice: str | os.PathLike[str] | None) -> str:
-        names = self.names
-        if voice is None and len(names) == 1:
-            return names[0]
-        name = DEFAULT if voice is None else os.fspath(voice)
-        if name in names or (voice is not None and os.path.isfile(name)):
+        name = None if voice is None else os.fspath(voice)
+        if name is not None and name not in self.names and os.path.isfile(name):
             return name
-        raise InputError(
-            "the model has several voices" if voice is None else f"there is no voice {name!r}",
-            "voice",
-            f"Give one of {', '.join(names[:40]) or 'none'}, a path or an array.",
-        )
+        return voice_name(self.names, name)
 
     def _load(self, name: str) -> array.array[float]:
         if name in self.files:

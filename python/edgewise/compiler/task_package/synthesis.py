@@ -93,13 +93,7 @@ def _vits(request: Request, names: set[str]) -> SpeechModel:
         "sampling_rate": _whole(config, "sampling_rate", 16000),
         "speakers": _whole(config, "num_speakers", 1) if "speaker_id" in names else 0,
         "tokens": "input_ids",
-        "vocabulary": {**tokenizer.vocabulary},
-        "unknown": tokenizer.unknown,
-        "language": tokenizer.language if isinstance(tokenizer.language, str) else "",
-        "add_blank": tokenizer.add_blank,
-        "normalize": tokenizer.normalize,
-        "phonemize": tokenizer.phonemize,
-        "is_uroman": tokenizer.is_uroman,
+        **tokenizer.description(),  # type: ignore[typeddict-item]
     }
 
 

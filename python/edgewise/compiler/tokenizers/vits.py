@@ -5,13 +5,16 @@ Mirrors transformers' VitsTokenizer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError, TokenizerError
+from ...errors import TokenizerError
 from ...json_text import parse_json_object
-from ...logic.speech.units import known_text, vits_ids, vits_text
+from ...logic.speech.units import vits_ids
+from ...logic.speech.voices import asked, units_of
+
+if TYPE_CHECKING:
+    from ...logic.manifest.processor import SpeechFields
 
 __all__ = ["VitsTokenizer"]
 
@@ -59,6 +62,18 @@ class VitsTokenizer:
         where = f"{where}/tokenizer_config.json"
         return cls(vocabulary, parse_json_object(config or b"{}", where, TokenizerError))
 
+    def description(self) -> dict[str, Any]:
+        """The fields of SpeechFields (logic/manifest/processor.py)."""
+        return {
+            "vocabulary": {**self.vocabulary},
+            "unknown": self.unknown,
+            "language": self.language if isinstance(self.language, str) else "",
+            "add_blank": self.add_blank,
+            "normalize": self.normalize,
+            "phonemize": self.phonemize,
+            "is_uroman": self.is_uroman,
+        }
+
     def encode(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> list[int]:
         """The ids of a text.
 
@@ -73,19 +88,11 @@ class VitsTokenizer:
 
     def characters(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> str:
         """The characters of a text that get ids. Arguments and errors: as of encode."""
-        text = vits_text(text, self.vocabulary, self.normalize, self.language)
-        if self.phonemize or (self.is_uroman and not text.isascii()):
-            if phonemizer is None:
-                kind = "phonemes" if self.phonemize else "Latin letters (as made by uroman)"
-                raise InputError(
-                    f"the model reads {kind}",
-                    "phonemizer",
-                    "Give a function that makes them of a text.",
-                )
-            text = re.sub(r"\s+", " ", str(phonemizer(text)))
-        if not self.phonemize and self.normalize:
-            text = known_text(text, self.vocabulary)
-        return text
+        voice = cast("SpeechFields", {"type": "vits", **self.description()})
+        letters = asked(voice, text)
+        if letters is None or phonemizer is None:
+            return "".join(units_of(voice, text, False))
+        return "".join(units_of(voice, str(phonemizer(letters)), True))
 
     def ids(self, text: Sequence[str]) -> list[int]:
         """The ids of characters. Raises InputError: one is unknown."""

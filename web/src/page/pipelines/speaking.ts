@@ -1,11 +1,11 @@
 // text-to-speech in a page. Results are those of transformers.js.
 
+import { Sentences } from "../../logic/speech/sentences.ts";
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import type { TaskSpeech } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
-import { sentences } from "./sentences.ts";
 
 /** Phonemes of a text: a string, or a list of sentences. */
 export type Phonemes = string | readonly (string | readonly string[])[];
@@ -102,20 +102,16 @@ export async function speakingPipeline(
 
 /** The sentences of a text as soon as they have ended. */
 async function* arriving(text: string | AsyncIterable<string>): AsyncGenerator<string> {
-  if (typeof text === "string") {
-    yield* sentences(text);
-    return;
-  }
-  let waiting = "";
-  for await (const piece of text) {
-    const found = [...sentences(waiting + piece)];
-    // the last one may go on
-    const last = found.at(-1) ?? "";
-    yield* found.slice(0, -1);
-    const whole = waiting + piece;
-    waiting = last ? whole.slice(whole.lastIndexOf(last)) : whole;
-  }
-  yield* sentences(waiting);
+  const sentences = new Sentences();
+  if (typeof text === "string") yield* sentences.feed(text);
+  else for await (const piece of text) yield* sentences.feed(piece);
+  yield* sentences.end();
+}
+
+/** The sentences of a text. */
+function sentencesOf(text: string): string[] {
+  const sentences = new Sentences();
+  return [...sentences.feed(text), ...sentences.end()];
 }
 
 async function speak(
@@ -136,7 +132,7 @@ async function speak(
     const request = { inputs: [{ speech }], options: given, streams: false };
     return (await client.call("task_call", request, { signal }))[0];
   };
-  const texts = split ? [...sentences(text)] : [text];
+  const texts = split ? sentencesOf(text) : [text];
   const wanted = phonemizer && asks ? { sentences: texts, phonemes: [], asks } : undefined;
   const asked = wanted ? ((await call(wanted)) as (string | null)[]) : texts;
   const speech: TaskSpeech = { sentences: [], phonemes: [] };

@@ -9,20 +9,20 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
-from ....logic.speech.parts import parts_of
+from ....logic.speech.sentences import Sentences
+from ....logic.speech.voices import Say, Sound, check_options, spoken
+from ...drive import drive
 from ...session import RunOptions
 from ...text import Tokenizer
 from ...text.signals import check_signal
 from ..base import Pipeline
-from .packaged import PackagedVoice, TooManyFrames
-from .sentences import sentences
-from .synthesis import Speaker, speaker_of
+from .packaged import PackagedVoice
+from .synthesis import Speaker
 
 __all__ = ["Speech", "TextToSpeechPipeline"]
 
@@ -91,21 +91,20 @@ class TextToSpeechPipeline(Pipeline):
         """As Pipeline.session; the programs of a package are one session."""
         package = self.files.package if self.files is not None else None
         if package is not None and stem not in self.sessions and not self.closed:
-            voice = self.sessions[stem] = PackagedVoice(package, self.engine)
-            self.config = {**self.config, **voice.config()}
+            self.sessions[stem] = PackagedVoice(package, self.engine)
         return super().session(stem)
 
     @property
     def speaker(self) -> Speaker:
         """The kind of model, which is found out on first use. Raises InputError."""
         if self._speaker is None:
-            self._speaker = speaker_of(self)
+            self._speaker = Speaker(self)
         return self._speaker
 
     @property
     def sampling_rate(self) -> int:
         """Hz of the sound."""
-        return self.speaker.rate
+        return self.speaker.voice["sampling_rate"]
 
     def _tokenizer(self, given: Any) -> Tokenizer | Any:
         from ....compiler.tokenizers.vits import VitsTokenizer
@@ -127,25 +126,11 @@ class TextToSpeechPipeline(Pipeline):
         return super().options({**more, **given}, where)
 
     def check(self, options: Mapping[str, Any]) -> None:
-        for name in ("speed", "noise_scale", "length_scale", "noise_w"):
-            value = options[name]
-            least = 0 if name in ("noise_scale", "noise_w") else 0.01
-            if value is None and name != "speed":
-                continue
-            if type(value) not in (int, float) or not least <= value <= 100:
-                raise InputError(f"{value!r} is no number from {least} to 100", name)
         if options["phonemizer"] is not None and not callable(options["phonemizer"]):
             raise InputError("it cannot be called", "phonemizer", "Give a function of a text.")
         if options["split"] not in (None, True, False):
             raise InputError(f"it is {options['split']!r}", "split", "Give True or False.")
-        takes = self.speaker.takes
-        for name in _MODEL:
-            if name not in takes and options[name] not in (None, self.CALL[name]):
-                raise InputError(
-                    "the model does not have this option",
-                    name,
-                    f"It has: {', '.join(sorted(takes))}.",
-                )
+        check_options(self.speaker.voice, options, ["phonemizer"])
 
     def one(self, given: Any, options: dict[str, Any]) -> Speech:
         if not isinstance(given, str):
@@ -157,7 +142,9 @@ class TextToSpeechPipeline(Pipeline):
             p for s in (sentences([given]) if split else [given]) for p in self._speak(s, options)
         ]
         if not parts:
-            raise InputError("the text is empty", self.task, "Give a text.")
+            raise InputError(
+                "the text has no characters that the model knows", self.task, "Give a text."
+            )
         return self._speech(b"".join(parts))
 
     def stream(self, text: str | Iterable[str], **options: Any) -> Iterator[Speech]:
@@ -185,33 +172,54 @@ class TextToSpeechPipeline(Pipeline):
                 speech["text"] = sentence
                 yield speech
 
-    def _speak(self, sentence: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+    def _speak(self, sentence: str, options: Mapping[str, Any]) -> list[bytes]:
         """The samples of each part of a sentence as bytes."""
+        speaker, sounds = self.speaker, []
         session = self.session("model")
         names = [*session.outputs]
         output = next((n for n in ("waveform", "output", "audio") if n in names), names[0])
-        run = RunOptions()
-        left = self.speaker.parts(sentence, options)
-        while (part := next(left, None)) is not None:
+
+        def answer(request: Say | Sound) -> int | None:
             check_signal(options["signal"], self.task)
-            run.seed = options["seed"]
-            feeds = self.speaker.feeds(part, options)
-            try:
-                (sound,) = session.run([output], feeds, None if run.seed is None else run)
-            except TooManyFrames:
-                if len(part) == 1:
-                    raise
-                left = chain(parts_of(part, (len(part) + 1) // 2), left)
-                continue
-            dtype, shape, data = as_input(sound, output)
-            if dtype != FLOAT or math.prod(shape) != max(shape, default=0):
-                raise InputError(
-                    f"its output '{output}' of shape {list(shape)} is no sound",
-                    self.task,
-                    "Give a model of this task.",
-                )
-            yield memoryview(data).cast("B").tobytes()
+            if request.kind == "sound":
+                sounds.append(self._bytes(session.sound(request.frames)[0], output))
+                return None
+            feeds = speaker.feeds(request.ids, request.count, options)
+            if isinstance(session, PackagedVoice):
+                made = session.say(feeds, options["seed"])
+                if isinstance(made, int):
+                    return made
+            else:
+                run = RunOptions()
+                run.seed = options["seed"]
+                made = session.run([output], feeds, None if run.seed is None else run)
+            sounds.append(self._bytes(made[0], output))
+            return None
+
+        masked = "attention_mask" in speaker.inputs
+        for units in speaker.units(sentence, options):
+            drive(spoken(speaker.voice, units, speaker.ids, masked), answer)
+        return sounds
+
+    def _bytes(self, sound: Any, output: str) -> bytes:
+        """The samples of a sound. Raises InputError: it is none."""
+        dtype, shape, data = as_input(sound, output)
+        if dtype != FLOAT or math.prod(shape) != max(shape, default=0):
+            raise InputError(
+                f"its output '{output}' of shape {list(shape)} is no sound",
+                self.task,
+                "Give a model of this task.",
+            )
+        return memoryview(data).cast("B").tobytes()
 
     def _speech(self, data: bytes) -> Speech:
         audio = as_output(FLOAT, [1, len(data) // 4], data)
         return Speech({"audio": audio, "sampling_rate": self.sampling_rate})
+
+
+def sentences(pieces: Iterable[str]) -> Iterator[str]:
+    """The sentences of a text in pieces, each as soon as it is known to have ended."""
+    logic = Sentences()
+    for piece in pieces:
+        yield from logic.feed(piece)
+    yield from logic.end()

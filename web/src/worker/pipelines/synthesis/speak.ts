@@ -1,47 +1,46 @@
-// text-to-speech: sentence by sentence, and long ones part by part.
+// text-to-speech: the programs of a package, for logic/speech/voices.py.
 
 import type { SpeechFields } from "../../../gen/schema.ts";
-import { parts_of } from "../../../logic/speech/parts.ts";
+import {
+  asked,
+  check_options,
+  ids_of,
+  OPTIONS,
+  room_of,
+  type Say,
+  type Sound,
+  spoken,
+  units_of,
+} from "../../../logic/speech/voices.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { drive } from "../../../shared/drive.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
 import { checkSeed } from "../../../shared/seeds.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { integers, outputOf, type Speaker, speaker } from "./speakers.ts";
-
-const MODEL_OPTIONS: Record<SpeechFields["type"], readonly string[]> = {
-  vits: [],
-  piper: ["speed", "noise_scale", "length_scale", "noise_w"],
-  kokoro: ["speed", "voice", "speaker_embeddings"],
-};
+import { integers, outputOf, speakerFeeds } from "./speakers.ts";
 
 /** `pipe(text, {voice, speaker, speed, ...})` */
 export const textToSpeech: TaskRunner = {
-  options: ["seed", "speaker", ...new Set(Object.values(MODEL_OPTIONS).flat())],
+  options: ["seed", "speaker", "speaker_embeddings", ...new Set([...OPTIONS.values()].flat())],
   prepare(host, options) {
     const d = described(host, "speech");
-    const takes = [...MODEL_OPTIONS[d.type], ...(d.speakers ? ["speaker"] : [])];
-    for (const name of Object.keys(options.given))
-      if (name !== "seed" && !takes.includes(name))
-        throw new InputError(
-          "the model does not have this option",
-          `options.${name}`,
-          takes.length ? `It has ${takes.join(", ")}.` : "Leave it out.",
-        );
+    const own = d.type === "kokoro" ? ["speaker_embeddings"] : [];
+    check_options(d, options.given, own);
+    if (!own.length && options.has("speaker_embeddings"))
+      options.refuse("speaker_embeddings", "The model does not have this option.");
     const seed = checkSeed(options.given.seed, "options.seed");
-    const voice = speaker(host, d, options);
+    const voice = { host, d, seed, feeds: speakerFeeds(host, d, options) };
+    room_of(d);
     return async (input, ending) => {
       if (typeof input !== "object" || !("speech" in input))
         throw new InputError("the input is no text", host.task, "Give a text.");
       const { sentences, phonemes, asks } = input.speech;
-      if (asks) return sentences.map((s) => (voice.asks ? voice.asks(String(s)) : s));
+      if (asks) return sentences.map((s) => (d.type === "vits" ? asked(d, String(s)) : s));
       const parts: Float32Array[] = [];
-      for (const [i, sentence] of sentences.entries()) {
-        const units = voice.units(sentence, phonemes[i] ?? false);
-        for (const part of parts_of(units, voice.most))
-          parts.push(...(await spoken(host, d, voice, part, seed, ending)));
-      }
+      for (const [i, sentence] of sentences.entries())
+        await speak(voice, units_of(d, sentence, phonemes[i] ?? false), parts, ending);
       if (!parts.length)
         throw new InputError(
           "the text has no characters that the model knows",
@@ -53,57 +52,51 @@ export const textToSpeech: TaskRunner = {
   },
 };
 
-/** The samples of a part; of two halves where it is too long for the plans. */
-async function spoken(
-  host: TaskHost,
-  d: SpeechFields,
-  voice: Speaker,
-  units: readonly string[],
-  seed: bigint | undefined,
+/** A model with the options of a call. */
+interface Voice {
+  host: TaskHost;
+  d: SpeechFields;
+  seed: bigint | undefined;
+  feeds: ReturnType<typeof speakerFeeds>;
+}
+
+/** Adds the samples of a sentence's parts. */
+async function speak(
+  { host, d, seed, feeds }: Voice,
+  units: string[],
+  parts: Float32Array[],
   ending: Ending,
-): Promise<Float32Array[]> {
-  const ids = voice.ids(units);
-  const count = ids.length;
-  while (ids.length < d.least) ids.push(0);
-  const feeds: Record<string, TaskTensor> = {
-    [d.tokens]: integers(ids, [1, ids.length]),
-    ...(await voice.feeds(count, ending)),
-  };
+): Promise<void> {
   const first = host.graph(d.length ? "text" : "model");
-  if (first.inputs.some((i) => i.name === "attention_mask")) {
-    const mask = ids.map((_, i) => Number(i < count));
-    feeds.attention_mask = integers(mask, [1, ids.length]);
-  } else if (count < ids.length && d.type !== "piper")
-    throw new InputError("the text is too short for the model", host.task, "Give a longer one.");
-  if (!d.length) return [sound(await host.run("model", feeds, ending, seed), d)];
-  const made = await host.run("text", feeds, ending, seed);
-  const frames = whole(outputOf(made, d.length, host.task));
-  const [least, most] = d.frames!;
-  if (frames > most && units.length > 1) {
-    const halves = parts_of(units, (units.length + 1) >> 1);
-    const found: Float32Array[] = [];
-    for (const half of halves) found.push(...(await spoken(host, d, voice, half, seed, ending)));
-    return found;
-  }
-  if (frames > most || frames < least)
-    throw new InputError(
-      `the model speaks a part of the text in ${frames} frames`,
-      host.task,
-      `The package is for ${least} to ${most}: choose another speed, or build it with ` +
-        "--max-length.",
-    );
-  const length: TaskTensor = {
-    type: "int64",
-    dims: [frames],
-    data: new Uint8Array(8 * frames),
+  const masked = first.inputs.some((i) => i.name === "attention_mask");
+  let made: Record<string, TaskTensor> = {};
+  const answer = async (request: Say | Sound) => {
+    if (request.kind === "say") {
+      const { ids, count } = request;
+      made = {
+        [d.tokens]: integers(ids, [1, ids.length]),
+        ...(await feeds(count, ending)),
+      };
+      const mask = ids.map((_, i) => Number(i < count));
+      if (masked) made.attention_mask = integers(mask, [1, ids.length]);
+      const outputs = await host.run(d.length ? "text" : "model", made, ending, seed);
+      made = { ...made, ...outputs };
+      if (d.length) return whole(outputOf(outputs, d.length, host.task));
+      parts.push(sound(outputs, d));
+      return null;
+    }
+    const { frames } = request;
+    const length = { type: "int64", dims: [frames], data: new Uint8Array(8 * frames) };
+    const names = host.graph("frames").inputs.map((i) => i.name);
+    const between = Object.fromEntries(names.map((name) => [name, made[name] ?? length]));
+    // the second part draws the random numbers after those of the first
+    const drawn = first.plans.some((plan) => plan.seed !== undefined) ? 1 : 0;
+    parts.push(sound(await host.run("frames", between, ending, seed, drawn), d));
   };
-  const names = host.graph("frames").inputs.map((i) => i.name);
-  const between = Object.fromEntries(
-    names.map((name) => [name, made[name] ?? feeds[name] ?? length]),
+  await drive(
+    spoken(d, units, (part) => ids_of(d, part), masked),
+    answer,
   );
-  // the second part draws the random numbers after those of the first
-  const drawn = first.plans.some((plan) => plan.seed !== undefined) ? 1 : 0;
-  return [sound(await host.run("frames", between, ending, seed, drawn), d)];
 }
 
 function sound(outputs: Record<string, TaskTensor>, { output }: SpeechFields): Float32Array {
