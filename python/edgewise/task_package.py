@@ -1,7 +1,6 @@
 """Public names of compiler/task_package/__init__.py."""
 
 from .compiler.task_package import (
-    ALIASES,
     BUILDERS,
     TASK_FILES,
     TASKS,
@@ -12,6 +11,7 @@ from .compiler.task_package import (
     task_name,
     task_texts,
 )
+from .logic.tasks.names import ALIASES
 
 __all__ = [
     "ALIASES",

@@ -4,6 +4,8 @@ import json
 
 import pytest
 from edgewise.errors import InputError
+from edgewise.logic.images.geometry import Layout
+from edgewise.logic.tasks.inputs import Values
 from edgewise.logic.text.encoding import EncodeOptions, Token
 
 from tests.generation import tokenizer_files
@@ -173,3 +175,92 @@ def test_options(form):
     assert (how.top_k, how.most, how.stride) == (2, 100, 50)
     with pytest.raises(InputError, match="max_seq_len"):
         texts.asking({"doc_stride": 5, "max_seq_len": 4}, None)
+
+
+def test_names():
+    """Each task of a package has a kind of inputs, and a class in Python."""
+    from edgewise.host.pipelines import TASKS
+    from edgewise.logic.manifest.limits import PROGRAM_TASKS
+    from edgewise.logic.tasks.names import ALIASES, KINDS, task_of
+
+    assert set(KINDS) == set(PROGRAM_TASKS)
+    assert set(TASKS) == {*KINDS, *ALIASES, "text-generation"}
+    assert set(ALIASES.values()) <= set(KINDS) and not set(ALIASES) & set(KINDS)
+    assert task_of("ner") == "token-classification" and task_of("other") == "other"
+
+
+@both
+def test_planes(form):
+    pictures = module(form, "tasks.pictures")
+    done = Layout(height=800, width=1333, kept=(600, 1333))
+    assert pictures.kept_size(25, 42, done) == (19, 42)  # 18.75 rows of the planes
+    assert pictures.kept_size(800, 1333, done) == (600, 1333)
+    assert pictures.count_planes([1, 9, 4, 5], "x") == 9
+    pictures.check_one_plane([1, 4, 5], "x")
+    for dims in ([1, 9, 4, 5], [4, 5]):
+        with pytest.raises(InputError, match=f"shape {' x '.join(map(str, dims))} is not that"):
+            pictures.check_one_plane(dims, "x")
+
+
+@both
+def test_masks(form):
+    pictures = module(form, "tasks.pictures")
+    queries = ["logits", "pred_masks", "other"]
+    old = ["class_queries_logits", "masks_queries_logits"]
+    for subtask, outputs, wanted in (
+        (None, queries, ("segments", "logits", "pred_masks")),
+        ("panoptic", old, ("segments", *old)),
+        ("instance", queries, ("segments", "logits", "pred_masks")),
+        ("semantic", old, ("planes", *old)),
+        ("semantic", ["logits"], ("classes", "logits", "")),
+        (None, ["logits"], ("classes", "logits", "")),
+    ):
+        how = pictures.segmenting({"subtask": subtask})
+        found = pictures.masks_of(how, outputs, "image-segmentation")
+        assert (found.form, found.logits, found.masks) == wanted
+    for subtask, outputs, says in (
+        ("instance", old, "subtask: MaskFormer's instances"),
+        ("panoptic", ["logits"], "no panoptic segmentation"),
+        (None, ["x"], "no output logits; it has x"),
+    ):
+        how = pictures.segmenting({"subtask": subtask})
+        with pytest.raises(InputError, match=says):
+            pictures.masks_of(how, outputs, "image-segmentation")
+
+
+@both
+def test_options_of_pictures(form):
+    pictures = module(form, "tasks.pictures")
+    how = pictures.segmenting({"label_ids_to_fuse": (1, 2), "threshold": 0})
+    assert how.fused == [1, 2] and (how.threshold, how.mask_threshold, how.overlap) == (0, 0.5, 0.5)
+    assert pictures.segmenting({"label_ids_to_fuse": [1], "subtask": "instance"}).fused == []
+    how = pictures.detecting({})
+    assert (how.threshold, how.percentage, how.iou, how.agnostic) == (0.5, False, 0.45, False)
+    for reader, given in (
+        ("segmenting", {"label_ids_to_fuse": ["a"]}),
+        ("segmenting", {"label_ids_to_fuse": 3}),
+        ("segmenting", {"subtask": "other"}),
+        ("segmenting", {"mask_threshold": "a"}),
+        ("segmenting", {"overlap_mask_area_threshold": -1}),
+        ("detecting", {"iou": 2}),
+        ("detecting", {"percentage": 1}),
+    ):
+        with pytest.raises(InputError, match=next(iter(given))):
+            getattr(pictures, reader)(given)
+
+
+@both
+def test_boxes_that_yolo_chose_itself(form):
+    pictures = module(form, "tasks.pictures")
+    rows = [[0, 0, 64, 32, 0.9, 1], [0, 0, 64, 64, 0.3, 0], *[[0] * 6] * 5]
+    made = Values([1, 7, 6], [float(x) for row in rows for x in row])
+    how = pictures.detecting({})
+    found = pictures.yolo_boxes(made, how, (64, 64), (32, 32), "object-detection")
+    assert pictures.detected(found, {"1": "cat"}, (32, 32), False) == [
+        {"score": 0.9, "label": "cat", "box": {"xmin": 0, "ymin": 0, "xmax": 32, "ymax": 16}}
+    ]
+    with pytest.raises(InputError, match="shape 1 x 6 is not that"):
+        pictures.yolo_boxes(Values([1, 6], [0.0] * 6), how, (64, 64), (32, 32), "x")
+    with pytest.raises(InputError, match="shape 1 x 2 x 4 is not that"):
+        logits, boxes = Values([1, 3, 2], [0.0] * 6), Values([1, 2, 4], [0.0] * 8)
+        pictures.query_boxes(logits, boxes, {}, 0.5, (32, 32), "x")

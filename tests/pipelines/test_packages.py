@@ -120,6 +120,24 @@ def test_pictures(tmp_path, task, kind):
                 pipeline("audio-classification", path)
 
 
+def test_frames_are_no_part_of_masks(tmp_path):
+    """A package pads pictures to one of a few sizes; masks are those of the picture alone."""
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "model").mkdir()
+    folder = tiny_images.make(tmp_path / "model", "detr-masks")
+    pixels = np.random.default_rng(3).integers(0, 256, (40, 90, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    options = {"threshold": 0.2, "mask_threshold": 0.1, "overlap_mask_area_threshold": 0.1}
+    with pipeline("image-segmentation", built(folder, "image-segmentation")) as packaged:
+        picture, (top, left, bottom, right) = packaged.processor.resized(tmp_path / "wide.png")
+        assert (bottom - top, right - left) != (picture.height, picture.width)
+        found = packaged(tmp_path / "wide.png", **options)
+        wanted = tiny_images.cut(packaged, tmp_path / "wide.png", options)
+    assert found and [one["label"] for one in found] == [one["label"] for one in wanted]
+    for one, other in zip(found, wanted):
+        assert np.array_equal(np.asarray(one["mask"]), np.asarray(other["mask"]))
+
+
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 def test_pictures_and_texts(tmp_path, kind, separate):

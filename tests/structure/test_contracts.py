@@ -243,7 +243,11 @@ HOMONYMS = {
         "host/training/trainer/options.py",
         "host/training/trainer/checkpoint.py",
     ],
-    "pool": ["host/pipelines/images/image_classification.py", "host/session/memory.py"],
+    "pool": [
+        "logic/tasks/pictures.py",
+        "host/pipelines/images/image_classification.py",
+        "host/session/memory.py",
+    ],
     "product": ["compiler/declare/op.py"],
     "top_k": [
         "host/cli/generate.py",

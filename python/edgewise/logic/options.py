@@ -92,6 +92,11 @@ def read_ids(options: Mapping[str, Any], name: str) -> list[int]:
     return found
 
 
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_id(value: object) -> bool:
     """Whether a value is an integer that is not negative."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -231,38 +231,10 @@ def test_segments_of_queries(page, folder):
     count = 0
     for i, each in enumerate(options):
         for j, name in enumerate(PICTURES):
-            expected = cut(pipe, folder / name, each)
+            expected = tiny_images.cut(pipe, folder / name, each)
             count += len(expected)
             same_masks(found[2 * i + j], expected, 0.01)
     assert count > 8 and found[-1] == []
-
-
-def cut(pipe, path, options):
-    """What Python finds in a picture that a package's frame has padded, without the padding."""
-    picture, _ = pipe.processor.resized(path)
-    from edgewise.compiler.processors.images import layout
-
-    image = Image.open(path)
-    done = layout(pipe.processor.description.steps, image.height, image.width)
-    kept = {}
-    original = pipe.forward
-
-    def forward(*args, **kwargs):
-        logits, masks = original(*args, **kwargs)
-        high, wide = (
-            -(-part * size // whole)
-            for part, size, whole in zip(
-                done.kept, masks.shape[2:], (picture.height, picture.width)
-            )
-        )
-        kept["cut"] = np.ascontiguousarray(np.asarray(masks)[:, :, :high, :wide])
-        return [logits, kept["cut"]]
-
-    pipe.forward = forward
-    try:
-        return pipe(path, **options)
-    finally:
-        del pipe.forward
 
 
 @pytest.mark.parametrize("kind", ["maskformer", "mask2former"])

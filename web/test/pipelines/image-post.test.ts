@@ -37,9 +37,9 @@ interface Segmentation {
 test("segments", () => {
   const v = vectors<Segmentation>("segmentation");
   const options = {
-    maskThreshold: v.mask_threshold,
-    overlapMaskAreaThreshold: v.overlap_mask_area_threshold,
-    labelIdsToFuse: [],
+    mask_threshold: v.mask_threshold,
+    overlap: v.overlap_mask_area_threshold,
+    fused: [],
   };
   const chosen = choose_queries(v.logits, v.classes, v.threshold);
   const { map, segments } = segmentMap(chosen, v.masks, v.from, v.size, options);

@@ -15,6 +15,7 @@ from ...errors import InputError, UnsupportedOp
 from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
 from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
+from ...logic.tasks.names import ALIASES, task_of
 from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
 from ..ir import Graph
@@ -44,13 +45,6 @@ TASK_FILES = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )
-ALIASES = {
-    "sentiment-analysis": "text-classification",
-    "ner": "token-classification",
-    "embeddings": "feature-extraction",
-    "text-to-audio": "text-to-speech",
-    "asr": "automatic-speech-recognition",
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ def task_name(task: str) -> str:
     Raises:
         InputError: there are no packages for this task.
     """
-    name = ALIASES.get(task, task)
+    name = task_of(task)
     if name not in TASKS:
         raise InputError(
             f"there are no packages for {task!r}",

@@ -7,18 +7,16 @@ import os
 from typing import Any
 
 from ...errors import InputError, memory_in_words
+from ...logic.tasks.names import ALIASES
 
 __all__ = ["TextGenerationPipeline", "pipeline"]
 
 TASKS: dict[str, tuple[str, str]] = {
     "text-generation": ("text_generation", "TextGenerationPipeline"),
     "feature-extraction": ("feature_extraction", "FeatureExtractionPipeline"),
-    "embeddings": ("feature_extraction", "FeatureExtractionPipeline"),
     "text-classification": ("text_classification", "TextClassificationPipeline"),
-    "sentiment-analysis": ("text_classification", "TextClassificationPipeline"),
     "zero-shot-classification": ("text_classification", "ZeroShotClassificationPipeline"),
     "token-classification": ("token_classification", "TokenClassificationPipeline"),
-    "ner": ("token_classification", "TokenClassificationPipeline"),
     "fill-mask": ("fill_mask", "FillMaskPipeline"),
     "question-answering": ("question_answering", "QuestionAnsweringPipeline"),
     "audio-classification": ("audio_classification", "AudioClassificationPipeline"),
@@ -40,10 +38,9 @@ TASKS: dict[str, tuple[str, str]] = {
     "summarization": ("text2text", "SummarizationPipeline"),
     "translation": ("text2text", "TranslationPipeline"),
     "text-to-speech": ("speech.text_to_speech", "TextToSpeechPipeline"),
-    "text-to-audio": ("speech.text_to_speech", "TextToSpeechPipeline"),
     "text-to-image": ("text_to_image", "TextToImagePipeline"),
-    "asr": ("automatic_speech_recognition", "AutomaticSpeechRecognitionPipeline"),
 }
+TASKS |= {alias: TASKS[name] for alias, name in ALIASES.items()}
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""
 
 

@@ -1,6 +1,7 @@
 // pipeline() for tasks other than text generation: decodes the inputs, sends them to the worker and
 // gives its results their form. Names and forms are those of transformers.js.
 
+import { ALIASES, KINDS, task_of } from "../../logic/tasks/names.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import type {
   TaskCall,
@@ -22,32 +23,8 @@ import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import { speakingPipeline } from "./speaking.ts";
 import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
 
-/** What the inputs of each task are. */
-const KINDS = {
-  "feature-extraction": "text",
-  "text-classification": "text",
-  "zero-shot-classification": "text",
-  "token-classification": "text",
-  "fill-mask": "text",
-  "question-answering": "text",
-  "image-classification": "image",
-  "text-to-image": "text",
-  "text-to-speech": "text",
-  "audio-classification": "sound",
-  "voice-activity-detection": "sound",
-  "speaker-verification": "sound",
-  "image-feature-extraction": "image",
-  "object-detection": "image",
-  "image-segmentation": "image",
-  "background-removal": "image",
-  "depth-estimation": "image",
-  "zero-shot-image-classification": "image",
-  "zero-shot-audio-classification": "sound",
-  "automatic-speech-recognition": "sound",
-  translation: "text",
-  summarization: "text",
-  "text2text-generation": "text",
-} as const;
+/** A task of a page other than text generation. */
+type Task = keyof TaskPipelines;
 
 /** Tasks whose models have an encoder and a decoder. */
 export const GENERATES: readonly string[] = [
@@ -55,23 +32,15 @@ export const GENERATES: readonly string[] = [
   "translation",
   "summarization",
   "text2text-generation",
-] satisfies (keyof typeof KINDS)[];
-
-const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
-  embeddings: "feature-extraction",
-  "sentiment-analysis": "text-classification",
-  ner: "token-classification",
-  "text-to-audio": "text-to-speech",
-  asr: "automatic-speech-recognition",
-};
+] satisfies Task[];
 
 /** Names of the tasks and their aliases. */
-export const TASK_NAMES: readonly string[] = [...Object.keys(KINDS), ...Object.keys(ALIASES)];
+export const TASK_NAMES: readonly string[] = [...KINDS.keys(), ...ALIASES.keys()];
 
 /** A task of a page, by its name or an alias; undefined if there is none. */
-export function taskOf(name: string): keyof typeof KINDS | undefined {
-  const task = ALIASES[name] ?? name;
-  return Object.hasOwn(KINDS, task) ? (task as keyof typeof KINDS) : undefined;
+export function taskOf(name: string): Task | undefined {
+  const task = task_of(name);
+  return KINDS.has(task) ? (task as Task) : undefined;
 }
 
 /** Loads a pipeline. */
@@ -91,7 +60,7 @@ export async function taskPipeline(
       transfer,
     });
     client.info = info;
-    return callable(client, request.task as keyof typeof KINDS, info);
+    return callable(client, request.task as Task, info);
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything
     throw e;
@@ -104,9 +73,9 @@ type Many = readonly unknown[];
  * The worker of a pipeline, and its task.
  * @throws InputError if it is none
  */
-export function handleOf(pipe: unknown): { client: Client; task: keyof typeof KINDS } {
+export function handleOf(pipe: unknown): { client: Client; task: Task } {
   const found = workers.get(pipe as object);
-  if (found) return found as { client: Client; task: keyof typeof KINDS };
+  if (found) return found as { client: Client; task: Task };
   throw new InputError(
     "it is no pipeline that can be personalized",
     "personalize",
@@ -119,7 +88,7 @@ export function handleOf(pipe: unknown): { client: Client; task: keyof typeof KI
  * @param where of errors
  */
 export async function readInputs(
-  task: keyof typeof KINDS,
+  task: Task,
   input: unknown,
   where: string,
   signal?: AbortSignal,
@@ -136,11 +105,7 @@ export function transfers(inputs: readonly TaskInput[]): Transferable[] {
   return inputs.flatMap(buffersOf);
 }
 
-function callable(
-  client: Client,
-  task: keyof typeof KINDS,
-  info: TaskInfo,
-): TaskPipelines[keyof TaskPipelines] {
+function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[keyof TaskPipelines] {
   const methods = soundMethods(client, task, (input, options) => run(input, options));
   const call = (...given: unknown[]): unknown => {
     const [input, own] = sorted(task, given);
@@ -176,7 +141,7 @@ function callable(
     const tensors = Object.entries(made as Record<string, TaskTensor>);
     return Object.fromEntries(tensors.map(([name, t]) => [name, tensor(t)]));
   };
-  const more = KINDS[task] === "image" ? { processor } : {};
+  const more = KINDS.get(task) === "image" ? { processor } : {};
   const dispose = async () => client.end();
   const made = Object.assign(call, { ...more, task, info, dispose }, methods.members);
   workers.set(made, { client, task });
@@ -237,12 +202,13 @@ function listeners({ streamer, onProgress, onSegment }: Callbacks): ClientCallOp
 
 /** An input for the worker. */
 async function read(
-  task: keyof typeof KINDS,
+  task: Task,
   input: unknown,
   signal: AbortSignal | undefined,
 ): Promise<TaskInput> {
-  if (KINDS[task] === "sound") return { sound: await sendableSound(input as SoundInput, signal) };
-  if (KINDS[task] === "image") return { image: await sendable(input as ImageInput) };
+  if (KINDS.get(task) === "sound")
+    return { sound: await sendableSound(input as SoundInput, signal) };
+  if (KINDS.get(task) === "image") return { image: await sendable(input as ImageInput) };
   const texts = typeof input === "string" ? [input] : Object.values(input ?? {});
   if (!texts.length || !texts.every((text) => typeof text === "string"))
     throw new InputError("the input is no text", task, "Give a string or a list of strings.");
@@ -266,7 +232,7 @@ async function* each(
 
 /** The results of a call in the form of transformers.js. */
 function formed(
-  task: keyof typeof KINDS,
+  task: Task,
   results: Many,
   several: boolean,
   options: Record<string, unknown>,
@@ -278,7 +244,7 @@ function formed(
   const form = FORMS[task];
   if (form) return several ? results.map(form) : form(results[0]);
   // one text each, as transformers' pipelines; with several sequences a list each
-  if (GENERATES.includes(task) && KINDS[task as keyof typeof KINDS] === "text") {
+  if (GENERATES.includes(task) && KINDS.get(task) === "text") {
     if (!several) return results[0];
     return results.every((found) => (found as Many).length === 1) ? results.flat() : results;
   }

@@ -1,6 +1,7 @@
 // Outputs of graphs as numbers, and the labels of their classes.
 
 import { labeled, labeling, type Score } from "../../logic/post/classification.ts";
+import { choose_output } from "../../logic/tasks/inputs.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { TaskHost } from "./host.ts";
@@ -51,14 +52,9 @@ export function output(
   outputs: Record<string, Numbers>,
   ...names: string[]
 ): Numbers {
-  for (const name of names) if (outputs[name]) return outputs[name];
   const all = Object.keys(outputs);
-  if (all.length === 1 && names.length === 1) return outputs[all[0]!]!;
-  throw new InputError(
-    `the model has no output ${names.join(" or ")}; it has ${all.join(", ")}`,
-    host.task,
-    "It was exported for another task: give a model of this one.",
-  );
+  const any = all.length === 1 && names.length === 1;
+  return outputs[any ? all[0]! : choose_output(all, names, host.task)]!;
 }
 
 /**

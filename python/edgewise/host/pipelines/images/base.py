@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....compiler.processors.images import Description
+from ....compiler.processors.images import Description, layout
 from ....errors import InputError
+from ....logic.post.classification import id2label_of
+from ....logic.tasks.pictures import count_planes, kept_size
 from ...media.pictures import Picture, read_picture
 from ..base import Pipeline
 from ..post.plane import Plane
@@ -58,10 +60,9 @@ class ImagePipeline(Pipeline):
         )
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         """id2label of config.json."""
-        found = self.config.get("id2label")
-        return found if isinstance(found, dict) else {}
+        return id2label_of(self.config)
 
     def close(self) -> None:
         super().close()
@@ -99,21 +100,21 @@ class ImagePipeline(Pipeline):
             )
         return session.run(list(outputs), {name: given[name] for name in session.inputs})
 
+    def planes(self, value: Any, picture: Picture) -> Plane:
+        """The planes of an output, without what a package's frame added.
+
+        Args:
+            value: the output.
+            picture: that the model has seen.
+        """
+        plane = Plane(value)
+        count_planes(plane.shape, self.task)
+        steps = self.processor.description.steps
+        done = layout(steps, picture.height, picture.width)
+        height, width = plane.shape[-2:]
+        plane.crop(*kept_size(height, width, done))
+        return plane
+
     def picture(self, given: Any) -> Picture:
         """Reads an input. Raises InputError."""
         return read_picture(given)
-
-
-def check_part(options: Mapping[str, Any], *names: str) -> None:
-    """Raises InputError for options that are not numbers from 0 to 1."""
-    for name in names:
-        value = options[name]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise InputError(f"{value!r} is not a number from 0 to 1", name)
-
-
-def check_flag(options: Mapping[str, Any], *names: str) -> None:
-    """Raises InputError for options that are neither True nor False."""
-    for name in names:
-        if not isinstance(options[name], bool):
-            raise InputError(f"{options[name]!r} is neither True nor False", name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....compiler.arrays import as_input
+from ....logic.tasks.pictures import check_one_plane
 from ...media.pictures import Picture, to_pillow
-from .base import ImagePipeline, Plane
+from .base import ImagePipeline
 
 __all__ = ["DepthEstimationPipeline"]
 
@@ -25,7 +26,8 @@ class DepthEstimationPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         picture = self.picture(given)
         name = self.need_output(self.STEM, "predicted_depth")
-        plane = Plane(self.forward(picture, name)[0])
+        plane = self.planes(self.forward(picture, name)[0], picture)
+        check_one_plane(plane.shape, self.task)
         size = (picture.height, picture.width)
         feeds = {"x": plane.array(1, 1, *plane.shape[-2:]), "size": list(size)}
         depth, gray = self.graphs.run("depth", feeds)

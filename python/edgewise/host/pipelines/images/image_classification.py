@@ -7,16 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....errors import InputError
-from ....logic.post.classification import (
-    FUNCTIONS,
-    Score,
-    best,
-    check_top_k,
-    function_for,
-    scores_of,
-)
-from .base import ImagePipeline, Plane, check_flag
+from ....logic.options import read_flag
+from ....logic.post.classification import Score, labeled, labeling
+from ....logic.tasks.pictures import feature_outputs
+from .base import ImagePipeline, Plane
 
 __all__ = ["ImageClassificationPipeline", "ImageFeatureExtractionPipeline"]
 
@@ -37,24 +31,13 @@ class ImageClassificationPipeline(ImagePipeline):
     CALL = {"top_k": 5, "function_to_apply": None}
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_top_k(options["top_k"])
-        function = options["function_to_apply"]
-        if function is not None and function not in FUNCTIONS:
-            raise InputError(
-                f"there is no function {function!r}",
-                "function_to_apply",
-                f"There are: {', '.join(FUNCTIONS)}.",
-            )
+        labeling(options, 5)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
         session = self.session(self.STEM)
         names = ("logits", "output", next(iter(session.outputs)))
         (logits,) = self.forward(self.picture(given), self.need_output(self.STEM, *names))
-        row = list(Plane(logits).numbers)
-        function = options["function_to_apply"]
-        if function in (None, "default"):
-            function = function_for(self.config.get("problem_type"), len(row))
-        return best(scores_of(row, function), self.labels, options["top_k"])
+        return labeled(list(Plane(logits).numbers), self.config, labeling(options, 5))
 
 
 class ImageFeatureExtractionPipeline(ImagePipeline):
@@ -74,16 +57,11 @@ class ImageFeatureExtractionPipeline(ImagePipeline):
     CALL = {"pool": False, "return_tensors": False}
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_flag(options, "return_tensors")
-        if options["pool"] is not None:
-            check_flag(options, "pool")
+        read_flag(options, "return_tensors")
+        feature_outputs(options)
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
-        names = (
-            ("pooler_output", "image_embeds")
-            if options["pool"]
-            else ("last_hidden_state", "logits", "image_embeds")
-        )
+        names = feature_outputs(options)
         (value,) = self.forward(self.picture(given), self.need_output(self.STEM, *names))
         return value if options["return_tensors"] else value.tolist()
 

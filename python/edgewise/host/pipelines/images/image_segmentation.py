@@ -10,16 +10,22 @@ from typing import Any
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, INT64, pack
-from ....errors import InputError
 from ....logic.post.classification import label_of
 from ....logic.post.segmentation import choose_queries, segments
+from ....logic.tasks.pictures import (
+    Segmenting,
+    check_one_plane,
+    masks_of,
+    segmenting,
+    size_compared,
+    wrong_shape,
+)
 from ...media.pictures import Picture, to_pillow
-from .base import ImagePipeline, Plane, check_part
+from .base import ImagePipeline, Plane
 from .image_graphs import GROUP
 
 __all__ = ["BackgroundRemovalPipeline", "ImageSegmentationPipeline"]
 
-SUBTASKS = (None, "semantic", "instance", "panoptic")
 Size = tuple[int, int]
 
 
@@ -51,43 +57,20 @@ class ImageSegmentationPipeline(ImagePipeline):
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_part(options, "threshold", "mask_threshold", "overlap_mask_area_threshold")
-        if options["subtask"] not in SUBTASKS:
-            raise InputError(
-                f"there is no subtask {options['subtask']!r}",
-                "subtask",
-                "There are: semantic, instance, panoptic.",
-            )
-        fused = options["label_ids_to_fuse"]
-        if fused is not None and not (
-            isinstance(fused, (list, tuple, set, frozenset)) and all(type(i) is int for i in fused)
-        ):
-            raise InputError("it is not a list of numbers of classes", "label_ids_to_fuse")
+        segmenting(options)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
-        picture = self.picture(given)
+        picture, how = self.picture(given), segmenting(options)
         size = (picture.height, picture.width)
-        outputs = self.session(self.STEM).outputs
-        subtask = options["subtask"]
-        pairs = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
-        names = next((p for p in pairs if p[0] in outputs and p[1] in outputs), None)
-        if names is not None:
-            logits, masks = (Plane(x) for x in self.forward(picture, *names))
-            if subtask == "semantic":
-                return self._classes(self._planes(logits, masks), size)
-            if subtask == "instance" and names[0] != "logits":
-                raise InputError(
-                    "MaskFormer's instances are not supported", "subtask", 'Use "panoptic".'
-                )
-            return self._segments(logits, masks, size, options)
-        if subtask not in (None, "semantic"):
-            raise InputError(
-                f"the model has no queries, so it has no {subtask} segmentation",
-                "subtask",
-                'Use "semantic".',
-            )
-        name = self.need_output(self.STEM, "logits")
-        return self._classes(Plane(self.forward(picture, name)[0]), size)
+        made_of = masks_of(how, list(self.session(self.STEM).outputs), self.task)
+        if not made_of.masks:
+            (values,) = self.forward(picture, made_of.logits)
+            return self._classes(self.planes(values, picture), size)
+        values, drawn = self.forward(picture, made_of.logits, made_of.masks)
+        logits, masks = Plane(values), self.planes(drawn, picture)
+        if made_of.form == "planes":
+            return self._classes(self._planes(logits, masks), size)
+        return self._segments(logits, masks, size, how)
 
     def _planes(self, logits: Plane, masks: Plane) -> Plane:
         """Planes of classes from queries with masks."""
@@ -95,20 +78,17 @@ class ImageSegmentationPipeline(ImagePipeline):
         return Plane(self.graphs.run("class_planes", feeds)[0])
 
     def _scaled(self, masks: Plane) -> Plane:
-        """The masks that are compared: Mask2Former's are enlarged to 384 x 384 first."""
-        if self.config.get("model_type") != "mask2former" or masks.shape[2:] == [384, 384]:
+        """The masks that are compared."""
+        size = size_compared(self.config)
+        if size is None or tuple(masks.shape[2:]) == size:
             return masks
-        feeds = {"x": masks.array(), "size": [384, 384]}
+        feeds = {"x": masks.array(), "size": list(size)}
         return Plane(self.graphs.run("enlarge", feeds)[0])
 
     def _classes(self, planes: Plane, size: Size) -> list[dict[str, Any]]:
         """The result for planes of classes."""
         if len(planes.shape) != 4:
-            raise InputError(
-                f"logits of shape {planes.shape} have no planes of classes",
-                self.task,
-                "Give a model of this task.",
-            )
+            raise wrong_shape(planes.shape, self.task)
         _, classes, height, width = planes.shape
         pixels, area = size[0] * size[1], height * width
         best: Any = Array((1, *size), "float32", pack(FLOAT, [float("-inf")]) * pixels)
@@ -133,11 +113,11 @@ class ImageSegmentationPipeline(ImagePipeline):
         ]
 
     def _segments(
-        self, logits: Plane, masks: Plane, size: Size, options: Mapping[str, Any]
+        self, logits: Plane, masks: Plane, size: Size, how: Segmenting
     ) -> list[dict[str, Any]]:
         """The result for queries with masks."""
         classes = logits.shape[-1]
-        queries, scores, labels = choose_queries(logits.numbers, classes, options["threshold"])
+        queries, scores, labels = choose_queries(logits.numbers, classes, how.threshold)
         if not queries:
             return []
         masks = self._scaled(masks)
@@ -149,19 +129,18 @@ class ImageSegmentationPipeline(ImagePipeline):
             "x": Array((1, count, height, width), "float32", pack(FLOAT, kept)),
             "size": list(size),
             "scores": Array((1, count, 1, 1), "float32", pack(FLOAT, scores)),
-            "threshold": Array((1,), "float32", pack(FLOAT, [options["mask_threshold"]])),
+            "threshold": Array((1,), "float32", pack(FLOAT, [how.mask_threshold])),
         }
         owners_map, areas = self.graphs.run("owners", feeds)
         owners = memoryview(as_input(owners_map, "map")[2]).cast("B").cast("i").tolist()
         counts = Counter(owners)
-        fused = options["label_ids_to_fuse"] if options["subtask"] != "instance" else None
         numbers, found = segments(
             scores,
             labels,
             [counts[k] for k in range(count)],
             [int(a) for a in Plane(areas).numbers],
-            options["overlap_mask_area_threshold"],
-            tuple(fused or ()),
+            how.overlap,
+            how.fused,
         )
         named = [numbers[k] for k in owners]
         names = self.labels
@@ -201,13 +180,8 @@ class BackgroundRemovalPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         picture = self.picture(given)
         output = next(iter(self.session(self.STEM).outputs))
-        plane = Plane(self.forward(picture, output)[0])
-        if len(plane.shape) not in (3, 4) or plane.shape[-3] != 1:
-            raise InputError(
-                f"the output '{output}' of shape {plane.shape} is not one plane",
-                self.task,
-                "It was exported for another task: give a model of this one.",
-            )
+        plane = self.planes(self.forward(picture, output)[0], picture)
+        check_one_plane(plane.shape, self.task)
         size = (picture.height, picture.width)
         feeds = {"x": plane.array(1, 1, *plane.shape[-2:]), "size": list(size)}
         alpha = bytes(as_input(self.graphs.run("foreground", feeds)[0], "mask")[2])

@@ -8,24 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....compiler.task_package.images import yolo_config, yolo_labels
-from ....errors import InputError
-from ....logic.post.classification import label_of
-from ....logic.post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
-from ...media.pictures import Picture
-from .base import ImagePipeline, Plane, check_flag, check_part
+from ....logic.tasks.inputs import Values
+from ....logic.tasks.pictures import Found, detected, detecting, query_boxes, yolo_boxes
+from .base import ImagePipeline, Plane
 
 __all__ = ["ObjectDetectionPipeline"]
-
-# Models with independent scores of all classes: how many scores are considered (None: as many as
-# there are queries).
-FOCAL: dict[str, int | None] = {
-    "conditional_detr": 100,
-    "deformable_detr": 100,
-    "d_fine": None,
-    "rt_detr": None,
-    "rt_detr_v2": None,
-}
-MAX = 300  # detections of YOLO models, as in ultralytics
 
 
 class ObjectDetectionPipeline(ImagePipeline):
@@ -48,73 +35,32 @@ class ObjectDetectionPipeline(ImagePipeline):
     CALL = {"threshold": 0.5, "percentage": False, "iou": 0.45, "agnostic_nms": False}
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_part(options, "threshold", "iou")
-        check_flag(options, "percentage", "agnostic_nms")
+        detecting(options)
 
     def default_processor(self) -> dict[str, Any]:
         """Of YOLO models, which have no preprocessor_config.json."""
         return yolo_config(self.session(self.STEM).graph) or super().default_processor()
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         """id2label of config.json, or the names in a YOLO model's metadata."""
         found = super().labels
         if self.files is not None and self.files.package is not None:
             return dict(self.files.package.manifest.get("processor", {}).get("labels", found))
         return found or yolo_labels(self.session(self.STEM).graph)
 
-    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
-        picture = self.picture(given)
-        height, width = picture.height, picture.width
-        if self.processor.description.type == "YoloImageProcessor":
-            found = self._yolo(picture, options)
-        else:
-            found = self._queries(picture, options["threshold"])
-        labels = self.labels
-        return [
-            {
-                "score": score,
-                "label": label_of(labels, label),
-                "box": named_box(box, height, width, options["percentage"]),
-            }
-            for score, label, box in found
-        ]
-
-    def _queries(self, picture: Picture, threshold: float) -> list[Detection]:
-        names = [self.need_output(self.STEM, name) for name in ("logits", "pred_boxes")]
-        logits, boxes = (Plane(x) for x in self.forward(picture, *names))
-        classes, kind = logits.shape[-1], self.config.get("model_type")
+    def one(self, given: Any, options: dict[str, Any]) -> list[Found]:
+        picture, how = self.picture(given), detecting(options)
         size = (picture.height, picture.width)
-        if kind in FOCAL:
-            most = FOCAL[kind]
-            return focal(logits.numbers, boxes.numbers, classes, threshold, *size, most)
-        return set_prediction(logits.numbers, boxes.numbers, classes, threshold, *size)
-
-    def _yolo(self, picture: Picture, options: Mapping[str, Any]) -> list[Detection]:
-        names = list(self.session(self.STEM).outputs)
-        output = Plane(self.forward(picture, names[0])[0])
-        shape, numbers = output.shape, output.numbers
-        if len(shape) != 3 or shape[0] != 1 or shape[1] < 5 and shape[2] < 6:
-            raise InputError(
-                f"the output '{names[0]}' of shape {shape} is not that of YOLO v8 or later",
-                self.task,
-                "Give a model of this task, or preprocessor_config.json with it.",
-            )
-        if shape[2] == 6 and shape[1] > 6:  # boxes that were chosen in the graph
-            rows = [numbers[i * 6 : i * 6 + 6] for i in range(shape[1])]
-            found: list[Detection] = [
-                (r[4], int(r[5]), (r[0], r[1], r[2], r[3]))
-                for r in rows
-                if r[4] > options["threshold"]
-            ]
+        described = self.processor.description
+        if described.type == "YoloImageProcessor":
+            names = list(self.session(self.STEM).outputs)[:1]
         else:
-            found = yolo(
-                numbers,
-                shape[2],
-                options["threshold"],
-                options["iou"],
-                options["agnostic_nms"],
-                MAX,
-            )
-        size = self.processor.description.size
-        return unletterbox(found, size, picture.height, picture.width)
+            names = [self.need_output(self.STEM, name) for name in ("logits", "pred_boxes")]
+        planes = [Plane(x) for x in self.forward(picture, *names)]
+        first, *others = (Values(p.shape, p.numbers) for p in planes)
+        if others:
+            found = query_boxes(first, others[0], self.config, how.threshold, size, self.task)
+        else:
+            found = yolo_boxes(first, how, described.size, size, self.task)
+        return detected(found, self.labels, size, how.percentage)

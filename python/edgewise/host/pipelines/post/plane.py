@@ -36,6 +36,17 @@ class Plane:
         self.shape = [1, rows, *self.shape[2:]]
         self.numbers = self.numbers[: math.prod(self.shape)]
 
+    def crop(self, rows: int, columns: int) -> None:
+        """Leaves out all but the first rows and columns of the last two dimensions."""
+        height, width = self.shape[-2:]
+        if (rows, columns) == (height, width):
+            return
+        count = math.prod(self.shape[:-2])
+        starts = [(i * height + y) * width for i in range(count) for y in range(rows)]
+        parts = [bytes(pack(FLOAT, self.numbers[at : at + columns])) for at in starts]
+        self.code, self.shape = FLOAT, [*self.shape[:-2], rows, columns]
+        self.numbers = memoryview(b"".join(parts)).cast("f")
+
     def row(self, *index: int) -> list[float]:
         """The numbers of the last dimension at an index of the others."""
         at, size = 0, self.shape[-1]

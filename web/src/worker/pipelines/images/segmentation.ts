@@ -3,6 +3,7 @@
 
 import { softmax } from "../../../logic/post/classification.ts";
 import { type choose_queries, type Segment, segments } from "../../../logic/post/segmentation.ts";
+import type { Segmenting } from "../../../logic/tasks/pictures.ts";
 import { Interpolation, type Taps, taps } from "./interpolation.ts";
 
 type Numbers = number[] | Float32Array;
@@ -103,14 +104,6 @@ export function classPlanes(
 
 const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
 
-/** Options of `segmentMap`, with transformers' names. */
-export interface SegmentOptions {
-  maskThreshold: number;
-  overlapMaskAreaThreshold: number;
-  /** Classes whose segments become one. */
-  labelIdsToFuse: readonly number[];
-}
-
 /**
  * The segment of each pixel, of queries with masks.
  * @param chosen as from `choose_queries`
@@ -122,7 +115,7 @@ export function segmentMap(
   masks: Numbers,
   from: Size,
   to: Size,
-  options: SegmentOptions,
+  how: Pick<Segmenting, "mask_threshold" | "overlap" | "fused">,
 ): { map: Uint16Array; segments: Segment[] } {
   const [pixels, small] = [to[0] * to[1], from[0] * from[1]];
   const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
@@ -136,7 +129,7 @@ export function segmentMap(
     let area = 0;
     for (let i = 0; i < pixels; i++) {
       const value = plane[i]! * score;
-      if (value >= options.maskThreshold) area++;
+      if (value >= how.mask_threshold) area++;
       if (value > best[i]!) {
         best[i] = value;
         owner[i] = k;
@@ -146,8 +139,7 @@ export function segmentMap(
   });
   const areas = queries.map(() => 0);
   if (queries.length) for (const k of owner) areas[k]!++;
-  const { overlapMaskAreaThreshold: overlap, labelIdsToFuse: fused } = options;
-  const [numbers, found] = segments(scores, labels, areas, whole, overlap, fused);
+  const [numbers, found] = segments(scores, labels, areas, whole, how.overlap, how.fused);
   return { map: owner.map((k) => numbers[k] ?? 0), segments: found };
 }
 

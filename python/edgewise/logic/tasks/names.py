@@ -1,0 +1,48 @@
+"""Names of the tasks of pipelines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["text", "image", "sound"]
+
+KINDS: dict[str, Kind] = {
+    "feature-extraction": "text",
+    "text-classification": "text",
+    "zero-shot-classification": "text",
+    "token-classification": "text",
+    "fill-mask": "text",
+    "question-answering": "text",
+    "image-classification": "image",
+    "text-to-image": "text",
+    "text-to-speech": "text",
+    "audio-classification": "sound",
+    "voice-activity-detection": "sound",
+    "speaker-verification": "sound",
+    "image-feature-extraction": "image",
+    "object-detection": "image",
+    "image-segmentation": "image",
+    "background-removal": "image",
+    "depth-estimation": "image",
+    "zero-shot-image-classification": "image",
+    "zero-shot-audio-classification": "sound",
+    "automatic-speech-recognition": "sound",
+    "translation": "text",
+    "summarization": "text",
+    "text2text-generation": "text",
+}
+"""What the inputs of each task are; text-generation, which takes chats too, is none of them."""
+
+ALIASES = {
+    "embeddings": "feature-extraction",
+    "sentiment-analysis": "text-classification",
+    "ner": "token-classification",
+    "text-to-audio": "text-to-speech",
+    "asr": "automatic-speech-recognition",
+}
+"""Other names of tasks."""
+
+
+def task_of(name: str) -> str:
+    """The name of a task, or that of the task that an alias stands for."""
+    return ALIASES.get(name, name)
