@@ -12,13 +12,14 @@ from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
 from edgewise.extras.federated.audit import Auditor
 from edgewise.extras.federated.broadcast import Broadcast
-from edgewise.extras.federated.client import TASK_FIELDS, Trained, check_task
-from edgewise.extras.federated.client_secure import ClientTerms, key_of
+from edgewise.extras.federated.client import Trained
+from edgewise.extras.federated.client_secure import ClientTerms
 from edgewise.extras.federated.hub import Hub, HubOptions
 from edgewise.extras.federated.local_training import LocalTraining
 from edgewise.extras.federated.protocol import Refusal
 from edgewise.extras.federated.sessions import Task
 from edgewise.extras.federated.settings import Settings
+from edgewise.logic.federated.terms import check_fields
 
 from .serving import Server, identity  # noqa: F401 (a fixture)
 from .toys import PATIENCE, SCHEMA, Running, Toy, random_values, wait_for
@@ -152,10 +153,10 @@ def test_a_resumed_run_audits_the_same_clients_on_the_same_texts():
     assert texts[0] == texts[1] and len(set(texts)) == 3
     assert all(task.config == {"learning-rate": 1e-2} for task in tasks)
     messages = [task.message(None, 9.0) for task in tasks]
-    keys = [key_of(message, None) for message in messages]
-    assert keys[0] == keys[1] != keys[3]
+    audits = [message["audit"] for message in messages]
+    assert audits[0] == audits[1] != audits[3]
     with pytest.raises(InputError, match="'audit' is missing or wrong"):
-        check_task({**messages[0], "audit": {}}, TASK_FIELDS)
+        check_fields({**messages[0], "audit": {}}, True)
     training.close()
 
 

@@ -5,21 +5,25 @@ import pytest
 pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
+import hashlib
+import json
+import math
 from pathlib import Path
 
 import numpy as np
 from edgewise import LoraConfig, Trainer
+from edgewise.compiler.training.safetensors import load_safetensors, save_safetensors
 from edgewise.errors import Aborted, InputError, StorageError
 from edgewise.extras.federated.client import FederatedClient
 from edgewise.extras.federated.client_secure import clipped
-from edgewise.extras.federated.client_state import ClientState, Finished
+from edgewise.extras.federated.client_state import ClientState
 from edgewise.extras.federated.codec import norm_of
 from edgewise.extras.federated.local_training import LocalTraining
-from edgewise.extras.federated.protocol import encode
 from edgewise.extras.federated.rounds import rate_of
 from edgewise.extras.federated.run_folder import RunFolder
 from edgewise.extras.federated.settings import Settings
 from edgewise.locks import locked
+from edgewise.logic.federated.requests import Finished, Secrets
 
 from .toys import SCHEMA, Toy, random_values
 
@@ -88,38 +92,14 @@ def test_the_loss_of_weights(training):
     assert training.evaluate(better, held) < training.evaluate(weights, held)
 
 
-NAMES = {"run": "r", "round": 1, "base": "b", "codec": "int8"}
-TASK = {**NAMES, "config": {}, "seed": 1, "cohort": 2, "deadline": 9.0, "privacy": None}
-
-
-@pytest.mark.parametrize(
-    "field, value",
-    [
-        *((name, None) for name in TASK if name != "privacy"),
-        *(("deadline", "x"), ("cohort", "9"), ("privacy", 3), ("codec", []), ("round", 1.5)),
-        ("round", float("inf")),
-        *(("secure", 3), ("secure", {"version": 1}), ("file", {"codec": "int8", "bytes": 9})),
-        ("file", {"codec": {}, "bytes": 9}),
-    ],
-)
-def test_tasks_that_are_none_are_declined(field, value):
-    """Whatever a server sends: the client says what is wrong, and goes on."""
-    client, said = FederatedClient("ws://127.0.0.1:9", Toy(0)), []
-    client._send = lambda kind, **fields: encode(kind, **fields) and said.append(kind)
-    client._later = [{"kind": "task", **TASK, field: value}, {"kind": "weights"}, {"kind": "bye"}]
-    client.on_decline = said.append
-    assert client._serve()
-    assert said[::2] == ["decline", "decline"] and said[1].startswith("task: ")
-
-
 def test_the_clip_is_of_all_that_leaves():
     """What earlier updates have rounded away is a part of it."""
     changes, left = {"w": np.float32([1, 0])}, {"w": np.float32([2, 4])}
-    sent, more = clipped(changes, {"privacy": {"clip": 1.0}}, left)
+    sent, more = clipped(changes, 1.0, left)
     assert not more and np.allclose(sent["w"], [0.6, 0.8])
-    sent, more = clipped(changes, {"privacy": {"clip": 9.0}}, left)
+    sent, more = clipped(changes, 9.0, left)
     assert not more and np.allclose(sent["w"], [3, 4])
-    assert clipped(changes, {"privacy": None}, left) == (changes, left)
+    assert clipped(changes, math.inf, left) == (changes, left)
 
 
 def test_a_server_that_is_not_there():
@@ -149,10 +129,13 @@ def test_a_folder_is_for_one_process(tmp_path):
 def test_a_damaged_state_is_not_used(tmp_path):
     values = random_values(0)
     state = ClientState(str(tmp_path), SCHEMA)
-    state.receive("base", values)
-    update = Finished(("r", 1, "base"), b"update", 1, 1, {})
-    state.finish(update, random_values(1), {"r": b"moments"})
+    state.have = "base"
+    state.receive(values)
+    update = Finished("r 1 base", b"update", hashlib.sha256(b"update").hexdigest(), 1, 1, {}, None)
+    state.finished = update
+    state.next(random_values(1), {"r": b"moments"})
     state.accepted()
+    state.save()
     path = tmp_path / "client.safetensors"
     whole = path.read_bytes()
     for part, said in (
@@ -185,27 +168,22 @@ def test_a_damaged_state_is_not_used(tmp_path):
     assert path.stat().st_mode & 0o77 == 0
 
 
-def test_a_masked_update_counts_when_its_group_has_a_sum():
-    client = FederatedClient("ws://127.0.0.1:9", Toy(0))
-    result = {"kind": "result", "run": "r", "round": 4, "counted": True}
-    for key, more, counts in (
-        (("r", 4, "base", "group"), {}, True),
-        (("r", 4, "base", "group"), {"counted": False}, False),
-        (("r", 5, "base", "group"), {}, False),
-        (("r", 4, "base"), {}, False),  # others count when they are accepted
-    ):
-        client.state.kept = {}
-        client.state.finish(Finished(key, b"", 1, 1, {}), {}, {"r": b"kept"})
-        client._result({**result, **more})
-        assert client.state.kept == ({"r": b"kept"} if counts else {})
-
-
-def test_a_result_without_a_round_is_not_shown():
-    seen = []
-    client = FederatedClient("ws://127.0.0.1:9", Toy(0), on_result=seen.append)
-    for fields in ({}, {"round": 1}, {"round": "1", "counted": True}, {"counted": True}):
-        client._result({"kind": "result", "run": "r", **fields})
-    assert not seen and client.rounds == 0
+def test_a_state_of_an_older_version(tmp_path):
+    """The key of an update was a list."""
+    state = ClientState(str(tmp_path), SCHEMA)
+    own = Secrets(bytes(range(32)), {"roster": "x"})
+    state.finished = Finished("r 1 base context", b"numbers", "", 1, 0, {}, own)
+    state.save()
+    path = tmp_path / "client.safetensors"
+    assert ClientState(str(tmp_path), SCHEMA).finished == state.finished
+    tensors, metadata = load_safetensors(path.read_bytes())
+    record = json.loads(metadata["client"])
+    record["finished"]["key"] = ["r", 1, "base", "context"]
+    text = json.dumps(record)
+    metadata = {"client": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    given = {n: (t.dtype, tuple(t.shape), t.bytes()) for n, t in tensors.items()}
+    path.write_bytes(save_safetensors(given, None, metadata))
+    assert ClientState(str(tmp_path), SCHEMA).finished == state.finished
 
 
 def test_the_learning_rate_of_a_round():

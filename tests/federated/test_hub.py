@@ -10,12 +10,13 @@ import hashlib
 import numpy as np
 from edgewise.extras.federated.broadcast import Broadcast
 from edgewise.extras.federated.client import SETTINGS
-from edgewise.extras.federated.client_state import ClientState, Finished
+from edgewise.extras.federated.client_state import ClientState
 from edgewise.extras.federated.codec import FORMAT, base_of, norm_of
 from edgewise.extras.federated.hub import Hub, HubOptions
 from edgewise.extras.federated.protocol import Refusal
 from edgewise.extras.federated.sessions import Task
 from edgewise.extras.federated.verify import Rules, Verified, far_from_others
+from edgewise.logic.federated.requests import Finished, Secrets
 from edgewise.logic.federated.tasks import CHUNK
 from edgewise.training.safetensors import save_safetensors
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
@@ -423,7 +424,10 @@ def test_a_client_that_was_away_learns_that_its_masked_update_counted(hub, tmp_p
     assert "counted" not in away.first
     state = ClientState(str(tmp_path), SCHEMA)
     state.token = away.first["token"]
-    state.finish(Finished(("r", 4, "base", "group"), b"", 1, 1, {}), {}, {"r": b"kept"})
+    own = Secrets(bytes(32), {})
+    state.finished = Finished("r 4 base context", b"", "", 1, 1, {}, own)
+    state.next({}, {"r": b"kept"})
+    state.save()
     client = Running(hub.url, Toy(0), folder=str(tmp_path))
     wait_for(lambda: client.client.state.kept)
     client.end()

@@ -12,6 +12,7 @@ there.
 from __future__ import annotations
 
 import array
+import base64
 import builtins
 import collections.abc
 import dataclasses
@@ -113,7 +114,13 @@ class _Host:
 _host = _Host(PRINTED)
 
 
+class SameError(Exception):
+    """A generator has not handled the error that was thrown in it."""
+
+
 def _error(e: dict) -> Exception:
+    if "same" in e:
+        return SameError()
     found = getattr(errors, e["name"], None)
     if found is not None:
         return found(e["what"], e["where"], e["remedy"])
@@ -218,8 +225,24 @@ class _Generator:
     def send(self, value):
         """As of a generator."""
         args = [] if value is None else [_encoded(value, self.hints[1])]
-        message = {"kind": "next", "object": self.number, "args": args}
-        made = dict(self.host.ask(message)["$plain"])
+        return self._step({"kind": "next", "args": args})
+
+    def throw(self, error: BaseException):
+        """As of a generator."""
+        texts = [getattr(error, n, "") for n in ("what", "where", "remedy")]
+        fields = {"name": type(error).__name__, "what": texts[0] or str(error)}
+        fields |= {"where": texts[1], "remedy": texts[2]}
+        try:
+            return self._step({"kind": "throw", "error": fields})
+        except SameError:
+            raise error from None
+
+    def close(self) -> None:
+        """As of a generator."""
+        self.host.ask({"kind": "return", "object": self.number})
+
+    def _step(self, message: dict):
+        made = dict(self.host.ask({**message, "object": self.number})["$plain"])
         if made["done"]:
             raise StopIteration(_decoded(self.host, made["value"], self.hints[2]))
         return _decoded(self.host, made["value"], self.hints[0])
@@ -319,6 +342,8 @@ def _encoded(value, hint):
 
 
 def _encoded_array(value):
+    if isinstance(value, (bytes, bytearray)):
+        return {"$bytes": base64.b64encode(value).decode()}
     if hasattr(value, "dtype"):
         code = {"float32": "f", "float64": "d", "int32": "i", "uint8": "B"}.get(str(value.dtype))
         flat = value.tolist()
@@ -358,9 +383,11 @@ def _decoded(host: _Host, value, hint=typing.Any):
         return {k: _decoded(host, v, inner) for k, v in value["$map"]}
     if "$set" in value:
         return {_decoded(host, x) for x in value["$set"]}
+    if "$bytes" in value:
+        return base64.b64decode(value["$bytes"])
     if "$array" in value:
         values = [_decoded(host, x) for x in value["values"]]
-        return bytes(values) if value["$array"] == "B" else array.array(value["$array"], values)
+        return array.array(value["$array"], values)
     if "$object" in value:
         if "Generator" in str(hint) or "Iterator" in str(hint):
             return _Generator(host, value["$object"], hint)

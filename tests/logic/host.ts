@@ -4,11 +4,13 @@
 // call.
 
 import { readSync, writeSync } from "node:fs";
+import * as errors from "../../web/src/shared/errors.ts";
 
 type Call = Record<string, any>;
 type Module = Record<string, any>;
 
 const objects: unknown[] = [];
+let thrown: unknown; // the last error of an answer
 const buffer = Buffer.alloc(1 << 16);
 let rest = "";
 
@@ -45,6 +47,7 @@ function decode(value: any): any {
   if ("$bigint" in value) return BigInt(value.$bigint);
   if ("$map" in value) return new Map(value.$map.map(decode));
   if ("$set" in value) return new Set(value.$set.map(decode));
+  if ("$bytes" in value) return new Uint8Array(Buffer.from(value.$bytes, "base64"));
   if ("$array" in value) return ARRAYS[value.$array].from(value.values.map(decode));
   if ("$object" in value) return objects[value.$object];
   if ("$missing" in value) return undefined;
@@ -61,6 +64,7 @@ function encode(value: any): any {
   if (Array.isArray(value)) return value.map(encode);
   if (value instanceof Map) return { $map: [...value].map(encode) };
   if (value instanceof Set) return { $set: [...value].map(encode) };
+  if (value instanceof Uint8Array) return { $bytes: Buffer.from(value).toString("base64") };
   for (const [code, type] of Object.entries(ARRAYS))
     if (value instanceof type) return { $array: code, values: Array.from(value, encode) };
   const plain = Object.getPrototypeOf(value);
@@ -91,7 +95,13 @@ function answer(call: Call, modules: Record<string, Module>): unknown {
   else if (call.kind === "next") {
     const { value, done } = target.next(...args);
     return { value, done: Boolean(done) };
-  }
+  } else if (call.kind === "throw") {
+    const { name, what, where, remedy } = call.error;
+    const Class = (errors as any)[name];
+    thrown = Class ? new Class(what, where, remedy) : new Error(what);
+    const { value, done } = target.throw(thrown);
+    return { value, done: Boolean(done) };
+  } else if (call.kind === "return") target.return();
   return null;
 }
 
@@ -101,6 +111,10 @@ export function serve(modules: Record<string, Module>): void {
       write({ value: encode(answer(JSON.parse(line), modules)) });
     } catch (error) {
       const e = error as any;
+      if (e && e === thrown) {
+        write({ error: { same: true } });
+        continue;
+      }
       const name = e?.constructor?.className ?? e?.constructor?.name ?? "Error";
       const [what, where, remedy] = [e?.what ?? String(e?.message ?? e), e?.where, e?.remedy];
       write({ error: { name, what, where: where ?? "", remedy: remedy ?? "", stack: e?.stack } });

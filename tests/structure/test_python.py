@@ -36,7 +36,7 @@ NEVER = {
 
 # Files of edgewise[federated] that compute with NumPy.
 FEDERATED = """audit.py broadcast.py client.py client_secure.py client_state.py codec.py grid.py
-    local_training.py private_grid.py rounds.py secure/group.py secure/member.py
+    local_training.py private_grid.py rounds.py secure/group.py
     secure/noise.py secure/plan.py secure/privacy.py secure/quantize.py run_folder.py site.py
     site_grid.py verify.py""".split()
 RELEASE = {  # files of edgewise[release]

@@ -357,7 +357,9 @@ class Writer:
         if word == "mapping":
             return f"Readonly<Record<{', '.join(args)}>>"
         if name == "Generator":
-            return f"Generator<{args[0]}, {self.result(found.args[2])}, {args[1]}>"
+            last = t.get_proper_type(found.args[2])  # answers of hosts: of any buffer
+            made = "void" if isinstance(last, t.NoneType) else args[2]
+            return f"Generator<{args[0]}, {made}, {args[1]}>"
         if word == "iterable":
             form = "IterableIterator" if name in _ITERATORS else "Iterable"
             return f"{form}<{', '.join(args)}>" if len(args) == 1 else f"{form}<any>"

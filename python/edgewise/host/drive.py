@@ -14,12 +14,18 @@ def drive(steps: Generator[Request, Any, Result], answer: Callable[[Request], An
 
     Args:
         steps: the generator.
-        answer: does what a request asks for, and returns the answer. What it raises ends all.
+        answer: does what a request asks for, and returns the answer. What it raises is raised in
+            the generator, which may handle it.
     """
     try:
         request = next(steps)
         while True:
-            request = steps.send(answer(request))
+            try:
+                given = answer(request)
+            except BaseException as e:
+                request = steps.throw(e)
+            else:
+                request = steps.send(given)
     except StopIteration as over:
         result: Result = over.value
         return result

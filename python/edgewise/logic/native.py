@@ -118,6 +118,11 @@ def read_json(text: bytes, too_deep: str) -> tuple[Any, str]:
     return value, ""
 
 
+def base64url(data: bytes) -> str:
+    """Bytes in base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
 def next_up(value: float) -> float:
     """The least float64 above a finite one."""
     return math.nextafter(value, math.inf)

@@ -11,21 +11,16 @@ import secrets
 import numpy as np
 from coroutines import run
 from edgewise.errors import InputError
-from edgewise.extras.federated.client_secure import ClientTerms, SecureRound, key_of, make_update
-from edgewise.extras.federated.client_state import ClientState
-from edgewise.extras.federated.codec import Schema
 from edgewise.extras.federated.protocol import Refusal
-from edgewise.extras.federated.secure.crypto import agree, digest, public_key, split
+from edgewise.extras.federated.secure.crypto import agree, digest, made, public_key, split
 from edgewise.extras.federated.secure.group import Group, Lied
-from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.secure.plan import Entry, Plan, Roster
 from edgewise.extras.federated.secure.suspects import Suspects
 from edgewise.federated.secure.identity import Identity
+from edgewise.logic.federated.members import fields_of, statement_of
 from edgewise.logic.federated.plan import threshold
 
-from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of, wide
-
-SCHEMA = Schema.of({"w": (8,)})
+from .secure_toys import AUTHORITY, SIZE, Member, Room, identity, members_of, plan_of, wide
 
 
 def test_a_liar_in_the_first_place_of_a_large_group_does_no_harm():
@@ -108,10 +103,10 @@ def test_keys_that_give_no_secret_are_refused(name):
     member, own = members_of(plan)[0], identity("evil")
     fields = {n: getattr(member.entry, n) for n in ("channel", "mask", "commitment")}
     fields[name] = bytes([1, *bytes(31)])
-    signature = own.sign(Entry.statement(plan.context, **fields))
+    signature = own.sign(made(statement_of(plan.context, **fields)))
     entry = Entry(own.public, **fields, signature=signature, certificate=own.certificate)
     with pytest.raises(InputError, match="gives no secret"):
-        Entry.of(entry.fields, plan.context)
+        Entry.of(fields_of(entry), plan.context)
 
 
 @pytest.mark.parametrize("name", ["channel", "mask"])
@@ -126,10 +121,10 @@ def test_a_key_has_one_text(name, more):
     member, own = members_of(plan)[0], identity("evil")
     fields = {n: getattr(member.entry, n) for n in ("channel", "mask", "commitment")}
     fields[name] = twin
-    signature = own.sign(Entry.statement(plan.context, **fields))
+    signature = own.sign(made(statement_of(plan.context, **fields)))
     entry = Entry(own.public, **fields, signature=signature, certificate=own.certificate)
     with pytest.raises(InputError, match="is not canonical"):
-        Entry.of(entry.fields, plan.context)
+        Entry.of(fields_of(entry), plan.context)
 
 
 @pytest.mark.parametrize("noise", [1e-200, 1e308])
@@ -138,27 +133,6 @@ def test_noise_that_cannot_be_computed_is_no_plan(noise):
     secure = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0, "stage": 1, "noise": noise}
     with pytest.raises(InputError, match="cannot be used"):
         Plan.of({**task, "secure": secure})
-
-
-def test_a_hub_that_gives_names_and_plans_twice():
-    """Each plan is an update and an expense of its own, whatever the hub names its group."""
-    state, schema = ClientState(None, SCHEMA), SCHEMA
-    terms = ClientTerms(maximum_epsilon=8.0)
-    plan = plan_of(4, noise=1.0)
-    changes = {"w": np.ones(8, np.float32)}
-    task = {"run": "run", "round": 1, "base": "b" * 64, "cohort": 4}
-    state.finish(*make_update(plan, changes, schema, state))
-    other = dataclasses.replace(plan, codec="int4")  # numbers of int8 exceed its norm
-    assert key_of(task, plan) == state.finished.key != key_of(task, other)
-    terms.check(task, plan, state)
-    for number in (1, 2):
-        later = dataclasses.replace(plan, number=number)  # the group has the same name
-        parts = SecureRound(later, state.finished, state, schema, identity("u"), terms)
-        parts.member.agreed["sealed"] = "x"
-        parts._agreed()
-        terms.check(task, later, state)  # again, after a kill
-    with pytest.raises(InputError, match="would spend epsilon"):
-        terms.check(task, dataclasses.replace(plan, number=3), state)
 
 
 def test_a_hub_that_gives_members_settings_of_their_own():
@@ -222,13 +196,14 @@ def test_who_seals_wrong_shares_is_named(size, attempts, gone, known, monkeypatc
     async def work():
         plan = plan_of(size)
         members = members_of(plan)
-        honest = members[2]._sealed
+        honest, own = members[2].answers["split"], members[2].logic.self_seed
 
-        def sealed(roster):
-            members[2]._own = bytes(32)  # shares of another secret than the committed one
-            return honest(roster)
+        def lying(request):  # shares of another secret than the committed one
+            if request.secret == own:
+                request.secret = bytes(32)
+            return honest(request)
 
-        members[2]._sealed = sealed
+        members[2].answers["split"] = lying
         return await Room(plan, members).play(gone)
 
     with pytest.raises(Lied, match="the shares of client 2's secret") as raised:

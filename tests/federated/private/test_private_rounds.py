@@ -12,11 +12,11 @@ import random
 
 import numpy as np
 from edgewise.errors import InputError
-from edgewise.extras.federated.client_secure import ClientTerms
+from edgewise.extras.federated.client_secure import ClientTerms, Secure
 from edgewise.extras.federated.codec import norm_of
 from edgewise.extras.federated.run_folder import RunFolder
 from edgewise.extras.federated.secure import privacy as mechanism
-from edgewise.extras.federated.secure.member import Member
+from edgewise.extras.federated.secure.plan import masked
 from edgewise.extras.federated.settings import Settings
 from edgewise.federated.secure.identity import encoded
 from edgewise.logic.federated.budget import epsilon_of
@@ -116,14 +116,14 @@ def test_a_client_that_leaves_is_not_in_the_sum(tmp_path):
 
 def test_a_member_that_sends_noise_is_left_out(tmp_path, monkeypatch):
     """Of two groups one loses its sum, until elimination has found who makes it so."""
-    masked = Member.masked
+    begin = Secure.__init__
 
-    def lying(member, sealed):
-        whole = masked(member, sealed)
-        subject = member.identity.certificate.subject
-        return random.Random(3).randbytes(len(whole)) if subject == "user-4" else whole
+    def lying(member, identity, *rest):
+        begin(member, identity, *rest)
+        if identity.certificate.subject == "user-4":
+            member.answers["sum"] = lambda r: random.Random(3).randbytes(len(masked(r)))
 
-    monkeypatch.setattr(Member, "masked", lying)
+    monkeypatch.setattr(Secure, "__init__", lying)
     fields = {**SECURE, "group": 3, "rounds": 4, "authority": encoded(AUTHORITY.public)}
     fields["tickets"] = [f"t{k}" for k in range(6)]
     server, _, log = play(tmp_path / "run", [Toy(k) for k in range(6)], **fields)
@@ -174,7 +174,7 @@ def test_connections_that_are_lost_in_every_stage(tmp_path):
     [
         (ClientTerms(1, "required", AUTHORITY.public), {"codec": "int8"}, "secure aggregation"),
         (ClientTerms(1, "required", b"\1" * 32), SECURE, "authority has not signed"),
-        (ClientTerms(9), SECURE, "takes part from 9 on"),
+        (ClientTerms(9), SECURE, "the terms say 9"),
         (ClientTerms(maximum_epsilon=5.0), SECURE, "noise of the clients"),
         (
             ClientTerms(maximum_epsilon=5.0),

@@ -16,7 +16,6 @@ from edgewise.errors import InputError
 from edgewise.extras.federated.protocol import Refusal
 from edgewise.extras.federated.secure.crypto import join, split
 from edgewise.extras.federated.secure.group import STAGES
-from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.secure.noise import discrete_gaussian, gaussian
 from edgewise.extras.federated.secure.quantize import Lattice
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, encoded
@@ -24,13 +23,15 @@ from edgewise.logic.federated.budget import epsilon_of
 from edgewise.logic.federated.lattice import grid_of
 from edgewise.logic.federated.plan import threshold
 
-from .secure_toys import AUTHORITY, Room, identity, members_of, plan_of, total_of
+from tests.logic.forms import both
+
+from .secure_toys import AUTHORITY, Member, Room, identity, members_of, plan_of, total_of
 
 
-def played(size, gone=None, **fields):
+def played(size, gone=None, form="python", **fields):
     async def work():
         plan = plan_of(size, **fields)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         return members, await Room(plan, members).play(gone)
 
     return run(work())
@@ -39,10 +40,11 @@ def played(size, gone=None, **fields):
 SIZES = [(3, "int8"), (18, "int4"), (19, "int4"), (40, "int8")]
 
 
+@both
 @pytest.mark.parametrize("size, codec", SIZES)
-def test_the_sum_is_exact(size, codec):
+def test_the_sum_is_exact(size, codec, form):
     """At all sizes of the ring: 8 bits for few members with 4 bits, else 16."""
-    members, done = played(size, codec=codec)
+    members, done = played(size, codec=codec, form=form)
     assert done.members == list(range(size)) and not done.lost
     assert np.array_equal(done.total, total_of(members, range(size)))
     assert members[0].plan.bits(size) == (8 if size == 18 else 16)
@@ -101,37 +103,38 @@ def test_a_stage_ends_in_time():
     assert run(work()) == 3
 
 
-def test_a_killed_client_says_the_same_again():
+@both
+def test_a_killed_client_says_the_same_again(form):
     """With the same seed all answers are the same, and the hub repeats its own."""
 
     async def work():
         plan = plan_of(4)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         room = Room(plan, members)
         await room.play(until="consent")
-        first = [room.answer(1, stage) for stage in STAGES[:4]]
-        second = [room.answer(1, stage) for stage in STAGES[:4]]
+        first = [room.answer(0, stage) for stage in STAGES[:4]]
+        second = [room.answer(0, stage) for stage in STAGES[:4]]
         assert first == second
-        sent = copy.deepcopy(room.sent[1])
+        sent = copy.deepcopy(room.sent[0])
         for stage in STAGES[:3]:
-            room.sent[1].clear()
-            room.sent[1].update(sent)
-            room.say(1, stage)
-            assert room.sent[1] == sent
+            room.sent[0].clear()
+            room.sent[0].update(sent)
+            room.say(0, stage)
+            assert room.sent[0] == sent
         wrong = {**first[1], "sealed": [*first[1]["sealed"][1:], first[1]["sealed"][0]]}
         with pytest.raises(Refusal):
-            room.group.receive(1, "shares", wrong)
+            room.group.receive(0, "shares", wrong)
 
     run(work())
 
 
 # ---- hubs that lie ----
-def refused(stage, change, match, kind, size=6, node=0):
+def refused(form, stage, change, match, kind, size=6, node=0):
     """The member refuses a changed message."""
 
     async def work():
         plan = plan_of(size)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         room = Room(plan, members)
         await room.play(until=stage)
         room.sent[node][kind] = change(copy.deepcopy(room.sent[node][kind]), room)
@@ -213,18 +216,20 @@ LIES = {
 }
 
 
+@both
 @pytest.mark.parametrize("lie", LIES)
-def test_false_rosters_are_refused(lie):
+def test_false_rosters_are_refused(lie, form):
     change, match = LIES[lie]
-    refused("shares", rosters(change), match, "roster")
+    refused(form, "shares", rosters(change), match, "roster")
 
 
-def test_a_second_roster_is_refused():
+@both
+def test_a_second_roster_is_refused(form):
     """The hub shows another group to a client that has answered."""
 
     async def work():
         plan = plan_of(5)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         room = Room(plan, members)
         await room.play(until="update")
         fewer = {"members": room.sent[0]["roster"]["members"]}
@@ -240,12 +245,13 @@ def test_a_second_roster_is_refused():
     run(work())
 
 
-def test_both_shares_of_a_client_are_not_given():
+@both
+def test_both_shares_of_a_client_are_not_given(form):
     """The hub says first that all survived, then that one did not: it would open both secrets."""
 
     async def work():
         plan = plan_of(6)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         room = Room(plan, members)
         await room.play(until="unmask")
         own = room.group.index[0]
@@ -290,14 +296,16 @@ def _forged(message, room):
         ("update", "sealed", lambda m, r: {**m, "sealed": m["sealed"][:5]}, "not for this member"),
     ],
 )
-def test_false_messages_are_refused(stage, kind, change, match):
-    refused(stage, change, match, kind)
+@both
+def test_false_messages_are_refused(stage, kind, change, match, form):
+    refused(form, stage, change, match, kind)
 
 
-def test_the_terms_count_members():
+@both
+def test_the_terms_count_members(form):
     async def work():
         plan = plan_of(6)
-        members = members_of(plan, least=6)
+        members = members_of(plan, least=6, form=form)
         room = Room(plan, members)
         room.group.leave(5, Refusal("gone", "x"))
         for node in range(5):
@@ -424,12 +432,13 @@ def test_noise_has_its_distribution():
         )
 
 
-def test_members_add_noise_together():
+@both
+def test_members_add_noise_together(form):
     """The noise of a sum is at least what the plan says."""
 
     async def work():
         plan = plan_of(4, noise=1.0)
-        members = members_of(plan)
+        members = members_of(plan, form=form)
         for member in members:
             member.numbers = np.zeros(20_000, np.int16)
         done = await Room(plan, members, size=20_000).play({3: "update"})

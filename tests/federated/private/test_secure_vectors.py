@@ -14,15 +14,16 @@ import os
 import numpy as np
 from edgewise.extras.federated.codec import Schema
 from edgewise.extras.federated.secure.crypto import digest, stream
-from edgewise.extras.federated.secure.member import Member
 from edgewise.extras.federated.secure.plan import Plan
 from edgewise.extras.federated.secure.quantize import quantize
 from edgewise.federated.secure.identity import Authority, Certificate, Identity, decoded
 from edgewise.logic.federated.budget import epsilon_of
 
 from tests.conformance.vectors import vectors
+from tests.logic.forms import both
 
 from . import reference
+from .secure_toys import Member
 
 AUTHORITY = bytes(range(40, 72))
 SHAPES = {"m.lora_A.weight": (4, 40), "m.lora_B.weight": (30, 4), "dense": (7, 13)}
@@ -113,8 +114,9 @@ def test_vectors_are_current():
     assert made == found
 
 
+@both
 @pytest.mark.parametrize("number", range(2))
-def test_members_say_what_another_implementation_does(number):
+def test_members_say_what_another_implementation_does(number, form):
     group = vectors("federated/secure")["groups"][number]
     task = {**group["plan"], "secure": {"version": 1, "stage": 30, **group["plan"]}}
     plan = Plan.of(task)
@@ -131,9 +133,9 @@ def test_members_say_what_another_implementation_does(number):
             bytes.fromhex(given["seed"]),
             np.array(given["numbers"], np.int16),
             1.0,
-            None,
             authority,
             least=n - 1,
+            form=form,
         )
         assert member.keys() == entry
         assert member.shares(group["roster"])["sealed"] == group["shares"][i]

@@ -3,7 +3,8 @@
 
 /**
  * What a generator returns.
- * @param answer does what a request asks for, and gives the answer; what it throws ends all
+ * @param answer does what a request asks for, and gives the answer; what it throws is thrown in
+ *   the generator, which may handle it
  */
 export async function drive<Request, Result>(
   steps: Generator<Request, Result, unknown>,
@@ -11,7 +12,16 @@ export async function drive<Request, Result>(
 ): Promise<Result> {
   try {
     let step = steps.next();
-    while (!step.done) step = steps.next(await answer(step.value));
+    while (!step.done) {
+      let given: unknown;
+      try {
+        given = await answer(step.value);
+      } catch (e) {
+        step = steps.throw(e);
+        continue;
+      }
+      step = steps.next(given);
+    }
     return step.value;
   } finally {
     steps.return(undefined as never);

@@ -63,6 +63,10 @@ export function read_json(
   }
 }
 
+/** Bytes in base64url without padding. */
+export const base64url = (data: Uint8Array): string =>
+  btoa(String.fromCharCode(...data)).replace(/[+/=]/g, (c) => ({ "+": "-", "/": "_" })[c] ?? "");
+
 /** The least float64 above a finite one. */
 export function next_up(value: number): number {
   if (value === 0) return Number.MIN_VALUE;

@@ -31,7 +31,7 @@ beforeEach(async () => {
   given("navigator", {});
   schema = await Schema.of(SHAPES);
   base = await schema.base(WEIGHTS);
-  weights = (await pack(WEIGHTS, schema, "float32", { base, kind: "weights" })).data;
+  weights = (await pack(WEIGHTS, schema, "float32", { base, kind: "weights", run: "run" })).data;
 });
 
 afterEach(async () => {
@@ -88,6 +88,7 @@ async function task(more: Record<string, unknown> = {}) {
     base,
     file: { ...file, sha256: await sha256(weights) },
     codec: "float32",
+    config: {},
     seed: 1,
     deadline: 100,
     cohort: 5,
@@ -200,8 +201,8 @@ test("a page that cannot train as the server asks says so", async () => {
     }
     assert.equal((await socket.expect("decline")).reason, "training failed");
   }
-  assert.match(declined[0]!, /proximal-mu.: this page does not train with it/);
-  assert.match(declined[1]!, /nothing is trained/); // it has no matrices B
+  assert.match(declined[0]!, /proximal-mu.: this client does not train with it/);
+  assert.match(declined[1]!, /'B' is not a part of what is trained/); // it has no matrices B
 });
 
 test("a round of B alone: half the update, and A as it was", async () => {
@@ -211,6 +212,7 @@ test("a round of B alone: half the update, and A as it was", async () => {
   const whole = await pack(before, own, "float32", {
     base: await own.base(before),
     kind: "weights",
+    run: "run",
   });
   const seen: unknown[] = [];
   const [, socket] = await join({
@@ -265,7 +267,7 @@ test("an audit trains on its own texts, and other texts are another update", asy
     await second.expect("decline");
   }
   assert.match(declined[0]!, /require secure aggregation/);
-  assert.match(declined.slice(1).join(), /it has no texts.*it has no texts/);
+  assert.match(declined.slice(1).join(), /it has no texts.*its field 'audit' is missing or wrong/);
   assert.equal(seen.length, 2);
   assert.equal((await client.ledger()).length, 1); // the trainer's updates are equal
 });
@@ -492,7 +494,7 @@ test("a task that is longer than the terms allow is declined", async () => {
     throw new Error("stopped");
   };
   const [, socket] = await join({ trainer: stopped, terms: { maxSeconds: 0.5 } });
-  socket.say("task", await task({ deadline: 1e300 }));
+  socket.say("task", await task({ deadline: 1e8 }));
   await socket.expect("fetch");
   chunks(socket);
   assert.equal((await socket.expect("decline")).reason, "too long");

@@ -3,54 +3,40 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  countedBefore,
-  countedBy,
+  counted,
   type Finished,
   keep,
   keptOf,
   type State,
+  Store,
 } from "../../src/extras/federated/store.ts";
+import { FakeDatabase } from "./fakes.ts";
 
 const made = await keep("r", Uint8Array.of(1, 2, 3));
 
-function state(secure: boolean): State {
-  const finished = { key: `r 4 base${secure ? " group" : ""}`, sha256: "s", kept: made };
-  const secrets = { seed: new Uint8Array(32), agreed: {} };
+test("an update that counts leaves what it has rounded away, and what training keeps", () => {
   const left = new Map([["w", new Float32Array(1)]]);
-  const whole = { ...finished, left, ...(secure && { secure: secrets }) } as unknown as Finished;
-  return { left: new Map(), finished: whole } as unknown as State;
-}
+  const own = { left: new Map(), finished: { left, kept: made } } as unknown as State;
+  counted(own);
+  assert.deepEqual([own.left, own.kept], [left, made]);
+  own.finished = { left } as unknown as Finished;
+  counted(own);
+  assert.equal(own.kept, made);
+});
 
-test("a masked update counts when its group has a sum, others when they are accepted", () => {
-  const result = { kind: "result", run: "r", round: 4, counted: true };
-  const accepted = { kind: "accepted", sha256: "s" };
-  for (const [secure, message, expected] of [
-    [false, accepted, true],
-    [false, { ...accepted, sha256: "t" }, false],
-    [false, result, false],
-    [true, accepted, false],
-    [true, result, true],
-    [true, { ...result, counted: false }, false],
-    [true, { ...result, round: 3 }, false],
-    [true, { ...result, run: "" }, false],
-    [true, { ...result, kind: "task" }, false],
-  ] as const) {
-    const own = state(secure);
-    assert.equal(countedBy(message, own), expected);
-    assert.equal(own.kept, expected ? made : undefined);
-    assert.equal(own.left.size, Number(expected));
-  }
-  for (const [secure, fields, known] of [
-    [false, { accepted: ["t", "s"] }, true],
-    [false, { accepted: "s", counted: ["r", 4] }, false],
-    [true, { accepted: ["s"], counted: null }, false],
-    [true, { accepted: ["s"], counted: ["r", 3] }, false],
-    [true, { counted: ["r", 4] }, true],
-  ] as const) {
-    const own = state(secure);
-    countedBefore({ kind: "welcome", ...fields }, own);
-    assert.equal(own.kept !== undefined, known);
-  }
+test("states of older versions are read", async () => {
+  const database = new FakeDatabase();
+  const given = { value: database.factory, configurable: true };
+  Object.defineProperty(globalThis, "indexedDB", given);
+  const store = await Store.open("one");
+  const old = { token: "t", schema: "s", values: new Map(), left: new Map(), finished: undefined };
+  await store.write(old as unknown as State);
+  const found = await store.read("s");
+  assert.deepEqual([found.token, found.have, found.finished, found.summed], ["t", null, null, {}]);
+  await store.write({ ...old, finished: { key: "k" } } as unknown as State);
+  assert.equal((await store.read("s")).finished!.secure, null);
+  const other = await store.read("other");
+  assert.deepEqual([other.token, other.schema, other.finished], [null, "other", null]);
 });
 
 test("what was kept is used if it is whole", async (t) => {

@@ -4,7 +4,7 @@
 
 import { execFileSync } from "node:child_process";
 import { FederatedClient } from "../../src/extras/federated/client.ts";
-import type { Certificate } from "../../src/extras/federated/secure/plan.ts";
+import type { Certificate } from "../../src/extras/federated/secure/index.ts";
 import { FakeDatabase } from "./fakes.ts";
 
 const [url, name, authority, python, key] = process.argv.slice(2) as [

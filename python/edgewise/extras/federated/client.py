@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import math
 import os
 import random
 import time
@@ -23,35 +25,30 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from ...errors import Aborted, EdgewiseError, InputError
+from ...errors import InputError
+from ...host.drive import drive
 from ...locks import locked
-from ...logic.federated.layout import CODECS
-from ...logic.federated.tasks import (
-    CHUNK,
-    ENDS,
-    MASKED,
-    MAX_TEXT,
-    STAGES,
-    SUBPROTOCOL,
-    WINDOW,
-    file_of,
-    is_offset,
+from ...logic.federated.client import Client, Options
+from ...logic.federated.group import take_part
+from ...logic.federated.requests import (
+    Announce,
+    Finished,
+    Receive,
+    SendPart,
+    Told,
+    Train,
+    Unpack,
+    WriteUpdate,
 )
-from .client_secure import (
-    ClientTerms,
-    SecureRound,
-    announcement,
-    clipped,
-    key_of,
-    make_update,
-    plan_of,
-)
-from .client_state import ClientState, Finished
+from ...logic.federated.tasks import CHUNK, MAX_TEXT, SUBPROTOCOL
+from ...logic.federated.terms import SETTINGS
+from .client_secure import ClientTerms, Secure, clipped
+from .client_state import ClientState
 from .codec import Floats, Schema, Values, base_of, pack, unpack
-from .protocol import VERSION, Refusal, decode, encode
-from .secure import VERSION as SECURE
+from .protocol import decode, encode
 from .secure.identity import Identity
-from .secure.plan import Plan
+
+__all__ = ["SETTINGS", "ClientTerms", "FederatedClient", "Trained", "Training"]
 
 SILENCE = 60.0  # seconds after which an answer is no longer expected
 WAITING = 256  # frames that may wait while the client trains
@@ -75,10 +72,6 @@ class Trained:
     steps: int
     metrics: Mapping[str, float]
     kept: bytes = b""
-
-
-SETTINGS = ("proximal-mu", "part", "audit", "keep-optimizer")
-"""Settings of a task that change what is trained."""
 
 
 class Training(Protocol):
@@ -155,10 +148,11 @@ class FederatedClient:
         self.identity = identity or Identity.new()
         self.state = ClientState(folder, training.schema)
         self.sent_bytes = self.received_bytes = self.rounds = 0
-        self._partial: tuple[str, bytearray] = "", bytearray()
         self._socket: ClientConnection | None = None
-        self._later: list[dict[str, Any]] = []
-        self._leaving = False
+        self._leaving = self._welcomed = False
+        self._values: dict[str, Floats] = {}  # of the last Unpack
+        self._trained: Trained | None = None
+        self._kept: dict[str, bytes] = {}
 
     def leave(self) -> None:
         """Leaves: `run` returns soon. May be called by any thread."""
@@ -189,7 +183,13 @@ class FederatedClient:
         return locked(os.path.join(self.folder, "lock"), what, "Stop it, or give another folder.")
 
     def _run(self) -> None:
-        failures = 0
+        schema, failures = self.training.schema, 0
+        settings = getattr(self.training, "settings", ())
+        options = Options(
+            self.url, schema.sha256, list(schema.shapes.items()), settings, self.terms.read, SILENCE
+        )
+        client = Client(self.state, options)
+        answers = self._answers(client)
         while not self._leaving:
             try:
                 with connect(
@@ -199,15 +199,14 @@ class FederatedClient:
                     max_size=max(CHUNK, MAX_TEXT),
                     max_queue=WAITING,
                 ) as socket:
-                    self._socket, self._later = socket, []
-                    self._greet()
-                    failures = 0
-                    if self._serve():
-                        return
+                    self._socket = socket
+                    drive(client.talk(), lambda request: answers[request.kind](request))
+                    return
             except InvalidURI as e:
                 raise InputError(e.msg, self.url, "Give ws://HOST:PORT or wss://HOST.") from None
             except (ConnectionClosed, OSError, InvalidHandshake, TimeoutError) as e:
-                failures += 1
+                failures = 1 if self._welcomed else failures + 1
+                self._welcomed = False
                 if self._leaving:
                     return
                 status = e.response.status_code if isinstance(e, InvalidStatus) else 0
@@ -221,270 +220,136 @@ class FederatedClient:
                     ) from None
                 time.sleep(min(5.0, 0.1 * 2**failures) * random.uniform(0.5, 1))
 
-    # messages
+    def _answers(self, client: Client) -> dict[str, Callable[[Any], Any]]:
+        """What requests of logic ask for, by kind."""
+        state, schema = self.state, self.training.schema
+        secure = Secure(self.identity, state, schema, self._changes, lambda: self._kept)
+        answers: dict[str, Callable[[Any], Any]] = {
+            **secure.answers,
+            "hello": lambda _: {
+                "engine": "edgewise/python",
+                "name": self.name,
+                "ticket": self.ticket,
+            },
+            "welcome": self._welcome,
+            "send": lambda r: self._send(r.name, **r.fields),
+            "send_part": self._send_part,
+            "receive": self._receive,
+            "expect": lambda _: None,
+            "silent": self._silent,
+            "now": lambda _: time.monotonic(),
+            "allowed": lambda _: "",
+            "fingerprint": lambda r: _fingerprint(r.value),
+            "unpack": self._unpack,
+            "keep": lambda _: state.receive(self._values),
+            "train": self._train,
+            "write_update": self._pack,
+            "store": lambda _: state.save(),
+            "counted": lambda _: state.accepted(),
+            "announce": self._announce,
+            "progress": lambda _: None,
+            "result": self._result,
+            "last": lambda _: self.on_weights and self.on_weights(state.values),
+            "declined": lambda r: self.on_decline and self.on_decline(str(r.error)),
+            "take_part": lambda r: drive(
+                take_part(client, r), lambda inner: answers[inner.kind](inner)
+            ),
+        }
+        return answers
+
+    # the connection
+    @property
+    def _connected(self) -> ClientConnection:
+        assert self._socket is not None
+        return self._socket
+
     def _send(self, kind: str, **fields: Any) -> None:
-        assert self._socket is not None
-        self._socket.send(encode(kind, **fields))
+        self._connected.send(encode(kind, **fields))
 
-    def _receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """The next message; those that were put aside come first."""
-        if self._later:
-            return self._later.pop(0)
-        return self._next(timeout)
+    def _welcome(self, _: object) -> None:
+        self._welcomed = True
 
-    def _next(self, timeout: float | None = None) -> dict[str, Any]:
-        assert self._socket is not None
-        while isinstance(frame := self._socket.recv(timeout), bytes):
-            pass  # of a download that a new task has ended
+    def _silent(self, _: object) -> None:
+        raise TimeoutError("no answer to hello")
+
+    def _receive(self, request: Receive) -> dict[str, Any] | bytes | None:
+        left = request.end - time.monotonic()
+        if left <= 0:
+            return None
+        try:
+            frame = self._connected.recv(None if left == math.inf else min(left, SILENCE))
+        except TimeoutError:
+            if left > SILENCE:
+                raise  # the connection is lost
+            return None
+        if isinstance(frame, bytes):
+            self.received_bytes += len(frame)
+            return frame
         return decode(frame)
 
-    def _greet(self) -> None:
-        state = self.state
-        self._send(
-            "hello",
-            protocols=[VERSION],
-            engine="edgewise/python",
-            schema=self.training.schema.sha256,
-            codecs=list(CODECS),
-            resume=state.token,
-            have=state.have,
-            name=self.name,
-            ticket=self.ticket,
-            secure=[SECURE],
-        )
-        answer = self._next(SILENCE)
-        if answer["kind"] == "refused":
-            raise Refusal(str(answer.get("code")), str(answer.get("reason")), self.url)
-        state.welcome(answer)
+    def _send_part(self, request: SendPart) -> None:
+        for at in range(request.begin, request.end, CHUNK):
+            part = request.data[at : min(at + CHUNK, request.end)]
+            self._connected.send(part)
+            self.sent_bytes += len(part)
 
-    def _serve(self) -> bool:
-        """Handles messages. Returns True after the server's bye."""
-        while True:
-            message = self._receive()
-            kind = message["kind"]
-            if kind == "bye":
-                return True
-            if kind == "result":
-                self._result(message)
-            elif kind in ("task", "weights"):
-                try:
-                    self._task(message) if kind == "task" else self._last(message)
-                except Aborted:
-                    pass  # the deadline has passed: the server knows
-                except EdgewiseError as e:
-                    self._decline(message, e)
+    def _announce(self, request: Announce) -> None:
+        noise = request.more.get("noise")
+        if request.context is not None and noise is not None:
+            self.state.spent[request.context.hex()] = noise
+            self.state.save()
 
-    def _last(self, message: Mapping[str, Any]) -> None:
-        """Takes the weights after the last round."""
-        check_task(message, NAMES)
-        self._download(message)
-        self._send("have", base=self.state.have)
-        if self.on_weights is not None:
-            self.on_weights(self.state.values)
-
-    def _result(self, message: dict[str, Any]) -> None:
-        if type(message.get("round")) is not int or type(message.get("counted")) is not bool:
-            return  # it says nothing
+    def _result(self, request: Any) -> None:
         self.rounds += 1
-        self.state.result(message)
         if self.on_result is not None:
-            self.on_result(message)
+            self.on_result(request.message)
 
-    def _decline(self, task: Mapping[str, Any], error: EdgewiseError) -> None:
-        reason = "terms" if error.where == "terms" else "training failed"
-        known = {n: task[n] for n in ("run", "round") if NAMES[n](task.get(n))}
-        self._send("decline", **known, reason=reason)
-        if self.on_decline is not None:
-            self.on_decline(str(error))
-
-    # rounds
-    def _task(self, task: dict[str, Any]) -> None:
-        check_task(task, TASK_FIELDS)
-        end = time.monotonic() + float(task["deadline"])
-        plan = plan_of(task)
-        self.terms.check(task, plan, self.state)
-        state = self.state
-        finished = state.finished
-        if finished is None or finished.key != key_of(task, plan):
-            self._download(task)
-            finished = self._train(task, plan, end)
-        elif state.have != task["base"]:
-            self._download(task)
-        if plan is None:
-            self._upload(announcement(task, finished, finished.data), finished.data)
-        else:
-            self._secure(task, plan, finished, end)
-
-    def _secure(self, task: Mapping[str, Any], plan: Plan, finished: Finished, end: float) -> None:
-        """Takes part in the sum of a group."""
-        parts = SecureRound(
-            plan, finished, self.state, self._changing(task), self.identity, self.terms
-        )
-        end += STAGES * float(task["secure"]["stage"])
-        last = parts.play(
-            end,
-            lambda kind, fields: self._send(kind, **fields),
-            self._receive,
-            lambda data: self._upload(announcement(task, finished, data), data),
-            self._result,
-        )
-        if last["kind"] == "refused":
-            if last.get("code") != "stale":
-                raise InputError(str(last.get("reason"))[:300], self.url)
-        else:
-            self._later.insert(0, last)
-
-    def _download(self, task: Mapping[str, Any]) -> None:
-        """Fetches the weights of a task, from where an earlier connection has ended."""
-        if self.state.have == task["base"]:
-            return
-        schema = self.training.schema
-        file = file_of(task, list(schema.shapes.items()))
-        assert self._socket is not None
-        if self._partial[0] != file.sha256:
-            self._partial = file.sha256, bytearray()
-        data = self._partial[1]
-        if len(data) < file.size:
-            self._send("fetch", run=task["run"], round=task["round"], offset=len(data))
-        while len(data) < file.size:
-            frame = self._socket.recv(SILENCE)
-            if isinstance(frame, bytes):
-                data += frame
-                self.received_bytes += len(frame)
-                continue
-            message = decode(frame)
-            if message["kind"] == "refused":
-                if message.get("code") == "stale":
-                    raise Aborted("the server has ended the task")
-                raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
-            self._later.append(message)
-            if message["kind"] in ENDS:
-                raise Aborted("the server has ended the task")
-        self._partial = "", bytearray()
-        if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise InputError("the downloaded weights do not match their SHA-256", "task")
-        fields = {"run": task["run"]}
-        if file.content != "weights" and self.state.have is None:
-            raise InputError("it is a difference from weights that are not here", "task")
+    # weights
+    def _unpack(self, request: Unpack) -> str:
+        state, schema, file = self.state, self.training.schema, request.file
+        data, part = b"".join(request.parts), schema.part(file.part)
         if file.content == "weights":
-            values = unpack(bytes(data), schema, "float32", fields, kind="weights")
-        else:
-            delta = unpack(
-                bytes(data),
-                schema.part(file.part),
-                file.codec,
-                {**fields, "base": self.state.have or ""},
-            )
-            values = {**self.state.values, **{n: self.state.values[n] + delta[n] for n in delta}}
-        if base_of(values, schema) != task["base"]:
-            raise InputError("the weights are not those that the task names", "task")
-        self.state.receive(task["base"], values)
+            part = schema
+        found = unpack(data, part, file.codec, request.metadata, kind=file.content)
+        if file.content != "weights":
+            found = {**state.values, **{n: state.values[n] + found[n] for n in found}}
+        self._values = found
+        return base_of(found, schema)
 
-    def _changing(self, task: Mapping[str, Any]) -> Schema:
-        """The parameters that a task changes."""
-        return self.training.schema.part(task.get("part"))
-
-    def _train(self, task: Mapping[str, Any], plan: Plan | None, end: float) -> Finished:
-        state, schema = self.state, self._changing(task)
-        config = dict(task["config"])
-        for name in ("part", "audit"):  # fields of the task, which a config must not stand for
-            config[name] = task.get(name)
-        config["kept"] = state.kept.get(task["run"], b"")
-        for name in SETTINGS:
-            if config.get(name) and name not in getattr(self.training, "settings", ()):
-                raise InputError("this client does not train with it", f"config '{name}'")
-        trained = self.training.train(
+    def _train(self, request: Train) -> Told:
+        state = self.state
+        config = {**request.config, "kept": state.kept.get(request.run, b"")}
+        self._trained = trained = self.training.train(
             state.values,
             config,
-            task["seed"],
-            task["round"],
-            lambda: self._leaving or time.monotonic() > end,
+            request.seed,
+            request.number,
+            lambda: self._leaving or time.monotonic() > request.end,
         )
-        changes: dict[str, Floats] = {
-            n: np.asarray(trained.values[n], np.float32) - state.values[n] for n in schema.shapes
-        }
-        kept = {task["run"]: trained.kept} if trained.kept else {}
-        if plan is not None:
-            state.finish(*make_update(plan, changes, schema, state), kept)
-            assert state.finished is not None
-            return state.finished
+        self._kept = {request.run: trained.kept} if trained.kept else {}
+        return Told(trained.examples, trained.steps, dict(trained.metrics))
+
+    def _changes(self, schema: Schema) -> dict[str, Floats]:
+        """The changes of the last training."""
+        assert self._trained is not None
+        after, before = self._trained.values, self.state.values
+        return {n: np.asarray(after[n], np.float32) - before[n] for n in schema.shapes}
+
+    def _pack(self, request: WriteUpdate) -> Finished:
+        state, schema = self.state, self.training.schema.part(request.part)
         # what was rounded away comes from the client's data: an audit's update is without it
-        audit = task.get("audit") is not None
-        changes, before = clipped(changes, task, {} if audit else state.left)
-        fields = {"base": task["base"], "run": task["run"], "round": str(task["round"])}
-        data, _, left = pack(changes, schema, task["codec"], fields, before)
-        state.finish(
-            Finished(
-                key_of(task, None), data, trained.examples, trained.steps, dict(trained.metrics)
-            ),
-            state.left if audit else left,
-            state.kept if audit else kept,
+        changes, before = clipped(
+            self._changes(schema), request.clip, {} if request.audit else state.left
         )
-        assert state.finished is not None
-        return state.finished
-
-    def _upload(self, update: dict[str, Any], data: bytes) -> None:
-        """Announces and sends a file, until it is accepted or rejected."""
-        assert self._socket is not None
-        sha256 = update["sha256"]
-        self._send("update", **update)
-        sent, last = -1, 0
-        while True:
-            message = self._next(SILENCE)
-            kind = message["kind"]
-            if kind in ("ack", "accepted", "rejected") and message.get("sha256") == sha256:
-                if kind == "accepted":
-                    if update["codec"] != MASKED:
-                        self.state.accepted()
-                    return
-                if kind == "rejected":
-                    self.state.rejected()
-                    return
-                offset: Any = message.get("offset")
-                if not is_offset(offset, last, len(data)):
-                    raise InputError("it has acknowledged bytes that do not exist", self.url)
-                last = offset
-                sent = offset if sent < 0 else sent
-                while sent < min(len(data), offset + WINDOW * CHUNK):
-                    self._socket.send(data[sent : sent + CHUNK])
-                    self.sent_bytes += len(data[sent : sent + CHUNK])
-                    sent += CHUNK
-            elif kind == "refused":
-                if message.get("code") == "stale":
-                    return  # the round has ended meanwhile
-                raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
-            else:
-                self._later.append(message)
-                if kind in ENDS:
-                    return  # the round has ended meanwhile
+        data, _, left = pack(changes, schema, request.codec, request.metadata, before)
+        if request.audit:
+            state.next(state.left, state.kept)
+        else:
+            state.next(left, self._kept)
+        told, sha256 = request.told, hashlib.sha256(data).hexdigest()
+        return Finished(request.key, data, sha256, told.examples, told.steps, told.metrics, None)
 
 
-NAMES: dict[str, Callable[[Any], bool]] = {
-    "run": lambda x: isinstance(x, str),
-    "round": lambda x: type(x) is int and x >= 0,
-    "base": lambda x: isinstance(x, str),
-}
-TASK_FIELDS: dict[str, Callable[[Any], bool]] = {
-    **NAMES,
-    "codec": lambda x: x in CODECS,
-    "config": lambda x: isinstance(x, dict),
-    "seed": lambda x: type(x) is int,
-    "cohort": lambda x: type(x) is int,
-    "deadline": lambda x: _is_time(x),
-    "secure": lambda x: x is None or isinstance(x, dict) and _is_time(x.get("stage")),
-    "privacy": lambda x: x is None or isinstance(x, dict),
-    "part": lambda x: x is None or isinstance(x, str),
-    # an empty one would lift the terms, and train as if there were none
-    "audit": lambda x: x is None or isinstance(x, dict) and isinstance(x.get("texts"), list),
-}
-
-
-def _is_time(x: object) -> bool:
-    return isinstance(x, (int, float)) and 0 <= x < 1e9  # seconds
-
-
-def check_task(task: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> None:
-    """Raises InputError unless a message of a server has these fields."""
-    for name, right in fields.items():
-        if not right(task.get(name)):
-            raise InputError(f"its field '{name}' is missing or wrong", "task")
+def _fingerprint(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -9,7 +9,6 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,44 +17,21 @@ from ...atomic_file import atomic_file, remove_unfinished
 from ...compiler.declare.dtypes import FLOAT, UINT8
 from ...compiler.training.safetensors import load_safetensors, save_safetensors
 from ...errors import EdgewiseError, StorageError
-from .codec import Floats, Schema, Values
+from ...logic.federated.requests import Finished, Secrets, State
+from .codec import Floats, Schema
 
 FILE = "client.safetensors"
 FORMAT = "edgewise.federated.client.1"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """An update that was made for a round.
-
-    Attributes:
-        key: run, round and base; with secure aggregation the plan's context, too.
-        data: the file that is sent; with secure aggregation the numbers [n] int16 before masks.
-        examples, steps, metrics: of the message `update`.
-        seed: with secure aggregation: of the member's secrets, in hexadecimal.
-        agreed: with secure aggregation: digests of the messages that were answered, by stage.
-    """
-
-    key: tuple[str, int, str] | tuple[str, int, str, str]
-    data: bytes
-    examples: int
-    steps: int
-    metrics: dict[str, float]
-    seed: str = ""
-    agreed: dict[str, str] = field(default_factory=dict)
-
-
-class ClientState:
+class ClientState(State):
     """The state of a client, in memory and, with a folder, in one file that is replaced as a whole.
 
     Attributes:
-        token: with which the client comes back.
-        have: identity of `values`.
+        token, have, finished, summed: see edgewise.logic.federated.requests.State.
         values: the weights of the last task.
         left: rounding errors of the updates that counted.
         kept: {run: state of the optimizer after the last update that counted}.
-        finished: the last update.
-        summed: {run: the last round whose sum it has consented to}.
         spent: {context of a plan: noise} of the groups that got an update with noise, see
             logic/federated/budget.py. Names of groups are the hub's choice, and may be given twice.
     """
@@ -63,13 +39,10 @@ class ClientState:
     def __init__(self, folder: str | None, schema: Schema) -> None:
         self.path = None if folder is None else os.path.join(folder, FILE)
         self.schema = schema
-        self.token: str | None = None
-        self.have: str | None = None
+        super().__init__(None, None, None, {})
         self.values: dict[str, Floats] = {}
         self.left: dict[str, Floats] = {}
         self.kept: dict[str, bytes] = {}
-        self.finished: Finished | None = None
-        self.summed: dict[str, int] = {}
         self.spent: dict[str, float] = {}
         self._next_left: dict[str, Floats] = {}
         self._next_kept: dict[str, bytes] = {}
@@ -77,49 +50,18 @@ class ClientState:
             os.makedirs(folder, exist_ok=True)
             self._load()
 
-    def receive(self, base: str, values: dict[str, Floats]) -> None:
+    def receive(self, values: dict[str, Floats]) -> None:
         """New weights have arrived."""
-        self.have, self.values = base, values
-        self.finished, self._next_left, self._next_kept = None, {}, {}
-        self.save()
+        self.values, self._next_left, self._next_kept = values, {}, {}
 
-    def finish(
-        self, finished: Finished, left: dict[str, Floats], kept: Mapping[str, bytes] | None = None
-    ) -> None:
+    def next(self, left: dict[str, Floats], kept: Mapping[str, bytes]) -> None:
         """An update was made; `left` is what it has rounded away, `kept` as the attribute."""
-        self.finished, self._next_left, self._next_kept = finished, left, dict(kept or {})
-        self.save()
-
-    def welcome(self, message: Mapping[str, Any]) -> None:
-        """A session has begun, or goes on. The message repeats what may have been lost."""
-        self.token = str(message.get("token"))
-        accepted = message.get("accepted")
-        if self.finished is not None and isinstance(accepted, list):
-            if _sha256(self.finished.data) in accepted:
-                self.accepted()
-        match message.get("counted"):
-            case [run, number]:
-                self.result({"run": run, "round": number, "counted": True})
-        self.save()
+        self._next_left, self._next_kept = left, dict(kept)
 
     def accepted(self) -> None:
         """The update counts."""
-        if self._next_left or self._next_kept:
-            self.left, self._next_left = self._next_left or self.left, {}
-            self.kept, self._next_kept = self._next_kept or self.kept, {}
-            self.save()
-
-    def result(self, message: Mapping[str, Any]) -> None:
-        """A round has ended. A masked update counts only if its group has a sum."""
-        key = () if self.finished is None else self.finished.key
-        if len(key) == 4 and message.get("counted") is True:
-            if key[:2] == (message.get("run"), message.get("round")):
-                self.accepted()
-
-    def rejected(self) -> None:
-        """The update does not count."""
-        self._next_left, self._next_kept = {}, {}
-        self.save()
+        self.left, self._next_left = self._next_left or self.left, {}
+        self.kept, self._next_kept = self._next_kept or self.kept, {}
 
     @classmethod
     def alone(cls, folder: str, schema: Schema) -> ClientState:
@@ -162,8 +104,8 @@ class ClientState:
                 "examples": f.examples,
                 "steps": f.steps,
                 "metrics": f.metrics,
-                "seed": f.seed,
-                "agreed": f.agreed,
+                "seed": f.secure.seed.hex() if f.secure else "",
+                "agreed": f.secure.agreed if f.secure else {},
             }
         record["sha256"] = {name: _sha256(data) for name, (_, _, data) in tensors.items()}
         text = json.dumps(record)
@@ -214,14 +156,16 @@ class ClientState:
         self.summed, self.spent = record["summed"], record["spent"]
         found = record.get("finished")
         if found and "finished" in whole:
+            data, key = whole["finished"].bytes(), found["key"]
+            seed = bytes.fromhex(found["seed"])
             self.finished = Finished(
-                tuple(found["key"]),
-                whole["finished"].bytes(),
+                key if isinstance(key, str) else " ".join(map(str, key)),  # of older versions
+                data,
+                "" if seed else _sha256(data),
                 found["examples"],
                 found["steps"],
                 found["metrics"],
-                found["seed"],
-                found["agreed"],
+                Secrets(seed, found["agreed"]) if seed else None,
             )
 
     def _read(self, tensors: Any, part: str) -> dict[str, Floats]:
@@ -249,8 +193,3 @@ def _sha256(data: bytes) -> str:
 
 def _warn(path: str, what: str) -> None:
     warnings.warn(f"{path}: the state of the client is damaged ({what})", stacklevel=4)
-
-
-def copied(values: Values) -> dict[str, Floats]:
-    """Copies of arrays."""
-    return {n: np.array(x, np.float32) for n, x in values.items()}

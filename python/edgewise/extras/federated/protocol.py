@@ -20,7 +20,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...json_text import parse_json
-from ...logic.federated.tasks import MAX_TEXT, PROTOCOL
+from ...logic.federated.tasks import MAX_TEXT, PROTOCOL, Refusal
+
+__all__ = ["FIELDS", "NAME", "VERSION", "Refusal", "check", "choose_version", "decode", "encode"]
 
 VERSION = PROTOCOL
 MAX_METRICS = 16
@@ -28,19 +30,6 @@ MAX_METRICS = 16
 SHA256 = re.compile(r"[0-9a-f]{64}")
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 NAME = re.compile(r"[\w.:/-]{1,200}", re.ASCII)
-
-
-class Refusal(InputError):
-    """A message or an update is refused.
-
-    Args:
-        code: a word for programs, such as "stale" or "update-norm".
-        what, where, remedy: as EdgewiseError's.
-    """
-
-    def __init__(self, code: str, what: str, where: str = "", remedy: str = "") -> None:
-        super().__init__(what, where, remedy)
-        self.code = code
 
 
 def _text(x: object, field: str, most: int = 200) -> str:

@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from ...errors import InputError
+from ..native import part
+
 FORMAT = "edgewise.delta.1"
 CODECS = ("float32", "float16", "int8", "int4")
 LEVELS = {"int8": 127, "int4": 7}
 """The largest integer of a codec of integers."""
 BLOCK = 64
+MAX_PARAMETERS = 100_000
 VALUES = "values"
 SCALES = "scales"
 _MATRIX = re.compile(r"(?:.*)\.lora_(?:embedding_)?([AB])(?:\.weight)?")
@@ -39,6 +43,47 @@ def rank_axis(name: str) -> int | None:
     if found is None:
         return None
     return 0 if found.group(1) == "A" else 1
+
+
+def part_of(
+    shapes: Sequence[tuple[str, Sequence[int]]], wanted: str | None
+) -> Sequence[tuple[str, Sequence[int]]]:
+    """The parameters that a round changes.
+
+    Args:
+        shapes: (name, shape) of what is trained.
+        wanted: None: all. "B": the matrices B of LoRA; the others stay as they are.
+
+    Raises:
+        InputError: there is no such part.
+    """
+    if wanted is None:
+        return shapes
+    found = [(name, shape) for name, shape in shapes if rank_axis(name) == 1]
+    if wanted != "B" or len(found) == 0:
+        what = f"'{part(wanted, 0, 20)}' is not a part of what is trained"
+        raise InputError(what, "part", "LoRA's is B.")
+    return found
+
+
+def checked(shapes: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[str, Sequence[int]]]:
+    """Names and shapes of what is trained, sorted by name.
+
+    Raises:
+        InputError: there is nothing to train, or a name cannot be used.
+    """
+    if not 0 < len(shapes) <= MAX_PARAMETERS:
+        raise InputError(
+            f"{len(shapes)} parameters are trained",
+            "schema",
+            f"Give 1 to {MAX_PARAMETERS} of them.",
+        )
+    for name, _ in shapes:
+        if not is_name(name):
+            raise InputError(
+                f"'{name}' is not a valid name of a parameter", "schema", "Use printable ASCII."
+            )
+    return sorted(shapes, key=lambda x: x[0])
 
 
 def product(shape: Sequence[int]) -> int:

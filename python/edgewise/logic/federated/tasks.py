@@ -28,6 +28,19 @@ MASKED = "masked"
 SEALED = 80  # bytes: two shares and the tag of AES-GCM
 
 
+class Refusal(InputError):
+    """A message or an update is refused, or a client.
+
+    Args:
+        code: a word for programs, such as "stale" or "update-norm".
+        what, where, remedy: as EdgewiseError's.
+    """
+
+    def __init__(self, code: str, what: str, where: str = "", remedy: str = "") -> None:
+        super().__init__(what, where, remedy)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class TaskFile:
     """A file that a task names.

@@ -1,17 +1,29 @@
-// A page's part in federated rounds: protocol 1 as python/edgewise/extras/federated/client.py.
+// A page's part in federated rounds: the host of python/edgewise/logic/federated/client.py.
 
-import { clip_of, file_of, STAGES } from "../../logic/federated/tasks.ts";
+import { Client } from "../../logic/federated/client.ts";
+import type {
+  Announce,
+  Progress,
+  Receive,
+  Request,
+  SendPart,
+  TakePart,
+  Told,
+  Train,
+  Unpack,
+  WriteUpdate,
+} from "../../logic/federated/requests.ts";
+import { CHUNK } from "../../logic/federated/tasks.ts";
 import { timerMs } from "../../shared/abort.ts";
-import { Aborted, InputError } from "../../shared/errors.ts";
+import { drive } from "../../shared/drive.ts";
+import { Aborted, EdgewiseError, InputError } from "../../shared/errors.ts";
 import { message as textOf } from "../../shared/words.ts";
-import { auditKey, clip, configOf, difference, textsOf } from "./change.ts";
-import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
-import { Connection, ConnectionLost, type Message } from "./connection.ts";
-import { Download } from "./download.ts";
-import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
+import { clip, difference } from "./change.ts";
+import { type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
+import { Connection, ConnectionLost } from "./connection.ts";
+import type { FederatedOptions, RoundResult } from "./options.ts";
 import {
-  countedBefore,
-  countedBy,
+  counted,
   type Finished,
   type Kept,
   keep,
@@ -21,20 +33,19 @@ import {
   type State,
   Store,
 } from "./store.ts";
-import { epsilonOf, isTime, objection } from "./terms.ts";
-import type { LocalResult } from "./trainers.ts";
-import { upload } from "./upload.ts";
+import { isTime, read } from "./terms.ts";
 
 const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
 const LAST_PAUSE_MS = 10_000;
-const ANSWER_MS = 15_000; // for the answer to hello
+const ANSWER = 15; // seconds for the answer to hello
 const SILENCE_MS = 60_000; // without an answer: the connection is lost
 const STEADY_MS = 30_000; // a connection that lived so long was no failure
-const MAX_SECONDS = 3600; // of a task
 const KEY = /^[\w-]{42}[AEIMQUYcgkosw048]$/; // base64url of 32 bytes, without padding
 const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
 
-const timeLimit = (seconds: number) => AbortSignal.timeout(Math.ceil(timerMs(seconds * 1000)));
+type Answers = { [K in Request["kind"]]: (request: Extract<Request, { kind: K }>) => unknown };
+
+const now = (): number => performance.now() / 1000;
 
 /**
  * Takes part in federated rounds: trains where the data is, and sends differences of weights.
@@ -60,7 +71,13 @@ export class FederatedClient<Data = unknown> {
   private readonly ending = new AbortController();
   private timer: ReturnType<typeof setInterval> | undefined;
   private answers = false; // whether the server answers `state`
-  private readonly download = new Download();
+  private since = Infinity; // when the server has welcomed this client
+  private welcomed = false;
+  private limit: { end: number; signal: AbortSignal } | undefined;
+  private arrived: Values = new Map(); // by the last `unpack`
+  private trained: Values = new Map(); // by the last `train`
+  private kept: Kept | undefined;
+  private readonly logic: Client;
 
   private constructor(
     private readonly url: string,
@@ -71,6 +88,14 @@ export class FederatedClient<Data = unknown> {
     private readonly unlock: () => void,
     first: Connection,
   ) {
+    this.logic = new Client(state, {
+      url,
+      schema: schema.sha256,
+      shapes: [...schema.shapes] as [string, number[]][],
+      settings: options.trainer.settings ?? [],
+      terms: read(options.terms ?? {}),
+      answer: ANSWER,
+    });
     this.done = this.run(first).finally(() => this.end());
     this.done.catch(() => undefined); // for pages that do not look at it
   }
@@ -121,10 +146,10 @@ export class FederatedClient<Data = unknown> {
     }
   }
 
-  private welcomed!: () => void;
+  private taken!: () => void;
   private turnedAway!: (e: unknown) => void;
   private readonly greeted = new Promise<void>((resolve, reject) => {
-    this.welcomed = resolve;
+    this.taken = resolve;
     this.turnedAway = reject;
   });
 
@@ -199,30 +224,24 @@ export class FederatedClient<Data = unknown> {
     await Promise.resolve(); // the constructor ends first
     this.timer = setInterval(() => void this.look(), CHECK_MS);
     let connection: Connection | undefined = first;
-    let welcomed = false;
     for (let failures = 0; !this.left; ) {
-      let since = Infinity;
+      this.since = Infinity;
       try {
         connection ??= await Connection.open(this.url, this.ending.signal);
         this.connection = connection;
         if (this.left) return;
-        await this.greet(connection);
-        since = Date.now();
-        welcomed = true;
-        this.welcomed();
-        this.options.onConnection?.(true);
-        if (await this.serve(connection)) return;
+        return await drive(this.logic.talk(), (request) => this.answer(request));
       } catch (e) {
         connection?.close();
         if (this.left) return;
-        if (!welcomed || !(e instanceof ConnectionLost)) {
+        if (!this.welcomed || !(e instanceof ConnectionLost)) {
           this.turnedAway(e);
           throw e;
         }
         this.options.onConnection?.(false);
       }
       connection = undefined;
-      if (Date.now() - since > STEADY_MS) failures = 0;
+      if (Date.now() - this.since > STEADY_MS) failures = 0;
       const pause = Math.min(LAST_PAUSE_MS, 100 * 2 ** failures++) * (0.5 + Math.random() / 2);
       await this.sleep(pause);
     }
@@ -236,264 +255,203 @@ export class FederatedClient<Data = unknown> {
     });
   }
 
-  private async greet(connection: Connection): Promise<void> {
-    const { state, options } = this;
-    this.available = !this.paused && (await isTime(options.when ?? {}));
-    connection.send("hello", {
-      protocols: [1],
-      engine: "edgewise/page",
-      schema: this.schema.sha256,
-      codecs: CODECS,
-      resume: state.token,
-      have: state.have,
-      name: options.label,
-      ticket: options.ticket,
-      available: this.available,
-      secure: [1],
-    });
-    const answer = await connection.message(AbortSignal.timeout(ANSWER_MS)).catch((e) => {
-      throw e instanceof Aborted ? new ConnectionLost(`${this.url} does not answer`) : e;
-    });
-    if (answer.kind === "refused")
-      throw new InputError(String(answer.reason), this.url, `The server says: ${answer.code}.`);
-    state.token = String(answer.token);
-    countedBefore(answer, state);
-    await this.store.write(state);
-    this.answers = (answer.limits as { silence?: unknown } | undefined)?.silence !== undefined;
-    options.trainer.welcome?.((answer.terms ?? {}) as Record<string, unknown>);
-  }
-
-  /** Handles messages. Returns true after the server's bye. */
-  private async serve(connection: Connection): Promise<boolean> {
-    for (;;) {
-      const message = await connection.message();
-      if (message.kind === "bye") return true;
-      const last = message.kind === "weights";
-      if (!last && message.kind !== "task") {
-        await this.other(message);
-        continue;
-      }
-      try {
-        await (last ? this.last(connection, message) : this.task(connection, message));
-      } catch (e) {
-        if (e instanceof ConnectionLost) throw e;
-        if (this.left) return true;
-        if (last) {
-          this.options.onDecline?.(textOf(e));
-          continue;
-        }
-        const late = e instanceof Aborted;
-        if (late && !(Number(message.deadline) > this.longest)) continue; // the server knows
-        // errors of this machine are not told: their texts may quote its data
-        const known = e instanceof InputError && ["terms", "when"].includes(e.where);
-        const reason = known ? e.where : late ? "too long" : "training failed";
-        connection.send("decline", { run: message.run, round: message.round, reason });
-        this.options.onDecline?.(textOf(e));
-      }
+  /** Does what a request asks for. Errors of this machine decline a task, whatever they are. */
+  private async answer(request: Request): Promise<unknown> {
+    try {
+      return await (this.requests[request.kind] as (r: Request) => unknown)(request);
+    } catch (e) {
+      if (e instanceof EdgewiseError || e instanceof ConnectionLost) throw e;
+      throw new EdgewiseError(textOf(e), "", "", { cause: e });
     }
   }
 
-  /** Handles messages that may come at any time. */
-  private async other(message: Message): Promise<void> {
-    if (message.kind === "result") this.options.onRound?.(message as unknown as RoundResult);
-    if (countedBy(message, this.state)) await this.store.write(this.state);
+  private readonly requests: Answers = {
+    hello: () => this.hello(),
+    welcome: ({ message }) => this.welcome(message),
+    send: ({ name, fields }) => this.connection!.send(name, fields),
+    send_part: (request) => this.sendPart(request),
+    receive: (request) => this.receive(request),
+    expect: ({ size }) => this.connection!.expect(size),
+    silent: () => {
+      throw new ConnectionLost(`${this.url} does not answer`);
+    },
+    now,
+    allowed: ({ what }) => this.allowed(what),
+    sent_today: ({ sha256 }) => this.store.sent(sha256),
+    digest: async ({ parts }) => {
+      const all = await new Blob(parts as BlobPart[]).arrayBuffer();
+      return new Uint8Array(await crypto.subtle.digest("SHA-256", all));
+    },
+    fingerprint: ({ value }) => sha256(new TextEncoder().encode(JSON.stringify(value))),
+    unpack: (request) => this.unpack(request),
+    keep: () => void (this.state.values = this.arrived),
+    train: (request) => this.train(request),
+    write_update: (request) => this.pack(request),
+    store: () => this.store.write(this.state),
+    counted: () => counted(this.state),
+    announce: (request) => this.announce(request),
+    take_part: (request) => this.takePart(request),
+    progress: ({ run, number, phase, done, total }: Progress) =>
+      this.options.onProgress?.({ run, round: number, phase, done, total }),
+    result: ({ message }) => this.options.onRound?.(message as unknown as RoundResult),
+    last: async () => {
+      await this.options.trainer.load(this.state.values);
+      this.options.onLast?.(this.state.values);
+    },
+    declined: ({ error }) => this.options.onDecline?.(error.message),
+  };
+
+  private async hello(): Promise<Record<string, unknown>> {
+    const { label, ticket, when } = this.options;
+    this.available = !this.paused && (await isTime(when ?? {}));
+    return { engine: "edgewise/page", name: label, ticket, available: this.available };
   }
 
-  /** @throws InputError if a task does not meet the terms */
-  private async agree(task: Message, finished?: Finished): Promise<void> {
-    const terms = this.options.terms ?? {};
-    const counted = terms.maxBytesPerDay !== undefined;
-    const sent = counted ? await this.store.sent(finished?.sha256) : 0;
-    const reason = objection(terms, task, sent, finished?.data.length ?? 0);
-    if (reason) throw new InputError(reason, "terms");
+  private welcome({ limits, terms }: Record<string, unknown>): void {
+    this.answers = (limits as { silence?: unknown } | undefined)?.silence !== undefined;
+    this.options.trainer.welcome?.((terms ?? {}) as Record<string, unknown>);
+    this.since = Date.now();
+    this.welcomed = true;
+    this.taken();
+    this.options.onConnection?.(true);
   }
 
-  /** Takes the weights after the last round, outside of a task. */
-  private async last(connection: Connection, message: Message): Promise<void> {
-    const { state, options } = this;
-    const seconds = timeLimit(this.longest);
-    await this.fetch(connection, message, AbortSignal.any([seconds, this.ending.signal]));
-    connection.send("have", { base: message.base }); // the server waits for it
-    await options.trainer.load(state.values);
-    options.onLast?.(state.values);
+  /** A signal that fires at a time of the clock `now`, and when the client leaves. */
+  private until(end: number): AbortSignal {
+    if (end === Infinity) return this.ending.signal;
+    if (this.limit?.end !== end) {
+      const late = AbortSignal.timeout(Math.ceil(timerMs(Math.max(0, end - now()) * 1000)));
+      this.limit = { end, signal: AbortSignal.any([late, this.ending.signal]) };
+    }
+    return this.limit.signal;
   }
 
-  /** Most seconds of a task. */
-  private get longest(): number {
-    return this.options.terms?.maxSeconds ?? MAX_SECONDS;
+  private async receive({ end }: Receive): Promise<unknown> {
+    try {
+      return await this.connection!.next(this.until(end));
+    } catch (e) {
+      if (e instanceof Aborted && !this.left) return null;
+      throw e;
+    }
   }
 
-  private async task(connection: Connection, task: Message): Promise<void> {
-    const { state } = this;
-    const { when } = this.options;
-    const seconds = Math.min(Number(task.deadline), this.longest);
-    if (!(seconds >= 0)) throw new InputError("its deadline is no number", "task");
-    const end = AbortSignal.any([timeLimit(seconds), this.ending.signal]);
-    const key = `${task.run} ${task.round} ${task.base}${await auditKey(task.audit)}`;
-    const { finished } = state;
-    const begun = finished?.key === key || (finished?.secure && finished.key.startsWith(`${key} `));
-    await this.agree(task, begun ? finished : undefined);
-    if (!begun && !this.available) throw new InputError("the client takes no tasks now", "when");
-    await this.fetch(connection, task, end);
-    if (task.secure) return this.sum(connection, task, seconds, end);
-    if (state.finished?.key !== key) await this.train(task, key, end);
-    await this.agree(task, state.finished);
-    // what was begun is finished, but never sent over a metered connection
-    if (!(await isTime({ unmetered: when?.unmetered })))
-      throw new InputError("the connection is metered", "when");
-    await this.send(connection, task, state.finished!, end);
+  private async allowed(what: "begin" | "send"): Promise<string> {
+    if (what === "begin") return this.available ? "" : "the client takes no tasks now";
+    const { unmetered } = this.options.when ?? {};
+    return (await isTime({ unmetered })) ? "" : "the connection is metered";
   }
 
-  private async fetch(connection: Connection, task: Message, end: AbortSignal): Promise<void> {
+  private async unpack({ parts, file, metadata }: Unpack): Promise<string> {
     const { state, schema } = this;
-    if (state.have === task.base) return;
-    const file = file_of(task, [...schema.shapes]);
-    const codec = file.codec as Codec;
-    const blob = await this.download.fetch(
-      connection,
-      task,
-      file,
-      end,
-      (message) => this.other(message),
-      (bytes) => this.progress(task, "fetch", bytes, file.size),
-    );
-    const data = new Uint8Array(await blob.arrayBuffer());
-    if ((await sha256(data)) !== file.sha256)
-      throw new InputError("the weights do not match their SHA-256", "task");
+    const data = new Uint8Array(await new Blob(parts as BlobPart[]).arrayBuffer());
     const weights = file.content === "weights";
-    const got = await unpack(data, weights ? schema : await schema.part(file.part), codec, {
-      kind: file.content,
-      base: weights ? String(task.base) : (state.have ?? ""),
-    });
-    const values = new Map(weights ? got : state.values);
+    const part = weights ? schema : await schema.part(file.part);
+    const got = await unpack(data, part, file.codec as Codec, metadata);
+    this.arrived = new Map(weights ? got : state.values);
     if (!weights)
       for (const [name, x] of got) {
         const before = state.values.get(name)!;
         const after = x.map((v, i) => before[i]! + v);
-        values.set(name, after);
+        this.arrived.set(name, after);
       }
-    if ((await schema.base(values)) !== task.base)
-      throw new InputError("the weights are not those that the task names", "task");
-    Object.assign(state, { have: task.base, values, finished: undefined });
-    await this.store.write(state);
-  }
-
-  private progress(
-    task: Message,
-    phase: RoundProgress["phase"],
-    done: number,
-    total: number,
-    loss?: number,
-  ): void {
-    const [run, round] = [String(task.run), Number(task.round)];
-    const more = loss !== undefined && { loss };
-    this.options.onProgress?.({ run, round, phase, done, total, ...more });
-  }
-
-  /** Takes part in a secure sum. */
-  private async sum(
-    connection: Connection,
-    task: Message,
-    seconds: number,
-    end: AbortSignal,
-  ): Promise<void> {
-    const { url, store, state, options } = this;
-    const schema = await this.schema.part(task.part);
-    const { takePart } = await import("./secure/index.ts");
-    const stages = STAGES * Number((task.secure as { stage?: unknown }).stage);
-    const late = timeLimit(seconds + Math.min(stages, this.longest));
-    const signal = AbortSignal.any([late, this.ending.signal]);
-    await takePart(
-      {
-        ...{ connection, url, schema, store, state, signal },
-        terms: options.terms ?? {},
-        certify: options.certify,
-        train: () => this.changes(task, end),
-        other: (message) => this.other(message),
-        send: (file, codec, more) => this.send(connection, { ...task, codec }, file, signal, more),
-      },
-      task,
-    );
+    return schema.base(this.arrived);
   }
 
   /** Trains from the weights of a task. */
-  private async changes(
-    task: Message,
-    signal: AbortSignal,
-  ): Promise<{ schema: Schema; changes: Values; result: LocalResult; kept?: Kept }> {
+  private async train({ run, number, seed, config, texts, end }: Train): Promise<Told> {
     const { state, options } = this;
-    const [{ part, audit }, run] = [task, String(task.run)];
-    const schema = await this.schema.part(part);
-    const config = configOf(task, options.trainer.settings);
+    const signal = this.until(end);
     await options.trainer.load(state.values);
-    let result: LocalResult;
     try {
       // the texts of an audit are public
-      const data = audit ? (textsOf(audit) as Data) : options.data;
-      result = await options.trainer.train(data, {
-        round: Number(task.round),
-        seed: Number(task.seed),
-        config,
+      const result = await options.trainer.train((texts as Data | null) ?? options.data, {
+        round: number,
+        seed,
+        config: { ...config },
         kept: await keptOf(state, run),
         signal,
-        onStep: (step, steps, loss) => this.progress(task, "train", step, steps, loss),
+        onStep: (step, steps, loss) => this.step(run, number, step, steps, loss),
       });
+      this.trained = result.values;
+      this.kept = result.kept && (await keep(run, result.kept));
+      return { examples: result.examples, steps: result.steps, metrics: result.metrics };
     } catch (e) {
       throw signal.aborted ? new Aborted("the deadline has passed") : e;
     }
-    const kept = audit || !result.kept ? undefined : await keep(run, result.kept);
-    return { schema, changes: difference(schema, result.values, state.values), result, kept };
   }
 
-  private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
+  private step(run: string, round: number, done: number, total: number, loss: number): void {
+    this.options.onProgress?.({ run, round, phase: "train", done, total, loss });
+  }
+
+  private changes(schema: Schema): Values {
+    return difference(schema, this.trained, this.state.values);
+  }
+
+  private async pack({
+    key,
+    told,
+    part,
+    codec,
+    metadata,
+    ...more
+  }: WriteUpdate): Promise<Finished> {
     const { state } = this;
-    const { schema, changes, result, kept } = await this.changes(task, signal);
+    const schema = await this.schema.part(part);
+    const changes = this.changes(schema);
     // what was rounded away comes from this client's data: an audit's update is without it
-    const before: Values = task.audit ? new Map() : state.left;
-    const most = clip_of(task);
-    const clipped = most < Infinity;
-    const whole = clipped ? clip(changes, before, most) : changes;
-    const fields = { base: String(task.base), run: String(task.run), round: String(task.round) };
+    const before: Values = more.audit ? new Map() : state.left;
+    const clipped = more.clip < Infinity;
+    const whole = clipped ? clip(changes, before, more.clip) : changes;
     const left: Values = clipped ? new Map() : before;
-    const packed = await pack(whole, schema, task.codec as Codec, fields, left);
-    state.finished = {
+    const packed = await pack(whole, schema, codec as Codec, metadata, left);
+    return {
       key,
       data: packed.data,
       sha256: await sha256(packed.data),
+      ...told,
       norm: normOf(packed.decoded),
-      examples: result.examples,
-      steps: result.steps,
-      metrics: result.metrics,
-      left: task.audit ? state.left : packed.left,
-      kept,
+      left: more.audit ? state.left : packed.left,
+      kept: more.audit ? undefined : this.kept,
+      secure: null,
     };
-    await this.store.write(state);
   }
 
-  /** Shows the page what a server is about to see. */
-  private async tell(task: Message, { data, sha256, norm }: Finished): Promise<void> {
+  /** Shows the page what a server is about to see, and writes it down. */
+  private async announce({ task, update, finished, data, more }: Announce): Promise<void> {
     const { onSend } = this.options;
-    if (!onSend) return;
-    const [run, round, codec] = [String(task.run), Number(task.round), String(task.codec)];
-    const masked = Boolean(task.secure);
-    const schema = await this.schema.part(task.part);
-    const change = masked ? undefined : await unpack(data, schema, codec as Codec, {});
-    onSend({ run, round, codec, data, sha256, norm, base: this.state.values, change });
+    const { norm } = finished as Finished;
+    const told = { ...update, ...more } as unknown as LedgerEntry;
+    const { run, round, codec, sha256 } = told;
+    const file = data as Uint8Array<ArrayBuffer>;
+    if (onSend) {
+      const schema = await this.schema.part(task.part ?? null);
+      const change = task.secure ? undefined : await unpack(file, schema, codec as Codec, {});
+      onSend({ run, round, codec, data: file, sha256, norm, base: this.state.values, change });
+    }
+    const known = Object.entries(told).filter(([, value]) => value != null);
+    const entry = Object.fromEntries(known) as unknown as LedgerEntry;
+    await this.store.record({ ...entry, url: this.url, norm });
   }
 
-  private async send(
-    connection: Connection,
-    task: Message,
-    finished: Finished,
-    end: AbortSignal,
-    more: Partial<LedgerEntry> = { epsilon: epsilonOf(task) },
-  ): Promise<void> {
-    const { url, store, options } = this;
-    const most = options.terms?.maxBytesPerDay ?? Infinity;
-    const other = (message: Message): Promise<void> => this.other(message);
-    const progress = (sent: number, bytes: number): void =>
-      this.progress(task, "send", sent, bytes);
-    await this.tell(task, finished);
-    await upload({ connection, url, store, most, other, progress }, task, finished, end, more);
+  private async sendPart({ data, sha256, begin, end }: SendPart): Promise<void> {
+    const most = this.options.terms?.maxBytesPerDay ?? Infinity;
+    if (!(await this.store.spend(this.url, sha256, end - begin, data.length - begin, most)))
+      throw new InputError(`the terms allow ${most} bytes a day`, "terms");
+    for (let at = begin; at < end; at += CHUNK)
+      this.connection!.sendBytes(data.slice(at, Math.min(at + CHUNK, end)));
+  }
+
+  /** Takes part in a secure sum. */
+  private async takePart(request: TakePart): Promise<void> {
+    const { store, state, schema, options } = this;
+    const { takePart } = await import("./secure/index.ts");
+    const host = {
+      ...{ store, state, schema, certify: options.certify },
+      changes: (changing: Schema) => this.changes(changing),
+      kept: () => this.kept,
+      answer: (inner: Request) => this.answer(inner),
+    };
+    await takePart(host, this.logic, request);
   }
 }

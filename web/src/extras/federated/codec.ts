@@ -4,13 +4,14 @@
 
 import {
   BLOCK,
+  checked,
   FORMAT,
   fields_of,
   groups_of,
-  is_name,
   CODECS as KNOWN,
   LEVELS,
   max_bytes,
+  part_of,
   product,
   rank_axis,
   SCALES,
@@ -41,28 +42,23 @@ export async function sha256(...parts: BufferSource[]): Promise<string> {
   return Array.from(new Uint8Array(digest), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
+type Shapes = [string, readonly number[]][];
+
 /** Names and shapes of what is trained. */
 export class Schema {
   /** Shapes by name, sorted by name. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
 
   private constructor(
-    shapes: [string, readonly number[]][],
+    shapes: Shapes,
     /** Identity of the schema. */ readonly sha256: string,
   ) {
     this.shapes = new Map(shapes);
   }
 
-  /** @throws InputError if a name cannot be used */
+  /** @throws InputError if there is nothing to train, or a name cannot be used */
   static async of(shapes: Iterable<[string, readonly number[]]>): Promise<Schema> {
-    const sorted = [...shapes].sort(([a], [b]) => (a < b ? -1 : 1));
-    const wrong = sorted.find(([n]) => !is_name(n));
-    if (wrong || !sorted.length)
-      throw new InputError(
-        wrong ? `'${wrong[0]}' is not a valid name of a parameter` : "nothing is trained",
-        "schema",
-        "Use printable ASCII.",
-      );
+    const sorted = checked([...shapes]) as Shapes;
     return new Schema(sorted, await sha256(new TextEncoder().encode(text_of(sorted))));
   }
 
@@ -70,9 +66,8 @@ export class Schema {
    * The parameters that a round changes: all, or for "B" the matrices B of LoRA.
    * @throws InputError if there is no such part
    */
-  async part(part: unknown): Promise<Schema> {
-    if (part === undefined || part === null) return this;
-    return Schema.of([...this.shapes].filter(([n]) => part === "B" && rank_axis(n) === 1));
+  async part(part: string | null): Promise<Schema> {
+    return part === null ? this : Schema.of(part_of([...this.shapes], part) as Shapes);
   }
 
   /** Numbers in all parameters. */
@@ -85,7 +80,7 @@ export class Schema {
     return [...this.shapes].reduce((n, [name, shape]) => n + groups_of(name, shape), 0);
   }
 
-  /** Maximum size of a file of this schema: as Python's most_bytes. */
+  /** Maximum size of a file of this schema. */
   mostBytes(codec: Codec): number {
     return max_bytes([...this.shapes], codec);
   }

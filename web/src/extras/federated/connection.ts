@@ -105,22 +105,10 @@ export class Connection {
     }
   }
 
-  /** The next message, as {@link next}; chunks of a download that was given up are dropped. */
-  async message(end?: AbortSignal): Promise<Message> {
-    for (;;) {
-      const frame = await this.next(end);
-      if (!(frame instanceof Uint8Array)) return frame;
-    }
-  }
-
-  /** Puts a message back, to be read next. */
-  unread(message: Message): void {
-    this.frames.unshift(message);
-  }
-
-  /** Sends a message. @throws ConnectionLost */
-  send(kind: string, fields: Record<string, unknown> = {}): void {
-    this.write(JSON.stringify({ kind, ...fields }));
+  /** Sends a message; fields that are null are left out. @throws ConnectionLost */
+  send(kind: string, fields: Readonly<Record<string, unknown>> = {}): void {
+    const given = Object.entries(fields).filter(([, value]) => value != null);
+    this.write(JSON.stringify({ kind, ...Object.fromEntries(given) }));
   }
 
   /** Sends a chunk. @throws ConnectionLost */

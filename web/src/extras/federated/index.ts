@@ -23,8 +23,7 @@ export {
 export { FederatedClient } from "./client.ts";
 export type { Codec, Values } from "./codec.ts";
 export type { FederatedOptions, RoundProgress, RoundResult, SentUpdate } from "./options.ts";
-export type { Certify } from "./secure/index.ts";
-export type { Certificate } from "./secure/plan.ts";
+export type { Certificate, Certify } from "./secure/index.ts";
 export type { LedgerEntry } from "./store.ts";
 export type { Terms, When } from "./terms.ts";
 export {

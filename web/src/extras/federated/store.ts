@@ -1,8 +1,8 @@
 // What a client keeps in IndexedDB: its state, and the ledger of all that ever left.
 
+import type { Finished as Made, State as Told } from "../../logic/federated/requests.ts";
 import { InputError, StorageError } from "../../shared/errors.ts";
 import { sha256, type Values } from "./codec.ts";
-import type { Message } from "./connection.ts";
 
 /** What left this machine for a round. */
 export interface LedgerEntry {
@@ -38,58 +38,26 @@ export interface Kept {
 }
 
 /** An update that was made for a round. */
-export interface Finished {
-  /** Run, round and base. */ key: string;
+export interface Finished extends Made {
   data: Uint8Array<ArrayBuffer>;
-  sha256: string;
   norm: number;
-  examples: number;
-  steps: number;
-  metrics: Record<string, number>;
   /** What this update has rounded away, if it counts. */ left: Values;
   /** What training keeps, if it counts. */ kept?: Kept | undefined;
-  /** With secure aggregation: its secrets; `data` are then the numbers before masks. */
-  secure?: { seed: Uint8Array<ArrayBuffer>; agreed: Record<string, string> };
 }
 
 /** The state of a client. */
-export interface State {
-  /** With which it comes back. */ token: string | undefined;
-  /** Identity of `values`. */ have: string | undefined;
+export interface State extends Told {
   schema: string;
   values: Values;
   left: Values;
   /** After the last update that counted. */ kept?: Kept | undefined;
-  finished: Finished | undefined;
-  /** The last round of each run whose sum the client has consented to. */
-  summed?: Record<string, number>;
 }
 
 /** The finished update counts. */
-function counted(state: State): void {
-  const { left, kept } = state.finished!;
+export function counted(state: State): void {
+  const { left, kept } = state.finished as Finished;
   state.left = left;
   state.kept = kept ?? state.kept;
-}
-
-/** Takes over a message that says that the finished update counts. Returns whether it does. */
-export function countedBy(message: Message, state: State): boolean {
-  const { finished } = state;
-  // a masked update that was accepted counts only if its group has a sum
-  const { kind, run, round } = message;
-  const counts = finished?.secure
-    ? kind === "result" && message.counted === true && finished.key.startsWith(`${run} ${round} `)
-    : kind === "accepted" && message.sha256 === finished?.sha256;
-  if (counts) counted(state);
-  return counts;
-}
-
-/** The same of a `welcome`, which repeats what may have been lost with a connection. */
-export function countedBefore({ accepted, counted: last }: Message, state: State): void {
-  for (const sha256 of Array.isArray(accepted) ? accepted : [])
-    countedBy({ kind: "accepted", sha256 }, state);
-  const [run, round] = Array.isArray(last) ? last : [];
-  countedBy({ kind: "result", run, round, counted: true }, state);
 }
 
 /** What training has returned for the next round of a run. */
@@ -183,10 +151,12 @@ export class Store {
     const found = (await request(() => this.objects("clients", "readonly").get(this.key))) as
       | State
       | undefined;
-    const left: Values = new Map();
-    return found?.schema === schema
-      ? found
-      : { token: undefined, have: undefined, schema, values: new Map(), left, finished: undefined };
+    const whole: Partial<State> = found?.schema === schema ? found : {};
+    // those of older versions do not have all of it
+    const { token = null, have = null, finished = null, summed = {} } = whole;
+    const { values = new Map(), left = new Map(), kept } = whole;
+    if (finished) finished.secure ??= null;
+    return { schema, token, have, finished, summed, values, left, kept };
   }
 
   /** @throws StorageError if there is not enough space */

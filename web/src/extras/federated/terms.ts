@@ -1,6 +1,9 @@
 // The conditions under which a client takes part. The page enforces them: it declines tasks.
 
-import type { Message } from "./connection.ts";
+import { decoded, SEED } from "../../logic/federated/crypto.ts";
+import type { Terms as Read } from "../../logic/federated/terms.ts";
+
+const MAX_SECONDS = 3600; // of a task
 
 /** What a client demands of rounds; it declines tasks that do not meet it. */
 export interface Terms {
@@ -54,39 +57,14 @@ export async function isTime({ charging, unmetered, visible }: When): Promise<bo
   return !(visible && globalThis.document?.visibilityState === "hidden");
 }
 
-/** ε after a round, as the server says; undefined: there is no such number. */
-export function epsilonOf(task: Message): number | undefined {
-  const told = (task.privacy as { epsilon?: unknown } | null | undefined)?.epsilon;
-  return typeof told === "number" ? told : undefined;
-}
-
-/**
- * Why a task does not meet the terms; undefined: it does, as far as can be known before its group
- * has members. What a server says proves nothing: secure/ checks who takes part, and adds noise.
- * @param sent bytes of updates that left within 24 hours
- * @param bytes size of the update, if it is known
- */
-export function objection(
-  terms: Terms,
-  task: Message,
-  sent: number,
-  bytes: number,
-): string | undefined {
-  const cohort = Number(task.cohort);
-  const least = terms.minimumCohort ?? 1;
-  if (!(cohort >= least)) return `the task is for ${cohort} clients, the terms say ${least}`;
-  const most = terms.maxBytesPerDay ?? Infinity;
-  if (sent + bytes > most) return `the terms allow ${most} bytes a day`;
-  if (task.audit && !task.secure) return undefined; // nothing of this client's data is sent
-  const secure = task.secure as { noise?: number } | null | undefined;
-  if (terms.secureAggregation === "required" && !secure)
-    return "the terms require secure aggregation, which the task does not have";
-  const { maxEpsilon, noiseBy } = terms;
-  if (maxEpsilon !== undefined && noiseBy === "server") {
-    const told = epsilonOf(task);
-    if (!(told !== undefined && told >= 0 && told <= maxEpsilon))
-      return `the task spends epsilon ${told}, the terms allow ${maxEpsilon}`;
-  } else if (maxEpsilon !== undefined && !((secure?.noise ?? 0) > 0))
-    return "the terms require noise of the clients, which the task does not have";
-  return undefined;
-}
+/** Terms as the rules for both languages read them. */
+export const read = (terms: Terms): Read => ({
+  minimum_cohort: terms.minimumCohort ?? 1,
+  required: terms.secureAggregation === "required",
+  authority:
+    terms.authority === undefined ? null : decoded(terms.authority, SEED, "terms.authority"),
+  max_epsilon: terms.maxEpsilon ?? null,
+  trusts_server: terms.noiseBy === "server",
+  max_bytes: terms.maxBytesPerDay ?? Infinity,
+  max_seconds: terms.maxSeconds ?? MAX_SECONDS,
+});

@@ -1,15 +1,17 @@
-"""The building blocks of secure aggregation, over the package cryptography.
-
-All of it exists in TypeScript, too: web/src/extras/federated/secure/crypto.ts.
+"""The building blocks of secure aggregation, over the package cryptography: the answers to the
+requests of edgewise.logic.federated.crypto. web/src/extras/federated/secure/crypto.ts has those of
+WebCrypto.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -19,17 +21,19 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-DOMAIN = b"edgewise.secure.1 "
-"""What every hashed or signed text begins with: nothing made for another purpose is valid here."""
-SEED = 32  # bytes of secrets, keys and digests
-SIGNATURE = 64
+from ....host.drive import drive
+from ....logic.federated import crypto as logic
+from ....logic.federated.crypto import SEED, SIGNATURE
+
+__all__ = ["SEED", "SIGNATURE"]
+
 _FIELD = 0x87  # x^128 = x^7 + x^2 + x + 1
 _ZEROS = bytes(1 << 20)
 
 
 def digest(purpose: str, *parts: bytes) -> bytes:
     """SHA-256 of a purpose and parts of fixed lengths (or one last part of any)."""
-    return hashlib.sha256(DOMAIN + purpose.encode() + b"\0" + b"".join(parts)).digest()
+    return made(logic.digest(purpose, parts))
 
 
 def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
@@ -63,23 +67,6 @@ def agree(private: bytes, public: bytes) -> bytes:
     )
 
 
-_PRIME = (1 << 255) - 19
-
-
-def is_usable(public: bytes) -> bool:
-    """Whether an X25519 public key is the only text of its point, and gives other secrets with
-    other keys: those of low order give zeros with every key, and `agree` raises. X25519 ignores
-    bit 255 and reduces modulo 2^255 - 19, so that other texts are keys that are there twice.
-    """
-    if int.from_bytes(public, "little") >= _PRIME:
-        return False
-    try:
-        agree(bytes(SEED), public)
-    except ValueError:
-        return False
-    return True
-
-
 def seal(key: bytes, plain: bytes) -> bytes:
     """Encrypts with AES-256-GCM. A key must be used once: the nonce is 0."""
     return AESGCM(key).encrypt(bytes(12), plain, None)
@@ -87,8 +74,6 @@ def seal(key: bytes, plain: bytes) -> bytes:
 
 def unseal(key: bytes, sealed: bytes) -> bytes | None:
     """What `seal` encrypted; None if it was changed, or made with another key."""
-    from cryptography.exceptions import InvalidTag
-
     try:
         return AESGCM(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
@@ -102,6 +87,34 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def _agreed(private: bytes, public: bytes) -> bytes | None:
+    try:
+        return agree(private, public)
+    except ValueError:
+        return None
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "digest": lambda r: hashlib.sha256(b"".join(r.parts)).digest(),
+    "derive": lambda r: derive(r.secret, r.salt, r.info),
+    "stream": lambda r: stream(r.secret, r.size),
+    "public_key": lambda r: public_key(r.secret),
+    "agree": lambda r: _agreed(r.secret, r.public),
+    "seal": lambda r: seal(r.secret, r.plain),
+    "unseal": lambda r: unseal(r.secret, r.sealed),
+    "is_signed": lambda r: is_signed(r.public, r.signature, r.text),
+    "split": lambda r: split(r.secret, r.randomness, r.threshold, r.count),
+    "clock": lambda r: time.time(),
+}
+"""Answers to the requests that need no key of the client's own."""
+Result = TypeVar("Result")
+
+
+def made(steps: Generator[Any, Any, Result]) -> Result:
+    """The result of logic that asks for nothing else."""
+    return drive(steps, lambda request: ANSWERS[request.kind](request))
 
 
 # ---- Shamir's shares over GF(2^128), as `ssss` and PyCryptodome have them ----

@@ -22,13 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InputError
+from ....logic.federated import members
+from ....logic.federated.crypto import SEED, SIGNATURE, decoded
+from ....logic.federated.members import check_certificate, fields_of, own_key, pair_key
 from ....logic.federated.plan import threshold
 from ....logic.federated.tasks import SEALED
+from ....logic.native import base64url as encoded
 from ..protocol import Refusal
-from .crypto import SEED, SIGNATURE, derive, digest, is_signed, join, public_key
-from .identity import decoded, encoded
-from .member import mask_of, pair_key
-from .plan import Entry, Plan, Roster, centred
+from .crypto import digest, is_signed, join, made, public_key
+from .plan import Entry, Plan, Roster, centred, mask_of
 from .quantize import Lattice
 
 STAGES = ("keys", "shares", "update", "consent", "unmask")
@@ -181,7 +183,7 @@ class Group:
         if self.authority is not None:
             if entry.certificate is None:
                 raise InputError("the client has no certificate", "keys")
-            entry.certificate.check(self.authority)
+            made(check_certificate(entry.certificate, self.authority, time.time()))
             # later it would end the group for all
             left = min(RENEWED, self.seconds + (len(STAGES) - 1) * self.stage)
             if entry.certificate.expires <= time.time() + left:
@@ -226,7 +228,7 @@ class Group:
         assert self.roster is not None
         return self.roster
 
-    def _entry(self, node: int) -> Entry:
+    def _entry(self, node: int) -> members.Entry:
         return self._known.entries[self.index[node]]
 
     @property
@@ -292,7 +294,7 @@ class Group:
         self.index = {node: place[e.identity] for node, e in entries.items()}
 
     def _roster_for(self, node: int) -> dict[str, Any]:
-        return {"members": [e.fields for e in self._known.entries]}
+        return {"members": [fields_of(e) for e in self._known.entries]}
 
     def _sealed_for(self, node: int) -> dict[str, Any]:
         by_index = {self.index[n]: sealed for n, sealed in self.replies[1].items()}
@@ -390,10 +392,11 @@ class Group:
             shares = {j: held[i] for j, held in given.items() if i in held}
             secret = self._secret(i, shares, i in updates)
             if i in updates:
-                total -= mask_of(derive(secret, roster.digest, b"self"), size, bits)
+                total -= mask_of(made(own_key(secret, roster)), size, bits)
                 continue
             for j in alive:
-                mask = mask_of(pair_key(secret, roster.entries[j].mask, roster), size, bits)
+                key = made(pair_key(secret, roster.entries[j].mask, roster))
+                mask = mask_of(key, size, bits)
                 total = total + mask if i < j else total - mask
         return centred(total)
 

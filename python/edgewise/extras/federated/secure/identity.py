@@ -10,7 +10,6 @@ and clients that require secure aggregation know the authority's key and accept 
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 import time
@@ -21,41 +20,35 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ....errors import InputError
+from ....logic.federated.crypto import SEED, decoded
+from ....logic.federated.members import (
+    MAX_SUBJECT,
+    Certified,
+    certificate_of,
+    certificate_statement,
+    check_certificate,
+)
+from ....logic.native import base64url as encoded
 from ..protocol import NAME
-from .crypto import SEED, SIGNATURE, digest, is_signed
+from .crypto import made
+
+__all__ = [
+    "DAY",
+    "MAX_DAYS",
+    "MAX_SUBJECT",
+    "Authority",
+    "Certificate",
+    "Identity",
+    "decoded",
+    "encoded",
+]
 
 DAY = 24 * 3600
-MAX_SUBJECT = 64
 MAX_DAYS = 36_500
 
 
-def encoded(data: bytes) -> str:
-    """base64url without padding, the form of all keys and signatures in messages."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def decoded(text: object, size: int, where: str) -> bytes:
-    """Bytes of `encoded`.
-
-    Raises:
-        InputError: it is not the base64url of so many bytes.
-    """
-    if isinstance(text, str) and len(text) == -(-size * 4 // 3):
-        try:
-            data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-        except ValueError:
-            data = b""
-        if len(data) == size and encoded(data) == text:
-            return data
-    raise InputError(f"it is not the base64url of {size} bytes", where)
-
-
-def _statement(identity: bytes, subject: str, expires: int) -> bytes:
-    return digest("certificate", identity, expires.to_bytes(8, "big"), subject.encode())
-
-
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Certified):
     """An authority's word for a key.
 
     Attributes:
@@ -65,11 +58,6 @@ class Certificate:
         signature: the authority's.
     """
 
-    identity: bytes
-    subject: str
-    expires: int
-    signature: bytes
-
     @classmethod
     def of(cls, fields: Mapping[str, Any], where: str = "certificate") -> Certificate:
         """Reads the object of a message or file.
@@ -77,16 +65,8 @@ class Certificate:
         Raises:
             InputError: a field is wrong.
         """
-        subject, expires = fields.get("subject"), fields.get("expires")
-        if not (isinstance(subject, str) and len(subject) <= MAX_SUBJECT):
-            raise InputError(f"it is not a text of at most {MAX_SUBJECT}", f"{where}.subject")
-        if subject and not NAME.fullmatch(subject):
-            raise InputError("it has other characters than letters, digits, _.:/-", where)
-        if type(expires) is not int or not 0 <= expires < 2**53:
-            raise InputError("it is not a time in seconds", f"{where}.expires")
-        identity = decoded(fields.get("identity"), SEED, f"{where}.identity")
-        signature = decoded(fields.get("signature"), SIGNATURE, f"{where}.signature")
-        return cls(identity, subject, expires, signature)
+        found = certificate_of(fields, where)
+        return cls(found.identity, found.subject, found.expires, found.signature)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -100,11 +80,7 @@ class Certificate:
 
     def check(self, authority: bytes, now: float | None = None) -> None:
         """Raises InputError unless the authority has signed it and it is not expired."""
-        text = _statement(self.identity, self.subject, self.expires)
-        if not is_signed(authority, self.signature, text):
-            raise InputError("the authority has not signed it", f"certificate of {self.subject}")
-        if self.expires <= (time.time() if now is None else now):
-            raise InputError("it has expired", f"certificate of {self.subject}")
+        made(check_certificate(self, authority, time.time() if now is None else now))
 
 
 def _key_file(path: str | os.PathLike[str], create: bool) -> bytes:
@@ -172,5 +148,5 @@ class Authority(Identity):
             what = f"it would be valid for {seconds / DAY:g} days"
             raise InputError(what, "certificate", f"Give more than 0 and at most {MAX_DAYS}.")
         expires = int(time.time() + seconds)
-        text = _statement(identity, subject, expires)
+        text = made(certificate_statement(identity, subject, expires))
         return Certificate(identity, subject, expires, self.sign(text))

@@ -12,7 +12,9 @@ answers with what it has collected:
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -20,23 +22,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import InputError
+from ....logic.federated import members
+from ....logic.federated.crypto import Sum
 from ....logic.federated.plan import (
     KEYS,
     GroupPlan,
-    check_keys,
-    check_members,
-    check_subjects,
     context_of,
     grid_of_plan,
-    indices_of,
     plan_of,
     ring_bits,
     threshold,
 )
 from ..codec import Schema
-from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
-from .identity import Certificate, decoded
+from .crypto import digest, made, stream
+from .noise import discrete_gaussian
 from .quantize import Lattice
 
 HEX = 32  # digits of a group's name
@@ -86,52 +85,18 @@ class Plan(GroupPlan):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A member, as it introduces itself.
-
-    Attributes:
-        identity: its Ed25519 public key.
-        channel, mask: X25519 public keys of this round.
-        commitment: digest of the seed of its own mask.
-        signature: of `statement`, by identity.
-        certificate: for identity, or None.
-    """
-
-    identity: bytes
-    channel: bytes
-    mask: bytes
-    commitment: bytes
-    signature: bytes
-    certificate: Certificate | None
-
-    @staticmethod
-    def statement(context: bytes, channel: bytes, mask: bytes, commitment: bytes) -> bytes:
-        """What a member signs."""
-        return digest("keys", context, channel, mask, commitment)
+class Entry(members.Entry):
+    """A member, as it introduces itself; see edgewise.logic.federated.members.Entry."""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], context: bytes, where: str = "keys") -> Entry:
+    def of(cls, fields: object, context: bytes, where: str = "keys") -> Entry:
         """Reads and checks an entry.
 
         Raises:
             InputError: a field is wrong, or the signature.
         """
-        if not isinstance(fields, Mapping):
-            raise InputError("it is no object", where)
-        identity, channel, mask, commitment = (
-            decoded(fields.get(n), SEED, f"{where}.{n}") for n in KEYS
-        )
-        signature = decoded(fields.get("signature"), SIGNATURE, f"{where}.signature")
-        if not is_signed(identity, signature, cls.statement(context, channel, mask, commitment)):
-            raise InputError("its keys are not signed by its identity, for this round", where)
-        if not (is_usable(channel) and is_usable(mask)):
-            raise InputError("a key of X25519 is not canonical, or gives no secret", where)
-        certificate = fields.get("certificate")
-        if certificate is not None:
-            if not isinstance(certificate, Mapping):
-                raise InputError("it is no object", f"{where}.certificate")
-            certificate = Certificate.of({**certificate, "identity": fields["identity"]})
-        return cls(identity, channel, mask, commitment, signature, certificate)
+        found = made(members.entry_of(fields, context, where))
+        return cls(*(getattr(found, field.name) for field in dataclasses.fields(found)))
 
     def same(self, other: Entry, certified: bool) -> str | None:
         """What two members must not have in common, but have: a key or, if their certificates were
@@ -145,35 +110,10 @@ class Entry:
             return "user"
         return None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The entry of a message."""
-        from .identity import encoded
-
-        out: dict[str, Any] = {
-            "identity": encoded(self.identity),
-            "channel": encoded(self.channel),
-            "mask": encoded(self.mask),
-            "commitment": encoded(self.commitment),
-            "signature": encoded(self.signature),
-        }
-        if self.certificate is not None:
-            own = self.certificate.fields
-            out["certificate"] = {n: own[n] for n in ("subject", "expires", "signature")}
-        return out
-
 
 @dataclass(frozen=True)
-class Roster:
-    """The members of a group, by identity; a member's index is its place.
-
-    Attributes:
-        entries: of the members.
-        digest: of the context and all keys.
-    """
-
-    entries: tuple[Entry, ...]
-    digest: bytes
+class Roster(members.Roster):
+    """The members of a group, by identity; see edgewise.logic.federated.members.Roster."""
 
     @classmethod
     def of(cls, entries: Sequence[Entry], plan: Plan) -> Roster:
@@ -187,25 +127,17 @@ class Roster:
             InputError: an identity or key is there twice, there are too few or too many members, or
                 they are in another order.
         """
-        check_members(len(entries), plan)
-        keys = [[getattr(e, name) for name in KEYS] for e in entries]
-        check_keys([[key.hex() for key in own] for own in keys])
-        return cls(
-            tuple(entries), digest("roster", plan.context, *(k for own in keys for k in own))
-        )
+        found = made(members.roster_of(entries, plan, plan.context))
+        return cls(tuple(entries), found.digest)
 
     @property
     def threshold(self) -> int:
         """Members without which there is no sum."""
         return threshold(len(self.entries))
 
-    def certified(self, authority: bytes, now: float | None = None) -> None:
+    def certified(self, authority: bytes) -> None:
         """Raises InputError unless the authority knows all members, each as another user."""
-        for entry in self.entries:
-            if entry.certificate is not None:
-                entry.certificate.check(authority, now)
-        known = [e.certificate for e in self.entries]
-        check_subjects([None if c is None else c.subject for c in known])
+        made(members.check_certificates(self.entries, authority, time.time()))
 
     def consent(self, senders: Collection[int], survivors: Collection[int]) -> bytes:
         """The text that members sign before they give shares away: which secrets of which members.
@@ -214,16 +146,7 @@ class Roster:
             senders: indices of those whose shares were passed on.
             survivors: of those whose updates have arrived.
         """
-        lists = bytes(sorted(senders)) + b"\xff" + bytes(sorted(survivors))
-        return digest("survivors", self.digest, lists)
-
-    def indices(self, found: object, least: int, where: str) -> list[int]:
-        """Checks a list of members: ascending indices, as many as the threshold and `least`.
-
-        Raises:
-            InputError: it is another list.
-        """
-        return indices_of(found, len(self.entries), least, where)
+        return made(members.consent_of(self, sorted(senders), sorted(survivors)))
 
 
 def ring(numbers: NDArray[Any], bits: int) -> NDArray[Any]:
@@ -234,3 +157,20 @@ def ring(numbers: NDArray[Any], bits: int) -> NDArray[Any]:
 def centred(numbers: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers of a ring as integers around 0."""
     return numbers.view(f"<i{numbers.itemsize}").astype(np.int64)
+
+
+def mask_of(key: bytes, count: int, bits: int) -> NDArray[Any]:
+    """A mask of `count` numbers modulo 2^bits."""
+    return np.frombuffer(stream(key, count * bits // 8), "<u2" if bits == 16 else "u1")
+
+
+def masked(request: Sum) -> bytes:
+    """The numbers of an update with its noise and all masks, as they are sent."""
+    numbers = np.frombuffer(request.data, "<i2").astype(np.int64)
+    if request.sigma:
+        numbers = numbers + discrete_gaussian(len(numbers), request.sigma, request.noise)
+    total = ring(numbers, request.bits)
+    for key, sign in request.masks:
+        mask = mask_of(key, len(total), request.bits)
+        total = total + mask if sign > 0 else total - mask
+    return total.tobytes()

@@ -1,24 +1,32 @@
-// The building blocks of secure aggregation, with WebCrypto alone: as
-// python/edgewise/extras/federated/secure/crypto.py, byte by byte.
+// The building blocks of secure aggregation, with WebCrypto alone: the answers to the requests of
+// python/edgewise/logic/federated/crypto.py.
 
-import { InputError } from "../../../shared/errors.ts";
+import {
+  type Agree,
+  type Derive,
+  type Digest,
+  type IsSigned,
+  type PublicKey,
+  type Request,
+  SEED,
+  type Seal,
+  type Split,
+  type Stream,
+  type Unseal,
+} from "../../../logic/federated/crypto.ts";
+import { drive } from "../../../shared/drive.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: by the kind of a request
+type Answers = Record<string, (request: any) => unknown>;
 
 /** Bytes. */
 export type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Bytes of secrets, keys and digests. */
-export const SEED = 32;
-/** Bytes of an Ed25519 signature. */
-export const SIGNATURE = 64;
-const DOMAIN = "edgewise.secure.1 ";
 const PKCS8 = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65]; // then the curve
 const { subtle } = globalThis.crypto;
 
-/** The bytes of a text. */
-export const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
-
 /** Bytes one after the other. */
-export function joined(...parts: readonly Uint8Array[]): Bytes {
+function joined(...parts: readonly Uint8Array[]): Bytes {
   const out = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
   let at = 0;
   for (const part of parts) {
@@ -28,14 +36,8 @@ export function joined(...parts: readonly Uint8Array[]): Bytes {
   return out;
 }
 
-/** SHA-256 of a purpose and parts of fixed lengths (or one last part of any). */
-export async function digest(purpose: string, ...parts: readonly Uint8Array[]): Promise<Bytes> {
-  const text = joined(utf8(`${DOMAIN}${purpose}\0`), ...parts);
-  return new Uint8Array(await subtle.digest("SHA-256", text));
-}
-
 /** 32 bytes by HKDF-SHA256. */
-export async function derive(secret: Bytes, salt: Bytes, info: Bytes): Promise<Bytes> {
+async function derive(secret: Bytes, salt: Bytes, info: Bytes): Promise<Bytes> {
   const key = await subtle.importKey("raw", secret, "HKDF", false, ["deriveBits"]);
   const algorithm = { name: "HKDF", hash: "SHA-256", salt, info };
   return new Uint8Array(await subtle.deriveBits(algorithm, key, 8 * SEED));
@@ -56,7 +58,7 @@ function privateKey(bytes: Bytes, name: "X25519" | "Ed25519", use: KeyUsage): Pr
 }
 
 /** The common secret of two X25519 keys. @throws if the public key cannot be used */
-export async function agree(secret: Bytes, other: Bytes): Promise<Bytes> {
+async function agree(secret: Bytes, other: Bytes): Promise<Bytes> {
   const name = "X25519";
   const key = await privateKey(secret, name, "deriveBits");
   const theirs = await subtle.importKey("raw", other, { name }, false, []);
@@ -64,45 +66,31 @@ export async function agree(secret: Bytes, other: Bytes): Promise<Bytes> {
 }
 
 /** The X25519 public key of a private one. */
-export function publicKey(secret: Bytes): Promise<Bytes> {
+function publicKey(secret: Bytes): Promise<Bytes> {
   const base = new Uint8Array(SEED);
   base[0] = 9; // of the curve
   return agree(secret, base);
 }
 
-/** Whether a number of 32 bytes, little-endian, is below 2^255 - 19. */
-const isReduced = (key: Bytes): boolean =>
-  key[31]! < 0x7f ||
-  (key[31] === 0x7f && (key[0]! < 0xed || key.subarray(1, 31).some((byte) => byte !== 0xff)));
-
-/** Whether an X25519 public key is the only text of its point, since X25519 ignores bit 255 and
- * reduces the rest, and gives other secrets with other keys: some give none. */
-export const isUsable = async (key: Bytes): Promise<boolean> =>
-  isReduced(key) &&
-  agree(new Uint8Array(SEED), key).then(
-    (secret) => secret.some((byte) => byte), // browsers refuse zeros, by the specification
-    () => false,
-  );
-
 const gcm = { name: "AES-GCM", iv: new Uint8Array(12) };
 
 /** Encrypts with AES-256-GCM. A key must be used once: the nonce is 0. */
-export async function seal(secret: Bytes, plain: Bytes): Promise<Bytes> {
+async function seal(secret: Bytes, plain: Bytes): Promise<Bytes> {
   const key = await subtle.importKey("raw", secret, "AES-GCM", false, ["encrypt"]);
   return new Uint8Array(await subtle.encrypt(gcm, key, plain));
 }
 
-/** What `seal` encrypted; undefined if it was changed, or made with another key. */
-export async function unseal(secret: Bytes, sealed: Bytes): Promise<Bytes | undefined> {
+/** What `seal` encrypted; null if it was changed, or made with another key. */
+async function unseal(secret: Bytes, sealed: Bytes): Promise<Bytes | null> {
   const key = await subtle.importKey("raw", secret, "AES-GCM", false, ["decrypt"]);
   return subtle.decrypt(gcm, key, sealed).then(
     (plain) => new Uint8Array(plain),
-    () => undefined,
+    () => null,
   );
 }
 
 /** Whether an Ed25519 signature is that of a text. */
-export async function isSigned(key: Bytes, signature: Bytes, text: Bytes): Promise<boolean> {
+async function isSigned(key: Bytes, signature: Bytes, text: Bytes): Promise<boolean> {
   try {
     const name = "Ed25519";
     const known = await subtle.importKey("raw", key, { name }, false, ["verify"]);
@@ -121,23 +109,27 @@ export async function sign(key: CryptoKey, text: Bytes): Promise<Bytes> {
   return new Uint8Array(await subtle.sign({ name: "Ed25519" }, key, text));
 }
 
-/** base64url without padding, the form of all keys and signatures in messages. */
-export const encoded = (bytes: Uint8Array): string =>
-  btoa(String.fromCharCode(...bytes)).replace(/[+/=]/g, (c) => ({ "+": "-", "/": "_" })[c] ?? "");
+/** The answers to the requests that need no key of the client's own. */
+export const answers = {
+  digest: async ({ parts }: Digest) =>
+    new Uint8Array(await subtle.digest("SHA-256", joined(...Array.from(parts)))),
+  derive: ({ secret, salt, info }: Derive) => derive(secret as Bytes, salt as Bytes, info as Bytes),
+  stream: ({ secret, size }: Stream) => stream(secret as Bytes, size),
+  public_key: ({ secret }: PublicKey) => publicKey(secret as Bytes),
+  agree: ({ secret, public: other }: Agree) =>
+    agree(secret as Bytes, other as Bytes).catch(() => null), // browsers refuse a secret of zeros
+  seal: ({ secret, plain }: Seal) => seal(secret as Bytes, plain as Bytes),
+  unseal: ({ secret, sealed }: Unseal) => unseal(secret as Bytes, sealed as Bytes),
+  is_signed: ({ public: key, signature, text }: IsSigned) =>
+    isSigned(key as Bytes, signature as Bytes, text as Bytes),
+  split: ({ secret, randomness, threshold, count }: Split) =>
+    split(secret, randomness, threshold, count),
+  clock: () => Date.now() / 1000,
+};
 
-/** Bytes of {@link encoded}. @throws InputError if it is not the base64url of so many bytes */
-export function decoded(text: unknown, size: number, where: string): Bytes {
-  if (typeof text === "string" && /^[\w-]{0,400}$/.test(text)) {
-    try {
-      const binary = atob(text.replace(/[-_]/g, (c) => (c === "-" ? "+" : "/")));
-      const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0));
-      if (bytes.length === size && encoded(bytes) === text) return bytes;
-    } catch {
-      // no base64
-    }
-  }
-  throw new InputError(`it is not the base64url of ${size} bytes`, where);
-}
+/** The result of logic that asks for nothing else. */
+export const made = <Result>(steps: Generator<Request, Result, unknown>): Promise<Result> =>
+  drive(steps, (request) => (answers as Answers)[request.kind]!(request));
 
 // ---- Shamir's shares over GF(2^128) ----
 const FIELD = (1n << 128n) | 0x87n;
@@ -166,7 +158,12 @@ function numbersOf(bytes: Uint8Array): bigint[] {
  *   second one, from the highest power to the first
  * @param count shares; number i belongs to x = i + 1
  */
-export function split(secret: Bytes, randomness: Bytes, threshold: number, count: number): Bytes[] {
+export function split(
+  secret: Uint8Array,
+  randomness: Uint8Array,
+  threshold: number,
+  count: number,
+): Bytes[] {
   const random = numbersOf(randomness);
   const per = threshold - 1;
   const polynomials = numbersOf(secret).map((half, h) => [

@@ -1,10 +1,11 @@
 // Updates as integers whose sum is exact, and whose norm is bounded: as
 // python/edgewise/extras/federated/secure/quantize.py, number by number.
 
+import { digest } from "../../../logic/federated/crypto.ts";
 import { type Grid, LESS } from "../../../logic/federated/lattice.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { nearest, type Schema, type Values } from "../codec.ts";
-import { type Bytes, digest, stream } from "./crypto.ts";
+import { type Bytes, made, stream } from "./crypto.ts";
 
 /** How a round's updates become integers. */
 export class Lattice {
@@ -26,7 +27,7 @@ export class Lattice {
 
   private async sign(x: Float64Array): Promise<void> {
     if (!this.signs) {
-      const key = await digest("signs", this.context);
+      const key = (await made(digest("signs", [this.context]))) as Bytes;
       const raw = await stream(key, Math.ceil(this.size / 8));
       this.signs = Float64Array.from(x, (_, i) => 1 - 2 * ((raw[i >> 3]! >> (i & 7)) & 1));
     }
