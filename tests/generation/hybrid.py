@@ -189,3 +189,38 @@ class Loop:
             ids.append(int(logits.argmax()))
             logits = self.logits(ids[-1:])
         return ids
+
+
+def split_at_embeddings(model):
+    """(embedding, decoder): the model as two, with what each layer gets besides as a second output
+    of the first, `per_layer_inputs`, here zeros in effect. The embedding takes `image_features`.
+    """
+    first, *rest = model.graph.node
+    table = next(c for c in model.graph.initializer if c.name == first.input[0])
+    width, info = table.dims[1], helper.make_tensor_value_info
+    ids = info("input_ids", TensorProto.INT64, [1, "tokens"])
+    made = [
+        info(n, TensorProto.FLOAT, [1, "tokens", width])
+        for n in ("inputs_embeds", "per_layer_inputs")
+    ]
+    features = info("image_features", TensorProto.FLOAT, ["patches", width])
+    nodes = [
+        helper.make_node("Gather", [table.name, "input_ids"], ["v1"]),
+        helper.make_node("ReduceSum", ["image_features"], ["v2"], keepdims=0),
+        helper.make_node("Add", ["v1", "v2"], ["inputs_embeds"]),
+        helper.make_node("Neg", ["inputs_embeds"], ["per_layer_inputs"]),
+    ]
+    opsets = list(model.opset_import)
+    graph = helper.make_graph(nodes, "embedding", [ids, features], made, [table])
+    embedding = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    decoder = type(model)()
+    decoder.CopyFrom(model)
+    del decoder.graph.node[:], decoder.graph.input[0]
+    two = helper.make_node("Constant", [], ["two"], value_float=2.0)
+    twice = helper.make_node("Mul", ["inputs_embeds", "two"], ["twice"])
+    total = helper.make_node("Add", ["twice", "per_layer_inputs"], [first.output[0]])
+    decoder.graph.node.extend([two, twice, total, *rest])
+    decoder.graph.input.extend(made)
+    for node in decoder.graph.node:
+        node.input[:] = ["inputs_embeds" if n == "input_ids" else n for n in node.input]
+    return embedding, decoder

@@ -9,7 +9,7 @@ from edgewise.compiler.compile.caches import interface
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import Aborted, UnsupportedOp
 
-from .hybrid import NAMES, VOCAB, Loop, hybrid_model
+from .hybrid import NAMES, VOCAB, Loop, hybrid_model, split_at_embeddings
 
 CAPACITY = 96
 CLOSE = {np.float32: 2e-5, np.float16: 5e-3}
@@ -168,3 +168,25 @@ def test_beams_and_several_sequences(hybrid):
             for use in (True, False)
         )
         assert [list(x) for x in with_states] == [list(x) for x in without]
+
+
+@pytest.mark.parametrize(
+    "names", [("embed_tokens", "decoder_model_merged"), ("embedding", "model")]
+)
+def test_embeddings_in_a_graph_of_their_own(tmp_path, names):
+    """As multimodal models are exported; text has no pictures' features."""
+    model = hybrid_model()
+    for name, part in zip(names, split_at_embeddings(model)):
+        (tmp_path / f"{name}.onnx").write_bytes(part.SerializeToString())
+    (tmp_path / "vision_encoder.onnx").write_bytes(b"not read")
+    lm, loop = CausalLM(tmp_path, capacity=CAPACITY), Loop(model)
+    sequence = lm.open()
+    near(lm, lm.forward(sequence, prompt(20)), loop.start().logits(prompt(20)))
+    near(lm, lm.forward(sequence, [3]), loop.logits([3]))
+
+
+def test_a_decoder_of_embeddings_alone(tmp_path):
+    _, decoder = split_at_embeddings(hybrid_model())
+    (tmp_path / "decoder_model_merged.onnx").write_bytes(decoder.SerializeToString())
+    with pytest.raises(UnsupportedOp, match="inputs_embeds.*embed_tokens.onnx"):
+        CausalLM(tmp_path)

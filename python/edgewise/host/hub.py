@@ -64,15 +64,20 @@ def local_path(
     chosen: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
-        from ..compiler.compile.model_file import pick_model_file  # not needed for models in files
+        # not needed for models in files
+        from ..compiler.compile.model_file import find_embedding_file, pick_model_file
 
         chosen[:] = [pick_model_file(names, dtype)]
+        embedding = find_embedding_file(names, chosen[0])
+        if embedding is not None:
+            chosen.append(embedding)
         return chosen + _texts(names)
 
     folder = _snapshot(path, revision, choose)
-    graph = os.path.join(folder, *chosen[0].split("/"))
-    read_model(_Downloading(graph, path, folder))  # names the files of external data
-    return graph
+    graphs = [os.path.join(folder, *name.split("/")) for name in chosen]
+    for graph in graphs:
+        read_model(_Downloading(graph, path, folder))  # names the files of external data
+    return graphs[0]
 
 
 def task_folder(model: str, revision: str | None, choose: Callable[[list[str]], list[str]]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError, ModelError, memory_in_words
-from ...json_text import parse_json
+from ...errors import InputError, ModelError, UnsupportedOp, memory_in_words
 from ...logic.manifest.limits import CACHE_DTYPES, CacheDType
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
@@ -20,7 +19,8 @@ from ..plan import Plan
 from ..targets import CPU, Target
 from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
-from .model_file import pick_model_file, read_texts
+from .join import join_embedding, takes_embeddings
+from .model_file import find_embedding_file, pick_model_file, read_config, read_texts
 from .weights import add_plans, new_package
 
 if TYPE_CHECKING:
@@ -60,13 +60,19 @@ def compile_package(
     Raises:
         As compile_causal_lm.
     """
-    graph = read_model(files[model_file or pick_model_file(files, dtype)])
+    chosen = model_file or pick_model_file(files, dtype)
+    graph = read_model(files[chosen])
+    if takes_embeddings(graph):
+        beside = find_embedding_file(files, chosen)
+        if beside is None:
+            raise UnsupportedOp(
+                "it takes `inputs_embeds`, and no graph that makes them is beside it",
+                chosen,
+                "Put embed_tokens.onnx of the same export into the folder.",
+            )
+        graph = join_embedding(read_model(files[beside]), graph)
     texts = read_texts(files)
-    config: dict[str, Any] = {}
-    for name in ("config.json", "genai_config.json"):
-        found = parse_json(texts[name], name) if name in texts else None
-        if isinstance(found, dict):
-            config |= found if name == "config.json" else {"genai": found}
+    config = read_config(files)
     decoder, plans = compile_causal_lm(
         graph, config, capacity, chunks, lora, trainable, cache_dtype, target
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ...errors import InputError, ModelError
+from ...json_text import parse_json
 from ..onnx.source import Source
 
 MAX_TEXT = 1 << 28  # bytes of config.json, tokenizer.json and the like
@@ -16,6 +18,8 @@ TEXT_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
+# Of the graph that embeds token ids for decoders that take embeddings.
+EMBEDDING_STEMS = ("embed_tokens", "embedding", "embeddings", "text_embeddings", "decoder_embed")
 STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
 # Suffixes of files by transformers.js' names of their types.
 SUFFIX_OF = {
@@ -88,6 +92,27 @@ def find_model_file(names: Iterable[str], stem: str, dtype: str | None = None) -
     return _first(models, [f"{stem}{suffix}.onnx" for suffix in suffixes])
 
 
+def find_embedding_file(names: Iterable[str], model_file: str) -> str | None:
+    """The .onnx file that embeds token ids, beside a decoder that takes embeddings: of the same
+    dtype if there is one, else the first of SUFFIXES; None where there is none.
+
+    Args:
+        names: file names, with folders.
+        model_file: that of the decoder.
+    """
+    names = list(names)
+    stem = model_file.rsplit("/", 1)[-1].removesuffix(".onnx")
+    own = max((s for s in SUFFIXES if stem.endswith(s)), key=len)
+    for suffix in (own, *SUFFIXES):
+        found = _first(
+            sorted(n for n in names if n.endswith(".onnx")),
+            [f"{stem}{suffix}.onnx" for stem in EMBEDDING_STEMS],
+        )
+        if found is not None:
+            return found
+    return None
+
+
 def _suffix(dtype: str) -> str:
     return {"fp32": "", "q8": "_quantized"}.get(dtype, f"_{dtype}")
 
@@ -99,6 +124,20 @@ def _first(paths: Iterable[str], wanted: Iterable[str]) -> str | None:
             if path.rsplit("/", 1)[-1] == name:
                 return path
     return None
+
+
+def read_config(files: Mapping[str, Source]) -> dict[str, Any]:
+    """The contents of a folder's config.json, and those of ONNX Runtime GenAI's genai_config.json
+    as "genai"; empty where there are none.
+    """
+    config: dict[str, Any] = {}
+    for name in ("config.json", "genai_config.json"):
+        path = next((p for p in files if p.rsplit("/", 1)[-1] == name), None)
+        if path is not None and files[path].size <= MAX_TEXT:
+            found = parse_json(files[path].read_all(MAX_TEXT), name)
+            if isinstance(found, dict):
+                config |= found if name == "config.json" else {"genai": found}
+    return config
 
 
 def read_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
