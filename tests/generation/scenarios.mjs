@@ -128,4 +128,27 @@ results.push({
   sequences: aborted.sequences?.map((s) => s.length === tokens + 1),
   leaked: live.size + decoder.sequences.size,
 });
+
+// Callers that throw: their error arrives, the streamer ends, and nothing stays.
+const throwing = [];
+for (const who of ["streamer", "stopping_criteria", "logits_processor"])
+  for (const after of [0, 2])
+    for (const num_beams of who === "streamer" ? [1] : [1, 2]) {
+      const decoder = new Decoder();
+      let [calls, ended] = [0, 0];
+      const caller = () => {
+        if (calls++ === after) throw new RangeError("mine");
+      };
+      const value = who === "streamer" ? { put: caller, end: () => ended++ } : caller;
+      const call = generate(
+        decoder,
+        [1, 2],
+        {},
+        { fields: { num_beams, max_new_tokens: 8 }, [who]: value },
+      );
+      const error = await call.catch((e) => e.message);
+      const leaked = live.size + decoder.sequences.size;
+      throwing.push([error, ended === +(who === "streamer"), leaked]);
+    }
+results.push(throwing);
 process.stdout.write(JSON.stringify(results));

@@ -306,6 +306,62 @@ def test_abort(decoder):
     running.close()  # the fixtures see that everything was closed and freed
 
 
+def failing(after, result):
+    """A function that raises at its call number `after`."""
+    calls = iter(range(100))
+
+    def call(*_):
+        if next(calls) == after:
+            raise KeyError("mine")
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize("after", [0, 2])
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("who", ["stopping_criteria", "logits_processor", "streamer"])
+def test_callers_that_raise(decoder, who, beams, after):
+    """Their error arrives, the streamer ends, nothing stays, and the next call is as any other."""
+    ended = []
+    caller = failing(after, False if who == "stopping_criteria" else None)
+    options = {who: caller, "num_beams": beams}
+    if who == "streamer":
+        options = {who: SimpleNamespace(put=caller, end=lambda: ended.append(1))}
+    expected = generate(decoder, PROMPT, max_new_tokens=8)
+    with pytest.raises(KeyError, match="mine"):
+        generate(decoder, PROMPT, max_new_tokens=8, **options)
+    assert not decoder.sequences and ended == [1] * (who == "streamer")
+    assert generate(decoder, PROMPT, max_new_tokens=8) == expected
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_abort_within_a_prompt(decoder, monkeypatch, beams):
+    """It is heard between pieces of the prompt, and in the forward pass that it ends."""
+    prompt, event = list(range(1, 12)), threading.Event()
+    expected = generate(decoder, prompt, max_new_tokens=5, num_beams=beams)
+    monkeypatch.setattr(decoder, "prefill_chunk", 4, raising=False)
+    assert generate(decoder, prompt, max_new_tokens=5, num_beams=beams) == expected
+    for ends, runs in ((False, 2), (True, 2)):
+        event.clear()
+        before, real = decoder.forwards, type(decoder).forward
+
+        def forward(sequence, ids, ends=ends, before=before, real=real):
+            address = real(decoder, sequence, ids)
+            if decoder.forwards == before + 2:
+                event.set()
+                if ends:
+                    raise Aborted("within a run", "forward")
+            return address
+
+        monkeypatch.setattr(decoder, "forward", forward)
+        with pytest.raises(Aborted, match="generation was aborted") as e:
+            generate(decoder, prompt, max_new_tokens=5, num_beams=beams, signal=event)
+        assert e.value.sequences == [] and decoder.forwards == before + runs
+        monkeypatch.delattr(decoder, "forward")
+    assert generate(decoder, prompt, max_new_tokens=5, num_beams=beams) == expected
+
+
 def test_async(decoder):
     import asyncio
     from concurrent.futures import ThreadPoolExecutor

@@ -270,7 +270,8 @@ def test_javascript_gives_the_same(engine, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    *theirs, aborted = json.loads(done.stdout)
+    *theirs, aborted, throwing = json.loads(done.stdout)
+    assert throwing == [["mine", True, 0]] * 10
     assert aborted == {"error": "Aborted", "early": True, "sequences": [True], "leaked": 0}
     assert len(theirs) == len(CASES)
     errors = 0

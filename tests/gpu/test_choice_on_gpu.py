@@ -6,7 +6,6 @@ from bench import models
 from edgewise import CausalLM
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import EdgewiseError
-from edgewise.host.text.shortlist import Shortlist
 from edgewise.host.webgpu.device import WebGPUDevice
 from edgewise.text import generate
 
@@ -101,18 +100,3 @@ def test_errors_are_those_of_the_processor(loaded, monkeypatch):
     for fields in ({}, {"do_sample": True, "top_k": 9}):
         with pytest.raises(EdgewiseError, match=r"(?i)nan"):
             generate(on_gpu, [3, 17, 5], max_new_tokens=4, **fields)
-
-
-def test_ties_at_the_limit_read_all_logits():
-    members = {"vocab_size": 1000, "do_sample": 1, "top_k": 3, "temperature": 1.5}
-    shortlist = Shortlist(members, None, 0)
-    distinct = [(i, 9.0 - i) for i in range(256)]
-    assert shortlist.holds(distinct)
-    assert not shortlist.holds([(i, 1.0) for i in range(256)])  # more may have the same score
-    # different logits whose scores at this temperature are the same
-    x = np.float32(1.9) + np.arange(9, dtype=np.float32) * np.float32(2**-23)
-    scores = (x / np.float32(1.5)).tolist()
-    i = next(i for i in range(8) if scores[i] == scores[i + 1])
-    low, high = x[i : i + 2].tolist()
-    assert not shortlist.holds([(i, high) for i in range(3)] + [(i, low) for i in range(3, 256)])
-    assert shortlist.holds([(i, 1.0) for i in range(1000)])  # all there are

@@ -4,6 +4,7 @@ tests/conformance/errors.json.
 
 import json
 
+import numpy as np
 import pytest
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
 from edgewise.logic.generation.fields import ERRORS
@@ -276,3 +277,42 @@ def test_defaults_of_the_task(form):
     assert new({}, {"max_length": 30, "max_new_tokens": 4}).get("max_new_tokens") == 256
     assert new({}, {}, 7).get("eos_token_id") == 7
     assert new({"eos_token_id": 3}, {}, 7).get("eos_token_id") == 3
+
+
+@both
+def test_ties_at_the_limit_need_all_logits(form):
+    holds = module(form, "generation.shortlist").holds
+    members = {"vocab_size": 1000, "do_sample": 1, "top_k": 3, "temperature": 1.5}
+    assert holds(members, [9.0 - i for i in range(256)])
+    assert not holds(members, [1.0] * 256)  # more may have the same score
+    # different logits whose scores at this temperature are the same
+    x = np.float32(1.9) + np.arange(9, dtype=np.float32) * np.float32(2**-23)
+    scores = (x / np.float32(1.5)).tolist()
+    i = next(i for i in range(8) if scores[i] == scores[i + 1])
+    low, high = x[i : i + 2].tolist()
+    assert not holds(members, [high] * 3 + [low] * 253)
+    assert holds(members, [1.0] * 1000)  # all there are
+
+
+@both
+def test_which_members_need_all_logits(form):
+    suffices = module(form, "generation.shortlist").suffices
+    config = module(form, "generation.config").Configuration
+
+    def members(**fields):
+        return config({"do_sample": True, **fields}).pack(16, 4, 8)[0]
+
+    assert suffices(members()) and suffices(members(do_sample=False, top_k=0))
+    for fields in (
+        {"top_k": 0},
+        {"top_k": 256},
+        {"num_beams": 2},
+        {"repetition_penalty": 1.1},
+        {"suppress_tokens": [3]},
+        {"logit_bias": {"3": 1.0}},
+        {"min_new_tokens": 2},
+        {"no_repeat_ngram_size": 2},
+        {"bad_words_ids": [[1]]},
+        {"remove_invalid_values": True},
+    ):
+        assert not suffices(members(**fields)), fields

@@ -252,10 +252,10 @@ HOMONYMS = {
     "top_k": [
         "host/cli/generate.py",
         "extras/serve/requests.py",
-        "host/text/shortlist.py",
         "logic/generation/config.py",
         "logic/generation/fields.py",
         "logic/generation/records.py",
+        "logic/generation/shortlist.py",
     ],
     "unique": ["compiler/ops/host/data_dependent.py", "host/text/templates/tables.py"],
     "where": ["host/session/described.py"],

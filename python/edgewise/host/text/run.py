@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import Aborted, InputError
 from ...logic.generation.requests import Criterion, Forward, Logits, Processor, Request
+from ...logic.generation.shortlist import suffices
 from .results import Tokens
 from .shortlist import Shortlist
 from .signals import is_set
@@ -192,7 +193,7 @@ class GenerationHost:
         """What lets a device choose tokens; None: it does not."""
         if self.lock is None or not getattr(self.decoder, "chooses", False):
             return None
-        return Shortlist(members, self.engine, work) if Shortlist.suffices(members) else None
+        return Shortlist(members, self.engine, work) if suffices(members) else None
 
     def aborted(self) -> bool:
         """Whether the signal is set."""

@@ -1,6 +1,7 @@
 // The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
 // tokens of several runs are read at once. The twin of python/edgewise/host/webgpu/choice.py.
 
+import { HIGHEST, holds, suffices } from "../../logic/generation/shortlist.ts";
 import { REGISTERS } from "../../logic/gpu/wgsl.ts";
 import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
@@ -9,10 +10,9 @@ import { refused } from "./pipelines.ts";
 import type { GpuPlan } from "./plan.ts";
 import type { WordRange } from "./transfer.ts";
 
-/** As in core/sampling/*.wgsl: logits that a workgroup reads, and what it leaves of them. */
+/** As in core/sampling/*.wgsl: logits that a workgroup reads. */
 const ARGMAX_CHUNK = 4096;
 const TOP_CHUNK = 1024;
-const HIGHEST = 256;
 /** Bytes of what a workgroup leaves for the next level: a rank and a token. */
 const PAIR = 8;
 /** The token, or the rank, where a logit is NaN or +infinity, or all are -infinity. */
@@ -195,7 +195,7 @@ export class GpuPicker implements Picker {
   private async drawn(shortlist: Shortlist): Promise<Chosen | undefined> {
     const words = await this.found("top", PAIR * HIGHEST);
     const found = candidatesIn(words);
-    if (words[0] === NONE || !shortlist.holds(found)) {
+    if (words[0] === NONE || !holds(shortlist.members, found.logits)) {
       shortlist.cleared = false; // all scores are written
       return undefined;
     }
@@ -274,10 +274,7 @@ function candidatesIn(pairs: Uint32Array): Candidates {
   return { tokens: tokens.subarray(0, n), logits: new Float32Array(bits.buffer, 0, n) };
 }
 
-// Sampling from the highest logits alone, where no other one can be chosen. The tokens are those of
-// all logits: core/sampling sees the same candidates in the same order, and where they might
-// differ, as with ties at the limit of top_k, all logits are read. The twin of
-// python/edgewise/host/text/shortlist.py.
+// Sampling from the highest logits alone. logic/generation/shortlist.py says when they suffice.
 
 /** Tokens and their logits, highest first. */
 interface Candidates {
@@ -285,54 +282,22 @@ interface Candidates {
   logits: Float32Array;
 }
 
-const FLT_MAX = 3.4028234663852886e38;
-/** Members of ew_sampling with which ew_sampling_process leaves the logits as they are: 0, or 1. */
-const ZERO =
-  "min_length min_new_tokens presence_penalty frequency_penalty no_repeat_ngram_size " +
-  "encoder_no_repeat_ngram_size timestamp_begin remove_invalid_values forced_eos_n suppress_n " +
-  "begin_suppress_n bad_words_n bias_n";
-const ONE = "repetition_penalty encoder_repetition_penalty num_beams";
-const MINUS_ONE = "forced_bos_token_id exponential_decay_start";
-
 type Members = Readonly<Record<string, number>>;
-
-/** Whether the highest logits decide which token is chosen. */
-function suffices(members: Members): boolean {
-  const are = (names: string, value: number): boolean =>
-    names.split(" ").every((name) => members[name] === value);
-  if (!are(ZERO, 0) || !are(ONE, 1) || !are(MINUS_ONE, -1)) return false;
-  return !members.do_sample || (members.top_k! > 0 && members.top_k! < 256);
-}
 
 /** The highest logits of one generation. */
 class Shortlist {
   /** Whether all scores are -infinity. */
   cleared = false;
-  private readonly temperature: number;
 
   /**
    * @param members of ew_sampling
    * @param work address of the scores in the host's memory
    */
   constructor(
-    private readonly members: Members,
+    readonly members: Members,
     private readonly host: Host,
     private readonly work: number,
-  ) {
-    this.temperature = Math.fround(members.temperature!);
-  }
-
-  /** Whether all that top_k keeps is among the highest logits: equal scores are all kept. */
-  holds({ logits }: Candidates): boolean {
-    const { vocab_size: vocab, top_k: kept } = this.members;
-    if (logits.length === vocab) return true;
-    return this.scaled(logits.at(-1)!) < this.scaled(logits[kept! - 1]!);
-  }
-
-  /** The float32 that core/sampling makes of a logit. */
-  private scaled(logit: number): number {
-    return Math.fround(Math.max(-FLT_MAX, Math.min(FLT_MAX, logit / this.temperature)));
-  }
+  ) {}
 
   /** What `draw` draws, with these scores and -infinity for all other tokens. */
   among({ tokens, logits }: Candidates, draw: () => number): number {
