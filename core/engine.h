@@ -22,7 +22,8 @@
  * start of the plan:
  *
  *   ew_plan_header
- *   ew_register_entry[n_registers]   range of each register
+ *   ew_register_entry[n_registers]   range of each register: lengths, values that follow from them,
+ *                                    counters of loops
  *   ew_slot_entry[n_slots]           size and access rights of each slot (weights, caches, inputs,
  *                                    outputs)
  *   constants                        const_bytes bytes of read-only operands
@@ -130,6 +131,11 @@ uint32_t ew_plan_slot_init(const ew_plan *, uint32_t slot, int32_t end);
 /* Sets a register. EW_E_REGISTER if the value is out of the plan's range. */
 int32_t ew_plan_register(ew_plan *, uint32_t reg, int64_t value);
 
+/* Sets the limit of the iterations of all loops of a run together, EW_MAX_TRIPS before that. A run
+ * beyond it ends with EW_E_TRIPS. Returns the iterations of the latest run. */
+enum { EW_MAX_TRIPS = 1 << 20 };
+uint32_t ew_plan_trips(ew_plan *, uint32_t limit);
+
 /* Runs all init steps. */
 int32_t ew_plan_init(ew_plan *);
 /* Runs `count` init steps starting at `first`. Only the slots that these steps use
@@ -139,9 +145,16 @@ int32_t ew_plan_init_steps(ew_plan *, uint32_t first, uint32_t count);
 /* Runs all steps but the init steps. The plans of an engine share the arena: its contents do not
  * survive a run of another plan. */
 int32_t ew_plan_run(ew_plan *);
+/* The same in parts, for hosts that have to do something else in between, such as finding out that
+ * the run was aborted: returns EW_PAUSED after `trips` iterations of loops, and goes on in the next
+ * call. It begins again if the engine has run another plan, or loaded one, in between. */
+enum { EW_PAUSED = -1 };
+int32_t ew_plan_run_some(ew_plan *, uint32_t trips);
+
 /* Runs `count` steps starting at `first`, not counting init steps. seconds: NULL, or `count`
- * elements that receive the duration of each step (0 in wasm, which has no clock: run one step per
- * call). For profilers and for hosts that interleave other work. */
+ * elements that receive the time spent in each step (0 in wasm, which has no clock: run one step
+ * per call). For profilers and for hosts that interleave other work. A loop or a branch is run as a
+ * whole by the call that includes its first step; other calls skip its steps. */
 int32_t ew_plan_run_steps(ew_plan *, uint32_t first, uint32_t count, double *seconds);
 
 /* Writes steps `first` to first + count - 1, init steps counted first, to `out` as other devices

@@ -36,6 +36,10 @@ enum {
 typedef struct {
   ew_engine *engine;
   int64_t detail; /* details of a failure, for ew_error.detail */
+  /* Of kernels that decide which step is next: the counter of their loop, which they may change,
+   * and the number of steps to skip after this one, negative to go back. */
+  int64_t counter;
+  int32_t skip;
 } ew_context;
 
 #include "gen/kernels.h"

@@ -1,14 +1,14 @@
 /* The plan loader: checks everything about a plan that can be checked before it runs.
  *
  * A step that depends on registers is checked at every combination of the smallest and largest
- * values of those that the host sets, so that a plan that cannot work is rejected at load time.
+ * values of lengths and counters, so that a plan that cannot work is rejected at load time.
  * This does not prove the values in between (a reach need not be linear in all parameters), so vm.c
  * checks such a step again with the actual values after a register has changed. */
 #include "vm.h"
 #include <string.h>
 
 enum {
-  MAX_STEP_REGISTERS = 6, /* registers set by the host that one step may depend on */
+  MAX_STEP_REGISTERS = 6, /* lengths and counters that one step may depend on */
   MAX_BASES = 3,          /* the same for a step that uses registers that follow from others */
   MAX_DERIVED = 1024      /* registers of a plan that follow from others */
 };
@@ -147,7 +147,7 @@ typedef struct {
 } used_registers;
 
 static int32_t add_used(const ew_plan *p, used_registers *u, uint32_t reg) {
-  if (reg >= p->n_lengths) {
+  if (reg >= p->n_lengths && reg < p->n_computed) {
     const uint32_t i = (reg - p->n_lengths) / 64;
     u->derived[i] |= UINT64_C(1) << (reg - p->n_lengths) % 64;
     if (u->first > i) u->first = i;
@@ -252,15 +252,18 @@ static void *zeros(uint64_t count, uint64_t size) {
   return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size));
 }
 
-/* Checks the ranges of the registers, and their order: derived registers must come last, in
- * dependency order. */
+/* Checks the ranges of the registers, and their order: lengths, derived registers in dependency
+ * order, counters. */
 static int32_t check_registers(ew_plan *p) {
   for (uint32_t i = 0; i < p->n_registers; i++) {
     const ew_register_entry *r = &p->limits[i];
-    const bool derived = r->divisor != 0;
-    if (!derived && p->n_lengths == i) p->n_lengths++;
-    if (r->min > r->max || r->divisor < 0 || derived != (i >= p->n_lengths) ||
-        (derived && (r->a >= i || r->b >= i || i - p->n_lengths >= MAX_DERIVED)))
+    const bool length = !r->divisor, derived = r->divisor > 0;
+    if (length && p->n_lengths == i) p->n_lengths++, p->n_computed++;
+    if (derived && p->n_computed == i) p->n_computed++;
+    if (r->min > r->max || r->divisor < EW_COUNTER || length != (i < p->n_lengths) ||
+        derived != (i >= p->n_lengths && i < p->n_computed) ||
+        (derived && (r->a >= i || r->b >= i || i - p->n_lengths >= MAX_DERIVED)) ||
+        (!length && !derived && r->min))
       return ew_fail(p->engine, EW_E_REGISTER, -1, i, -1, r->min);
   }
   return EW_OK;
@@ -318,10 +321,13 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
     int32_t code = load_step(p, i, &at, h.total_bytes);
     if (code) return code;
   }
+  p->max_trips = EW_MAX_TRIPS;
+  const int32_t jumps = ew_check_jumps(p);
+  if (jumps) return jumps;
   p->version = 1; /* register-dependent steps have not been checked for version 1 */
   for (uint32_t i = 0; i < p->n_registers; i++) {
     const ew_register_entry *r = &p->limits[i];
-    if (!r->divisor)
+    if (r->divisor <= 0)
       p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
     else if (!ew_derive(p, p->registers, i))
       return ew_fail(e, EW_E_REGISTER, -1, i, -1, 0);
@@ -331,6 +337,7 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
    * first. */
   if (h.arena_bytes > e->arena_bytes) {
     ew_free(e->arena);
+    e->paused = NULL;
     e->arena = ew_alloc((size_t)h.arena_bytes);
     uint64_t before = e->arena_bytes;
     e->arena_bytes = h.arena_bytes;
@@ -359,6 +366,7 @@ int32_t ew_plan_load(ew_engine *e, const void *bytes, size_t n, ew_plan **out) {
 
 EW_API(ew_plan_free) void ew_plan_free(ew_plan *p) {
   if (!p) return;
+  if (p->engine->paused == p) p->engine->paused = NULL;
   ew_free(p->bytes);
   ew_free(p->registers);
   ew_free(p->slots);

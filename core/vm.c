@@ -5,6 +5,7 @@
 #endif
 #include "vm.h"
 #include <stdlib.h>
+#include <string.h>
 #if !defined(__wasm__)
 #  include "threads.h"
 #endif
@@ -96,7 +97,7 @@ EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int6
   if (p->registers[reg] == value) return EW_OK;
   const int64_t before = p->registers[reg];
   p->registers[reg] = value, p->version++;
-  for (uint32_t i = p->n_lengths; i < p->n_registers; i++) {
+  for (uint32_t i = p->n_lengths; i < p->n_computed; i++) {
     if (ew_derive(p, p->registers, i)) continue;
     p->registers[reg] = before;
     for (uint32_t j = p->n_lengths; j < i; j++) ew_derive(p, p->registers, j);
@@ -112,7 +113,9 @@ int32_t ew_step_refresh(ew_plan *p, ew_step *s) {
   return code;
 }
 
-static int32_t run_step(ew_plan *p, ew_step *s) {
+/* Runs step *at and sets *at to the next one. */
+static int32_t run_step(ew_plan *p, uint32_t *at) {
+  ew_step *s = &p->steps[(*at)++];
   const int32_t changed = ew_step_refresh(p, s);
   if (changed) return changed;
   if (s->empty) return EW_OK;
@@ -128,12 +131,14 @@ static int32_t run_step(ew_plan *p, ew_step *s) {
                                             : p->slots[o->buffer - EW_SLOT0].data;
     operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
   }
-  ew_context c = {p->engine, 0};
+  ew_context c = {.engine = p->engine};
+  if (s->jumps && s->params[0] >= 0) c.counter = p->registers[s->params[0]];
   int32_t code = s->code->run(&c, s->params, operand);
   /* the error may result from skipped tasks */
   const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED);
   if (stopped) return ew_fail(p->engine, EW_E_STOPPED, s - p->steps, -1, s->id, stopped);
-  return code ? ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail) : EW_OK;
+  if (code) return ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail);
+  return s->jumps ? ew_follow_jump(p, s, &c, at) : EW_OK;
 }
 
 /* Returns 0 in wasm: the engine has no imports and therefore no clock. A host that measures times
@@ -154,36 +159,68 @@ static bool uses(const ew_plan *p, uint32_t first, uint32_t end, uint32_t slot) 
   return false;
 }
 
-static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
+/* Checks what steps first to end - 1 need of the memory that they use. */
+static int32_t check_memory(ew_plan *p, uint32_t first, uint32_t end) {
   if (p->arena_bytes > p->engine->arena_bytes)
     return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
-  if (!count) return EW_OK;
+  if (first == end) return EW_OK;
   const bool init = first < p->n_init_steps;
   for (uint32_t i = 0; i < p->n_slots; i++) {
     const ew_slot *s = &p->slots[i];
     if (!s->bound && s->bytes &&
-        (init ? s->init_begin < first + count && s->init_end > first
-              : s->in_steps && uses(p, first, first + count, i)))
+        (init ? s->init_begin < end && s->init_end > first : s->in_steps && uses(p, first, end, i)))
       return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
   }
+  return p->n_fresh || p->arena_seen != p->engine->arena ? ew_check_slots(p) : EW_OK;
+}
+
+/* Runs step `at` and those that follow, to end - 1. Returns EW_PAUSED after `pause` iterations of
+ * loops. seconds: NULL, or the times of `count` steps from `first` on. */
+static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, double *seconds,
+                        uint32_t first, uint32_t count) {
   ew_engine *e = p->engine;
-  if (p->n_fresh || p->arena_seen != e->arena) {
-    const int32_t code = ew_check_slots(p);
-    if (code) return code;
-  }
+  e->paused = NULL;
+  const int32_t memory = check_memory(p, at, end);
+  if (memory) return memory;
   __atomic_store_n(&e->stopped, 0, __ATOMIC_RELAXED);
   double before = seconds ? now() : 0;
-  for (uint32_t i = 0; i < count; i++) {
+  while (at < end) {
+    const uint32_t step = at;
     if (ew_engine_stopping(e))
-      return ew_fail(e, EW_E_STOPPED, first + i, -1, p->steps[first + i].id, e->stopped);
-    int32_t code = run_step(p, &p->steps[first + i]);
+      return ew_fail(e, EW_E_STOPPED, step, -1, p->steps[step].id, e->stopped);
+    int32_t code = run_step(p, &at);
     if (code) return code;
     if (seconds) {
       double after = now();
-      seconds[i] = after - before, before = after;
+      if (step - first < count) seconds[step - first] += after - before;
+      before = after;
     }
+    if (p->trips >= pause && at < end) return p->next = at, e->paused = p, EW_PAUSED;
   }
   return EW_OK;
+}
+
+/* A region is run as a whole by the call that includes its first step. */
+static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
+  p->trips = 0;
+  if (seconds) memset(seconds, 0, count * sizeof *seconds);
+  uint32_t at = first;
+  while (at < first + count && p->steps[at].inside) at++;
+  const uint32_t end = at < first + count ? p->steps[first + count - 1].end : at;
+  return run_from(p, at, end, UINT32_MAX, seconds, first, count);
+}
+
+EW_API(ew_plan_run_some) int32_t ew_plan_run_some(ew_plan *p, uint32_t trips) {
+  const bool goes_on = p->engine->paused == p;
+  if (!goes_on) p->trips = 0;
+  const uint32_t pause = trips < UINT32_MAX - p->trips ? p->trips + trips : UINT32_MAX;
+  const uint32_t first = p->n_init_steps;
+  return run_from(p, goes_on ? p->next : first, first + p->n_steps, pause, NULL, first, 0);
+}
+
+EW_API(ew_plan_trips) uint32_t ew_plan_trips(ew_plan *p, uint32_t limit) {
+  p->max_trips = limit;
+  return p->trips;
 }
 
 EW_API(ew_plan_init) int32_t ew_plan_init(ew_plan *p) { return run(p, 0, p->n_init_steps, NULL); }

@@ -14,7 +14,8 @@ struct ew_engine {
   int32_t stopped; /* value of the stop word seen by the current run, 0 before that */
   ew_pool *pool;
   uint8_t *arena;
-  uint64_t arena_bytes; /* maximum over the loaded plans */
+  uint64_t arena_bytes;  /* maximum over the loaded plans */
+  const ew_plan *paused; /* whose run goes on at ew_plan.next; its values are in the arena */
   ew_error error;
 };
 
@@ -27,6 +28,9 @@ typedef struct {
   uint16_t id, n_patches;
   bool empty;       /* accesses no memory with the current registers */
   bool registers;   /* parameters or addresses depend on registers */
+  bool jumps;       /* decides which step is next */
+  bool inside;      /* in a region (see jumps.c), and not its first step */
+  uint32_t end;     /* one past the last step of its region */
   uint64_t checked; /* plan version for which params and `empty` were computed */
 } ew_step;
 
@@ -46,10 +50,13 @@ struct ew_plan {
   uint64_t arena_bytes, const_bytes;
   const uint8_t *constants;
   uint32_t n_registers, n_slots, n_init_steps, n_steps;
-  uint32_t n_lengths; /* registers that the host sets; the others follow from them */
+  uint32_t n_lengths;  /* registers that the host sets */
+  uint32_t n_computed; /* these and those that follow from them; the others are counters */
   const ew_register_entry *limits;
   int64_t *registers;
-  uint64_t version; /* incremented when a register changes */
+  uint64_t version;          /* incremented when a register changes */
+  uint32_t trips, max_trips; /* iterations of all loops in the latest run, and their limit */
+  uint32_t next;             /* step at which a paused run goes on */
   ew_slot *slots;
   uint32_t *fresh, n_fresh;  /* slots bound since the last check; capacity n_slots */
   const uint8_t *arena_seen; /* engine's arena at the time of the last overlap check */
@@ -75,7 +82,14 @@ int32_t ew_step_check(ew_plan *, ew_step *, const int64_t *registers);
 /* Computes a register that follows from others. Returns false if its value is out of range. */
 bool ew_derive(const ew_plan *, int64_t *registers, uint32_t reg);
 
-/* Does so if the step depends on registers that have changed since. */
+/* Checks the steps that jump, when all steps are loaded, and finds the regions. */
+int32_t ew_check_jumps(ew_plan *);
+
+/* Follows a step that has run and jumps: counts an iteration, sets the counter, and adds the steps
+ * to skip to *next. */
+int32_t ew_follow_jump(ew_plan *, const ew_step *, const ew_context *, uint32_t *next);
+
+/* ew_step_check, if the step depends on registers that have changed since. */
 int32_t ew_step_refresh(ew_plan *, ew_step *);
 
 /* Called before a run: EW_E_ALIAS if a slot bound since the last run overlaps memory that it must

@@ -147,6 +147,18 @@ static int32_t check_binary(const void *params, ew_reach *reach, bool *empty) {
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_branch(ew_context *c, const void *p, void *const *operand) { return ew_k_branch(c, p, operand); }
+static int32_t check_branch(const void *params, ew_reach *reach, bool *empty) {
+  const ew_branch_params *p = params;
+  const int64_t counter = p->counter;
+  const int64_t steps = p->steps;
+  if (!(counter == -(1))) return 0;
+  if (!(steps >= 0)) return 1;
+  *empty = false;
+  reach[0] = (ew_reach){1, 0, 1};
+  return EW_CHECKED;
+}
+
 static int32_t run_byte_lookup(ew_context *c, const void *p, void *const *operand) { return ew_k_byte_lookup(c, p, operand); }
 static int32_t check_byte_lookup(const void *params, ew_reach *reach, bool *empty) {
   const ew_byte_lookup_params *p = params;
@@ -937,6 +949,36 @@ static int32_t check_linear_attention(const void *params, ew_reach *reach, bool 
   reach[6] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * seq, ew_check_max(heads, kv_heads)), v_dim)};
   reach[7] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * kv_heads, dim), v_dim)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_loop_begin(ew_context *c, const void *p, void *const *operand) { return ew_k_loop_begin(c, p, operand); }
+static int32_t check_loop_begin(const void *params, ew_reach *reach, bool *empty) {
+  const ew_loop_begin_params *p = params;
+  const int64_t counter = p->counter;
+  const int64_t steps = p->steps;
+  const int64_t trips = p->trips;
+  if (!(counter >= 0)) return 0;
+  if (!(steps >= 0)) return 1;
+  if (!(trips >= 0)) return 2;
+  *empty = false;
+  reach[0] = (ew_reach){8, 0, 1};
+  reach[1] = (ew_reach){1, 0, 1};
+  return EW_CHECKED;
+}
+
+static int32_t run_loop_end(ew_context *c, const void *p, void *const *operand) { return ew_k_loop_end(c, p, operand); }
+static int32_t check_loop_end(const void *params, ew_reach *reach, bool *empty) {
+  const ew_loop_end_params *p = params;
+  const int64_t counter = p->counter;
+  const int64_t steps = p->steps;
+  const int64_t trips = p->trips;
+  if (!(counter >= 0)) return 0;
+  if (!(steps >= 1)) return 1;
+  if (!(trips >= 0)) return 2;
+  *empty = false;
+  reach[0] = (ew_reach){8, 0, 1};
+  reach[1] = (ew_reach){1, 0, 1};
+  return EW_CHECKED;
 }
 
 static int32_t run_matmul_nbits(ew_context *c, const void *p, void *const *operand) { return ew_k_matmul_nbits(c, p, operand); }
@@ -1816,6 +1858,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_batch_norm, check_batch_norm},
   {run_batch_norm_grad, check_batch_norm_grad},
   {run_binary, check_binary},
+  {run_branch, check_branch},
   {run_byte_lookup, check_byte_lookup},
   {run_cast, check_cast},
   {run_conv, check_conv},
@@ -1842,6 +1885,8 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_integer_max_pool, check_integer_max_pool},
   {run_integer_product, check_integer_product},
   {run_linear_attention, check_linear_attention},
+  {run_loop_begin, check_loop_begin},
+  {run_loop_end, check_loop_end},
   {run_matmul_nbits, check_matmul_nbits},
   {run_nms, check_nms},
   {run_nonzero, check_nonzero},
@@ -1879,25 +1924,25 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {1, 27, UINT64_MAX}, /* attention: kv_type */
   {4, 0, UINT64_MAX}, /* binary: op */
   {4, 1, UINT64_MAX}, /* binary: type */
-  {6, 0, UINT64_MAX}, /* cast: x_type */
-  {6, 1, UINT64_MAX}, /* cast: y_type */
-  {7, 23, UINT64_MAX}, /* conv: activation */
-  {10, 13, UINT64_MAX}, /* conv_winograd: activation */
-  {11, 0, UINT64_MAX}, /* copy: size */
-  {19, 1, UINT64_MAX}, /* gated_grad: activation */
-  {24, 18, UINT64_MAX}, /* gemm: b_type */
-  {24, 20, UINT64_MAX}, /* gemm: activation */
-  {29, 36, UINT64_MAX}, /* integer_product: activation */
-  {31, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {31, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {31, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {31, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {31, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {31, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {52, 5, UINT64_MAX}, /* rope: interleaved */
-  {60, 0, UINT64_MAX}, /* unary: op */
-  {60, 1, UINT64_MAX}, /* unary: type */
-  {63, 0, UINT64_MAX}, /* where: size */
+  {7, 0, UINT64_MAX}, /* cast: x_type */
+  {7, 1, UINT64_MAX}, /* cast: y_type */
+  {8, 23, UINT64_MAX}, /* conv: activation */
+  {11, 13, UINT64_MAX}, /* conv_winograd: activation */
+  {12, 0, UINT64_MAX}, /* copy: size */
+  {20, 1, UINT64_MAX}, /* gated_grad: activation */
+  {25, 18, UINT64_MAX}, /* gemm: b_type */
+  {25, 20, UINT64_MAX}, /* gemm: activation */
+  {30, 36, UINT64_MAX}, /* integer_product: activation */
+  {34, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {34, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {34, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {34, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {34, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {34, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {55, 5, UINT64_MAX}, /* rope: interleaved */
+  {63, 0, UINT64_MAX}, /* unary: op */
+  {63, 1, UINT64_MAX}, /* unary: type */
+  {66, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1906,6 +1951,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_batch_norm_params), 8, 0xe0, 0xd8, {[5] = 1}},
   {sizeof(ew_batch_norm_grad_params), 8, 0xe0, 0xec, {[5] = 16}},
   {sizeof(ew_binary_params), 3, 0x4, 0x0, {[2] = 3}},
+  {sizeof(ew_branch_params), 1, 0x0, 0x1, {0}},
   {sizeof(ew_byte_lookup_params), 3, 0x4, 0x0, {[2] = 1}},
   {sizeof(ew_cast_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_conv_params), 6, 0x30, 0xc, {0}},
@@ -1932,6 +1978,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_integer_max_pool_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_integer_product_params), 12, 0xc00, 0x3fc, {0}},
   {sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
+  {sizeof(ew_loop_begin_params), 2, 0x0, 0x3, {0}},
+  {sizeof(ew_loop_end_params), 2, 0x0, 0x3, {0}},
   {sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
   {sizeof(ew_nms_params), 5, 0x1c, 0x0, {0}},
   {sizeof(ew_nonzero_params), 3, 0x6, 0x0, {0}},

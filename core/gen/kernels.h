@@ -3,8 +3,11 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xfb9b044eu
-enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
+#define EW_TABLE_HASH 0x8bb936dbu
+enum { EW_KERNEL_COUNT = 67, EW_MAX_OPERANDS = 16 };
+
+/* Ids of the kernels that decide which step is next (jumps.c). */
+enum { EW_KERNEL_BRANCH = 5, EW_KERNEL_LOOP_BEGIN = 32, EW_KERNEL_LOOP_END = 33 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
 enum { EW_VARIANT_COUNT = 22 };
@@ -46,6 +49,11 @@ int32_t ew_k_batch_norm_grad(ew_context *, const ew_batch_norm_grad_params *, vo
 typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32_t bs[6]; int32_t ys[6]; } ew_binary_params;
 enum { EW_BINARY_A, EW_BINARY_B, EW_BINARY_Y };
 int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand);
+
+/* branch: Skips `steps` steps unless the condition is true. Without a condition it always does. */
+typedef struct { int32_t counter; int32_t steps; } ew_branch_params;
+enum { EW_BRANCH_CONDITION };
+int32_t ew_k_branch(ew_context *, const ew_branch_params *, void *const *operand);
 
 /* byte_lookup: y = table[x]; x is read as unsigned. */
 typedef struct { int32_t n; } ew_byte_lookup_params;
@@ -176,6 +184,16 @@ int32_t ew_k_integer_product(ew_context *, const ew_integer_product_params *, vo
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; int32_t dim; int32_t v_dim; int32_t decay_dim; int32_t beta_heads; float scale; } ew_linear_attention_params;
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
+
+/* loop_begin: Sets a counter, the number of a register, to 0. Skips `steps` steps unless the counter is below trips and limit, and the condition is true. */
+typedef struct { int32_t counter; int32_t steps; int32_t trips; } ew_loop_begin_params;
+enum { EW_LOOP_BEGIN_LIMIT, EW_LOOP_BEGIN_CONDITION };
+int32_t ew_k_loop_begin(ew_context *, const ew_loop_begin_params *, void *const *operand);
+
+/* loop_end: Adds 1 to a counter. Goes back to the first of the last `steps` steps, of which it is the last, if the counter is below trips and limit, and the condition is true. */
+typedef struct { int32_t counter; int32_t steps; int32_t trips; } ew_loop_end_params;
+enum { EW_LOOP_END_LIMIT, EW_LOOP_END_CONDITION };
+int32_t ew_k_loop_end(ew_context *, const ew_loop_end_params *, void *const *operand);
 
 /* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale; zero is 2^(bits-1) by default. zero_type 2 (uint8): zeros are packed in `bits` bits each, rows padded to a byte; else one float for each block. format 0: integers; 1 and 2: the fp4 and nf4 codes of MatMulBnb4 (blocks of the flattened [n, k], k a multiple of block; w = code[q] * absmax; the high nibble comes first). accuracy 4: activations may be quantized to int8 in blocks. transposed: y [m, k] = a [m, n] @ b, the product of the gradient. */
 typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; int32_t format; int32_t scale_type; int32_t zero_type; int32_t a_row; int32_t y_row; int32_t activation; int32_t accuracy; int32_t transposed; } ew_matmul_nbits_params;

@@ -4,10 +4,13 @@
 #include <stdint.h>
 
 /* The last character is the version. */
-#define EW_PLAN_MAGIC "EDGEPLN2"
+#define EW_PLAN_MAGIC "EDGEPLN3"
 
 /* Values of ew_operand.buffer: the arena, the constants, slot i as EW_SLOT0 + i, or no operand. */
 enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu };
+
+/* ew_register_entry.divisor of the counter of a loop. */
+enum { EW_COUNTER = -1 };
 
 /* Bits of ew_slot_entry.flags. */
 enum { EW_SLOT_WRITABLE = 1 };
@@ -35,9 +38,10 @@ typedef struct {
 } ew_plan_header;
 _Static_assert(sizeof(ew_plan_header) == 88, "ew_plan_header");
 
-/* A register: a length that the host sets, where `divisor` is 0; or a value that follows from
+/* A register: a length that the host sets, where `divisor` is 0; a value that follows from
  * registers before it and is set with them: (of_ab * [a] * [b] + of_a * [a] + of_b * [b] + add)
- * / divisor, rounded down. */
+ * / divisor, rounded down; or the counter of a loop, from 0 on, where `divisor` is EW_COUNTER.
+ * They come in this order. */
 typedef struct {
   int64_t min; /* smallest value */
   int64_t max; /* largest value */
@@ -155,6 +159,10 @@ enum ew_error_code {
   EW_E_ABSENT = 13,
   /* ew_stop ended the run before or during this step. detail: value of the stop word. */
   EW_E_STOPPED = 14,
+  /* The loops of a run exceeded the limit of ew_plan_trips. detail: the limit. */
+  EW_E_TRIPS = 15,
+  /* A step jumps to a place outside of the steps of a run, or its counter is none. */
+  EW_E_JUMP = 16,
 };
 
 /* ew_error.detail of EW_E_ALIAS where a slot overlaps memory of the engine itself. */

@@ -90,6 +90,13 @@ def header(table):
         "",
     ]
     out += [
+        "/* Ids of the kernels that decide which step is next (jumps.c). */",
+        "enum { "
+        + ", ".join(f"EW_KERNEL_{k.name.upper()} = {k.id}" for k in table.kernels if k.jumps)
+        + " };",
+        "",
+    ]
+    out += [
         f"enum {{ {', '.join(f'EW_VARIANT_{name}' for name in variant_names())} }};",
         f"enum {{ EW_VARIANT_COUNT = {len(variants())} }};",
         "",
@@ -171,6 +178,8 @@ def typescript(table):
     out = [
         f"// {NOTE}",
         f"export const TABLE_HASH = 0x{table.hash:08x};",
+        "/** The first step of a loop. */",
+        f'export const LOOP = "{next(k.name for k in table.kernels if k.jumps == "begin")}";',
         "/** By kernel id: name and operand names (writes marked with *). */",
         "export const KERNELS: readonly (readonly [string, string])[] = [",
     ]

@@ -39,6 +39,9 @@ def header(_table):
         f"enum {{ EW_ARENA = {plan.ARENA}, EW_CONST = {plan.CONST}, EW_SLOT0 = {plan.SLOT0},"
         f" EW_NONE = {plan.NONE:#x}u }};",
         "",
+        "/* ew_register_entry.divisor of the counter of a loop. */",
+        f"enum {{ EW_COUNTER = {plan.COUNTER} }};",
+        "",
         "/* Bits of ew_slot_entry.flags. */",
         f"enum {{ EW_SLOT_WRITABLE = {plan.WRITABLE} }};",
         "",

@@ -81,6 +81,7 @@ static void place_over_input(draft *d, const ew_kernel *kernel, const ew_reach *
 /* Appends a step of a random kernel with plausible parameters to the draft. */
 static bool compose_step(draft *d, bool init) {
   const int k = (int)below(EW_KERNEL_COUNT);
+  if (is_jump(k)) return false; /* compose_jump */
   const ew_kernel *kernel = &ew_kernels[k];
   int32_t params[MAX_PARAMS] = {0};
   ew_reach reach[EW_MAX_OPERANDS];
@@ -117,6 +118,49 @@ static bool compose_step(draft *d, bool init) {
   return true;
 }
 
+/* Appends a step that jumps, whose operands are single numbers in the constants. */
+static draft_step *compose_jump(draft *d, int k, int32_t counter, int32_t trips) {
+  if (d->n_steps == sizeof d->steps / sizeof *d->steps) return NULL;
+  draft_step *s = &d->steps[d->n_steps++];
+  *s = (draft_step){.kernel = (uint16_t)k,
+                    .n_operands = ew_kernels[k].n_operands,
+                    .param_bytes = ew_kernels[k].param_bytes,
+                    .params = {counter, 0, trips}};
+  for (int i = 0; i < s->n_operands; i++) {
+    const size_t bytes = k != EW_KERNEL_BRANCH && i == 0 ? 8 : 1; /* a limit, or a condition */
+    s->operands[i] = (ew_operand){EW_NONE, 0, 0, 0};
+    if (one_in(2) || d->const_bytes + bytes > sizeof d->constants) continue;
+    s->operands[i] = (ew_operand){EW_CONST, 0, (int64_t)d->const_bytes, 0};
+    d->const_bytes += bytes;
+  }
+  kernels[k].composed++;
+  return s;
+}
+
+/* Appends random steps, and jumps over some of them and back to some of them. */
+static void compose_steps(draft *d, uint32_t wanted, uint32_t counters) {
+  const uint32_t first_counter = d->n_registers - counters;
+  uint32_t begun[2], n_begun = 0, over = 0;
+  draft_step *branch = NULL;
+  for (uint32_t i = 0; i < wanted; i++) {
+    if (!branch && one_in(6)) branch = compose_jump(d, EW_KERNEL_BRANCH, -1, 0), over = d->n_steps;
+    if (n_begun < counters && one_in(2)) {
+      const uint32_t c = first_counter + n_begun;
+      begun[n_begun++] = d->n_steps;
+      compose_jump(d, EW_KERNEL_LOOP_BEGIN, (int32_t)c, (int32_t)d->registers[c].max + 1);
+    }
+    compose_step(d, false);
+  }
+  while (n_begun) {
+    draft_step *loop = &d->steps[begun[--n_begun]];
+    const uint32_t c = first_counter + n_begun;
+    draft_step *again =
+        compose_jump(d, EW_KERNEL_LOOP_END, (int32_t)c, (int32_t)d->registers[c].max + 1);
+    loop->params[1] = again ? again->params[1] = (int32_t)(again - loop) : 0;
+  }
+  if (branch) branch->params[1] = (int32_t)(d->n_steps - over);
+}
+
 /* Appends a register that follows from others; it grows with each of them. */
 static void add_derived(draft *d) {
   ew_register_entry r = {.a = below(d->n_registers), .b = below(d->n_registers)};
@@ -136,11 +180,13 @@ static size_t compose(uint8_t *plan) {
     d.registers[d.n_registers] = (ew_register_entry){.min = least, .max = least + below(6)};
   }
   /* as MAX_BASES of plan.c: more lengths than that and a derived register may be refused */
-  const bool derives = d.n_registers > 0 && d.n_registers <= 3;
+  const uint32_t counters = one_in(3) ? 1 + below(2) : 0;
+  const bool derives = d.n_registers > 0 && d.n_registers + counters <= 3;
   for (uint32_t i = 0; derives && i < 2 && one_in(3); i++) add_derived(&d);
-  const uint32_t wanted = 1 + below(4);
+  for (uint32_t i = 0; i < counters; i++)
+    d.registers[d.n_registers++] = (ew_register_entry){.max = below(6), .divisor = EW_COUNTER};
   if (one_in(3)) compose_step(&d, true);
-  for (uint32_t i = 0; i < wanted; i++) compose_step(&d, false);
+  compose_steps(&d, 1 + below(4), counters);
   fill_random(d.constants, d.const_bytes);
   return write_draft(&d, plan);
 }

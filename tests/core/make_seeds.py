@@ -54,7 +54,8 @@ def graph_model(
 def graph_plan(model: bytes) -> bytes:
     """Compiles a model with inputs of fixed shapes."""
     graph = read_model(BytesSource(model))
-    return compile_graph(graph, {i.name: i.shape for i in graph.input_names()})[0].data
+    shapes = {i.name: i.shape for i in graph.input_names()}
+    return compile_graph(graph, shapes, jumps=True)[0].data
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -65,6 +66,45 @@ def small_bytes(*shape: int) -> np.ndarray:
     return (np.arange(np.prod(shape)).reshape(shape) * 37 % 255 - 127).astype(np.int8)
 
 
+def loops() -> bytes:
+    """A scan, whose body has a loop with an If in it."""
+    n, value = helper.make_node, helper.make_tensor_value_info
+    floats, integer, truth = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+    def body(nodes: list, inputs: list, outputs: list) -> object:
+        values = [[value(name, kind, shape) for name, kind, shape in x] for x in (inputs, outputs)]
+        return helper.make_graph(nodes, "body", *values)
+
+    branches = {
+        "then_branch": body([n("Tanh", ["a"], ["b"])], [], [("b", floats, [3])]),
+        "else_branch": body([n("Add", ["a", "w"], ["d"])], [], [("d", floats, [3])]),
+    }
+    loop = body(
+        [
+            n("ReduceSum", ["a"], ["total"], keepdims=0),
+            n("Less", ["total", "one"], ["go_on"]),
+            n("If", ["go_on"], ["next"], **branches),
+        ],
+        [("i", integer, []), ("go", truth, []), ("a", floats, [3])],
+        [("go_on", truth, []), ("next", floats, [3])],
+    )
+    scan = body(
+        [
+            n("Add", ["state", "row"], ["start"]),
+            n("Loop", ["trips", "", "start"], ["end"], body=loop),
+            n("Neg", ["end"], ["out"]),
+        ],
+        [("state", floats, [3]), ("row", floats, [3])],
+        [("end", floats, [3]), ("out", floats, [3])],
+    )
+    return graph_model(
+        [n("Scan", ["s", "x"], ["y", "z"], body=scan, num_scan_inputs=1)],
+        {"s": [3], "x": [4, 3], "w": [3], "one": [], "trips": []},
+        {},
+        {"trips": integer},
+    )
+
+
 # long: a table of graphs
 def graphs() -> dict[str, bytes]:
     """Models with steps that language models do not have: convolutions, pooling, quantized
@@ -72,6 +112,7 @@ def graphs() -> dict[str, bytes]:
     """
     n = helper.make_node
     return {
+        "loops": loops(),
         "cnn": graph_model(
             [
                 n("Conv", ["x", "w"], ["c"], pads=[1] * 4),

@@ -57,7 +57,7 @@ def plan(
     body = b"".join(steps)
     header = struct.pack(
         "<8sIIIIIIQQQQQQQ",
-        b"EDGEPLN2",
+        b"EDGEPLN3",
         table.hash,
         0,
         len(slots),

@@ -20,6 +20,8 @@ TYPES = {FLOAT: np.uint32, INT32: np.uint32, INT64: np.uint64}
 class Kernel:
     """As declare.kernel.Kernel to plan_memory."""
 
+    jumps = ""
+
     def __init__(self, name, *operands):
         self.name, self.operands, self.index = (
             name,

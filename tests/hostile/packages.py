@@ -119,7 +119,7 @@ def plan(
     HEADER.pack_into(
         out,
         0,
-        b"EDGEPLN2",
+        b"EDGEPLN3",
         kernel_table().hash,
         2,
         len(slots),

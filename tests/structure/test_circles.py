@@ -24,6 +24,7 @@ INCLUDES = {
     "simd": set(),
     "media": {"", "gen"},
     "sampling": {"", "gen"},
+    "kernels/control": {""},
     "kernels/elementwise": {""},
     **dict.fromkeys(
         ["kernels/image", "kernels/ml", "kernels/norm", "kernels/random", "kernels/reduce"],

@@ -22,6 +22,7 @@ from .declare.needs import NeedsValue as NeedsValue
 from .declare.symbolic import Sym
 
 if TYPE_CHECKING:
+    from .bind.graph import BoundGraph
     from .declare.op import Op
     from .onnx.reader import Function
     from .onnx.source import Source
@@ -371,6 +372,50 @@ class Value:
         return f"<{self.name} {NAME.get(self.dtype, self.dtype)}{self.shape}>"
 
 
+@dataclass
+class Body:
+    """A subgraph that is part of a plan.
+
+    Attributes:
+        bound: the subgraph; its outputs are named by their positions.
+        inputs: its Values that are given: its own inputs, then those for values around it.
+    """
+
+    bound: BoundGraph
+    inputs: list[Value]
+
+    @property
+    def outputs(self) -> list[Value]:
+        """Its outputs in order."""
+        return list(self.bound.outputs.values())
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How often a body runs, and what happens to its values.
+
+    Its node has the inputs [limit, condition, carried values, scanned tensors, values around the
+    body], of which the first two may be absent. The body has the inputs [counter, condition] if
+    there is a counter, carried values, slices, values around it; and the outputs [condition] if
+    there is a counter, carried values, slices of what is collected.
+
+    Attributes:
+        trips: maximum number of iterations.
+        carried: number of values that an iteration passes on to the next one.
+        counter: the body's Value for the number of the iteration; None: it has none.
+        tested: whether the body's condition decides about another iteration.
+        scans: (axis, whether the last slice is first) of each scanned tensor.
+        stacks: the same of each output that slices are collected in.
+    """
+
+    trips: int | Sym
+    carried: int
+    counter: Value | None
+    tested: bool
+    scans: list[tuple[int, bool]]
+    stacks: list[tuple[int, bool]]
+
+
 class BoundNode:
     """A node of a bound graph.
 
@@ -406,6 +451,11 @@ class BoundNode:
         self.attrs: Any = attrs  # {name: value}; rules know the types
         self.opset, self.module = opset, module
         self.decl: Any = decl
+
+    @property
+    def bodies(self) -> Sequence[Body]:
+        """Its subgraphs, where they are part of the plan (bind/jumps.py)."""
+        return self.attrs.get("bodies", ()) if self.domain == "edgewise" else ()
 
     @property
     def where(self) -> str:

@@ -63,6 +63,11 @@ const char *name_of(int kernel);
 typedef enum { READ, WRITE, UPDATE, SCRATCH } access_kind;
 access_kind access_of(int kernel, int operand, char *name, size_t room);
 void read_names(void);
+/* Whether a kernel decides which step is next. */
+static inline bool is_jump(int kernel) {
+  return kernel == EW_KERNEL_BRANCH || kernel == EW_KERNEL_LOOP_BEGIN ||
+         kernel == EW_KERNEL_LOOP_END;
+}
 /* Plausible parameters. Most satisfy the kernel's rules; the check decides. */
 void guess(int kernel, int32_t *params);
 /* Parameters that no model has: several are large at once, or all sizes or strides are equal, so

@@ -73,7 +73,9 @@ static void guess_field(const field *f, int32_t *params, int dims) {
       p[d] = !strcmp(n, "pad") || !strcmp(n, "tail") ? (int32_t)below(5) - 1
              : one_in(2) ? 1
                          : 1 + (int32_t)below(strstr(n, "size") ? 20 : 5);
-  } else if (strstr(n, "type"))
+  } else if (!strcmp(n, "counter"))
+    *p = PICK(-1, 0, 1);
+  else if (strstr(n, "type"))
     *p = one_in(2) ? EW_F32
          : one_in(3)
              ? PICK(EW_U8, EW_I8)

@@ -83,7 +83,7 @@ def run(engine, kernel, params, operands, offsets=(), alias=()):
     plan = (
         struct.pack(
             "<8sIIIIIIQQQQQQQ",
-            b"EDGEPLN2",
+            b"EDGEPLN3",
             table.hash,
             0,
             len(slots),

@@ -224,6 +224,17 @@ export interface Device {
    * @throws OutOfMemory, EngineError
    */
   run(plan: PlanHandle, where: string): void;
+  /**
+   * Begins {@link run}, or goes on with it, for `trips` iterations of loops. Only for plans with
+   * loops, which not every device has. It begins again if the device has run another plan.
+   * @returns whether the run is complete
+   */
+  runSome?(plan: PlanHandle, where: string, trips: number): boolean;
+  /**
+   * Sets the maximum number of iterations in a run of a plan with loops.
+   * @returns iterations of its latest run
+   */
+  limitTrips?(plan: PlanHandle, limit: number): number;
   /** Runs one step, for profiles; `step` does not count init steps. */
   runStep(plan: PlanHandle, step: number, where: string): void;
   /** Properties of a plan. */

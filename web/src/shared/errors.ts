@@ -152,3 +152,12 @@ function shortened(text: string, most: number): string {
   const line = text.replaceAll("\n", " ").replace(CONTROLS, "\ufffd");
   return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
 }
+
+/** The error for loops that ran more iterations than a session allows. */
+export function tooManyTrips(limit: bigint | number, where: string): ModelError {
+  return new ModelError(
+    `its loops ran ${limit} iterations`,
+    where,
+    "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their conditions.",
+  );
+}

@@ -17,7 +17,7 @@ type Path = (string | number)[];
 export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<ArrayBuffer> {
   const plan = new Uint8Array(96 + 16 * slots.length + 32);
   const view = new DataView(plan.buffer);
-  plan.set(new TextEncoder().encode("EDGEPLN2"));
+  plan.set(new TextEncoder().encode("EDGEPLN3"));
   view.setUint32(16, slots.length, true);
   view.setBigUint64(48, 96n, true);
   slots.forEach(({ kind, bytes }, i) => {

@@ -4,6 +4,7 @@ from .autodiff import Gradients, add_gradients
 from .binder import Binder, BindOptions, bind
 from .constants import function_body, overridden, prepared
 from .graph import BoundGraph
+from .jumps import fits_a_plan
 from .nodes import RUN_SEED
 from .operators import check_operators, every_node, is_supported, unsupported
 from .outputs import declared_outputs
@@ -21,6 +22,7 @@ __all__ = [
     "check_operators",
     "declared_outputs",
     "every_node",
+    "fits_a_plan",
     "function_body",
     "is_supported",
     "overridden",

@@ -21,6 +21,7 @@ from ..ops import OPS, declared
 from ..session_limits import MAX_NESTING
 from .constants import function_body, prepared
 from .graph import BoundGraph
+from .jumps import bind_branches, bind_repetition
 from .nodes import NodeBinder
 from .operators import REMEDY, operator_name
 from .rounding import HALF, rounded_casts
@@ -48,6 +49,7 @@ class BindOptions(TypedDict, total=False):
             input is there only where a node needs random numbers.
         max_bytes: most bytes of a tensor, for ops whose binding takes long for large ones; None:
             any.
+        jumps: whether the plan may have loops and branches.
     """
 
     roles: Mapping[str, str] | None
@@ -58,6 +60,7 @@ class BindOptions(TypedDict, total=False):
     training: bool
     run_seed: bool
     max_bytes: int | None
+    jumps: bool
 
 
 def bind(
@@ -110,6 +113,7 @@ class Binder(NodeBinder):
             options.get("run_seed", False),
             options.get("max_bytes"),
         )
+        self.jumps = options.get("jumps", False)
         self.scope: Scope = {}
         self._here = self.scope  # of the (sub)graph whose node is being bound
         self._rounding: dict[str, int] = {}  # casts of that graph that round: rounded_casts
@@ -276,6 +280,10 @@ class Binder(NodeBinder):
         self.depth -= 1
         return [_lookup(o, inner) for o in f.outputs]
 
+    def lookup(self, name: str, scope: Scope) -> Any:
+        """The value of a name in a scope or around it; None where there is none."""
+        return _lookup(name, scope)
+
     def _enter(self, what: str, where: str) -> None:
         self.depth += 1
         if self.depth > MAX_NESTING:
@@ -304,6 +312,8 @@ class Binder(NodeBinder):
         inputs = _inputs(node, scope)
         if node.op == "If" and node.domain == "":
             outs: Iterable[Any] = self._if(node, inputs, scope)
+        elif self.jumps and node.op in ("Loop", "Scan") and node.domain == "":
+            outs = bind_repetition(self, node, inputs, scope)
         elif self._is_for_host(node, inputs):
             outs = self._static(node, inputs)
         else:
@@ -390,6 +400,9 @@ class Binder(NodeBinder):
                 "its condition is not a bool tensor", node.where, "Export the model again."
             )
         if condition.numbers is None:
+            branches = [node.attrs.get(name) for name in ("then_branch", "else_branch")]
+            if self.jumps and all(isinstance(g, Graph) for g in branches):
+                return bind_branches(self, node, condition, scope, branches)
             raise NeedsValue(condition)
         if len(condition.numbers) != 1:
             raise ModelError(

@@ -57,6 +57,7 @@ class NodeBinder:
         self.module = ""  # PyTorch module of the node that is being bound
         self.origin: Node | None = None  # the node of the file that is being bound
         self.depth = 0  # of functions and subgraphs around that node
+        self.inside = False  # whether a body of the plan is being bound
         self._seed: Value | None = None
         self._streams = 0  # of random numbers so far
         self._widened: dict[int, tuple[Value, Value]] = {}  # keeps values alive with their id
@@ -374,6 +375,8 @@ class NodeBinder:
         name = "seed" if self.training else RUN_SEED if always and self.run_seed else None
         if name is None:
             return None
+        if self.inside:  # each iteration needs other numbers
+            raise NeedsHost
         if self._seed is None:
             self._seed = self.bound.inputs[name] = Value(name, INT64, [1], role="input")
         self._streams += 1

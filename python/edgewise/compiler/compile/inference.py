@@ -148,6 +148,7 @@ def add_inference_plan(
         transform=change,
         finish=finish,
         run_seed=True,
+        jumps=target.jumps,
         registers=[(f"length{i or ''}", *ends) for i, ends in enumerate(lengths)],
         target=target,
     )

@@ -307,6 +307,8 @@ class Kernel:
             extents of the first output.
         cost: The operations that it computes, for profiles.
         c: Properties of its C function alone.
+        jumps: What it is if it decides which step is next: a "branch", or the "begin" or "end" of a
+            loop.
         doc: What it computes, with shapes.
     """
 
@@ -319,6 +321,7 @@ class Kernel:
     grid: str = ""
     cost: Cost | None = None
     c: CImplementation = CImplementation()
+    jumps: str = ""
     doc: str = ""
     id: int = -1
 

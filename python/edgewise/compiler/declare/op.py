@@ -121,6 +121,8 @@ class Op:
         epilogue: What passes may append to it.
         weight: The weight that makes it a layer.
         parameters: The inputs that hold trained parameters in exported models.
+        jumps: Whether a plan may compute it by jumps (bind/jumps.py), although it has no rules for
+            that.
     """
 
     def __init__(
@@ -134,12 +136,13 @@ class Op:
         epilogue: Epilogue | None = None,
         weight: Weight | None = None,
         parameters: tuple[int, ...] = (),
+        jumps: bool = False,
     ) -> None:
         self.name, self.domain, self.half = name, domain, frozenset(half)
         self.moves, self.static = moves, False
         self.folds_without_numbers = False  # whether `fold` reads nothing but shapes
         self.file_inputs, self.epilogue, self.weight = file_inputs, epilogue, weight
-        self.parameters = parameters
+        self.parameters, self.jumps = parameters, jumps
         self.infer_fn: Callable[..., Any] | None = None
         self.fold_fn: Callable[..., Any] | None = None
         self.lower_fn: Callable[..., Any] | None = None

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .registers import Registers
 
+# Registers of counters of loops, until all other registers of a plan are known.
+FIRST_COUNTER = 1 << 30
+
 
 class NeedsHost(Exception):
     """A node (a loop, or one with a sequence as output) cannot be part of a plan: the session runs

@@ -70,6 +70,9 @@ def optimize(
         between(bound)
     for p in combine:
         p(bound)
+    for node in bound.nodes:
+        for body in node.bodies:
+            optimize(body.bound, None, recognise, combine)
     return bound.prune()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from ...errors import EdgewiseError, ModelError, UnsupportedOp
 from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT64, UINT8, bytes_for, pack
 from ..declare.symbolic import Sym, most, product, registers_of, strides_of
-from ..ir import BROKEN, Tensor, Value
+from ..ir import BROKEN, Body, BoundNode, Tensor, Value
 from ..targets import CPU, Target
 from .hoist import hoist_updates
 from .layouts import Layouts
@@ -43,17 +44,7 @@ def lower(
         ModelError: a node's inputs or attributes make no sense.
     """
     builder = Builder(cache_shapes or {}, cache_dtype, target)
-    for node in bound.nodes:
-        builder.label = node
-        builder.init = all(o is None or o.constant for o in node.outputs)
-        if node.decl.lower_fn is None:
-            raise UnsupportedOp(f"{node.op} cannot be lowered", node.where, "Report this model.")
-        try:
-            node.decl.lower_fn(node, builder)
-        except EdgewiseError:
-            raise
-        except BROKEN as e:
-            raise node.broken(e) from e
+    builder.lower_nodes(bound.nodes)
     builder.init, builder.label = False, None
     builder.finish(bound)
     further = registers_of(value.shape for value in bound.inputs.values())
@@ -98,6 +89,45 @@ class Builder(Layouts):
         self._views: dict[int, View] = {}
         self._widened: dict[int, View] = {}
         self._alive: list[Value] = []
+
+    # ---- nodes
+    def lower_nodes(self, nodes: Iterable[BoundNode]) -> None:
+        """Lowers nodes in order. Raises as `lower`."""
+        for node in nodes:
+            self.label = node
+            self.init = all(o is None or o.constant for o in node.outputs)
+            if node.decl.lower_fn is None:
+                raise UnsupportedOp(
+                    f"{node.op} cannot be lowered", node.where, "Report this model."
+                )
+            try:
+                node.decl.lower_fn(node, self)
+            except EdgewiseError:
+                raise
+            except BROKEN as e:
+                raise node.broken(e) from e
+
+    def lower_body(self, body: Body, inputs: Iterable[View]) -> list[View]:
+        """Lowers a subgraph of the present node.
+
+        Nothing else may read what its steps compute, since they need not run: the views of values,
+        and copies in other layouts, that it makes are forgotten.
+
+        Args:
+            body: the subgraph.
+            inputs: views of its inputs.
+
+        Returns:
+            views of its outputs
+        """
+        kept = self.label, dict(self._views), dict(self._widened), dict(self.laid_out)
+        for value, view in zip(body.inputs, inputs):
+            self.alias(value, view)
+        self.lower_nodes(body.bound.nodes)
+        self.init = False
+        outs = [self.view(v) for v in body.outputs]
+        self.label, self._views, self._widened, self.laid_out = kept
+        return outs
 
     # ---- values
     def view(self, value: Value) -> View:
@@ -220,11 +250,19 @@ class Builder(Layouts):
             if self.slot_kind(self.stored(value).buffer) != "cache":
                 self._place_output(name, self.view(value))
         self.init_steps, self.steps = split_steps(self.written, self._is_fixed)
+        self._set_jumps()
         self._keep_computed()
         self.steps = hoist_updates(self.steps, self._is_state, self._last_guard(bound))
         self._place_buffers()
         self.target.check_buffer(self.arena_bytes, "memory between steps")
         self.target.check_buffer(len(self.constants), "constants")
+
+    def _set_jumps(self) -> None:
+        """Counts the steps of a run that each jump passes."""
+        runs = set(map(id, self.steps)) if self.jumps else ()
+        before = [0, *accumulate(id(step) in runs for step, _ in self.written)]
+        for step, first, end in self.jumps:
+            step.params["steps"] = before[end] - before[first]
 
     def _place_buffers(self) -> None:
         """Gives the buffers between steps their places, in one arena or in several."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..targets import CPU, MemoryRules
 from .steps import Step
@@ -57,12 +57,29 @@ def blocks_of(
                     v.buffer.first = i
                     buffers.append(v.buffer)
                 v.buffer.last = i
+    for first, end in _loops(steps, times):
+        for b in buffers:
+            begin, last = _life(b)
+            # Another iteration may read what was there before the loop, and what comes after it
+            # may read what any iteration has written.
+            if begin <= end and last >= first and (begin < first or last > end):
+                b.first, b.last = min(begin, first), max(last, end)
     if rules.in_place:
         _reuse_inputs(steps, times)
     align = rules.arena_alignment
     return buffers, [
         (b, -(-b.nbytes // align) * align, *_life(b)) for b in buffers if b.owner is None
     ]
+
+
+def _loops(steps: Sequence[Step], times: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(time of the first step, time of the last one) of each loop, inner ones before outer ones."""
+    begun: list[int] = []
+    for i, step in zip(times, steps):
+        if step.kernel.jumps == "begin":
+            begun.append(i)
+        elif step.kernel.jumps == "end":
+            yield begun.pop(), i
 
 
 def place(blocks: Sequence[Block], least: int) -> int:

@@ -28,7 +28,11 @@ class StepNotes:
         bytes: bytes that a step reads and writes, as `operations`.
         in_use: bytes of the arena that are in use while a step runs.
         integer: whether a step may use integer dot products instead of those of floats.
+        endless: whether only data decide how often a loop runs; its steps are noted for one
+            iteration.
     """
+
+    endless = False
 
     def __init__(
         self,
@@ -54,15 +58,34 @@ class StepNotes:
     @staticmethod
     def of(steps: Sequence[Step]) -> StepNotes:
         """The notes on steps whose buffers have their places in the arena."""
-        n = StepNotes()
-        for s in steps:
+        n, times = StepNotes(), _times(steps)
+        n.endless = any(t is None for t in times)
+        for s, t in zip(steps, times):
             n.node.append("" if s.label is None else s.label.title)
             n.op.append("" if s.label is None else s.label.op)
-            n.operations.append(_operations(s))
-            n.bytes.append(_moved(s))
+            n.operations.append([x * y for x, y in zip(_operations(s), t or (1, 1))])
+            n.bytes.append([x * y for x, y in zip(_moved(s), t or (1, 1))])
             n.integer.append(_integer(s))
         n.in_use = _in_use(steps)
         return n
+
+
+def _times(steps: Sequence[Step]) -> list[tuple[int, int] | None]:
+    """How often each step runs at most, at the minimum and the maximum of the registers; None where
+    only data decide that.
+    """
+    out: list[tuple[int, int] | None] = []
+    around: list[tuple[int, int] | None] = [(1, 1)]
+    tested = {s.params["counter"] for s in steps if s.kernel.jumps == "end" and any(s.operands)}
+    for s in steps:
+        out.append(around[-1])
+        if s.kernel.jumps == "begin":
+            now, low, high = (around[-1], *(_at(s.params, end)["trips"] for end in ("min", "max")))
+            data = now is None or s.params["counter"] in tested
+            around.append(None if now is None or data else (now[0] * low, now[1] * high))
+        elif s.kernel.jumps == "end":
+            around.pop()
+    return out
 
 
 def _operations(step: Step) -> list[int]:

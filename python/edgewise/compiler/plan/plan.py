@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import UnsupportedOp
 from ...logic.manifest.limits import WRITABLE_KINDS, Kind
 from ...logic.manifest.schema import ManifestSlot
 from ..declare.dtypes import NAME
-from ..declare.kernel import Kernel
+from ..declare.kernel import KERNELS, Kernel
 from ..declare.registers import Registers
-from ..declare.symbolic import Sym
+from ..declare.symbolic import FIRST_COUNTER, Sym
 from ..ir import Tensor
 from ..ops.table import word_of
 from ..schema.plan_format import (
     ARENA,
     CONST,
+    COUNTER,
     HEADER,
     MAGIC,
     NONE,
@@ -109,6 +110,11 @@ class Plan:
         self.init_count, self.notes = init_count, notes or StepNotes()
         self.name = ""
 
+    @property
+    def loops(self) -> bool:
+        """Whether it has loops."""
+        return any(KERNELS[k].jumps == "begin" for k in self.kernels)
+
     def label(self, step: int) -> str:
         """The node of a step; "" where it is not known, as in packages."""
         return self.labels[step] if 0 <= step < len(self.labels) else ""
@@ -155,6 +161,7 @@ def _plan_bytes(
     further: Registers | None,
     steps: Sequence[Step],
 ) -> bytes:
+    count = len(registers) if further is None else len(further.rules)
     table = builder.target.kernel_table()
     ids = {k.name: k.id for k in table.kernels}
     out = bytearray(HEADER.size)
@@ -165,6 +172,8 @@ def _plan_bytes(
         for (low, high), rule in zip(further.ranges, further.rules):
             if rule is not None:
                 out += REGISTER.pack(low, high, *astuple(rule))
+    for high in builder.counters:
+        out += REGISTER.pack(0, high, *[0] * 6, COUNTER)
     slots_at = _begin_section(out)
     for s in builder.slots:
         writable = s.kind in WRITABLE_KINDS
@@ -173,13 +182,13 @@ def _plan_bytes(
     out += builder.constants
     steps_at = _begin_section(out)
     for step in steps:
-        out += _step_bytes(step, ids[step.kernel.name])
+        out += _step_bytes(step, ids[step.kernel.name], count)
     HEADER.pack_into(
         out,
         0,
         MAGIC,
         table.hash,
-        len(registers) if further is None else len(further.rules),
+        count + len(builder.counters),
         len(builder.slots),
         len(builder.init_steps),
         len(builder.steps),
@@ -200,23 +209,31 @@ def _begin_section(out: bytearray) -> int:
     return len(out)
 
 
-def _step_bytes(step: Step, kernel_id: int) -> bytes:
-    params, patches = _parameters(step)
+def _step_bytes(step: Step, kernel_id: int, first_counter: int) -> bytes:
+    """A step. first_counter: the register of the first counter."""
+    numbers = step.params
+    if step.kernel.jumps and numbers["counter"] >= FIRST_COUNTER:
+        numbers = {**numbers, "counter": numbers["counter"] - FIRST_COUNTER + first_counter}
+    params, patches = _parameters(step, numbers)
     size = len(params)
     out = bytearray(params + bytes(-size % 8))
     for at, x in patches:
-        out += PATCH.pack(at, x.reg, x.scale, x.add)
+        out += PATCH.pack(at, _register(x, first_counter), x.scale, x.add)
     for v in step.operands:
-        out += _operand_bytes(v) if v is not None else OPERAND.pack(NONE, 0, 0, 0)
+        out += _operand_bytes(v, first_counter) if v is not None else OPERAND.pack(NONE, 0, 0, 0)
     head = STEP.pack(kernel_id, len(step.operands), len(patches), 0, size, STEP.size + len(out))
     return head + bytes(out)
 
 
-def _parameters(step: Step) -> tuple[bytes, list[tuple[int, Sym]]]:
+def _register(x: Sym, first_counter: int) -> int:
+    return x.reg if x.reg < FIRST_COUNTER else x.reg - FIRST_COUNTER + first_counter
+
+
+def _parameters(step: Step, numbers: Mapping[str, Any]) -> tuple[bytes, list[tuple[int, Sym]]]:
     """(parameters in the layout of the C struct, [(word, Sym)] of those that follow registers)"""
     params, patches = bytearray(), []
     for name, kind in step.kernel.params.items():
-        value = step.params[name]
+        value = numbers[name]
         if kind == "f32":
             params += struct.pack("<f", value)
             continue
@@ -235,10 +252,10 @@ def _parameters(step: Step) -> tuple[bytes, list[tuple[int, Sym]]]:
     return bytes(params), patches
 
 
-def _operand_bytes(v: View) -> bytes:
+def _operand_bytes(v: View, first_counter: int) -> bytes:
     buffer, offset, register, scale = v.buffer, v.byte_offset(), 0, 0
     if isinstance(offset, Sym):
-        register, scale, offset = offset.reg + 1, offset.scale, offset.add
+        register, scale, offset = _register(offset, first_counter) + 1, offset.scale, offset.add
     # After planning, a buffer in an arena that is a slot has the slot's index and its offset there.
     fixed = {"arena": ARENA, "const": CONST}
     where = fixed[buffer.kind] if buffer.index < 0 else SLOT0 + buffer.index

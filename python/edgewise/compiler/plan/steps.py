@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BITS, DOUBLE, FLOAT, NAME, UINT8, pack, size_of
 from ..declare.kernel import MAX_DIMS, Kernel, Operand
-from ..declare.symbolic import NotStatic, Sym, most, product
+from ..declare.symbolic import FIRST_COUNTER, NotStatic, Sym, most, product
 from ..ir import BoundNode
 from ..ops.elementwise.contracts import BINARY
 from ..targets import Target
@@ -57,6 +57,9 @@ class StepWriter(Buffers):
         written: steps, each with whether it was written for constants alone (once.split_steps).
         label: the node that is being lowered.
         laid_out: {description: view} of constants that are rearranged.
+        jumps: [(step, first, end)] of steps that jump: over or back to those in `written` from
+            `first` to `end` - 1.
+        counters: the largest value of each counter of a loop.
     """
 
     def __init__(self, target: Target) -> None:
@@ -64,6 +67,8 @@ class StepWriter(Buffers):
         self.written: list[tuple[Step, bool]] = []
         self.label: BoundNode | None = None
         self.laid_out: dict[Hashable, View] = {}
+        self.jumps: list[tuple[Step, int, int]] = []
+        self.counters: list[int] = []
 
     @property
     def where(self) -> str:
@@ -114,6 +119,21 @@ class StepWriter(Buffers):
             views[-1] = self.scratch(nbytes) if nbytes else None
         self.target.check_operands(k, sum(v is not None for v in views), self.where)
         self.written.append((Step(k, params, views, self.label), self.init))
+
+    # ---- jumps
+    def jump(self, kernel: str, operands: Mapping[str, View | None], **params: Any) -> Step:
+        """Adds a step that jumps. The caller says how far: `span`."""
+        self.emit(kernel, operands, steps=0, **params)
+        return self.written[-1][0]
+
+    def span(self, step: Step, first: int, end: int | None = None) -> None:
+        """Sets which steps a jump passes: from `first` in `written` to the last one, or `end`."""
+        self.jumps.append((step, first, len(self.written) if end is None else end))
+
+    def counter(self, trips: int) -> Sym:
+        """The number of the iteration of a new loop of at most `trips` iterations."""
+        self.counters.append(max(trips - 1, 0))
+        return Sym(FIRST_COUNTER + len(self.counters) - 1, 1, 0, 0, self.counters[-1])
 
     # ---- elementwise
     def nd(

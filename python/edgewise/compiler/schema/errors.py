@@ -91,6 +91,18 @@ ERRORS = (
         "the run was stopped",
         "ew_stop ended the run before or during this step. detail: value of the stop word.",
     ),
+    Error(
+        "TRIPS",
+        15,
+        "its loops ran too many iterations",
+        "The loops of a run exceeded the limit of ew_plan_trips. detail: the limit.",
+    ),
+    Error(
+        "JUMP",
+        16,
+        "a jump leads out of the plan",
+        "A step jumps to a place outside of the steps of a run, or its counter is none.",
+    ),
 )
 
 # ew_error.detail of ALIAS where a slot overlaps memory of the engine itself.

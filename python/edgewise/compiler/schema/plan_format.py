@@ -9,10 +9,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-MAGIC = b"EDGEPLN2"  # the last character is the version
+MAGIC = b"EDGEPLN3"  # the last character is the version
 
 # ew_operand.buffer: the arena, the constants, slot i as SLOT0 + i, or no operand.
 ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
+
+# ew_register_entry.divisor of the counter of a loop.
+COUNTER = -1
 
 # Bits of ew_slot_entry.flags.
 WRITABLE = 1
@@ -79,9 +82,10 @@ HEADER = Struct(
 )
 REGISTER = Struct(
     "register_entry",
-    "A register: a length that the host sets, where `divisor` is 0; or a value that follows from"
+    "A register: a length that the host sets, where `divisor` is 0; a value that follows from"
     " registers before it and is set with them: (of_ab * [a] * [b] + of_a * [a] + of_b * [b] +"
-    " add) / divisor, rounded down.",
+    " add) / divisor, rounded down; or the counter of a loop, from 0 on, where `divisor` is"
+    " EW_COUNTER. They come in this order.",
     [
         ("min", "i64", "smallest value"),
         ("max", "i64", "largest value"),

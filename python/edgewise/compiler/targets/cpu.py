@@ -21,4 +21,5 @@ CPU = Target(
         attention_grad_scores=1 << 21,
         integer_scratch=1 << 18,
     ),
+    jumps=True,
 )

@@ -133,6 +133,7 @@ class Target:
         lacks: names of kernels of the table that the target does not implement.
         has_c_scratch: whether kernels get the working memory that their C functions use.
         alike: {kernel: which of its steps the device runs at once}, with several arenas.
+        jumps: whether plans may have loops and branches.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Target:
     lacks: frozenset[str] = frozenset()
     has_c_scratch: bool = True
     alike: Mapping[str, Alike] = field(default_factory=dict)
+    jumps: bool = False
 
     def has(self, kernel: str) -> bool:
         """Whether the target implements a kernel of this name."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...compiler.schema.errors import ALIAS_ARENA, ALIAS_PLAN, ERRORS, TEXTS
 from ...compiler.schema.plan_format import ERROR, HEADER
-from ...errors import Aborted, EdgewiseError, EngineError, InputError, OutOfMemory, PlanError
+from ...errors import (
+    Aborted,
+    EdgewiseError,
+    EngineError,
+    InputError,
+    ModelError,
+    OutOfMemory,
+    PlanError,
+)
 from .device import Buffer, Bytes, EngineDevice
 from .locks import Owner
 from .resolved import ResolvedStep, resolve
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
 
     from ...compiler.ir import Tensor
     from ...compiler.plan import Plan
+
+
+PAUSED = -1  # EW_PAUSED
 
 
 class Failure(NamedTuple):
@@ -54,6 +65,13 @@ def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
             f"an index is out of range ({detail})",
             where,
             "Check token ids and index inputs against the model's sizes.",
+        )
+    if code == _CODE["TRIPS"]:
+        return ModelError(
+            f"its loops ran {detail} iterations",
+            where,
+            "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their"
+            " conditions.",
         )
     if code == _CODE["ABSENT"]:
         value = f" with the value {detail} of a parameter" if detail >= 0 else ""
@@ -201,12 +219,15 @@ class LoadedPlan:
         done: whether the last run was completed, even if Ctrl-C interrupted the wait for it.
         quick: whether the last run was so short that the next one need not handle signals.
         registers: {register: value} of those that were set.
+        trips: iterations of loops that a run makes before it handles signals, of a plan whose data
+            decide how many there are; 0: of all other plans.
     """
 
     watch: Any = None
     title = ""
     patience = 0.0
     torn = done = False
+    trips = 0
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
         self.engine, self.plan = engine, plan
@@ -265,13 +286,19 @@ class LoadedPlan:
         engine, ends = self.engine, self.ends
         with engine.lock:
             self.check_idle()
-            start, call = perf_counter(), call_directly if self.quick else call_interruptibly
+            quick = self.quick and not self.trips
+            start, call = perf_counter(), call_directly if quick else call_interruptibly
             if ends.reason is not None:
                 call = partial(ends.run, call)
             engine.interrupted = None
             code: int | None = _CODE["STOPPED"]
             try:
-                code = call(engine, engine.function(name), (self.handle, *args), self.patience)
+                code = self._begin(name)
+                if code == PAUSED:
+                    name, args = "ew_plan_run_some", (0xFFFFFFFF,)
+                if code in (PAUSED, None):
+                    function = engine.function(name)
+                    code = call(engine, function, (self.handle, *args), self.patience)
             except BaseException:
                 code = engine.interrupted
                 raise
@@ -282,6 +309,14 @@ class LoadedPlan:
                 raise (
                     ends.error if code == 14 and ends.error is not None else engine.error(self.plan)
                 )
+
+    def _begin(self, name: str) -> int | None:
+        """The first iterations of a run whose data decide how many there are. Returns None where
+        this is no such run.
+        """
+        if not self.trips or name != "ew_plan_run":
+            return None
+        return self.engine.call("ew_plan_run_some", self.handle, self.trips)
 
     def _do(self, code: int) -> None:
         if code:
@@ -326,6 +361,14 @@ class LoadedPlan:
                 self.plan.name or "plan",
                 "The plan is damaged or was made by another version; compile the model again.",
             )
+
+    def limit_trips(self, limit: int) -> int:
+        """Sets the maximum number of iterations of all loops of a run.
+
+        Returns:
+            the iterations of the latest run
+        """
+        return self.engine.call("ew_plan_trips", self.handle, min(max(limit, 0), 0xFFFFFFFF))
 
     def init(self) -> None:
         """Runs the init steps, which compute the `computed` slots from weights. Called after the

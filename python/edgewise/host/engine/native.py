@@ -44,6 +44,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]),
     "ew_plan_init_steps": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
     "ew_plan_run": (ctypes.c_int32, [ctypes.c_void_p]),
+    "ew_plan_run_some": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
+    "ew_plan_trips": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
     "ew_plan_run_steps": (
         ctypes.c_int32,
         [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p],

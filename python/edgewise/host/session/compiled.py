@@ -85,12 +85,14 @@ MAX_OUTPUT_BYTES = 1 << 30
 LARGE = 1 << 16
 # Operations and bytes of plans that take far less than a second on any machine.
 QUICK = 1e5
+# As QUICK, of the first iterations of a loop.
+SOON = 1e6
 
 
 def _work(plan: Plan) -> int:
     """Operations and bytes of a run, as far as they are known."""
     notes = plan.notes
-    return sum(x[1] for field in (notes.operations, notes.bytes) for x in field if x)
+    return 1 + sum(x[1] for field in (notes.operations, notes.bytes) for x in field if x)
 
 
 class Compiled:
@@ -108,6 +110,7 @@ class Compiled:
         length: value of the register of a plan for a range of lengths, otherwise None.
         shapes: {name of an output: its current shape}.
         bound: {slot: the buffer that it is bound to}.
+        loops: whether the plan has loops.
         bound_by: the DirectRun whose buffers the slots are bound to, or None.
 
     Raises:
@@ -139,7 +142,9 @@ class Compiled:
         fresh: list[str] = []
         try:
             self.loaded.watch, self.loaded.ends = session.watch, session.ends
-            self.loaded.quick = plan.notes is not None and _work(plan) < QUICK
+            self.loops, work = plan.loops, _work(plan)
+            self.loaded.trips = int(SOON / work) + 1 if plan.notes.endless else 0
+            self.loaded.quick = work < QUICK
             fresh = session.store.connect(self.loaded)
             kinds = {
                 kind: {s.name: (i, s.nbytes) for i, s in enumerate(plan.slots) if s.kind == kind}
@@ -217,8 +222,17 @@ class Compiled:
                 bind(slot, memory.buffer)
                 bound[slot] = memory.buffer
             out[name] = RunTensor(dtype, self.shapes[name], memory=memory)
-        self.loaded.run()
+        if self.loops:
+            self._run_loops()
+        else:
+            self.loaded.run()
         return out
+
+    def _run_loops(self) -> None:
+        budget = self.session.budget
+        self.loaded.limit_trips(budget.max_loop_trips - budget.trips)
+        self.loaded.run()
+        budget.trips += self.loaded.limit_trips(budget.max_loop_trips)
 
     def _take(self, nbytes: int, name: str) -> PoolBlock:
         """Memory for a value. Raises OutOfMemory with its name."""
@@ -337,6 +351,7 @@ def compile_part(
         run_seed=True,
         registers=registers,
         max_bytes=session.budget.max_arena_bytes,
+        jumps=session.session.target.jumps,
         target=session.session.target,
     )
     return passed, Compiled(session, plan, bound) if bound.outputs else None

@@ -18,7 +18,7 @@ from ...compiler.declare.dtypes import bytes_for
 from ...compiler.declare.symbolic import product
 from ...compiler.declare.values import RunTensor
 from ...errors import EngineError, OutOfMemory
-from ..engine import LONG, Buffer, Device
+from ..engine import LONG, Buffer, Device, LoadedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,7 +193,8 @@ class DirectRun:
         places: dict[str, _Place | None] = {}
         if not self._place_feeds(places, feeds, _room(program)):
             return False
-        compared, seen = self.feeds_compared, set()
+        compared = self.feeds_compared
+        seen: set[Compiled] = set()
         for part, _ in program.units:
             (known, compiled), key = part.last
             if compiled is None and not known.passed and not known.numbers:
@@ -208,6 +209,9 @@ class DirectRun:
                 continue
             # A plan that runs twice would need two bindings; only the driver sets seeds.
             if compiled in seen or RUN_SEED in compiled.inputs:
+                return False
+            # The limit of iterations is that of all plans of a run together.
+            if compiled.loops and any(c.loops for c in seen):
                 return False
             seen.add(compiled)
             binds = self._bindings(compiled, places)
@@ -283,7 +287,7 @@ class DirectRun:
             the outputs; None if a shape or a branch depends on numbers that differ, so that the
             driver must run the model
         """
-        session, engine, run_plan = self.session, self.engine, self.run_plan
+        session = self.session
         with session.lock:
             if session.busy:
                 raise EngineError(
@@ -302,20 +306,16 @@ class DirectRun:
                 for buffer, expected in self.feeds_compared:
                     if buffer != expected:
                         return None
-                for compiled, handle, binds, compared, length in self.steps:
+                for compiled, _, binds, compared, length in self.steps:
                     if compiled.bound_by is not self:
                         self._bind(compiled, binds, length)
                     loaded = compiled.loaded
                     if not loaded.quick:
                         return None
-                    with engine.lock:
-                        loaded.check_idle()
-                        start = perf_counter()
-                        code = run_plan(handle)
-                        if perf_counter() - start > LONG:
-                            loaded.quick = False
-                        if code:
-                            raise engine.error(loaded.plan)
+                    if loaded.trips:
+                        loaded.run()
+                    else:
+                        self._run_quick(loaded)
                     for buffer, expected in compared:
                         if buffer != expected:
                             return None
@@ -324,11 +324,24 @@ class DirectRun:
             finally:
                 session.busy = False
 
+    def _run_quick(self, loaded: LoadedPlan) -> None:
+        engine = self.engine
+        with engine.lock:
+            loaded.check_idle()
+            start = perf_counter()
+            code = self.run_plan(loaded.handle)
+            if perf_counter() - start > LONG:
+                loaded.quick = False
+            if code:
+                raise engine.error(loaded.plan)
+
     def _bind(
         self, compiled: Compiled, binds: list[tuple[int, Buffer]], length: int | None
     ) -> None:
         if length is not None:
             compiled.set_length(length)
+        if compiled.loops:
+            compiled.loaded.limit_trips(self.session.budget.max_loop_trips)
         for slot, buffer in binds:
             compiled.loaded.bind(slot, buffer)
             compiled.bound[slot] = buffer

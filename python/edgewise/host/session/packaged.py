@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgramSession"]
 
+FIRST_TRIPS = 1000  # iterations of a plan's loops before signals are handled
+
 
 class ProgramSession(Owner):
     """A program of a package, with the part of InferenceSession's interface that pipelines use.
@@ -175,6 +177,7 @@ class _ProgramPlan:
         plan = Plan(data, slots, registers, labels, kernels, 0, init, notes=notes.get(file))
         plan.name = file
         self.loaded = self.device.load_plan(plan)
+        self.loaded.trips = FIRST_TRIPS if plan.loops else 0
         try:
             self.loaded.watch, self.loaded.ends, self.loaded.title = (
                 session.watch,

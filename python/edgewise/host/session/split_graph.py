@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...compiler.bind import function_body, prepared
+from ...compiler.bind import fits_a_plan, function_body, prepared
 from ...compiler.declare.dtypes import INT32, INT64, STRING
 from ...compiler.declare.symbolic import NeedsHost, NotStatic
 from ...compiler.declare.values import RunTensor
@@ -110,6 +110,7 @@ class SplitGraph:
             decl is not None
             and decl.host_only
             and not decl.static
+            and not (decl.jumps and fits_a_plan(n, self.opset))
             or any(getattr(self.values.get(r), "dtype", 0) == STRING for r in self.reads[id(n)])
         )
 

@@ -347,6 +347,17 @@ export class Engine implements Device {
       );
   }
 
+  runSome(plan: PlanHandle, where: string, trips: number): boolean {
+    const code = this.call(() => this.exports.ew_plan_run_some(plan, trips));
+    if (code !== PAUSED) this.runs++;
+    this.check(code === PAUSED ? 0 : code, where);
+    return code !== PAUSED;
+  }
+
+  limitTrips(plan: PlanHandle, limit: number): number {
+    return this.call(() => this.exports.ew_plan_trips(plan, Math.min(limit, 0xffffffff))) >>> 0;
+  }
+
   /**
    * Runs one step; `step` does not count init steps. The engine has no clock, so profiles run a
    * plan step by step to measure it.
@@ -448,6 +459,7 @@ export function addressOf(buffer: Buffer): number {
 }
 
 const PAGE = 65536;
+const PAUSED = -1; // EW_PAUSED
 const INITIAL_PAGES = 32;
 
 /**

@@ -33,6 +33,8 @@ export interface EngineExports {
   ew_plan_init(plan: number): number;
   ew_plan_init_steps(plan: number, first: number, count: number): number;
   ew_plan_run(plan: number): number;
+  ew_plan_run_some(plan: number, trips: number): number;
+  ew_plan_trips(plan: number, limit: number): number;
   ew_plan_run_steps(plan: number, first: number, count: number, seconds: number): number;
   ew_plan_resolve(plan: number, first: number, count: number, out: number, bytes: number): number;
   ew_plan_free(plan: number): void;

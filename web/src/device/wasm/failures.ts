@@ -10,6 +10,7 @@ import {
   OutOfMemory,
   PackageError,
   PlanError,
+  tooManyTrips,
 } from "../../shared/errors.ts";
 
 /** Error codes by name. */
@@ -75,6 +76,7 @@ export function failureOf(
   if (code === CODE.ALIAS && step < 0) return sharedMemory(operand, detail, place);
   if (code === CODE.STOPPED)
     return new Aborted(what, place, "Its outputs are undefined; the engine can be used again.");
+  if (code === CODE.TRIPS) return tooManyTrips(detail, where);
   if (code === CODE.ABSENT) return absentKernel(kernel, detail, place);
   if (loading)
     return new PlanError(

@@ -2,7 +2,7 @@
 // sequences, strings (operators/). Mirrors python/edgewise/host/session/driver.py, with the same
 // results. Needs no Python for anything that is already compiled.
 
-import type { Buffer, Device } from "../../device/device.ts";
+import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import {
   INPUTS_PER_COMPILATION,
   LATEST_OPSET,
@@ -10,7 +10,13 @@ import {
   MAX_NESTING,
 } from "../../gen/session.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
-import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
+import {
+  Aborted,
+  EdgewiseError,
+  ModelError,
+  OutOfMemory,
+  tooManyTrips,
+} from "../../shared/errors.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
 import { NodeRun } from "./node.ts";
@@ -22,6 +28,7 @@ import { type Bounds, type Library, type Runner, Scope } from "./runner.ts";
 import { NumberTensor, type RunValue, release, retain, Sequence } from "./values.ts";
 
 const BREATH_MS = 50; // interval of handling messages, such as an abort
+const MIN_TRIPS = 64; // iterations of a plan's loops between two looks at the clock
 const PLACED = 64; // number of placed tensors before released ones are removed
 
 /** Executes programs; one run at a time. */
@@ -196,11 +203,45 @@ export class Driver implements Runner {
     found: LoadedPlan | undefined,
   ): Promise<Unit[] | undefined> | undefined {
     if (!found) return this.compiled(program, unit, scope, values, done);
-    runPlan(this.device, this.pool, found, unit, values, this.place, this.seed, (name, v) =>
-      scope.set(name, v),
-    );
-    return undefined;
+    return this.runFound(found, unit, scope, values)?.then(() => undefined);
   }
+
+  private runFound(
+    found: LoadedPlan,
+    unit: PartUnit,
+    scope: Scope,
+    values: RunValue[],
+  ): Promise<void> | undefined {
+    const { device, pool, place, seed, loop } = this;
+    const set = (name: string, v: RunValue) => scope.set(name, v);
+    return runPlan(device, pool, found, unit, values, place, seed, set, loop);
+  }
+
+  /**
+   * Runs a plan with loops in parts, between which messages are handled.
+   * @throws ModelError if there are too many iterations
+   * @throws Aborted
+   */
+  private readonly loop = async (plan: PlanHandle, where: string): Promise<void> => {
+    const { device } = this;
+    if (!device.runSome || !device.limitTrips || device.watcher) return device.run(plan, where);
+    const left = this.bounds.maxLoopTrips - this.trips;
+    device.limitTrips(plan, left);
+    for (let some = MIN_TRIPS; ; ) {
+      const begun = performance.now();
+      if (device.runSome(plan, where, some)) break;
+      if (performance.now() - begun < BREATH_MS / 4) some *= 2;
+      const { runs } = device;
+      const breath = this.pause(where);
+      if (breath) await breath;
+      // What it had computed is lost if another session ran: it is done again, at once.
+      if (device.runs !== runs) {
+        device.run(plan, where);
+        break;
+      }
+    }
+    this.trips += device.limitTrips(plan, left);
+  };
 
   private async compiled(
     program: GraphProgram,
@@ -220,9 +261,7 @@ export class Driver implements Runner {
     const made = await this.library.compile(program, unit, values, () => [...done], this.runs);
     if (Array.isArray(made)) return made;
     await this.breathe(unit.where);
-    runPlan(this.device, this.pool, made, unit, values, this.place, this.seed, (name, v) =>
-      scope.set(name, v),
-    );
+    await this.runFound(made, unit, scope, values);
     return undefined;
   }
 
@@ -345,12 +384,7 @@ export class Driver implements Runner {
    */
   trip(where: string): Promise<void> | undefined {
     if (++this.trips > this.bounds.maxLoopTrips)
-      throw new ModelError(
-        `its loops ran ${this.bounds.maxLoopTrips} iterations`,
-        where,
-        "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their " +
-          "conditions.",
-      );
+      throw tooManyTrips(this.bounds.maxLoopTrips, where);
     return this.trips & 7 ? undefined : this.pause(where);
   }
 

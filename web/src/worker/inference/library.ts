@@ -1,6 +1,7 @@
 // The programs of a model with their parts, plans and constants, and their compilation by Python.
 
 import type { Device, PlanHandle } from "../../device/device.ts";
+import { LOOP } from "../../gen/kernels.ts";
 import {
   type ManifestSlot,
   type InferencePlan as PlanJson,
@@ -381,7 +382,8 @@ export class PlanLibrary implements Library {
             info.slots.map(({ kind }) => kind),
           )
         : undefined;
-    return { info, plan, where, ...slotsOf(info, inputs), numbers };
+    const loops = plan !== undefined && this.device.describe(plan).kernels.includes(LOOP);
+    return { info, plan, where, loops, ...slotsOf(info, inputs), numbers };
   }
 
   /**

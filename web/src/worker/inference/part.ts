@@ -19,6 +19,8 @@ export interface LoadedPlan {
   readonly info: InferencePlan;
   readonly plan: PlanHandle | undefined;
   readonly where: string;
+  /** Whether it has loops. */
+  readonly loops: boolean;
   /** Slots that are bound in each run, with the buffers currently bound. */
   readonly inputs: {
     name: string;
@@ -231,7 +233,10 @@ export async function shapeBytes(
   return found;
 }
 
-/** Runs a plan. `set` receives its outputs, one reference each. */
+/**
+ * Runs a plan. `set` receives its outputs, one reference each.
+ * @param loop runs plans with loops; then the result is a promise
+ */
 export function runPlan(
   device: Device,
   pool: Pool,
@@ -241,7 +246,8 @@ export function runPlan(
   place: Upload,
   seed: () => NumberTensor,
   set: (name: string, v: RunValue) => void,
-): void {
+  loop: (plan: PlanHandle, where: string) => Promise<void>,
+): Promise<void> | undefined {
   const { plan, info } = loaded;
   for (const [name, source] of info.passed) {
     const v = values[unit.inputs.indexOf(source)]!;
@@ -252,7 +258,7 @@ export function runPlan(
     value.refs++;
     set(name, value);
   }
-  if (plan === undefined) return;
+  if (plan === undefined) return undefined;
   let drawn: NumberTensor | undefined;
   const registers = registersOf(loaded, values) ?? [];
   for (const [k, place] of loaded.follows.entries())
@@ -287,9 +293,14 @@ export function runPlan(
       set(name, new NumberTensor(dtype, dimsAt(shape, registers), undefined, block.buffer, block));
     }
   }
+  const done = () => {
+    if (drawn) release(drawn);
+    for (const block of moved) block.release();
+  };
+  if (loaded.loops) return loop(plan, loaded.where).then(done);
   device.run(plan, loaded.where);
-  if (drawn) release(drawn);
-  for (const block of moved) block.release();
+  done();
+  return undefined;
 }
 
 /** The meaning of a plan's slots. */

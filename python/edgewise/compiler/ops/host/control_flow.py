@@ -45,7 +45,7 @@ def constant_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> NoRet
     fail(node, "its value cannot be read")
 
 
-loop = Op("Loop")
+loop = Op("Loop", jumps=True)
 
 
 @loop.host
@@ -108,7 +108,7 @@ def _stacked(
     )
 
 
-scan = Op("Scan")
+scan = Op("Scan", jumps=True)
 
 
 @scan.host

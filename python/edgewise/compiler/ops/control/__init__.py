@@ -1,0 +1,1 @@
+"""If, Loop and Scan as jumps between the steps of a plan."""
