@@ -34,7 +34,7 @@ def add_alignment(
 
     It reads two more inputs: `rows`, float32 [tokens, 1], is 1 / n for the n tokens that count and
     0 for others; `frames`, int64 [positions + width - 1], is the position that each position of the
-    padded weights is taken from (`reflected`).
+    padded weights is taken from (`reflected` of logic/generation/encoder_decoder.py).
 
     Args:
         bound: the decoder's graph, with attention recognised.
@@ -80,18 +80,6 @@ def add_alignment(
     middle = _median(bound, shifted)
     matrix = op("ReduceMean", middle, bound.binder.ints([1]), keepdims=0)
     bound.outputs[ALIGNMENT] = bound.binder.reshape(matrix, [tokens, positions])
-
-
-def reflected(length: int, positions: int, width: int = MEDIAN_WIDTH) -> list[int]:
-    """The input `frames` for weights of which the first `length` positions count: padded by
-    reflection at both ends, as torch's mode "reflect".
-    """
-    half, out = width // 2, []
-    for i in range(-half, positions + width - 1 - half):
-        at = abs(min(i, length + half - 1))
-        at = 2 * (length - 1) - at if at >= length else at
-        out.append(min(max(at, 0), length - 1))
-    return out
 
 
 def _input(bound: BoundGraph, name: str, dtype: int, shape: list[int]) -> Value:

@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...errors import InputError
-from ...logic.generation.arguments import truncated
 from ...logic.generation.fields import GENERATION_FIELDS
+from ...logic.generation.text2text import (
+    LANGUAGES,
+    OPTIONS,
+    call_of,
+    check,
+    prompt_of,
+    special_tokens,
+)
 from ..text import generate
 from .seq2seq import Seq2SeqPipeline
 
@@ -45,11 +52,8 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
     STEMS = ("encoder_model",)
     NAME: ClassVar[str] = "generated"
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
-        "return_tensors": None,
-        "return_text": None,
-        "clean_up_tokenization_spaces": None,
+        **dict.fromkeys(OPTIONS),
         "truncation": False,
-        "prefix": None,
         "generate_kwargs": None,
         **dict.fromkeys(_HOST),
     }
@@ -63,8 +67,7 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
         return found
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if options["return_tensors"] and options["return_text"]:
-            raise InputError("return_text excludes return_tensors", self.task, "Give one.")
+        check(options)
 
     def run(self, inputs: Any, options: dict[str, Any], batch_size: int | None = None) -> Any:
         results = super().run(inputs, options, batch_size)
@@ -73,46 +76,42 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
             return [records[0] for records in results]
         return results
 
-    def prompt(self, text: str, options: dict[str, Any]) -> list[int]:
-        """The ids of a text for the encoder."""
-        prefix = options["prefix"]
-        prefix = self.model.config.get("prefix") if prefix is None else prefix
-        ids = self.tokenizer.encode((prefix or "") + text)
-        return list(getattr(ids, "ids", ids))
-
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         if not isinstance(given, str):
             raise InputError(
                 f"a {type(given).__name__} is no text", self.task, "Give a text or a list of texts."
             )
-        ids, most = self.prompt(given, options), self.model.encoders[-1][0]
-        if options["truncation"]:
-            ids = truncated(ids, most, self.model.generation_config.get("eos_token_id"))
-        source = self.model.encode(ids)
+        model = self.model
+        call = call_of(options, False, model.config, self._special())
+        found = self.tokenizer.encode(call.prefix + given)
+        ids = list(getattr(found, "ids", found))
+        eos = model.generation_config.get("eos_token_id")
+        source = model.encode(prompt_of(call, ids, model.encoders[-1][0], eos))
+        fields = dict(options["generate_kwargs"] or {})
+        fields.pop("return_dict_in_generate", None)
+        if call.forced is not None:
+            fields["forced_bos_token_id"] = call.forced
         try:
             out: Any = generate(
                 source,
-                self.model.start_ids(),
+                model.start_ids(),
                 return_dict_in_generate=True,
                 tokenizer=self.tokenizer,
                 **{n: options[n] for n in _HOST},
-                **{
-                    n: v
-                    for n, v in (options["generate_kwargs"] or {}).items()
-                    if n != "return_dict_in_generate"
-                },
+                **fields,
             )
         finally:
             source.close()
-        return [self._record(sequence, options) for sequence in out["sequences"]]
+        if call.tensors:
+            return [{f"{self.NAME}_token_ids": list(ids)} for ids in out["sequences"]]
+        decode = self.tokenizer.decode
+        return [{f"{self.NAME}_text": decode(i, **call.decoding)} for i in out["sequences"]]
 
-    def _record(self, ids: list[int], options: dict[str, Any]) -> dict[str, Any]:
-        if options["return_tensors"]:
-            return {f"{self.NAME}_token_ids": ids}
-        extra: dict[str, Any] = {"skip_special_tokens": True}
-        if options["clean_up_tokenization_spaces"] is not None:
-            extra["clean_up_tokenization_spaces"] = options["clean_up_tokenization_spaces"]
-        return {f"{self.NAME}_text": self.tokenizer.decode(ids, **extra)}
+    def _special(self) -> dict[str, int]:
+        """Ids of the tokenizer's further special tokens, among them those of languages."""
+        config = getattr(self.tokenizer, "config", None) or {}
+        ids = {name: self.tokenizer.token_to_id(name) for name in special_tokens(config)}
+        return {name: int(i) for name, i in ids.items() if i is not None}
 
 
 class SummarizationPipeline(Text2TextGenerationPipeline):
@@ -140,48 +139,5 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     NAME = "translation"
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **Text2TextGenerationPipeline.CALL,
-        "src_lang": None,
-        "tgt_lang": None,
+        **dict.fromkeys(LANGUAGES),
     }
-
-    def prompt(self, text: str, options: dict[str, Any]) -> list[int]:
-        source, target = options["src_lang"], options["tgt_lang"]
-        params = self.model.config.get("task_specific_params") or {}
-        pair = params.get(f"translation_{source}_to_{target}") or {}
-        if pair.get("prefix") and options["prefix"] is None:
-            return super().prompt(text, {**options, "prefix": pair["prefix"]})
-        ids = super().prompt(text, options)
-        if source is not None:
-            ids = [self._language(source), *[i for i in ids if i not in self._languages()]]
-        return ids
-
-    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
-        source, target = options["src_lang"], options["tgt_lang"]
-        params = self.model.config.get("task_specific_params") or {}
-        if target is not None and f"translation_{source}_to_{target}" not in params:
-            fields = {
-                **(options["generate_kwargs"] or {}),
-                "forced_bos_token_id": self._language(target),
-            }
-            options = {**options, "generate_kwargs": fields}
-        return super().one(given, options)
-
-    def _names(self) -> set[str]:
-        """The tokenizer's further special tokens, among them those of languages."""
-        names = self.tokenizer.config.get("additional_special_tokens") or []
-        return {n if isinstance(n, str) else n.get("content", "") for n in names}
-
-    def _languages(self) -> set[int | None]:
-        """Ids of the tokens of languages."""
-        return {self.tokenizer.token_to_id(name) for name in self._names()}
-
-    def _language(self, name: str) -> int:
-        names = self._names()
-        for form in (name, f"__{name}__", f"{name}_XX"):
-            if form in names:
-                return int(self.tokenizer.token_to_id(form))
-        raise InputError(
-            f"the model has no language {name!r}",
-            "tgt_lang",
-            "Give a token of the model's tokenizer; models for one pair have no such option.",
-        )

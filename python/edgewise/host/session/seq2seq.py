@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ...compiler.arrays import Array
-from ...compiler.compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
+from ...compiler.compile.cross_attention import ALIGNMENT, FRAMES, ROWS
 from ...compiler.compile.seq2seq import compile_seq2seq
 from ...compiler.onnx import FileSource
 from ...compiler.package import Package
@@ -17,6 +17,7 @@ from ...compiler.targets import Target, target_of
 from ...errors import InputError
 from ...logic.generation.arguments import start_ids
 from ...logic.generation.chunks import Shape
+from ...logic.generation.encoder_decoder import aligner_for, encoder_for, reflected, shares
 from ...logic.manifest.schema import Manifest, Seq2SeqPipeline, Seq2SeqPlan
 from ..engine import Buffer, default_engine
 from ..hub import local_path
@@ -135,8 +136,6 @@ class Seq2SeqModel(DecoderModel):
         kind = self.described_encoder["input"]
         if kind == "input_ids":
             ids = [int(i) for i in (values.tolist() if hasattr(values, "tolist") else values)]
-            if not ids:
-                raise InputError("there are no token ids", "encode", "Give at least one.")
             positions = len(ids)
             size, _, run, cross = self._encoder(len(ids))
             mask = list(attention_mask) if attention_mask is not None else [1] * len(ids)
@@ -176,16 +175,8 @@ class Seq2SeqModel(DecoderModel):
         return EncodedSource(self, caches, positions, ids if kind == "input_ids" else None)
 
     def _encoder(self, count: int) -> tuple[int, int, DecoderPlan, DecoderPlan]:
-        found = next((e for e in self.encoders if e[0] >= count), None)
-        if found is None:
-            unit = "tokens" if self.described_encoder["input"] == "input_ids" else "positions"
-            raise InputError(
-                f"the input has {count} {unit}, and the model was compiled for at most"
-                f" {self.encoders[-1][0]}",
-                "encode",
-                "Shorten the input.",
-            )
-        return found
+        unit = "tokens" if self.described_encoder["input"] == "input_ids" else "positions"
+        return self.encoders[encoder_for([e[0] for e in self.encoders], count, unit)]
 
     # ---- the decoder
     def open_on(self, source: EncodedSource) -> int:
@@ -233,18 +224,7 @@ class Seq2SeqModel(DecoderModel):
             InputError: the model was compiled without alignment heads, or there are too many ids.
         """
         sizes = sorted(self.described_aligners)
-        if not sizes:
-            raise InputError(
-                "it was compiled without alignment heads", "align", "Use a Whisper model."
-            )
-        size = next((n for n in sizes if n >= len(ids)), None)
-        if size is None or not 0 <= skip < len(ids) or not 0 < length <= source.positions:
-            raise InputError(
-                f"{len(ids)} tokens, {skip} of which are skipped, and {length} positions do not fit"
-                f" a model for {sizes[-1]} tokens and {source.positions} positions",
-                "align",
-                "Give fewer tokens.",
-            )
+        size = sizes[aligner_for(sizes, len(ids), skip, length, source.positions)]
         with self.lock:
             source.check()
             plan = self.aligners.get(size)
@@ -269,8 +249,7 @@ class Seq2SeqModel(DecoderModel):
             device.write(
                 plan.inputs["input_ids"], struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))
             )
-            share = 1 / (len(ids) - skip)
-            rows = [share if skip <= i < len(ids) else 0.0 for i in range(size)]
+            rows = shares(len(ids), skip, size)
             device.write(plan.inputs[ROWS], struct.pack(f"<{size}f", *rows))
             count = plan.inputs[FRAMES].nbytes // 8
             width = count - source.positions + 1

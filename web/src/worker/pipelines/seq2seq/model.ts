@@ -5,6 +5,12 @@
 import type { Buffer, Device, Picker, PlanHandle } from "../../../device/device.ts";
 import type { ManifestSlot, Seq2SeqPlan } from "../../../gen/schema.ts";
 import { runs_of, type Shape } from "../../../logic/generation/chunks.ts";
+import {
+  aligner_for,
+  encoder_for,
+  reflected,
+  shares,
+} from "../../../logic/generation/encoder_decoder.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Choosing, Logits } from "../../generation/index.ts";
 import type { Weights } from "../../model/weights.ts";
@@ -157,14 +163,7 @@ export class Seq2SeqModel {
    * @throws InputError if there are none or too many; OutOfMemory
    */
   encodeIds(ids: readonly number[]): EncodedSource {
-    if (!ids.length) throw new InputError("the text has no tokens", "encode", "Give a text.");
-    const found = this.encoders.find((e) => e.size >= ids.length);
-    if (!found)
-      throw new InputError(
-        `the input has ${ids.length} tokens, and the model takes at most ${this.longest}`,
-        "encode",
-        "Shorten the input, or give truncation: true.",
-      );
+    const found = this.encoderFor(ids.length, "tokens");
     const write = (name: string, value: (i: number) => number) =>
       this.device.write(
         this.memory.get(`source/${name}`)!,
@@ -199,16 +198,21 @@ export class Seq2SeqModel {
    */
   encodeHidden(values: Float32Array<ArrayBuffer>, width: number): EncodedSource {
     const positions = values.length / width;
-    const found = this.encoders.find((e) => e.size >= positions);
+    const found = this.encoderFor(positions, "positions");
     const buffer = this.memory.get("hidden")!;
-    if (!found || !positions || 4 * width * this.longest !== buffer.bytes)
+    if (4 * width * this.longest !== buffer.bytes)
       throw new InputError(
-        `the sound has ${positions} positions, and the model takes at most ${this.longest}`,
+        `the sound has positions of ${width} numbers`,
         "encode",
-        "Give a shorter sound, or chunk_length_s.",
+        "Do the encoder and the decoder belong together?",
       );
     this.device.write(buffer, bytesOf(values));
     return this.encoded(found, positions, null);
+  }
+
+  private encoderFor(count: number, unit: string): SourceRun {
+    const sizes = this.encoders.map((e) => e.size);
+    return this.encoders[encoder_for(sizes, count, unit)]!;
   }
 
   private encoded(one: SourceRun, positions: number, ids: number[] | null): EncodedSource {
@@ -357,25 +361,15 @@ export class Seq2SeqModel {
     length: number,
   ): Promise<Float32Array[]> {
     const { device, positions } = this;
-    const described = this.described.find((p) => p.tokens >= ids.length);
-    if (!described)
-      throw new InputError(
-        this.described.length
-          ? `${ids.length} tokens are too many for times of words`
-          : "the model was compiled without alignment heads",
-        "align",
-        "Use a Whisper model, with fewer tokens at once.",
-      );
+    const sizes = this.described.map((p) => p.tokens);
+    const described = this.described[aligner_for(sizes, ids.length, skip, length, positions)]!;
     const { tokens } = described;
     const one = this.aligner(described);
     const own = this.allocate(this.info.caches, "the keys and values of times of words");
     try {
       this.bindCaches(one, own, source.caches);
       this.writeIds(one.memory.get("input_ids")!, tokens, ids);
-      const share = 1 / (ids.length - skip);
-      const rows = Float32Array.from({ length: tokens }, (_, i) =>
-        i >= skip && i < ids.length ? share : 0,
-      );
+      const rows = Float32Array.from(shares(ids.length, skip, tokens));
       device.write(one.memory.get("rows")!, bytesOf(rows));
       const frames = one.memory.get("frames")!;
       const width = frames.bytes / 8 - positions + 1;
@@ -425,19 +419,6 @@ export class Seq2SeqModel {
 
 /** Closed sequences whose caches are kept: those of beams. */
 const KEPT = 8;
-
-/**
- * Positions that weights are taken from, of which the first `length` count: reflected at both ends,
- * as python/edgewise/compiler/compile/cross_attention.py's.
- */
-function reflected(length: number, positions: number, width: number): number[] {
-  const half = Math.floor(width / 2);
-  return Array.from({ length: positions + width - 1 }, (_, n) => {
-    let at = Math.abs(Math.min(n - half, length + half - 1));
-    if (at >= length) at = 2 * (length - 1) - at;
-    return Math.min(Math.max(at, 0), length - 1);
-  });
-}
 
 function descending(a: Seq2SeqPlan, b: Seq2SeqPlan): number {
   return b.tokens - a.tokens;

@@ -1,33 +1,21 @@
-// Text to text: translation, summarization and others. Mirrors
-// python/edgewise/host/pipelines/text2text.py.
+// Text to text: translation, summarization and others. Options and languages are those of
+// logic/generation/text2text.py.
 
-import { truncated } from "../../../logic/generation/arguments.ts";
+import {
+  type Call,
+  call_of,
+  LANGUAGES,
+  OPTIONS,
+  prompt_of,
+  special_tokens,
+} from "../../../logic/generation/text2text.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
-import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { DecodingStreamer, type GenerateOutput, generate } from "../../generation/index.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import type { Events, TaskRunner } from "../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread, startIds } from "./fields.ts";
-
-const OWN = [
-  "return_tensors",
-  "return_text",
-  "clean_up_tokenization_spaces",
-  "truncation",
-  "prefix",
-];
-const LANGUAGES = ["src_lang", "tgt_lang"];
-
-/** What a call needs to know. */
-interface Call {
-  host: TaskHost;
-  options: Options;
-  fields: GenerationFields;
-  /** Ids of the special tokens that stand for languages, by their names. */
-  languages: ReadonlyMap<string, number>;
-}
 
 /** A task whose result is `{[name]: text}`. */
 function textTask(name: string, truncates: boolean, own: readonly string[]): TaskRunner {
@@ -44,27 +32,19 @@ function textTask(name: string, truncates: boolean, own: readonly string[]): Tas
           "options.streamer",
           "Leave num_beams and num_return_sequences at 1, or generate without a streamer.",
         );
-      const tensors = options.flag("return_tensors", false);
-      if (tensors && options.has("return_text") && options.flag("return_text", true))
-        throw new InputError(
-          "return_text excludes return_tensors",
-          "options.return_text",
-          "Give one.",
-        );
-      const cut = options.flag("truncation", truncates);
-      const call = { host, options, fields, languages: languagesOf(host) };
-      const clean = options.has("clean_up_tokenization_spaces")
-        ? {
-            clean_up_tokenization_spaces: options.flag("clean_up_tokenization_spaces", false),
-          }
-        : {};
-      const decoding = { skip_special_tokens: true, ...clean };
+      const call = call_of(options.given, truncates, host.config(), languagesOf(host));
       return async (input, ending) => {
-        const made = await generated(call, promptOf(call, input, cut), events, ending);
-        return made.sequences.map((ids) =>
-          tensors
+        if (typeof input !== "string")
+          throw new InputError(
+            "the input is no text",
+            host.task,
+            "Give a text or a list of texts.",
+          );
+        const { sequences } = await generated(host, call, fields, input, events, ending);
+        return sequences.map((ids) =>
+          call.tensors
             ? { [`${name}_token_ids`]: ids }
-            : { [`${name}_text`]: host.needTokenizer().decode(ids, decoding) },
+            : { [`${name}_text`]: host.needTokenizer().decode(ids, call.decoding) },
         );
       };
     },
@@ -72,19 +52,19 @@ function textTask(name: string, truncates: boolean, own: readonly string[]): Tas
 }
 
 async function generated(
-  { host, options, fields, languages }: Call,
-  ids: number[],
+  host: TaskHost,
+  call: Call,
+  fields: GenerationFields,
+  text: string,
   events: Events,
   signal: Ending,
 ): Promise<GenerateOutput> {
   const model = host.needSeq2Seq();
-  const target = options.optional("tgt_lang");
-  const forced =
-    target !== undefined && !pairOf(host, options)
-      ? { forced_bos_token_id: languageId(languages, target, "tgt_lang") }
-      : {};
-  const source = model.encodeIds(ids);
   const tokenizer = host.needTokenizer();
+  const { eos_token_id: eos } = host.config("generation_config.json");
+  const ids = tokenizer.encode(call.prefix + text);
+  const forced = call.forced === null ? {} : { forced_bos_token_id: call.forced };
+  const source = model.encodeIds(prompt_of(call, ids, model.longest, eos));
   const streamer = new DecodingStreamer(tokenizer, {
     skip_prompt: true,
     callback_function: (text) => events.text(text, false),
@@ -107,61 +87,16 @@ async function generated(
   }
 }
 
-/** The ids of a text for the encoder. */
-function promptOf({ host, options, languages }: Call, input: TaskInput, cut: boolean): number[] {
-  if (typeof input !== "string")
-    throw new InputError("the input is no text", host.task, "Give a text or a list of texts.");
-  const { prefix: own } = host.config();
-  const prefix =
-    options.optional("prefix") ?? pairOf(host, options)?.prefix ?? (own as string | null) ?? "";
-  let ids = host.needTokenizer().encode(prefix + input);
-  const source = options.optional("src_lang");
-  if (source !== undefined && pairOf(host, options)?.prefix === undefined) {
-    const known = new Set(languages.values());
-    ids = [languageId(languages, source, "src_lang"), ...ids.filter((id) => !known.has(id))];
-  }
-  const most = host.needSeq2Seq().longest;
-  const { eos_token_id: eos } = host.config("generation_config.json");
-  return cut ? truncated(ids, most, eos) : ids;
-}
-
-/** What T5's config says of a pair of languages. */
-function pairOf(host: TaskHost, options: Options): { prefix?: string } | undefined {
-  const [from, to] = [options.optional("src_lang"), options.optional("tgt_lang")];
-  const params = host.config().task_specific_params as
-    | Record<string, { prefix?: string }>
-    | null
-    | undefined;
-  return params?.[`translation_${from}_to_${to}`];
-}
-
-/** The tokenizer's further special tokens, among them those of languages. */
-function languagesOf(host: TaskHost): Map<string, number> {
-  const { additional_special_tokens: found } = host.config("tokenizer_config.json");
-  const ids = new Map<string, number>();
-  for (const token of Array.isArray(found) ? found : []) {
-    const name = typeof token === "string" ? token : String(token?.content ?? "");
-    const id = host.tokenizer?.idOf(name);
-    if (id !== undefined) ids.set(name, id);
-  }
-  return ids;
-}
-
-function languageId(ids: ReadonlyMap<string, number>, name: string, option: string): number {
-  for (const form of [name, `__${name}__`, `${name}_XX`]) {
-    const id = ids.get(form);
-    if (id !== undefined) return id;
-  }
-  throw new InputError(
-    `the model has no language '${name}'`,
-    `options.${option}`,
-    "Give a token of the model's tokenizer; models for one pair have no such option.",
-  );
+/** Ids of the tokenizer's further special tokens, among them those of languages. */
+function languagesOf(host: TaskHost): Record<string, number> {
+  const names = special_tokens(host.config("tokenizer_config.json"));
+  const ids = names.map((name) => [name, host.tokenizer?.idOf(name)] as const);
+  return Object.fromEntries(ids.filter(([, id]) => id !== undefined)) as Record<string, number>;
 }
 
 /** `pipe(texts, {truncation, prefix, fields of GenerationConfig})` */
 export const TEXT_TASKS: Readonly<Record<string, TaskRunner>> = {
-  "text2text-generation": textTask("generated", false, OWN),
-  summarization: textTask("summary", true, OWN),
-  translation: textTask("translation", false, [...OWN, ...LANGUAGES]),
+  "text2text-generation": textTask("generated", false, OPTIONS),
+  summarization: textTask("summary", true, OPTIONS),
+  translation: textTask("translation", false, [...OPTIONS, ...LANGUAGES]),
 };
