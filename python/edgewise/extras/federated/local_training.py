@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,8 +14,9 @@ from ...errors import Aborted, InputError
 from ...host.training.data import Rows
 from ...host.training.trainer import Progress, Trainer
 from ...host.training.trainer.loop import Data, rows_of
+from ...logic.federated.terms import SETTINGS, check_audit, number_of, steps_of, texts_of
 from ...logic.training.checkpoints import is_of_optimizer
-from .client import SETTINGS, Trained
+from .client import Trained
 from .codec import Floats, Schema, Values
 
 STEPS = 10
@@ -111,11 +111,9 @@ class LocalTraining:
         rows = self.rows if audit is None else self._public(audit, seed)
         if rows is None:
             raise InputError("there is nothing to train on", "data")
-        steps = _number(config, "local-steps", STEPS)
-        if steps < 1:
-            raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
-        rate = _number(config, "learning-rate", self.rate)
-        mu = _number(config, "proximal-mu", 0.0)
+        steps = steps_of(config, STEPS)
+        rate = number_of(config, "learning-rate", self.rate)
+        mu = number_of(config, "proximal-mu", 0.0)
         changing = self.schema.part(config.get("part")).shapes
         trainer.resume(self._start, changed=["learning_rate"])
         trainer.optimizer.lr = rate
@@ -145,7 +143,7 @@ class LocalTraining:
         try:
             history = trainer.fit(
                 rows,
-                max_steps=int(steps),
+                max_steps=steps,
                 callbacks=[pull] if mu or len(changing) < len(self.names) else [],
                 progress=False,
                 signal=Signal(),  # type: ignore[arg-type]
@@ -179,19 +177,9 @@ class LocalTraining:
     def _public(self, audit: Any, seed: int) -> Rows:
         """The rows of an audit's texts."""
         options = self.trainer.options
-        texts = audit.get("texts") if isinstance(audit, dict) else None
-        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            raise InputError("it has no texts", "task 'audit'")
-        if (audit.get("batch"), audit.get("sequence")) != (
-            options.batch_size,
-            options.sequence_length,
-        ):
-            raise InputError(
-                f"it is for batches of {str(audit.get('batch'))[:9]} x"
-                f" {str(audit.get('sequence'))[:9]} tokens, this client trains"
-                f" {options.batch_size} x {options.sequence_length}",
-                "task 'audit'",
-            )
+        texts = texts_of(audit)
+        assert texts is not None
+        check_audit(audit, options.batch_size, options.sequence_length)
         return rows_of(texts, self.trainer.model, dataclasses.replace(options, seed=seed))
 
 
@@ -205,10 +193,3 @@ def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:
     web/src/worker/training/anchor.ts.
     """
     return first + (here - first) * np.float32(1.0 / (1.0 + rate * mu))
-
-
-def _number(config: Mapping[str, Any], name: str, otherwise: float) -> float:
-    x = config.get(name, otherwise)
-    if type(x) not in (int, float) or not math.isfinite(x) or x < 0:
-        raise InputError(f"it is {str(x)[:40]!r}", f"config '{name}'", "Give a positive number.")
-    return float(x)

@@ -257,8 +257,8 @@ def check_audit(audit: Mapping[str, Any], batch: int, sequence: int) -> None:
     asked, tokens = audit.get("batch"), audit.get("sequence")
     if asked != batch or tokens != sequence:
         raise InputError(
-            f"it is for batches of {part(written(asked), 0, 9)} × {part(written(tokens), 0, 9)}"
-            f" tokens, this client trains {batch} × {sequence}",
+            f"it is for batches of {part(written(asked), 0, 9)} x {part(written(tokens), 0, 9)}"
+            f" tokens, this client trains {batch} x {sequence}",
             "task 'audit'",
             "Compile the package with the server's batch size and sequence length.",
         )

@@ -10,7 +10,6 @@ import {
   groups_of,
   CODECS as KNOWN,
   LEVELS,
-  max_bytes,
   part_of,
   product,
   rank_axis,
@@ -26,6 +25,7 @@ import {
 } from "../../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
 import { toHalf } from "../../shared/float16.ts";
+import { nearest } from "../../shared/python/numbers.ts";
 
 /** Numbers of each parameter, in row-major order. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
@@ -80,11 +80,6 @@ export class Schema {
     return [...this.shapes].reduce((n, [name, shape]) => n + groups_of(name, shape), 0);
   }
 
-  /** Maximum size of a file of this schema. */
-  mostBytes(codec: Codec): number {
-    return max_bytes([...this.shapes], codec);
-  }
-
   /** The identity of weights. */
   base(values: Values): Promise<string> {
     const parts = Array.from(this.shapes.keys(), (name) => values.get(name)!);
@@ -102,12 +97,6 @@ function groupsOf(
   if (axis === null || axis >= shape.length) return { count, of: (i) => Math.floor(i / BLOCK) };
   const inner = product(shape.slice(axis + 1));
   return { count, of: (i) => Math.floor(i / inner) % count };
-}
-
-/** Rounds a number to the nearest integer, halves to the even one. */
-export function nearest(x: number): number {
-  const rounded = Math.round(x);
-  return rounded - x === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
 }
 
 const bytesOf = (x: Float32Array | Uint16Array | Int8Array): Uint8Array<ArrayBuffer> =>

@@ -1,6 +1,7 @@
 // What a client trains: the adapter of a text-generation pipeline, or a training session. Both are
 // given by the page, so that this bundle does not contain the library again.
 
+import { check_audit, number_of, SETTINGS, steps_of } from "../../logic/federated/terms.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -11,8 +12,6 @@ import type { Values } from "./codec.ts";
 
 const PREFIX = "base_model.model.";
 const STEPS = 10;
-/** Settings that change what is trained. */
-export const SETTINGS: readonly string[] = ["proximal-mu", "part", "audit", "keep-optimizer"];
 
 /** A task of a round. */
 export interface LocalTask {
@@ -101,14 +100,6 @@ export interface TextTrainerOptions {
   learning_rate?: number;
 }
 
-/** A number of the server's settings. */
-function setting(config: Record<string, unknown>, name: string, otherwise: number): number {
-  const value = config[name] ?? otherwise;
-  if (!(typeof value === "number" && value >= 0 && value < Infinity))
-    throw new InputError(`it is ${String(value).slice(0, 40)}`, `config '${name}'`, "");
-  return value;
-}
-
 /**
  * Trains the LoRA adapter of a text-generation pipeline on texts. The pipeline generates with the
  * weights of the last round: the adapter `federated`.
@@ -176,9 +167,8 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
   }
 
   async train(data: string | string[], task: LocalTask): Promise<LocalResult> {
-    const steps = setting(task.config, "local-steps", STEPS);
-    if (!(steps >= 1)) throw new InputError(`it is ${steps}`, "config 'local-steps'", "");
-    const rate = setting(task.config, "learning-rate", this.options.learning_rate ?? 0);
+    const steps = steps_of(task.config, STEPS);
+    const rate = number_of(task.config, "learning-rate", this.options.learning_rate ?? 0);
     const { audit } = task.config as { audit?: { batch: unknown; sequence: unknown } | null };
     const keeps = !audit && Boolean(task.config["keep-optimizer"]);
     const options = {
@@ -188,7 +178,7 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
       max_steps: steps,
       seed: task.seed,
       learning_rate: rate || undefined,
-      proximal_mu: setting(task.config, "proximal-mu", 0),
+      proximal_mu: number_of(task.config, "proximal-mu", 0),
       freeze_A: task.config.part === "B",
       signal: task.signal,
       onStep: (e: { step: number; total: number; loss: number }) =>
@@ -203,12 +193,7 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
     });
     try {
       const { batch, sequence } = run.info;
-      if (audit && (audit.batch !== batch || audit.sequence !== sequence))
-        throw new InputError(
-          `it is for other batches than ${batch} × ${sequence} tokens`,
-          "task 'audit'",
-          "Compile the package with the server's batch size and sequence length.",
-        );
+      if (audit) check_audit({ ...audit }, batch, sequence);
       const { losses } = await run.run();
       const loss = losses.reduce((a, b) => a + b, 0) / losses.length;
       const values = await this.read();

@@ -18,14 +18,17 @@ export function divmod(a: number, b: number): [number, number] {
   return [Math.floor(a / b), mod(a, b)];
 }
 
+/** The nearest integer, of two the even one. */
+export function nearest(value: number): number {
+  const floor = Math.floor(value);
+  const half = value - floor;
+  if (half !== 0.5) return half < 0.5 ? floor : floor + 1;
+  return floor % 2 === 0 ? floor : floor + 1;
+}
+
 /** Rounds half to even, as Python does: to an integer, or to a number of decimals. */
 export function round(value: number, digits?: number | null): number {
-  if (digits == null) {
-    const floor = Math.floor(value);
-    const half = value - floor;
-    if (half !== 0.5) return half < 0.5 ? floor : floor + 1;
-    return floor % 2 === 0 ? floor : floor + 1;
-  }
+  if (digits == null) return nearest(value);
   if (!Number.isFinite(value) || Math.abs(value) >= 1e21) return value;
   if (digits < 0) return round(value / 10 ** -digits) * 10 ** -digits;
   const made = Number(decimals(Math.abs(value), digits));

@@ -4,7 +4,8 @@
 import { digest } from "../../../logic/federated/crypto.ts";
 import { type Grid, LESS } from "../../../logic/federated/lattice.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { nearest, type Schema, type Values } from "../codec.ts";
+import { nearest } from "../../../shared/python/numbers.ts";
+import type { Schema, Values } from "../codec.ts";
 import { type Bytes, made, stream } from "./crypto.ts";
 
 /** How a round's updates become integers. */
