@@ -20,6 +20,7 @@ from ..targets import CPU, Target
 from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
 from .join import join_embedding, takes_embeddings
+from .mixtures import static_mixtures
 from .model_file import find_embedding_file, pick_model_file, read_config, read_texts
 from .weights import add_plans, new_package
 
@@ -118,6 +119,7 @@ def compile_causal_lm(
         UnsupportedOp: an operator is missing, or the graph's use of the past cannot be turned into
             a cache.
     """
+    graph = static_mixtures(graph)
     found = interface(graph)
     states = found.states
     _check_options(capacity, cache_dtype)
