@@ -121,7 +121,7 @@ def test_candidate_labels(form):
 
     def of(labels, template="a {} {}"):
         given = {"candidate_labels": labels, "hypothesis_template": template}
-        found = candidates.candidates(given, "")
+        found = candidates.candidates(given, "zero-shot-classification")
         return found.labels, found.texts
 
     assert of(["red, white and blue"], "{}!")[1] == ["red, white and blue!"]

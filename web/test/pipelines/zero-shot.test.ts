@@ -24,7 +24,7 @@ async function scores(text: string, second: string) {
     }),
   } as unknown as TaskHost;
   const options = new Options({ candidate_labels: ["a", "b"] }, ["candidate_labels"]);
-  const { prepare } = zeroShot("photo", async () => ({ image_embeds: tensor }));
+  const { prepare } = zeroShot(async () => ({ image_embeds: tensor }));
   const run = await prepare(host, options, undefined as never);
   return run("a picture" as never, new AbortController().signal);
 }

@@ -17,11 +17,10 @@ from ...logic.post.classification import (
     labeled,
     labeling,
 )
-from ...logic.tasks.candidates import candidates, hypothesis
+from ...logic.tasks.candidates import TEMPLATES, candidates, hypothesis
 from ...logic.tasks.texts import classify_freely, encode_options, is_multi_label
 from .text import TextPipeline, need_text
 
-TEMPLATE = "This example is {}."
 _ABSENT = ""  # as transformers' default of top_k: None stands for all
 
 
@@ -113,14 +112,14 @@ class ZeroShotClassificationPipeline(TextPipeline):
     task = "zero-shot-classification"
     CALL = {
         "candidate_labels": None,
-        "hypothesis_template": TEMPLATE,
+        "hypothesis_template": TEMPLATES["zero-shot-classification"],
         "multi_label": False,
         "multi_class": None,
     }
 
     def check(self, options: Mapping[str, Any]) -> None:
         is_multi_label(options)
-        hypothesis(options, TEMPLATE)
+        hypothesis(options, self.task)
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self,
@@ -136,5 +135,5 @@ class ZeroShotClassificationPipeline(TextPipeline):
         return super().__call__(sequences, batch_size=batch_size, **options)
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
-        text, labels = need_text(given, self.task), candidates(options, TEMPLATE)
+        text, labels = need_text(given, self.task), candidates(options, self.task)
         return self.done(classify_freely(self.model, text, labels, is_multi_label(options)))

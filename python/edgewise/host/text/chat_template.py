@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import TokenizerError
+from ...logic.text.chat import cut_open, final_text, left_open
 from ...logic.text.limits import COPY
 from ...logic.text.template_limits import check_template
 
@@ -61,23 +62,11 @@ class ChatTemplate:
             TokenizerError: the template fails, rejects the messages or exceeds its budget.
             OutOfMemory: there is too little memory.
         """
-        mark = "CONTINUE_FINAL_MESSAGE_TAG "
         own = [dict(message) for message in messages]
+        final = ""
         if continue_final_message:
-            if add_generation_prompt:
-                raise TokenizerError(
-                    "continue_final_message and add_generation_prompt exclude each other",
-                    self.where,
-                    "Pass one of them.",
-                )
-            final: Any = own[-1].get("content") if own else None
-            if not isinstance(final, str):
-                raise TokenizerError(
-                    "continue_final_message needs a last message of text",
-                    self.where,
-                    "Give the last message a content of text.",
-                )
-            own[-1]["content"] = final + mark
+            final = final_text(own, add_generation_prompt, self.where)
+            own = left_open(own, final)
         text = self._rendered(
             {
                 **variables,
@@ -87,16 +76,7 @@ class ChatTemplate:
                 "add_generation_prompt": add_generation_prompt,
             }
         )
-        if continue_final_message:
-            end = text.rfind(mark.strip())
-            if end < 0 or final.strip() not in text:
-                raise TokenizerError(
-                    "the chat template drops the message that is to be continued",
-                    self.where,
-                    "Pass add_generation_prompt instead, or text.",
-                )
-            text = text[:end] if text[end : end + len(mark)] == mark else text[:end].rstrip()
-        return text
+        return cut_open(text, final, self.where) if continue_final_message else text
 
 
 @functools.lru_cache(maxsize=16)

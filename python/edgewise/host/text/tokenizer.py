@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
 from ...logic.speech.ctc import cleaned
+from ...logic.text.chat import SPECIAL, default_template, read_special_tokens, tokens_around
 from ...logic.text.encoding import (
     Encoding,
     NotSupported,
@@ -37,16 +38,6 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
 __all__ = ["ChatTemplate", "Tokenizer"]
-
-_SPECIAL = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-]
 
 
 class Tokenizer:
@@ -106,30 +97,17 @@ class Tokenizer:
             model.get("continuing_subword_prefix") if isinstance(model, dict) else None
         ) or None
         del value
-        for name in _SPECIAL:
-            token = self.config.get(name, (special_tokens or {}).get(name))
-            token = token.get("content") if isinstance(token, dict) else token
-            if token is not None and not isinstance(token, str):
-                raise TokenizerError(
-                    f"{name} is neither a string nor an object with `content`",
-                    where.replace("tokenizer.json", "tokenizer_config.json"),
-                    "Copy the tokenizer's files again from the model they belong to.",
-                )
+        place = where.replace("tokenizer.json", "tokenizer_config.json")
+        special = read_special_tokens(self.config, special_tokens or {}, place)
+        for name in SPECIAL:
+            token = special.get(name)
             setattr(self, name, token)
-            setattr(
-                self,
-                name + "_id",
-                None if token is None else self._guarded(lambda: self.backend.token_to_id(token)),
-            )
+            number = None if token is None else self.token_to_id(token)
+            setattr(self, name + "_id", number)
         self.model_max_length = self.config.get("model_max_length")
         self._follow_add_bos()
         template = chat_template if chat_template is not None else self.config.get("chat_template")
-        if isinstance(template, list):  # [{"name": ..., "template": ...}]
-            named = [entry for entry in template if isinstance(entry, dict)]
-            template = next(
-                (entry.get("template") for entry in named if entry.get("name") == "default"), None
-            ) or next((entry.get("template") for entry in named), None)
-        self.chat_template = template
+        self.chat_template: Any = default_template(template)
 
     @classmethod
     @memory_in_words
@@ -216,23 +194,15 @@ class Tokenizer:
         )
 
     def _follow_add_bos(self) -> None:
-        """Replaces the post-processor according to add_bos_token and add_eos_token.
-
-        In transformers, only the fast tokenizers of Llama, Gemma and Cohere do this. CodeGen and
-        GPT-2 have the fields too, but only their slow tokenizers use them.
-        """
-        name = str(self.config.get("tokenizer_class", "")).removesuffix("Fast")
-        if name not in ("LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"):
-            return
-        if "add_bos_token" not in self.config and "add_eos_token" not in self.config:
+        """Replaces the post-processor according to add_bos_token and add_eos_token."""
+        names = tokens_around(self.config)
+        if names is None:
             return
         first, last = (
-            (token, number)
-            if self.config.get(field, default) and token and number is not None
-            else None
-            for field, default, token, number in (
-                ("add_bos_token", True, self.bos_token, self.bos_token_id),
-                ("add_eos_token", False, self.eos_token, self.eos_token_id),
+            (token, number) if name in names and token and number is not None else None
+            for name, token, number in (
+                ("bos_token", self.bos_token, self.bos_token_id),
+                ("eos_token", self.eos_token, self.eos_token_id),
             )
         )
         self._template = surrounding([first[1]] if first else [], [last[1]] if last else [])
@@ -437,9 +407,7 @@ class Tokenizer:
                 "tokenizer_config.json",
                 "Pass text instead of messages, or chat_template=.",
             )
-        special = {
-            name: getattr(self, name) for name in _SPECIAL if getattr(self, name) is not None
-        }
+        special = {n: getattr(self, n) for n in SPECIAL if getattr(self, n) is not None}
         text = ChatTemplate(template)(
             messages,
             tools=tools,

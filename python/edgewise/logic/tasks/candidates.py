@@ -15,6 +15,12 @@ from ..post.classification import Score, sigmoid, softmax
 
 SIGLIP_LENGTH = 64
 """Tokens that SigLIP's texts are padded to."""
+TEMPLATES = {
+    "zero-shot-classification": "This example is {}.",
+    "zero-shot-image-classification": "This is a photo of {}.",
+    "zero-shot-audio-classification": "This is a sound of {}.",
+}
+"""Defaults of the option `hypothesis_template` of each task."""
 MAX_TEXTS = 1024
 """Texts whose results are kept for the next inputs."""
 
@@ -27,10 +33,10 @@ class Candidates:
     texts: list[str]
 
 
-def hypothesis(options: Mapping[str, Any], otherwise: str) -> str:
+def hypothesis(options: Mapping[str, Any], task: str) -> str:
     """The option `hypothesis_template`. Raises InputError: it has no place for the label."""
     given = read_text(options, "hypothesis_template")
-    template = otherwise if given is None else given
+    template = TEMPLATES[task] if given is None else given
     if "{}" not in template:
         raise InputError(
             "it has no place for the label",
@@ -62,9 +68,9 @@ def candidate_labels(given: object) -> list[str]:
     return labels
 
 
-def candidates(options: Mapping[str, Any], otherwise: str) -> Candidates:
-    """The labels of a call, and a text for each. otherwise: the default template."""
-    template = hypothesis(options, otherwise)
+def candidates(options: Mapping[str, Any], task: str) -> Candidates:
+    """The labels of a call of a task, and a text for each."""
+    template = hypothesis(options, task)
     labels = candidate_labels(options.get("candidate_labels"))
     return Candidates(labels, [template.replace("{}", label) for label in labels])
 

@@ -2,6 +2,14 @@
 // with checks and errors of Edgewise.
 
 import type { Tokenizer as Backend } from "@huggingface/tokenizers";
+import {
+  cut_open,
+  default_template,
+  final_text,
+  left_open,
+  read_special_tokens,
+  tokens_around,
+} from "../../logic/text/chat.ts";
 import { COPY, LIMITS } from "../../logic/text/limits.ts";
 import {
   check_growth,
@@ -16,18 +24,6 @@ import { message } from "../../shared/words.ts";
 import type { ChatTemplate } from "./chat-template.ts";
 import { forLibrary, libraryOf } from "./library.ts";
 import { reported } from "./working.ts";
-
-const SPECIAL = [
-  "bos_token",
-  "eos_token",
-  "unk_token",
-  "sep_token",
-  "pad_token",
-  "cls_token",
-  "mask_token",
-] as const;
-/** Marks the end of the message to be continued while the template is rendered. */
-const MARK = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 type Config = Record<string, unknown>;
 
@@ -80,13 +76,6 @@ function makeBackend(json: Config, config: Config, where: string): Backend {
   }
 }
 
-/** The default one of several chat templates. */
-function templateOf(given: unknown): unknown {
-  if (!Array.isArray(given)) return given ?? undefined;
-  const list = given as { name?: string; template?: string }[];
-  return (list.find((t) => t?.name === "default") ?? list[0])?.template ?? undefined;
-}
-
 /** Variables of a chat template. */
 export interface TemplateOptions {
   add_generation_prompt?: boolean;
@@ -98,7 +87,7 @@ export interface TemplateOptions {
 /** A model's tokenizer and chat template. Mirrors python/edgewise/host/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
-  private readonly special = new Map<string, string>();
+  private readonly special: Map<string, string>;
   private readonly template: unknown;
   /** tokenizer.json */
   private readonly json: Config;
@@ -142,30 +131,13 @@ export class Tokenizer {
     this.growth = growthOf(json, place("tokenizer.json"));
     this.slow = may_take_forever(forLibrary(json));
     this.backend = makeBackend(json, config, place("tokenizer.json"));
-    for (const name of SPECIAL) {
-      const token: unknown = config[name] ?? special[name];
-      const content =
-        typeof token === "object" && token !== null ? (token as Config).content : token;
-      if (typeof content === "string") this.special.set(name, content);
-      else if (content !== undefined && content !== null)
-        throw new TokenizerError(
-          `${name} is neither a string nor an object with 'content'`,
-          place("tokenizer_config.json"),
-          COPY,
-        );
+    this.special = read_special_tokens(config, special, place("tokenizer_config.json"));
+    const around = tokens_around(config);
+    if (around) {
+      const ids = (name: string) => (around.includes(name) ? [this.id(name) ?? []].flat() : []);
+      [this.prefix, this.suffix] = [ids("bos_token"), ids("eos_token")];
     }
-    // As in transformers: Llama-like classes rebuild the post-processor from these two fields,
-    // others use the file's.
-    const name = String(config.tokenizer_class ?? "").replace(/Fast$/, "");
-    if (
-      ["LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"].includes(name) &&
-      ("add_bos_token" in config || "add_eos_token" in config)
-    ) {
-      const [bos, eos] = [this.id("bos_token"), this.id("eos_token")];
-      this.prefix = (config.add_bos_token ?? true) && bos !== undefined ? [bos] : [];
-      if (config.add_eos_token && eos !== undefined) this.suffix = [eos];
-    }
-    this.template = templateOf(chatTemplate ?? config.chat_template);
+    this.template = default_template(chatTemplate ?? config.chat_template) ?? undefined;
   }
 
   /** Id of a special token by name (`eos_token`, ...). */
@@ -304,32 +276,17 @@ export class Tokenizer {
         "Give text instead of messages: it is not a model for chats.",
       );
     const { continue_final_message: goingOn = false, ...variables } = options;
-    const final = messages[messages.length - 1]?.content;
-    if (goingOn && (variables.add_generation_prompt || typeof final !== "string"))
-      throw new TokenizerError(
-        "continue_final_message needs a last message of text, and excludes add_generation_prompt",
-        "chat template",
-        "",
-      );
-    const list = goingOn
-      ? [...messages.slice(0, -1), { ...messages[messages.length - 1]!, content: final + MARK }]
-      : messages;
+    const prompts = Boolean(variables.add_generation_prompt);
+    const given = messages as unknown as Config[];
+    const final = goingOn ? final_text(given, prompts, "chat template") : "";
     const text = this.compiled.render({
       add_generation_prompt: !goingOn,
       tools: null,
       documents: null,
       ...Object.fromEntries(this.special),
       ...variables,
-      messages: list,
+      messages: goingOn ? left_open(given, final) : given,
     });
-    if (!goingOn) return text;
-    const end = text.lastIndexOf(MARK.trim());
-    if (end < 0 || !text.includes(final!.trim()))
-      throw new TokenizerError(
-        "the chat template drops the message that is to be continued",
-        "chat template",
-        "End with a message of the user.",
-      );
-    return text.startsWith(MARK, end) ? text.slice(0, end) : text.slice(0, end).trimEnd();
+    return goingOn ? cut_open(text, final, "chat template") : text;
   }
 }

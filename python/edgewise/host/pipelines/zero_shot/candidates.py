@@ -81,12 +81,12 @@ class CandidatesPipeline(Pipeline):
         return self.COMPARED.stem if self.COMPARED.stem in names else "model"
 
     def check(self, options: Mapping[str, Any]) -> None:
-        hypothesis(options, self.CALL["hypothesis_template"])
+        hypothesis(options, self.task)
         if options["candidate_labels"] is not None:
             candidate_labels(options["candidate_labels"])
 
     def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
-        found = candidates(options, self.CALL["hypothesis_template"])
+        found = candidates(options, self.task)
         texts = found.texts
         if self.files is not None and self.files.package is not None:
             logits = self._packaged(given, texts)

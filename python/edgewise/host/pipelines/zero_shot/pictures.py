@@ -7,6 +7,7 @@ from typing import Any
 
 from ....compiler.task_package.towers import PICTURES
 from ..images.base import ImagePipeline
+from ....logic.tasks.candidates import TEMPLATES
 from .candidates import CandidatesPipeline
 
 __all__ = ["ZeroShotImageClassificationPipeline"]
@@ -28,7 +29,7 @@ class ZeroShotImageClassificationPipeline(CandidatesPipeline, ImagePipeline):
     task = "zero-shot-image-classification"
     COMPARED = PICTURES
     STEMS = (("model", PICTURES.stem),)
-    CALL = {"candidate_labels": None, "hypothesis_template": "This is a photo of {}."}
+    CALL = {"candidate_labels": None, "hypothesis_template": TEMPLATES[task]}
 
     @property
     def STEM(self) -> str:  # type: ignore[override]  # noqa: N802

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....compiler.task_package.towers import SOUNDS
 from ..audio import AudioPipeline
+from ....logic.tasks.candidates import TEMPLATES
 from .candidates import CandidatesPipeline
 
 __all__ = ["ZeroShotAudioClassificationPipeline"]
@@ -28,7 +29,7 @@ class ZeroShotAudioClassificationPipeline(CandidatesPipeline, AudioPipeline):
     task = "zero-shot-audio-classification"
     COMPARED = SOUNDS
     STEMS = (("model", SOUNDS.stem),)
-    CALL = {"candidate_labels": None, "hypothesis_template": "This is a sound of {}."}
+    CALL = {"candidate_labels": None, "hypothesis_template": TEMPLATES[task]}
 
     def outputs_of(self, given: Any, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
         inputs = self.inputs_of(given, self.perceiver, feeds)

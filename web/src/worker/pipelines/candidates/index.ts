@@ -5,6 +5,6 @@ import { type Perceive, zeroShot } from "./zero-shot.ts";
 
 /** @param perceive of the part for the model's inputs */
 export const tasksOf = (perceive: Perceive): Tasks => ({
-  "zero-shot-image-classification": zeroShot("photo", perceive),
-  "zero-shot-audio-classification": zeroShot("sound", perceive),
+  "zero-shot-image-classification": zeroShot(perceive),
+  "zero-shot-audio-classification": zeroShot(perceive),
 });

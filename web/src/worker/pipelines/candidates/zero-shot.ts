@@ -51,15 +51,12 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
   return outputs;
 }
 
-/**
- * `pipe(inputs, candidate_labels, {hypothesis_template})`
- * @param thing the word for inputs in the default of the template
- */
-export function zeroShot(thing: string, perceive: Perceive): TaskRunner {
+/** `pipe(inputs, candidate_labels, {hypothesis_template})` */
+export function zeroShot(perceive: Perceive): TaskRunner {
   return {
     options: ["candidate_labels", "hypothesis_template"],
     prepare(host, { given }) {
-      const { labels, texts } = candidates(given, `This is a ${thing} of {}.`);
+      const { labels, texts } = candidates(given, host.task);
       return async (input, ending) => {
         const seen = await perceive(host, input, ending);
         const { inputs, outputs } = host.graph("scores");

@@ -151,7 +151,7 @@ export const textClassification: TaskRunner = {
 export const zeroShotClassification: TaskRunner = {
   options: ["candidate_labels", "hypothesis_template", "multi_label"],
   prepare(host, { given }) {
-    const labels = candidates(given, "This example is {}.");
+    const labels = candidates(given, host.task);
     const multi = is_multi_label(given);
     const model = modelOf(host);
     return (input, ending) =>
