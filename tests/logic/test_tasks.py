@@ -1,6 +1,7 @@
 """Tasks: encodings as the `tokenizers` library makes them, options, candidate labels."""
 
 import json
+import re
 
 import pytest
 from edgewise.errors import InputError
@@ -264,3 +265,16 @@ def test_boxes_that_yolo_chose_itself(form):
     with pytest.raises(InputError, match="shape 1 x 2 x 4 is not that"):
         logits, boxes = Values([1, 3, 2], [0.0] * 6), Values([1, 2, 4], [0.0] * 8)
         pictures.query_boxes(logits, boxes, {}, 0.5, (32, 32), "x")
+
+
+@both
+def test_options_that_do_not_exist(form):
+    options = module(form, "options")
+    options.check_known(["a"], ["a", "b"], "task")
+    for known, says in (
+        (["top_k", "stride"], "task: there is no option 'tempo'. There are: top_k, stride."),
+        (["temp", "stride"], "task: there is no option 'tempo'. Did you mean 'temp'?"),
+        ([], "task: there is no option 'tempo'. There are none."),
+    ):
+        with pytest.raises(InputError, match=re.escape(says)):
+            options.check_known(["tempo"], known, "task")

@@ -10,7 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
-from .native import listed, option, written
+from .native import listed, meant, option, written
+
+
+def check_known(given: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Raises InputError for an option that does not exist.
+
+    Args:
+        given: names of options.
+        known: those that exist.
+        where: for the error.
+    """
+    for name in given:
+        if name not in known:
+            there = f"There are: {', '.join(known)}." if known else "There are none."
+            raise InputError(f"there is no option {name!r}", where, meant(name[:100], known, there))
 
 
 def refused(name: str, value: object, remedy: str) -> InputError:

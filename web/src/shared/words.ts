@@ -21,7 +21,7 @@ export function networkRemedy(otherwise: string): string {
  * What to do about a name that is not known: the one that was meant, if there is one like it.
  * @param otherwise the remedy without such a name; follows it
  */
-export function meant(name: string, known: readonly string[], otherwise: string): string {
+export function meant(name: string, known: Iterable<string>, otherwise: string): string {
   const plain = (text: string): string => text.toLowerCase().replaceAll("_", "");
   const far = (other: string): number => edits(plain(name), plain(other));
   const near = [...known].sort((a, b) => far(a) - far(b))[0];

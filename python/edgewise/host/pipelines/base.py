@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError, memory_in_words
+from ...logic.options import check_known
 from ..engine import Owner
 from ..session import InferenceSession
 from ..session.packaged import ProgramSession
@@ -193,12 +194,7 @@ class Pipeline(Owner):
         Raises:
             InputError: an option is unknown.
         """
-        for name in given:
-            if name not in self.CALL:
-                known = ", ".join([*self.CALL, "batch_size"])
-                raise InputError(
-                    f"there is no option {name!r}", where or self.task, f"There are: {known}."
-                )
+        check_known(list(given), [*self.CALL, "batch_size"], where or self.task)
         return {**self.defaults, **given}
 
     def session(self, stem: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....compiler.task_package.towers import PICTURES
-from ..images.base import ImagePipeline
 from ....logic.tasks.candidates import TEMPLATES
+from ..images.base import ImagePipeline
 from .candidates import CandidatesPipeline
 
 __all__ = ["ZeroShotImageClassificationPipeline"]

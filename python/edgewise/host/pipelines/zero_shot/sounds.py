@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....compiler.task_package.towers import SOUNDS
-from ..audio import AudioPipeline
 from ....logic.tasks.candidates import TEMPLATES
+from ..audio import AudioPipeline
 from .candidates import CandidatesPipeline
 
 __all__ = ["ZeroShotAudioClassificationPipeline"]

@@ -9,6 +9,7 @@ import {
 import { preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
 import { DEFAULTS, DrawOptions, padded } from "../../../logic/diffusion/options.ts";
 import type { Schedule } from "../../../logic/diffusion/stepper.ts";
+import { read_choice, read_count } from "../../../logic/options.ts";
 import type {
   DrawCall,
   DrawEvent,
@@ -74,8 +75,8 @@ class Drawing {
     const { facts } = host;
     const own = new Options(call.options, [...Object.keys(DEFAULTS), ...OWN]);
     this.own = own;
-    this.latent = own.choice("output_type", "image", ["image", "latent"]) === "latent";
-    this.preview = own.count("preview_steps", 0, 0, 0);
+    this.latent = read_choice(own.given, "output_type", "image", ["image", "latent"]) === "latent";
+    this.preview = read_count(own.given, "preview_steps", 0) ?? 0;
     const checks = own.flag("safety_checker", true);
     this.checks = checks && !this.latent && host.has("safety_checker");
     const begun = call.pictures.length > 0;
