@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import ModelError, UnsupportedField
+
 PREFIX = "base_model.model."  # of the tensors' names in a file
 _LINEAR = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
 _EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
@@ -33,6 +35,60 @@ def half_of(name: str) -> Half | None:
     if embedding is not None:
         return Half(embedding[1], embedding[2] == "A", True)
     return None
+
+
+def name_of(half: Half) -> str:
+    """The name of a tensor without PREFIX, and without the name of its adapter."""
+    which = "A" if half.is_a else "B"
+    if half.embedding:
+        return f"{half.module}.lora_embedding_{which}"
+    return f"{half.module}.lora_{which}.weight"
+
+
+def is_adapter(names: Sequence[str]) -> bool:
+    """Whether the tensors of a file are those of an adapter, not whole parameters."""
+    return any(".lora_" in name or name.startswith("lora_") for name in names)
+
+
+def names_of(names: Sequence[str], where: str) -> dict[str, str]:
+    """The tensors of an adapter's file, as {name in the file: name}.
+
+    Names are without PREFIX: those of `name_of`, and those of parameters that replace the base's.
+
+    Args:
+        names: of the file's tensors.
+        where: name of the file, for errors.
+
+    Raises:
+        ModelError: one of a pair is missing. UnsupportedField: it is a variant of LoRA.
+    """
+    found: dict[str, str] = {}
+    for key in names:
+        name = key.removeprefix(PREFIX)
+        half = half_of(name)
+        if half is not None:
+            found[key] = name_of(half)
+        elif is_adapter([name]):
+            raise UnsupportedField(
+                f"'{key}' belongs to a variant of LoRA that is not supported",
+                where,
+                "Train the adapter as plain LoRA (no DoRA, no lora_bias).",
+            )
+        elif ".original_module." not in name:
+            base = name.replace(".base_layer.", ".")
+            found[key] = base.replace(".modules_to_save.default.", ".")
+    present = set(found.values())
+    for name in found.values():
+        half = half_of(name)
+        if half is None:
+            continue
+        if name_of(Half(half.module, not half.is_a, half.embedding)) not in present:
+            raise ModelError(
+                f"'{half.module}' has lora_{'A' if half.is_a else 'B'} alone",
+                where,
+                "The file is incomplete; fetch it again.",
+            )
+    return found
 
 
 def rank_axis(name: str) -> int | None:

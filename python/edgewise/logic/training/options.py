@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +31,9 @@ NUMBERS = {
 }
 
 
+MAX = 1e300  # of numbers
+
+
 def check_whole(value: object, where: str, least: int) -> int:
     """An integer, at least `least`. where: name of the option, for errors.
 
@@ -51,7 +53,7 @@ def check_number(value: object, where: str, positive: bool = False) -> float:
     """
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _no_number(value, where, positive)
-    if not math.isfinite(value) or value < 0 or positive and value == 0:
+    if not 0 <= value < MAX or positive and value == 0:
         raise _no_number(value, where, positive)
     return value
 

@@ -1,5 +1,6 @@
 // Reading of adapters' files, and checks against the model.
 
+import { is_adapter, names_of, PREFIX } from "../../logic/training/adapters.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -36,8 +37,11 @@ export async function openFile(
       "Give adapter_model.safetensors and adapter_config.json, as PEFT writes them.",
     );
   const { tensors: read } = await readSafetensors(weights.blob, weights.name);
-  const given = new Map(Array.from(read, ([key, t]) => [key.replace(".default", ""), t]));
-  const full = ![...given.keys()].some((key) => /lora_(A|B|embedding_[AB])/.test(key));
+  const full = !is_adapter([...read.keys()]);
+  const names = full ? undefined : names_of([...read.keys()], weights.name);
+  const given = names
+    ? new Map(Array.from(names, ([key, name]) => [PREFIX + name, read.get(key)!]))
+    : read;
   const program = [...training.values()].find((p) => (p.lora === null) === full);
   if (!program)
     throw new InputError(

@@ -2,14 +2,14 @@
 
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
-import { check_options, check_whole } from "../../logic/training/options.ts";
+import { check_number, check_options, check_whole } from "../../logic/training/options.ts";
 import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
-import { withRank } from "./adapter-config.ts";
+import { ranked } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import type { Session } from "./session.ts";
 
@@ -133,13 +133,10 @@ export function loraOf(
       );
     return undefined;
   }
-  return withRank(
-    own,
-    r ?? own.r,
-    alpha ?? (own.lora_alpha * (r ?? own.r)) / own.r,
-    own.use_rslora,
-    "options",
-  );
+  const rank = ranked(own, r ?? own.r, "options");
+  const lora_alpha = alpha ?? (own.lora_alpha * rank.r) / own.r;
+  check_number(lora_alpha, "options.lora_alpha", true);
+  return { ...own, ...rank, lora_alpha };
 }
 
 /**

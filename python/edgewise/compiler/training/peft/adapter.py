@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ....errors import InputError, ModelError, UnsupportedField, memory_in_words
+from ....errors import InputError, ModelError, memory_in_words
 from ....json_text import parse_json, written_json
-from ....logic.training.adapters import PREFIX, half_of, written_config
+from ....logic.training.adapters import PREFIX, half_of, name_of, names_of, written_config
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ...onnx.sink import write_parts
 from ...onnx.source import FileSource, as_source
@@ -55,31 +54,14 @@ class Adapter:
             ModelError: one of a pair is missing. UnsupportedField: it is a variant of LoRA.
         """
         adapter = cls(config)
-        halves: dict[Any, list[Any]] = {}
-        for key, x in tensors.items():
-            name = key.removeprefix(PREFIX)
+        named = {name: tensors[key] for key, name in names_of(list(tensors), where).items()}
+        for name, x in named.items():
             half = half_of(name)
-            if half is not None:
+            if half is None:
+                adapter.saved[name] = x
+            elif half.is_a:
                 kind = adapter.embeddings if half.embedding else adapter.lora
-                halves.setdefault((half.embedding, half.module), [kind, half.module, None, None])[
-                    2 if half.is_a else 3
-                ] = x
-            elif ".lora_" in name or name.startswith("lora_"):
-                raise UnsupportedField(
-                    f"'{key}' belongs to a variant of LoRA that is not supported",
-                    where,
-                    "Train the adapter as plain LoRA (no DoRA, no lora_bias).",
-                )
-            elif ".original_module." not in name:
-                adapter.saved[re.sub(r"\.(base_layer|modules_to_save\.default)\.", ".", name)] = x
-        for kind, module, a, b in halves.values():
-            if a is None or b is None:
-                raise ModelError(
-                    f"'{module}' has lora_{'B' if a is None else 'A'} alone",
-                    where,
-                    "The file is incomplete; fetch it again.",
-                )
-            kind[module] = a, b
+                kind[half.module] = x, named[name_of(replace(half, is_a=False))]
         return adapter
 
     def tensors(self) -> dict[str, Any]:

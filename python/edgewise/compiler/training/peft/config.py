@@ -1,31 +1,21 @@
 """LoraConfig: `adapter_config.json` of PEFT (https://huggingface.co/docs/peft, checkpoint format).
 
-Field names are PEFT's. A field that changes the result and is not supported raises an error, and so
-does an unknown field that is set.
+logic/training/lora.py checks its values.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ....errors import InputError, ModelError, UnsupportedField
 from ....logic.training.adapters import scaling
-from .module_patterns import MAX_PATTERNS, ModulePatterns
+from ....logic.training.lora import MODULES, check_config, read_config
+from .module_patterns import ModulePatterns
 
 CONFIG = "adapter_config.json"
-MAX_RANK = 1 << 20
-NO_EFFECT = {
-    "auto_mapping",
-    "peft_version",
-    "megatron_core",
-    "qalora_group_size",
-    "runtime_config",
-    "inference_mode",
-}  # fields of a file without an effect, or without one unless another field is set
 HEADS = ("score", "classifier")  # names of the classification head in transformers
 
 
@@ -80,116 +70,40 @@ class LoraConfig:
 
     def __post_init__(self) -> None:
         self._patterns = ModulePatterns()  # not a field: a copy with other values makes its own
-        self._check_values()
-        self._check_modules()
-        self._check_layers()
-        self._check_values_by_module("rank_pattern", _rank, "ranks")
-        self._check_values_by_module("alpha_pattern", _number, "numbers")
-
-    def _check_values(self) -> None:
-        if self.peft_type != "LORA":
-            raise UnsupportedField(
-                f"peft_type is {self.peft_type!r}",
-                "LoraConfig",
-                "Edgewise has LoRA (peft_type LORA).",
-            )
-        if not _rank(self.r):
-            raise InputError(f"r is {self.r!r}", "LoraConfig", "The rank is a positive integer.")
-        if not _number(self.lora_alpha):
-            raise InputError(f"lora_alpha is {self.lora_alpha!r}", "LoraConfig", "It is a number.")
-        if not _number(self.lora_dropout) or not 0 <= self.lora_dropout < 1:
-            raise InputError(
-                f"lora_dropout is {self.lora_dropout!r}",
-                "LoraConfig",
-                "It is a probability: at least 0, less than 1.",
-            )
-        if self.bias not in ("none", "all", "lora_only"):
-            raise InputError(
-                f"bias is {self.bias!r}", "LoraConfig", 'It is "none", "all" or "lora_only".'
-            )
-        if self.init_lora_weights not in (True, False, "gaussian"):
-            raise UnsupportedField(
-                f"init_lora_weights is {self.init_lora_weights!r}",
-                "LoraConfig",
-                'Edgewise has True, False and "gaussian"; others change the base weights: convert'
-                " the adapter with PEFT.",
-            )
-        for name in ("use_rslora", "fan_in_fan_out"):
-            if type(getattr(self, name)) is not bool:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}", "LoraConfig", "It is True or False."
-                )
-
-    def _check_modules(self) -> None:
-        """Checks lists of modules and patterns; makes lists of sets and tuples."""
-        for name in ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern"):
+        for name in MODULES:
             value = getattr(self, name)
             if isinstance(value, (set, frozenset, tuple)):
-                value = sorted(value) if isinstance(value, (set, frozenset)) else list(value)
-                setattr(self, name, value)
-            if value is None or isinstance(value, str) and name != "modules_to_save":
-                if value and not (name == "target_modules" and value.lower() == "all-linear"):
-                    self._patterns.check(value, name)
-            elif not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-                raise InputError(
-                    f"{name} is {value!r}",
-                    "LoraConfig",
-                    "It is a list of module names"
-                    + ("." if name == "modules_to_save" else ", or a regular expression."),
+                setattr(
+                    self, name, sorted(value) if isinstance(value, (set, frozenset)) else [*value]
                 )
+        for name in ("rank_pattern", "alpha_pattern"):
+            if getattr(self, name) is None:
+                setattr(self, name, {})
+        check_config({f.name: getattr(self, f.name) for f in fields(self)}, "LoraConfig")
         if self.target_modules == ["all-linear"]:
             self.target_modules = "all-linear"
+        self._check_patterns()
+
+    def _check_patterns(self) -> None:
+        """Raises InputError for a pattern that cannot be matched."""
+        for name in ("target_modules", "exclude_modules", "layers_pattern"):
+            value = getattr(self, name)
+            every = name == "target_modules" and self._is_all_linear
+            if value and isinstance(value, str) and not every:
+                self._patterns.check(value, name)
         for x in self.modules_to_save or ():
             self._patterns.check(x, "modules_to_save")
         if isinstance(self.layers_pattern, list):
             for x in self.layers_pattern:
                 self._patterns.check(x, "layers_pattern")
+        for name in ("rank_pattern", "alpha_pattern"):
+            for x in getattr(self, name):
+                self._patterns.check(x, name)
 
-    def _check_layers(self) -> None:
-        layers = self.layers_to_transform
-        if layers is not None and not (
-            type(layers) is int or isinstance(layers, list) and all(type(i) is int for i in layers)
-        ):
-            raise InputError(
-                f"layers_to_transform is {layers!r}",
-                "LoraConfig",
-                "It is a layer's index, or a list of them.",
-            )
-        if layers is not None and isinstance(self.target_modules, str):
-            raise InputError(
-                "layers_to_transform needs target_modules as a list",
-                "LoraConfig",
-                "Or put the layers into the regular expression.",
-            )
-        if self.layers_pattern and layers is None:
-            raise InputError(
-                "layers_pattern without layers_to_transform", "LoraConfig", "Say which layers."
-            )
-
-    def _check_values_by_module(
-        self, name: str, valid: Callable[[object], bool], kind: str
-    ) -> None:
-        """Checks {module name or regular expression: value}; None becomes {}."""
-        value = getattr(self, name)
-        if value is None:
-            setattr(self, name, {})
-            return
-        if not isinstance(value, dict) or not all(
-            isinstance(k, str) and valid(v) for k, v in value.items()
-        ):
-            raise InputError(
-                f"{name} is {value!r}",
-                "LoraConfig",
-                f"It gives {kind} by module name or regular expression.",
-            )
-        if len(value) > MAX_PATTERNS:
-            raise InputError(
-                f"{name} has {len(value)} entries",
-                "LoraConfig",
-                f"At most {MAX_PATTERNS} are read.",
-            )
-        for k in value:
-            self._patterns.check(k, name)
+    @property
+    def _is_all_linear(self) -> bool:
+        targets = self.target_modules
+        return targets is None or isinstance(targets, str) and targets.lower() == "all-linear"
 
     @property
     def scaling(self) -> float:
@@ -238,7 +152,7 @@ class LoraConfig:
         if self.excludes(module):
             return False
         targets = self.target_modules
-        if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
+        if targets is None or self._is_all_linear:
             return self._in_layers(module)
         if isinstance(targets, str):
             return self._patterns.full(targets, module, "target_modules")
@@ -282,11 +196,7 @@ class LoraConfig:
         Raises:
             InputError: no module matches.
         """
-        all_linear = (
-            self.target_modules is None
-            or isinstance(self.target_modules, str)
-            and self.target_modules.lower() == "all-linear"
-        )
+        all_linear = self._is_all_linear
         out = []
         for name, kind in modules.items():
             if all_linear and (
@@ -321,42 +231,12 @@ class LoraConfig:
             UnsupportedField: a field is set that Edgewise does not have.
             ModelError: a value is out of range.
         """
-        if not isinstance(values, dict):
-            raise ModelError(
-                "it is not a JSON object", where, "Is this PEFT's adapter_config.json?"
-            )
-        if values.get("peft_type") != "LORA":
-            raise UnsupportedField(
-                f"peft_type is {values.get('peft_type')!r}",
-                where,
-                "Edgewise reads LoRA adapters (peft_type LORA).",
-            )
-        known = {f.name for f in fields(cls)}
-        for name, value in values.items():
-            if (
-                name not in known
-                and name not in NO_EFFECT
-                and value not in (None, False, [], {}, "")
-            ):
-                raise UnsupportedField(
-                    f"{name} is {str(value)[:80]!r}, which is not supported",
-                    where,
-                    "Train or convert the adapter without it.",
-                )
         try:
-            return cls(**{k: v for k, v in values.items() if k in known and v is not None})
+            return cls(**read_config(values, where))
         except UnsupportedField as e:
             raise UnsupportedField(e.what, where, e.remedy) from None
         except InputError as e:
             raise ModelError(e.what, where, e.remedy) from None
-
-
-def _number(x: object) -> bool:
-    return isinstance(x, (int, float)) and type(x) is not bool and math.isfinite(x)
-
-
-def _rank(x: object) -> bool:
-    return isinstance(x, int) and type(x) is not bool and 0 < x <= MAX_RANK
 
 
 def _named(module: str, names: Collection[str]) -> bool:

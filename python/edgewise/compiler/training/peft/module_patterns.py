@@ -15,7 +15,6 @@ from ....errors import InputError
 from ...ops.host.regular import Expression
 
 MAX_LENGTH = 1000  # characters of a pattern
-MAX_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
 MAX_EXPRESSIONS = 2000  # patterns that are more than a module's name
 # Visited states: a few seconds. The configurations of real adapters take a few thousand.
 MAX_WORK = 10_000_000
