@@ -14,7 +14,6 @@ import re
 
 from edgewise.compiler.declare.kernel import KERNELS as CONTRACTS
 from edgewise.compiler.declare.kernel import dimensions, parse
-from edgewise.compiler.gpu import work
 from edgewise.compiler.gpu.steps import _SIZES as SIZES
 from shaders import choices, collected, subgroups
 
@@ -94,8 +93,6 @@ export interface KernelShaders {
   alike?: { vary: string; same: readonly ((p: Values) => boolean)[] };
   shaders: readonly ShaderSource[];
 }
-
-@WORK@
 
 const SIZES: Readonly<Record<number, number>> = @SIZES@;
 export const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
@@ -321,13 +318,7 @@ def module(common: str, shaders, kernels, subgroups: str) -> str:
         subgroups: the reductions of `common` for GPUs with subgroups.
     """
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
-    limits = "\n".join(
-        f"export const {name} = {getattr(work, name)};"
-        for name in ("MAX", "MAX_IN_SOFTWARE", "MAX_EACH")
-    )
-    types = TYPES.replace("@SIZES@", sizes).replace(
-        "@WORK@", f"/** Of python/edgewise/compiler/gpu/work.py. */\n{limits}"
-    )
+    types = TYPES.replace("@SIZES@", sizes)
     out = [NOTE, types, f"export const COMMON = `\n{common}\n`;", ""]
     out += [f"export const SUBGROUPS = `\n{subgroups}\n`;", ""]
     out.append("/** The module with the shaders of kernels that language models do not run. */")

@@ -5,8 +5,8 @@ that are not are submitted one by one.
 import numpy as np
 import pytest
 from edgewise import InferenceSession
-from edgewise.compiler.gpu import work
 from edgewise.compiler.plan import Plan, Slot
+from edgewise.logic.gpu import variants
 from hostile.packages import plan, step
 from onnx import TensorProto, helper, numpy_helper
 
@@ -36,7 +36,7 @@ def products():
 @pytest.mark.parametrize("products_at_once", [0.5, 1, 2.5, 100])
 def test_results_do_not_depend_on_what_is_submitted_at_once(monkeypatch, products_at_once, serial):
     most = int(products_at_once * 2 * 9 * 32 * 32)
-    monkeypatch.setattr(work, "MAX_IN_SOFTWARE" if serial else "MAX", most)
+    monkeypatch.setattr(variants, "MAX_IN_SOFTWARE" if serial else "MAX", most)
     data, x, y = products()
     session = InferenceSession(data, engine=gpu(serial=serial))
     (got,) = session.run(None, {"x0": x})
@@ -66,8 +66,9 @@ def test_a_product_that_takes_minutes_runs_on_the_processor():
     ]
     made = Plan(plan(slots, [gemm]), named, ["past", "last"], [], ["gemm"], 0, 0)
     loaded = gpu(serial=True).device.load_plan(made)
+    most = variants.MAX_IN_SOFTWARE
     assert loaded.info["why"] == {
-        "gemm": f"{2 * m * m * k} operations: at most {work.MAX_IN_SOFTWARE} run in one dispatch"
+        "gemm": f"{2 * m * m * k} operations: at most {most} run in one dispatch"
     }
     loaded.free()
 

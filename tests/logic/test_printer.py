@@ -64,6 +64,7 @@ CALLS = [
     ("chosen", (None, None)),
     ("chosen", ("", [])),
     ("chosen", ("t", [3, 4])),
+    *[("pieces", (text,)) for text in ("", "a,b;c", ";;")],
     *[("texts", (a, b)) for a in TEXTS for b in ("X", "", "a", "\U0001f600")],
     *[("of_texts", (a, b)) for a in TEXTS for b in ("X", "", "a", "\U0001f600")],
     *[("formats", (x, n, t)) for x, n, t in zip(FLOATS, [0, 5, -7, 12345, 255] * 3, TEXTS)],

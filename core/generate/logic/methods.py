@@ -52,6 +52,8 @@ def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
     if callable(write):
         return Code(*write(p, node, func))
     args = [p.text(a) for a in node.args] + [p.text(k.value) for k in node.keywords]
+    if write.startswith("{0}."):
+        args[0] = p.text(node.args[0], CALL)
     text = write.replace("{x}", p.text(func.value, CALL)).replace("{bare}", p.text(func.value))
     text = text.replace("{args}", ", ".join(args)).replace(", )", ")")
     for i, a in enumerate(args):
@@ -184,7 +186,7 @@ _METHODS: dict[str, dict[str, Any]] = {
         "match": "py.match({bare}, {0})",
         "findall": "py.findAll({bare}, {0})",
         "split": "{0}.split({x})",
-        "finditer": "{0}.matchAll({x})",
+        "finditer": '{0}.matchAll(new RegExp({bare}, "gu"))',
     },
     "match": {
         "group": "({x}[{0}] ?? null)",

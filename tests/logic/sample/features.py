@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -128,6 +129,15 @@ def chosen(text: str | None, numbers: list[int] | None) -> tuple[str, list[int]]
     """`or` and conditional expressions."""
     got = numbers or [0]
     return text or "none", got if got[0] else [-1]
+
+
+MARKS = re.compile(r"([,;])")
+
+
+def pieces(text: str) -> list[str]:
+    """What a pattern splits, and what it finds."""
+    found: list[str] = MARKS.split("," + text)
+    return [*found, *[match[0] for match in MARKS.finditer(text + ";")]]
 
 
 def texts(text: str, part: str) -> list[str]:

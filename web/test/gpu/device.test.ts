@@ -8,9 +8,10 @@ import { GpuDevice } from "../../src/device/webgpu/device.ts";
 import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MAX_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
 import { kernelsOf, mode } from "../../src/device/webgpu/steps.ts";
-import { loadParts, missingParts, partsOf } from "../../src/device/webgpu/variants.ts";
+import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
+import { parts_of } from "../../src/logic/gpu/variants.ts";
 import type { Program } from "../../src/logic/gpu/wgsl.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
 import { Recorder } from "../../src/worker/profile/index.ts";
@@ -235,7 +236,7 @@ test("subgroups are used where the adapter and its language have them", async ()
     const gpu = await Gpu.open(true);
     const both = Boolean(feature && language);
     assert.deepEqual([gpu.subgroups, fake.asked], [both, both ? ["subgroups"] : []]);
-    const text = partsOf(COMMON).get("sum_of_lanes")!;
+    const text = parts_of(COMMON).get("sum_of_lanes")!;
     new Pipelines(gpu).get({ text, bindings: [], records: 1 } as unknown as Program, "");
     assert.equal(fake.texts[0]!.startsWith("enable subgroups;"), both);
   }

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from ...logic.gpu import variants as logic
 from ...logic.gpu.accessors import class_of
 from ...logic.gpu.steps import Linear, Shader, follows
-from ...logic.gpu.wgsl import FOLD
 from ..declare.kernel import evaluate
 from .gen.shaders import COMMON, SHADERS
 from .steps import PlanStep, element_dtype
 
-ALONE = "\nfn element(i: u32) { run(i, 0u); }"
+parts_of = cache(logic.parts_of)
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,11 @@ def variants_of(kernel: str) -> tuple[Variant, ...]:
 
 
 def _alone(name: str, declared: Mapping[str, str], text: str) -> Variant:
-    """The form of a shader in which an invocation does the work of a workgroup, for rows that are
-    short and many: it needs no barriers. Neighbours read other rows then, not other elements of
-    one; up to 64 columns, the cache lines of their rows fit the first cache of a core, and each is
-    read from memory once.
-    """
+    """The form without barriers."""
     found = {key: value for key, value in declared.items() if key != "groups"}
     found["threads"] = declared["groups"]
     found["when"] = f"({declared.get('when', 'True')}) and ({declared['alone']})"
-    body = re.sub(r"\w+_of_lanes\(lane, ", "(", text).replace("GROUP", "1u")
-    return Variant(f"{name}.alone", found, parts_of(body + ALONE))
-
-
-@cache
-def parts_of(text: str) -> dict[str, str]:
-    """{name: text} of the declarations of a WGSL text without comments."""
-    out: dict[str, str] = {}
-    for declaration in re.split(r"\n(?=(?:fn|var|const|struct|alias)\b)", "\n" + text):
-        found = re.match(r"\s*(?:fn|var(?:<\w+>)?|const|struct|alias)\s+(\w+)", declaration)
-        if found:
-            out[found[1]] = declaration.strip()
-    return out
+    return Variant(f"{name}.alone", found, parts_of(logic.alone(text)))
 
 
 def count_of(variant: Variant, values: Mapping[str, object]) -> int:
@@ -79,14 +63,9 @@ def count_of(variant: Variant, values: Mapping[str, object]) -> int:
     return int(evaluate(variant.declared["groups"], values))
 
 
-def folded(count: int) -> tuple[int, int]:
-    """A number of workgroups in two dimensions."""
-    return (count, 1) if count <= FOLD else (FOLD, -(-count // FOLD))
-
-
 def grid_of(variant: Variant, values: Mapping[str, object]) -> tuple[int, int]:
     """Workgroups of a step, in two dimensions."""
-    return folded(count_of(variant, values))
+    return logic.folded(count_of(variant, values))
 
 
 def conditions_of(step: PlanStep, largest: Sequence[int]) -> dict[str, object]:
@@ -129,8 +108,7 @@ def _stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
         n for v in variants_of(step.kernel.name) for n in v.declared.get("stages", "").split()
     ]
     names = [f"{step.kernel.name}.{name}" for name in before]
-    last = next((v for v in fit if v.name not in names), None)
-    return [] if last is None else [*(v for v in fit if v.name in names), last]
+    return [fit[i] for i in logic.staged([v.name for v in fit], names)]
 
 
 def apart_of(step: PlanStep, largest: Sequence[int]) -> int:
@@ -146,23 +124,19 @@ def columns_of(step: PlanStep, largest: Sequence[int]) -> int:
 
 
 def _fixed(variant: Variant, step: PlanStep) -> bool:
-    """Whether arrays that follow registers are only indexed by constants: they are values of
-    functions then, and not every compiler of WGSL indexes those by variables.
-    """
-    text = "".join(variant.parts.values())
-    return not any(
-        follows(value) and re.search(rf"\b{name}\[(?!\d)", text)
-        for name, value in step.params.items()
-    )
+    """Whether arrays that follow registers are only indexed by constants."""
+    following = [name for name, value in step.params.items() if follows(value)]
+    return logic.is_fixed("".join(variant.parts.values()), following)
 
 
 def _aligned(variant: Variant, step: PlanStep) -> bool:
     """Whether operands that are read as words begin with one."""
-    text = "".join(variant.parts.values())
-    return all(
-        v is None or f"{o.name}_word(" not in text or v.offset % 4 == v.scale % 4 == 0
+    places = [
+        logic.Place(o.name, v.offset, v.scale)
         for o, v in zip(step.kernel.operands, step.operands)
-    )
+        if v is not None
+    ]
+    return logic.is_aligned("".join(variant.parts.values()), places)
 
 
 def all_parts(variant: Variant) -> dict[str, str]:
@@ -174,11 +148,11 @@ def applied_in(variant: Variant, step: PlanStep) -> dict[str, str]:
     """{name in the body: function of a variant that depends on parameters}"""
     if "apply" not in variant.declared:
         return {}
-    out = {}
+    rules = []
     for rule in variant.declared["apply"].split(";"):
-        name, _, pattern = (word.strip() for word in rule.partition("="))
-        out[name] = re.sub(r"\{(\w+)\}", lambda m: _named(step, m[1]), pattern)
-    return out
+        name, _, pattern = rule.partition("=")
+        rules.append((name.strip(), pattern.strip()))
+    return logic.applied(rules, lambda parameter: _named(step, parameter))
 
 
 def shader_of(variant: Variant, step: PlanStep) -> Shader:

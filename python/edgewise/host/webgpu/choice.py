@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.gen.shaders import CHOICE
+from ...logic.generation.shortlist import HIGHEST
+from ...logic.gpu.choice import NONE, Level, levels_of_argmax, levels_of_top
 from ..engine import Buffer
 
 if TYPE_CHECKING:
     from .engine import WebGPUEngine
-
-ARGMAX_CHUNK, TOP_CHUNK, TOP = 4096, 1024, 256  # as in core/sampling/*.wgsl
-NONE = 0xFFFFFFFF
-
-
-class _Level(NamedTuple):
-    """A dispatch. words: of 32 bits, that it reads; groups: workgroups."""
-
-    pipeline: Any
-    words: int
-    groups: int
 
 
 class Choice:
@@ -39,34 +30,23 @@ class Choice:
         +infinity, or all are -infinity.
         """
         count = logits.nbytes // 4
-        groups = -(-count // ARGMAX_CHUNK)
-        levels = [
-            _Level(self._pipeline("argmax", 0), count, groups),
-            _Level(self._pipeline("argmax", 1), 2 * groups, 1),
-        ]
-        (token,) = struct.unpack("<I", self._run(logits, levels, 4))
+        words = self._run(logits, "argmax", levels_of_argmax(count), 4)
+        (token,) = struct.unpack("<I", words)
         return None if token == NONE else token
 
     def top(self, logits: Buffer) -> list[tuple[int, float]] | None:
         """The 256 highest logits, or all where there are fewer, as (token, logit) in descending
         order, equal ones by token. None where a logit is NaN or +infinity.
         """
-        levels: list[_Level] = []
-        count = logits.nbytes // 4
-        while not levels or levels[-1].groups > 1:
-            groups = -(-count // TOP_CHUNK)
-            level = min(len(levels), 1)
-            pipeline = self._pipeline("top", level)
-            levels.append(_Level(pipeline, 2 * count if level else count, groups))
-            count = groups * TOP
-        words = struct.unpack(f"<{2 * TOP}I", self._run(logits, levels, 8 * TOP))
+        found = self._run(logits, "top", levels_of_top(logits.nbytes // 4), 8 * HIGHEST)
+        words = struct.unpack(f"<{2 * HIGHEST}I", found)
         if words[0] == NONE:
             return None
         return [(token, _logit(rank)) for rank, token in zip(words[::2], words[1::2]) if rank]
 
-    def _run(self, logits: Buffer, levels: list[_Level], nbytes: int) -> bytes:
+    def _run(self, logits: Buffer, name: str, levels: list[Level], nbytes: int) -> bytes:
         """Runs dispatches one after the other. Returns the first bytes that the last one wrote."""
-        self._make_pairs(levels[0].groups * 8 * TOP)
+        self._make_pairs(levels[0].groups * 8 * HIGHEST)
         place = self.memory.place(logits)
         device = self.gpu.device
         encoder = device.create_command_encoder()
@@ -79,8 +59,9 @@ class Choice:
                 {"binding": k, "resource": {"buffer": buffer, "offset": at, "size": size}}
                 for k, (buffer, at, size) in enumerate(parts)
             ]
-            layout = level.pipeline.get_bind_group_layout(0)
-            compute.set_pipeline(level.pipeline)
+            pipeline = self._pipeline(name, min(i, 1))
+            layout = pipeline.get_bind_group_layout(0)
+            compute.set_pipeline(pipeline)
             compute.set_bind_group(0, device.create_bind_group(layout=layout, entries=entries))
             compute.dispatch_workgroups(level.groups)
             source, offset = sink, 0

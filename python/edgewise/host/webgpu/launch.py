@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
 from ...compiler.gpu.grouped import NO_BUFFER, Grouped
-from ...compiler.gpu.variants import folded, grid_of, shader_of
+from ...compiler.gpu.variants import grid_of, shader_of
 from ...compiler.schema.plan_format import SLOT0
 from ...logic.gpu.arrange import Arrangement
 from ...logic.gpu.link import FLOATS, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
+from ...logic.gpu.variants import folded
 from ...logic.gpu.wgsl import FIRST_BINDING, Program, program_of
 from .pipelines import Pipeline
 

@@ -14,10 +14,10 @@ from ...compiler.gpu.batches import Group
 from ...compiler.gpu.grouped import Facts
 from ...compiler.gpu.program import read_program
 from ...compiler.gpu.steps import constants_of, register_rules
-from ...compiler.gpu.work import most_of
 from ...compiler.schema.errors import ERRORS
 from ...errors import EdgewiseError, EngineError, InputError
 from ...logic.gpu.link import RECORD_BYTES
+from ...logic.gpu.variants import most_of
 from ...logic.gpu.wgsl import REGISTERS
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of

@@ -1,7 +1,14 @@
 // The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
-// tokens of several runs are read at once. The twin of python/edgewise/host/webgpu/choice.py.
+// tokens of several runs are read at once. logic/gpu/choice.py has the searches.
 
 import { HIGHEST, holds, suffices } from "../../logic/generation/shortlist.ts";
+import {
+  levels_of_argmax,
+  levels_of_top,
+  NONE,
+  type Level as Sizes,
+  TOP_CHUNK,
+} from "../../logic/gpu/choice.ts";
 import { REGISTERS } from "../../logic/gpu/wgsl.ts";
 import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
@@ -10,13 +17,8 @@ import { refused } from "./pipelines.ts";
 import type { GpuPlan } from "./plan.ts";
 import type { WordRange } from "./transfer.ts";
 
-/** As in core/sampling/*.wgsl: logits that a workgroup reads. */
-const ARGMAX_CHUNK = 4096;
-const TOP_CHUNK = 1024;
 /** Bytes of what a workgroup leaves for the next level: a rank and a token. */
 const PAIR = 8;
-/** The token, or the rank, where a logit is NaN or +infinity, or all are -infinity. */
-const NONE = 0xffffffff;
 /** Greedy tokens that are read at once, at most, and so many that a reader sees no pause. */
 const MAX_AHEAD = 8;
 const AHEAD_MS = 80;
@@ -113,27 +115,14 @@ export class GpuPicker implements Picker {
     this.sets = gpu.buffer(4 * REGISTERS * MAX_AHEAD);
     this.tokens = gpu.buffer(4 * MAX_AHEAD);
     const source = { buffer: logits.block.gpu, offset: logits.offset, size: logits.bytes };
-    const groups = Math.ceil(count / ARGMAX_CHUNK);
-    const top: [words: number, groups: number][] = [];
-    for (let left = count; !top.length || top.at(-1)![1] > 1; ) {
-      const of = Math.ceil(left / TOP_CHUNK);
-      top.push([top.length ? 2 * left : left, of]);
-      left = of * HIGHEST;
-    }
     this.levels = {
-      argmax: this.levelsOf(source, [
-        [count, groups],
-        [2 * groups, 1],
-      ]),
-      top: this.levelsOf(source, top),
+      argmax: this.levelsOf(source, levels_of_argmax(count)),
+      top: this.levelsOf(source, levels_of_top(count)),
     };
   }
 
-  private levelsOf(
-    logits: GPUBufferBinding,
-    sizes: readonly [words: number, groups: number][],
-  ): Level[] {
-    return sizes.map(([words, groups], i) => ({
+  private levelsOf(logits: GPUBufferBinding, sizes: readonly Sizes[]): Level[] {
+    return sizes.map(({ words, groups }, i) => ({
       pipeline: Math.min(i, 1),
       groups,
       group: this.device.gpu.device.createBindGroup({

@@ -17,6 +17,7 @@ import {
   VARIED,
 } from "../../logic/gpu/link.ts";
 import { follows, type Param } from "../../logic/gpu/steps.ts";
+import { folded } from "../../logic/gpu/variants.ts";
 import {
   type Batch,
   FIRST_BINDING,
@@ -41,7 +42,6 @@ import {
   apartOf,
   countOf,
   excess,
-  folded,
   shaderOf,
   stagesOf,
   type Variant,

@@ -1,13 +1,9 @@
-// Which shaders run a step, and how much a GPU is given at once. The twin of
-// python/edgewise/compiler/gpu/variants.py and work.py.
+// Which shaders run a step, and how much a GPU is given at once, by logic/gpu/variants.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import {
   COMMON,
   type KernelShaders,
-  MAX,
-  MAX_EACH,
-  MAX_IN_SOFTWARE,
   PART_OF,
   SHADERS,
   type ShaderSource,
@@ -16,7 +12,16 @@ import {
 import { class_of } from "../../logic/gpu/accessors.ts";
 import { declarations } from "../../logic/gpu/link.ts";
 import { follows, type Shader } from "../../logic/gpu/steps.ts";
-import { FOLD } from "../../logic/gpu/wgsl.ts";
+import {
+  alone,
+  applied,
+  is_aligned,
+  is_fixed,
+  most_of,
+  parts_of,
+  staged,
+  excess as tooMuch,
+} from "../../logic/gpu/variants.ts";
 import type { Device } from "../device.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
 import { elementType, mode, type Packing, type PlanStep, valuesOf } from "./steps.ts";
@@ -33,16 +38,6 @@ export interface Variant extends ShaderSource {
   all: Parts;
 }
 
-/** The declarations of a WGSL text without comments. */
-export function partsOf(text: string): Parts {
-  const out = new Map<string, string>();
-  for (const declaration of text.split(/\n(?=(?:fn|var|const|struct|alias)\b)/)) {
-    const found = /^\s*(?:fn|var(?:<\w+>)?|const|struct|alias)\s+(\w+)/.exec(declaration);
-    if (found) out.set(found[1]!, declaration.trim());
-  }
-  return out;
-}
-
 let common: Parts | undefined;
 const known = new Map<string, readonly Variant[]>();
 
@@ -50,9 +45,9 @@ const known = new Map<string, readonly Variant[]>();
 export function variantsOf(kernel: string): readonly Variant[] {
   let found = known.get(kernel);
   if (!found) {
-    const shared = (common ??= partsOf(COMMON));
+    const shared = (common ??= parts_of(COMMON));
     found = (SHADERS[kernel]?.shaders ?? []).flatMap(formsOf).map((source) => {
-      const parts = partsOf(source.body);
+      const parts = parts_of(source.body);
       return { ...source, parts, all: new Map([...shared, ...parts]) };
     });
     known.set(kernel, found);
@@ -62,25 +57,18 @@ export function variantsOf(kernel: string): readonly Variant[] {
 
 /**
  * The forms of a shader, in order of preference: the barrier-free form (one invocation does the
- * work of a workgroup), if it has one, then the shader. The Python module says why.
+ * work of a workgroup), if it has one, then the shader.
  */
 function formsOf(source: ShaderSource): ShaderSource[] {
-  const { name, alone, body } = source;
-  if (!alone) return [source];
-  // in a built page no space follows a comma
-  const text = body.replace(/\w+_of_lanes\(lane, ?/g, "(").replaceAll("GROUP", "1u");
-  const own = `${text}\nfn element(i: u32) { run(i, 0u); }`;
-  return [{ ...source, name: `${name}.alone`, threads: true, when: alone, body: own }, source];
+  const { name, alone: when, body } = source;
+  if (!when) return [source];
+  return [{ ...source, name: `${name}.alone`, threads: true, when, body: alone(body) }, source];
 }
 
 /** Workgroups of a step. */
 export function countOf({ count, threads, group }: Variant, values: Values): number {
   return threads ? Math.ceil(count(values) / group) : count(values);
 }
-
-/** A number of workgroups in two dimensions. */
-export const folded = (count: number): Grid =>
-  count <= FOLD ? [count, 1] : [FOLD, Math.ceil(count / FOLD)];
 
 /**
  * The shaders that run a step, one after the other; none where the kernel has none for these
@@ -106,39 +94,36 @@ function findStages(step: PlanStep, largest: readonly number[]): Variant[] {
       isFixed(variant, step),
   );
   const before = variants.flatMap(({ stages }) => stages.map((name) => `${step.kernel}.${name}`));
-  const last = fit.find(({ name }) => !before.includes(name));
-  return last ? [...fit.filter(({ name }) => before.includes(name)), last] : [];
+  const names = fit.map(({ name }) => name);
+  return staged(names, before).map((i) => fit[i]!);
 }
 
 /** How far two elements that a step takes are apart; 0: it takes them one by one. */
 export const apartOf = (step: PlanStep, largest: readonly number[]): number =>
   stagesOf(step, largest)[0]!.apart?.(valuesOf(step, largest)) ?? 0;
 
-/**
- * Whether arrays that follow registers are only indexed by constants: they are values of functions
- * then, and not every compiler of WGSL indexes those by variables.
- */
+/** Whether arrays that follow registers are only indexed by constants. */
 function isFixed({ body }: Variant, { params }: PlanStep): boolean {
-  return ![...params].some(
-    ([name, value]) => follows(value) && new RegExp(`\\b${name}\\[(?!\\d)`).test(body),
+  return is_fixed(
+    body,
+    [...params].filter(([, value]) => follows(value)).map(([name]) => name),
   );
 }
 
 /** Whether operands that are read as words begin with one. */
 function isAligned({ body }: Variant, { contract, operands }: PlanStep): boolean {
-  return contract!.operands.every(({ name }, i) => {
+  const places = contract!.operands.flatMap(({ name }, i) => {
     const v = operands[i];
-    return !v || !body.includes(`${name}_word(`) || (v.offset % 4 === 0 && v.scale % 4 === 0);
+    return v ? [{ name, offset: v.offset, scale: v.scale }] : [];
   });
+  return is_aligned(body, places);
 }
 
 /** Names in the body, and the functions that they stand for. */
 export function appliedOf({ apply }: Variant, step: PlanStep): Map<string, string> {
-  return new Map(
-    apply.map(([name, pattern]) => [
-      name,
-      pattern.replace(/\{(\w+)\}/g, (_, parameter: string) => named(step, parameter)),
-    ]),
+  return applied(
+    apply.map(([name, text]): [string, string] => [name, text]),
+    (parameter) => named(step, parameter),
   );
 }
 
@@ -150,7 +135,7 @@ export function shaderOf(variant: Variant, step: PlanStep): Shader {
     total: variant.text(Object.fromEntries(step.params)),
     applied: appliedOf(variant, step),
     parts: variant.parts,
-    shared: (common ??= partsOf(COMMON)),
+    shared: (common ??= parts_of(COMMON)),
     before: variant.before?.[0] ?? "",
     after: variant.after?.[0] ?? "",
     takes: variant.takes?.[0] ?? "",
@@ -223,7 +208,7 @@ export async function loadParts(
 // ---- how much a GPU is given at once
 
 /** Operations that are given to a GPU at once. */
-export const mostWork = (): number => (mode.serial ? MAX_IN_SOFTWARE : MAX);
+export const mostWork = (): number => most_of(mode.serial);
 
 /**
  * The operations of a step: as its contract declares, or else one for each byte that it
@@ -258,15 +243,9 @@ export function excess(
   operations: readonly number[],
   largest: readonly number[],
 ): string {
-  const most = mostWork();
-  const total = operations.reduce((sum, n) => sum + n, 0);
-  if (total > most) return `${total} operations: at most ${most} run in one dispatch`;
-  for (const [i, step] of steps.entries()) {
+  const counts = steps.map((step) => {
     const stage = stagesOf(step, largest).at(-1)!;
-    const count = Math.max(1, countOf(stage, valuesOf(step, largest)) * stage.group);
-    const each = operations[i]! / count;
-    if (each > MAX_EACH)
-      return `${Math.floor(each)} operations of an invocation: at most ${MAX_EACH} run`;
-  }
-  return "";
+    return countOf(stage, valuesOf(step, largest)) * stage.group;
+  });
+  return tooMuch(operations, counts, mostWork());
 }

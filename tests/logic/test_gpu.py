@@ -1,0 +1,110 @@
+"""The choice of shaders and the search for the highest logits on a GPU, on both forms.
+tests/gpu/test_programs.py compares whole programs, tests/gpu/test_choice_on_gpu.py the tokens.
+"""
+
+import pytest
+from edgewise.compiler.gpu.gen.shaders import COMMON, SUBGROUPS
+from edgewise.logic.generation.shortlist import HIGHEST
+from edgewise.logic.gpu.variants import Place
+
+from .forms import both, module
+
+WGSL = """
+var<private> subgroup: u32;
+const EIGHT = 8u;
+struct Pair { a: u32, b: u32 }
+fn run(row: u32, lane: u32) {
+  let sum = sum_of_lanes(lane, f32(row));
+  var i = lane; while (i < GROUP) { i += GROUP; }
+}
+fn element(i: u32) -> u32 { return i; }
+"""
+
+
+@both
+def test_declarations_of_a_text(form):
+    parts = module(form, "gpu.variants").parts_of(WGSL)
+    assert list(parts) == ["subgroup", "EIGHT", "Pair", "run", "element"]
+    assert parts["EIGHT"] == "const EIGHT = 8u;" and parts["run"].count("\n") == 3
+    assert "\n".join(parts.values()) == WGSL.strip()
+    assert module(form, "gpu.variants").parts_of("") == {}
+
+
+@both
+def test_a_shader_without_barriers(form):
+    made = module(form, "gpu.variants").alone("a(x_of_lanes(lane, y), z_of_lanes(lane,GROUP))")
+    assert made == "a((y), (1u))\nfn element(i: u32) { run(i, 0u); }"
+
+
+@both
+def test_workgroups_in_two_dimensions(form):
+    folded = module(form, "gpu.variants").folded
+    for count in (0, 1, 65535, 65536, 1 << 20, 10**9 + 7):
+        across, down = folded(count)
+        assert 0 <= across * down - count < max(across, 1)
+        assert max(across, down) <= 65535  # maxComputeWorkgroupsPerDimension
+
+
+@both
+def test_functions_that_names_stand_for(form):
+    applied = module(form, "gpu.variants").applied
+    rules = [("op", "{kind}_of_{type}"), ("other", "plain"), ("last", "{type}")]
+    found = applied(rules, {"kind": "sum", "type": "f"}.get)
+    assert found == {"op": "sum_of_f", "other": "plain", "last": "f"}
+
+
+@both
+def test_shaders_that_fit_a_step(form):
+    variants = module(form, "gpu.variants")
+    assert variants.is_fixed("a[0] + b[i] + my_c[i] + c_[i]", ["a", "c"])
+    assert not variants.is_fixed("a[i]", ["a"]) and not variants.is_fixed("f(c[ 0])", ["c"])
+    body = "x_word(1) + y(2)"
+    assert variants.is_aligned(body, [Place("x", 4, 8), Place("y", 1, 1)])
+    assert not variants.is_aligned(body, [Place("x", 2, 0)])
+    assert not variants.is_aligned(body, [Place("x", 0, 2)])
+    assert variants.staged(["a", "b", "c"], []) == [0]
+    assert variants.staged(["a", "pre", "c"], ["pre"]) == [1, 0]
+    assert variants.staged(["pre"], ["pre"]) == [] and variants.staged([], []) == []
+
+
+@both
+def test_how_much_a_gpu_is_given(form):
+    variants = module(form, "gpu.variants")
+    most = variants.most_of(False)
+    assert variants.most_of(True) < most
+    each = 1 << 28
+    assert variants.excess([each, each], [1, 4], most) == ""
+    assert variants.excess([most // 2, most // 2 + 1], [1 << 20] * 2, most).startswith(
+        f"{most + 1} operations: at most {most}"
+    )
+    assert variants.excess([1, 2 * each + 2], [1, 2], most).startswith(f"{each + 1} operations of")
+    assert variants.excess([each + 1], [0], most) != ""
+
+
+@both
+def test_programs_with_subgroups(form):
+    variants = module(form, "gpu.variants")
+    common, forms = variants.parts_of(COMMON), variants.parts_of(SUBGROUPS)
+    entry = "fn main(@builtin(local_invocation_index) lane: u32) { run(0u, lane); }"
+    program = f"{common['sum_of_lanes']}\n@compute @workgroup_size(64) {entry}"
+    made = variants.in_subgroups(program, common, forms)
+    assert made.startswith("enable subgroups;\n") and forms["sum_of_lanes"] in made
+    assert common["sum_of_lanes"] not in made and "@builtin(subgroup_id)" in made
+    assert variants.in_subgroups(entry, common, forms) == entry
+
+
+@both
+@pytest.mark.parametrize("count", [1, 256, 1024, 1025, 4096, 4097, 151_936, 1 << 20])
+def test_levels_of_a_search(form, count):
+    """Each level reads all that the one before it leaves, and the last one is a workgroup."""
+    choice = module(form, "gpu.choice")
+    argmax = choice.levels_of_argmax(count)
+    assert [x.words for x in argmax] == [count, 2 * argmax[0].groups] and argmax[1].groups == 1
+    assert argmax[0].groups == len(range(0, count, 4096))
+    top = choice.levels_of_top(count)
+    assert top[0].words == count and top[-1].groups == 1
+    for level, after in zip(top, top[1:]):
+        assert after.words == 2 * HIGHEST * level.groups
+    for i, level in enumerate(top):
+        numbers = level.words if i == 0 else level.words // 2
+        assert level.groups == len(range(0, numbers, 1024))
