@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 
 import pytest
 from edgewise.errors import InputError
@@ -173,6 +174,44 @@ def test_scales_of_parameters(form):
         assert layout.groups_of(name, shape) == scales
     names = ["a b", "~", "", "ä", "a\n", "\x7f"]
     assert [layout.is_name(n) for n in names] == [True, True, False, False, False, False]
+
+
+@both
+def test_files_that_are_not_expected(form):
+    layout = module(form, "federated.layout")
+    metadata = {"kind": "delta", "base": "b" * 64, "more": "x"}
+    wanted = {"kind": "delta", "base": "b" * 64}
+    tensors = [("dense", "float32", [2, 3]), ("w", "float16", [4])]
+    assert layout.fault_of(metadata, tensors[::-1], wanted, tensors) is None
+    for fields, found, code, what, where in [
+        ({"kind": "weights"}, tensors, "metadata", "'weights', 'delta' is exp", "metadata 'kind'"),
+        ({"base": "x" * 999}, tensors, "metadata", "it is 'x{80}', 'b{64}'", "metadata 'base'"),
+        ({}, tensors[:1], "names", "'w' is missing", ""),
+        ({}, [*tensors, ("__proto__", "float32", [1])], "names", "'__proto__' is new", ""),
+        ({}, [("dense", "float32", [3, 2]), tensors[1]], "shape", r"3, 2. .*2, 3. is", "'dense'"),
+        ({}, [("dense", "int8", [2, 3]), tensors[1]], "shape", "or type", "'dense'"),
+        ({}, [("dense", "float32", [6]), tensors[1]], "shape", r"\[6\]", "'dense'"),
+    ]:
+        fault = layout.fault_of({**metadata, **fields}, found, wanted, tensors)
+        assert (fault[0], fault[2]) == (code, where) and re.search(what, fault[1]), fault
+    assert layout.fault_of({}, tensors, wanted, tensors)[1] == "it is 'None', 'delta' is expected"
+
+
+@both
+def test_names_of_parameters(form):
+    layout = module(form, "federated.layout")
+    shapes = [("b", [2]), ("a.lora_B", [4, 2])]
+    assert [name for name, _ in layout.checked(shapes)] == ["a.lora_B", "b"]
+    assert [name for name, _ in layout.part_of(shapes, "B")] == ["a.lora_B"]
+    assert [name for name, _ in layout.part_of(shapes, None)] == ["b", "a.lora_B"]
+    for wrong, part in ((shapes, "A"), (shapes, ""), (shapes[:1], "B"), (shapes, "x" * 999)):
+        with pytest.raises(InputError, match=f"'{part[:20]}' is not a part of what is trained"):
+            layout.part_of(wrong, part)
+    with pytest.raises(InputError, match="0 parameters are trained"):
+        layout.checked([])
+    for name in ("", "ä", "a\n"):
+        with pytest.raises(InputError, match="is not a valid name of a parameter"):
+            layout.checked([("b", [2]), (name, [1])])
 
 
 @both

@@ -20,7 +20,7 @@ the vectors of both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,10 +38,12 @@ from ...logic.federated.layout import (
     LEVELS,
     SCALES,
     VALUES,
+    checked,
+    fault_of,
     fields_of,
     groups_of,
-    is_name,
     max_bytes,
+    part_of,
     rank_axis,
     tensors_of,
     text_of,
@@ -51,10 +53,10 @@ from .protocol import Refusal
 Floats: TypeAlias = "NDArray[np.float32]"
 Values: TypeAlias = Mapping[str, Floats]
 
-MAX_PARAMETERS = 100_000
 SMALLEST = np.float32(2.0**-24)  # the smallest float16
 LARGEST = 65504.0  # the largest float16
 _TYPES = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8, "uint8": UINT8}
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 HALVES = np.array([[(h ^ 8) - 8 for h in (b & 15, b >> 4)] for b in range(256)], np.int8)
 """The two values of a byte in 4 bits."""
 
@@ -79,18 +81,7 @@ class Schema:
         Raises:
             InputError: there is nothing to train, or a name cannot be used.
         """
-        if not 0 < len(shapes) <= MAX_PARAMETERS:
-            raise InputError(
-                f"{len(shapes)} parameters are trained",
-                "schema",
-                f"Give 1 to {MAX_PARAMETERS} of them.",
-            )
-        out = {name: tuple(map(int, shapes[name])) for name in sorted(shapes)}
-        for name in out:
-            if not is_name(name):
-                raise InputError(
-                    f"{name!r} is not a valid name of a parameter", "schema", "Use printable ASCII."
-                )
+        out = {name: tuple(map(int, shape)) for name, shape in checked(list(shapes.items()))}
         text = text_of(list(out.items()))
         return cls(out, hashlib.sha256(text.encode()).hexdigest())
 
@@ -105,12 +96,7 @@ class Schema:
         """
         if part is None:
             return self
-        shapes = {n: s for n, s in self.shapes.items() if rank_axis(n) == 1}
-        if part != "B" or not shapes:
-            raise InputError(
-                f"{part[:20]!r} is not a part of what is trained", "part", "LoRA's is B."
-            )
-        return Schema.of(shapes)
+        return Schema.of(dict(part_of(list(self.shapes.items()), part)))
 
     @property
     def count(self) -> int:
@@ -297,42 +283,14 @@ def unpack(
     except EdgewiseError as e:
         raise Refusal("file", e.what, "update") from None
     fields = {"format": FORMAT, "kind": kind, "schema": schema.sha256, "codec": codec, **metadata}
-    for name, expected in fields.items():
-        if found.get(name) != expected:
-            raise Refusal(
-                "metadata",
-                f"it is {str(found.get(name))[:80]!r}, {expected[:80]!r} is expected",
-                f"update, metadata '{name}'",
-            )
-    _check_tensors(tensors, schema, codec)
+    given = [(n, _NAMES.get(t.dtype, ""), list(t.shape)) for n, t in tensors.items()]
+    fault = fault_of(found, given, fields, tensors_of(list(schema.shapes.items()), codec))
+    if fault is not None:
+        code, what, where = fault
+        raise Refusal(code, what, f"update, {where}" if where else "update")
     if codec in LEVELS:
         return _integers(tensors[VALUES].bytes(), tensors[SCALES].bytes(), schema, codec)
     return {n: _floats(n, s, codec, tensors[n].bytes()) for n, s in schema.shapes.items()}
-
-
-def _check_tensors(tensors: Mapping[str, Any], schema: Schema, codec: str) -> None:
-    """Checks names, types and shapes of a file against the schema."""
-    expected = {
-        name: (_TYPES[dtype], tuple(shape))
-        for name, dtype, shape in tensors_of(list(schema.shapes.items()), codec)
-    }
-    _check_names(tensors, expected)
-    for name, (dtype, shape) in expected.items():
-        found = tensors[name]
-        if found.dtype != dtype or tuple(found.shape) != shape:
-            raise Refusal(
-                "shape",
-                f"it has the shape {list(found.shape)[:8]} or type of another parameter,"
-                f" {list(shape)} is expected",
-                f"update, '{name}'",
-            )
-
-
-def _check_names(found: Iterable[str], expected: Iterable[str]) -> None:
-    missing, unknown = set(expected) - set(found), set(found) - set(expected)
-    if missing or unknown:
-        which = f"'{min(missing)[:80]}' is missing" if missing else f"'{min(unknown)[:80]}' is new"
-        raise Refusal("names", f"its parameters are not those of the model: {which}", "update")
 
 
 def _floats(name: str, shape: tuple[int, ...], codec: str, raw: bytes) -> Floats:

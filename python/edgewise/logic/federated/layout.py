@@ -148,3 +148,44 @@ def fields_of(schema: str, codec: str, kind: str, metadata: Mapping[str, str]) -
         given[name] = text
     given["schema"] = schema
     return {name: given[name] for name in sorted(given)}
+
+
+def fault_of(
+    metadata: Mapping[str, str],
+    found: Sequence[tuple[str, str, Sequence[int]]],
+    expected: Mapping[str, str],
+    tensors: Sequence[tuple[str, str, Sequence[int]]],
+) -> tuple[str, str, str] | None:
+    """What is wrong with a file; None: it is the one that is expected.
+
+    Args:
+        metadata, found: of the file; `found` are its tensors, (name, type, shape).
+        expected: metadata that it must have.
+        tensors: of tensors_of.
+
+    Returns:
+        (a word for programs, what is wrong, where in the file)
+    """
+    for name, text in expected.items():
+        given = metadata.get(name)
+        if given != text:
+            said = "None" if given is None else part(given, 0, 80)
+            what = f"it is '{said}', '{part(text, 0, 80)}' is expected"
+            return "metadata", what, f"metadata '{name}'"
+    known = {name: (dtype, shape) for name, dtype, shape in found}
+    wanted = {name for name, _, _ in tensors}
+    missing = sorted(wanted - set(known))
+    new = sorted(set(known) - wanted)
+    if missing or new:
+        which = f"'{missing[0]}' is missing" if missing else f"'{part(new[0], 0, 80)}' is new"
+        return "names", f"its parameters are not those of the model: {which}", ""
+    for name, dtype, shape in tensors:
+        other, size = known[name]
+        if other != dtype or list(size) != list(shape):
+            what = f"it has the shape {_written(size[:8])} or type of another parameter,"
+            return "shape", f"{what} {_written(shape)} is expected", f"'{name}'"
+    return None
+
+
+def _written(shape: Sequence[int]) -> str:
+    return f"[{', '.join([str(x) for x in shape])}]"

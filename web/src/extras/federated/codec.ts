@@ -6,6 +6,7 @@ import {
   BLOCK,
   checked,
   FORMAT,
+  fault_of,
   fields_of,
   groups_of,
   CODECS as KNOWN,
@@ -43,6 +44,7 @@ export async function sha256(...parts: BufferSource[]): Promise<string> {
 }
 
 type Shapes = [string, readonly number[]][];
+type Tensor = [string, string, readonly number[]];
 
 /** Names and shapes of what is trained. */
 export class Schema {
@@ -270,21 +272,19 @@ export async function unpack(
   metadata: Record<string, string>,
 ): Promise<Values> {
   const where = "federated weights";
-  const fail = (what: string): never => {
-    throw new ModelError(what, where, "The server sent another file than it announced.");
+  const fail = (what: string, at = ""): never => {
+    const place = at ? `${where}, ${at}` : where;
+    throw new ModelError(what, place, "The server sent another file than it announced.");
   };
   const found = await readSafetensors(new Blob([data]), where);
   const fields = { format: FORMAT, schema: schema.sha256, codec, ...metadata };
-  for (const [name, expected] of Object.entries(fields))
-    if (found.metadata[name] !== expected)
-      fail(`its metadata '${name}' is '${found.metadata[name]}', not '${expected}'`);
   const tensors = tensors_of([...schema.shapes], codec);
-  if (found.tensors.size !== tensors.length) fail("it has other parameters than the model");
+  const given = Array.from(found.tensors, ([n, t]): Tensor => [n, t.dtype, t.shape]);
+  const fault = fault_of(found.metadata, given, fields, tensors);
+  if (fault) fail(fault[1], fault[2]);
   const raw = new Map<string, Uint8Array<ArrayBuffer>>();
-  for (const [key, dtype, shape] of tensors) {
-    const t = found.tensors.get(key);
-    if (t?.dtype !== dtype || t.shape.join() !== shape.join())
-      return fail(`'${key}' is missing, or has another type or shape`);
+  for (const [key] of tensors) {
+    const t = found.tensors.get(key)!;
     raw.set(key, data.slice(t.offset, t.offset + t.bytes));
   }
   const out: Values = LEVELS.has(codec)
