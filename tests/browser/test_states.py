@@ -24,7 +24,7 @@ IN_TURN = """
     };
     const abort = new AbortController();
     const stopped = await p(arg.prompt, {
-      max_new_tokens: 12,
+      max_new_tokens: 50, // the abort is heard every 8 ms
       do_sample: false,
       signal: abort.signal,
       streamer: { put: () => abort.abort(), end() {} },
