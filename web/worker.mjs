@@ -42,12 +42,13 @@ function wholeScripts() {
 
 /**
  * The names of the scripts by their modules' addresses.
- * @param scripts as SCRIPTS; what the first ones import is theirs
+ * @param scripts as SCRIPTS; what the first ones import is theirs, unless it is listed for another
  */
 function divided(getModuleInfo, scripts) {
+  const listed = new Map(Object.entries(scripts).map(([path, name]) => [join(here, path), name]));
   const found = new Map();
   const add = (id, name) => {
-    if (found.has(id)) return;
+    if (found.has(id) || (listed.get(id) ?? name) !== name) return;
     found.set(id, name);
     for (const imported of getModuleInfo(id).importedIds) add(imported, name);
   };

@@ -7,6 +7,7 @@ export * from "./python/bytes.ts";
 export * from "./python/errors.ts";
 export * from "./python/formats.ts";
 export * from "./python/numbers.ts";
+export * from "./python/pipelines.ts";
 export * from "./python/texts.ts";
 export * from "./python/types.ts";
 export * from "./python/values.ts";

@@ -54,41 +54,6 @@ export function copySign(value: number, sign: number): number {
   return negative ? -Math.abs(value) : Math.abs(value);
 }
 
-/** The sum of floats, rounded once: math.fsum (Shewchuk 1997). */
-export function exactSum(values: Iterable<number>): number {
-  const parts: number[] = [];
-  for (let x of values) {
-    let kept = 0;
-    for (let y of parts) {
-      if (Math.abs(x) < Math.abs(y)) [x, y] = [y, x];
-      const high = x + y;
-      const low = y - (high - x);
-      if (low) parts[kept++] = low;
-      x = high;
-    }
-    parts.length = kept;
-    parts.push(x);
-  }
-  let at = parts.length;
-  if (!at) return 0;
-  let high = parts[--at] as number;
-  let low = 0;
-  while (at > 0) {
-    const x = high;
-    const y = parts[--at] as number;
-    high = x + y;
-    low = y - (high - x);
-    if (low) break;
-  }
-  const next = parts[at - 1];
-  if (at > 0 && next !== undefined && ((low < 0 && next < 0) || (low > 0 && next > 0))) {
-    const twice = low * 2;
-    const x = high + twice;
-    if (twice === x - high) high = x;
-  }
-  return high;
-}
-
 export function sum(values: Iterable<number | boolean>, start = 0): number {
   let total = start;
   for (const x of values) total += Number(x);
@@ -104,18 +69,6 @@ export function int(value: unknown, base = 10): number {
     throw new ValueError(`invalid literal for int() with base ${base}: ${repr(value)}`);
   }
   return Number.parseInt(text, base);
-}
-
-/** float(x) of a number or a text. Throws a ValueError for a text that is none. */
-export function float(value: unknown): number {
-  if (typeof value !== "string") return Number(value);
-  const text = strip(value).toLowerCase();
-  const named = /^([+-]?)(inf|infinity|nan)$/.exec(text);
-  if (named) return named[2] === "nan" ? Number.NaN : Number(`${named[1]}Infinity`);
-  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/.test(text)) {
-    throw new ValueError(`could not convert string to float: ${repr(value)}`);
-  }
-  return Number(text);
 }
 
 export function product(values: Iterable<number>): number {

@@ -84,14 +84,6 @@ function compareTexts(a: string, b: string): number {
   return compare(left, right);
 }
 
-/** type(a) is type(b), of values of JSON. */
-export function sameType(a: unknown, b: unknown): boolean {
-  const kind = (x: unknown) => (x === null ? "null" : Array.isArray(x) ? "list" : typeof x);
-  if (typeof a === "number" && typeof b === "number")
-    return Number.isInteger(a) === Number.isInteger(b);
-  return kind(a) === kind(b);
-}
-
 /** Whether a value of JSON is an integer. 1.0 is one here: JSON does not tell them apart. */
 export function isInt(value: unknown): value is number {
   return Number.isInteger(value);
@@ -118,55 +110,6 @@ export function contains(values: unknown, one: unknown): boolean {
   if (isObject(values)) return Object.hasOwn(values, one as string);
   for (const x of values as Iterable<unknown>) if (equal(x, one)) return true;
   return false;
-}
-
-/** values[start:end:step] */
-export function slice<T>(
-  values: Sequence<T>,
-  start: number | null,
-  end: number | null,
-  step: number,
-): T[] {
-  const made: T[] = [];
-  const n = values.length;
-  const clip = (x: number, low: number, high: number) =>
-    Math.min(Math.max(x < 0 ? x + n : x, low), high);
-  if (step > 0) {
-    const last = end === null ? n : clip(end, 0, n);
-    for (let i = start === null ? 0 : clip(start, 0, n); i < last; i += step)
-      made.push(values[i] as T);
-  } else {
-    const last = end === null ? -1 : clip(end, -1, n - 1);
-    for (let i = start === null ? n - 1 : clip(start, -1, n - 1); i > last; i += step)
-      made.push(values[i] as T);
-  }
-  return made;
-}
-
-type Writable = { length: number; [index: number]: unknown };
-
-/** values[start:end:step] = given */
-export function setSlice(
-  values: Writable,
-  given: Iterable<unknown>,
-  start: number | null,
-  end: number | null,
-  step = 1,
-): void {
-  const n = values.length;
-  const from = Math.min(start === null ? 0 : start < 0 ? Math.max(start + n, 0) : start, n);
-  const to = Math.min(end === null ? n : end < 0 ? Math.max(end + n, 0) : end, n);
-  if (Array.isArray(values) && step === 1) {
-    values.splice(from, Math.max(to - from, 0), ...given);
-    return;
-  }
-  let at = from;
-  for (const x of given) {
-    if (at >= to) throw new ValueError("the slice is shorter than what is assigned");
-    values[at] = x;
-    at += step;
-  }
-  if (at < to) throw new ValueError("the slice is longer than what is assigned");
 }
 
 /** del values[start:end] */
