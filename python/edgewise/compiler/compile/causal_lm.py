@@ -119,7 +119,8 @@ def compile_causal_lm(
         UnsupportedOp: an operator is missing, or the graph's use of the past cannot be turned into
             a cache.
     """
-    graph = static_mixtures(graph)
+    # Adapters are for layers of the graph itself, not of its branches.
+    graph = static_mixtures(graph, target.jumps and lora is None and not trainable)
     found = interface(graph)
     states = found.states
     _check_options(capacity, cache_dtype)

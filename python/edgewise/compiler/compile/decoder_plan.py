@@ -95,6 +95,7 @@ class DecoderCompiler:
                 transform=lambda bound: self._transform(bound, tokens, last),
                 computed=self._computed(past, tokens),
                 float_outputs=True,
+                jumps=self.target.jumps and self.lora is None and not self.trainable,
                 trainable=self.trainable,
                 target=self.target,
             )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..declare.dtypes import BOOL, FLOAT, INT64
-from ..ir import Graph, Node, Tensor
+from ..ir import Graph, Info, Node, Tensor
 
 # Ops whose rows depend on the same rows of their inputs alone, or that only rearrange.
 ROWWISE = frozenset(
@@ -35,22 +35,30 @@ class Expert:
         token_axis: of the mask; the other axis counts the choices of a token, at most one of which
             is this expert.
         scatter: the node that writes the rows back.
+        inner: the nodes between, in the graph's order.
     """
 
     rows: Node
     mask: str
     token_axis: int
     scatter: Node
+    inner: list[Node]
 
 
-def static_mixtures(graph: Graph) -> Graph:
-    """A graph whose mixtures have shapes that are known; the graph itself where it has none."""
+def static_mixtures(graph: Graph, branches: bool = True) -> Graph:
+    """A graph whose mixtures have shapes that are known; the graph itself where it has none.
+
+    Args:
+        graph: a model.
+        branches: whether an expert that no token chose is left out in a run, by `If`.
+    """
     if not any(n.op == "NonZero" and not n.domain for n in graph.nodes):
         return graph
     found = _Mixtures(graph).experts()
     if not found:
         return graph
     of = {id(e.rows): e for e in found} | {id(e.scatter): e for e in found}
+    inner = {id(n) for e in found for n in e.inner} if branches else set()
     nodes: list[Node] = []
     constants = dict(graph.constants)
     for name, numbers in (("zero", [0]), ("one", [1])):
@@ -59,11 +67,14 @@ def static_mixtures(graph: Graph) -> Graph:
     for node in graph.nodes:
         expert = of.get(id(node))
         if expert is None:
-            nodes.append(node)
+            if id(node) not in inner:
+                nodes.append(node)
         elif node is expert.rows:
             nodes += _all_rows(expert)
+        elif branches:
+            nodes += _if_chosen(expert)
         else:
-            nodes.append(_chosen_rows(expert))
+            nodes.append(_chosen_rows(expert, node.outputs[0]))
     return replace(graph, nodes=nodes, constants=constants, values=None)
 
 
@@ -96,11 +107,25 @@ def _all_rows(expert: Expert) -> list[Node]:
     ]
 
 
-def _chosen_rows(expert: Expert) -> Node:
+def _chosen_rows(expert: Expert, out: str) -> Node:
     """The new rows of the tokens that chose the expert, and the old ones of the others."""
     data, _, updates = expert.scatter.inputs
     hit = expert.rows.outputs[0] + "/hit"
-    return Node("Where", [hit, updates, data], expert.scatter.outputs, {}, name=expert.scatter.name)
+    return Node("Where", [hit, updates, data], [out], name=expert.scatter.name)
+
+
+def _if_chosen(expert: Expert) -> list[Node]:
+    """The rows, computed where a token chose the expert."""
+    (out,), data = expert.scatter.outputs, expert.scatter.inputs[0]
+    p = expert.rows.outputs[0] + "/"
+    new, old = out + "/new", out + "/old"
+    then = Graph(out, [*expert.inner, _chosen_rows(expert, new)], outputs=[Info(new)])
+    otherwise = Graph(out, [Node("Identity", [data], [old])], outputs=[Info(old)])
+    return [
+        Node("ReduceMax", [p + "most"], [p + "any"], {"keepdims": 0}),
+        Node("Cast", [p + "any"], [p + "chosen_at_all"], {"to": BOOL}),
+        Node("If", [p + "chosen_at_all"], [out], {"then_branch": then, "else_branch": otherwise}),
+    ]
 
 
 class _Mixtures:
@@ -122,11 +147,12 @@ class _Mixtures:
         return [e for e in found if e is not None]
 
     def _expert(self, rows: Node) -> Expert | None:
-        axis = self._token_axis(rows.inputs[0])
-        scatter = self._scatter(rows)
+        axis, inner = self._token_axis(rows.inputs[0]), set[int]()
+        scatter = self._scatter(rows, inner)
         if axis is None or scatter is None:
             return None
-        return Expert(rows, rows.inputs[0], axis, scatter)
+        between = [n for n in self.graph.nodes if id(n) in inner]
+        return Expert(rows, rows.inputs[0], axis, scatter, between)
 
     def _made_by(self, name: str, ops: Sequence[str]) -> Node | None:
         """The node of one of these ops that makes a tensor; casts are passed."""
@@ -162,13 +188,16 @@ class _Mixtures:
             return value if isinstance(value, Tensor) else None
         return self.graph.constants.get(name)
 
-    def _scatter(self, rows: Node) -> Node | None:
+    def _scatter(self, rows: Node, seen: set[int]) -> Node | None:
         """The one node to which all that follows from the rows leads; None where something else
         depends on them, or on several rows at once.
+
+        Args:
+            rows: the NonZero node.
+            seen: gets the nodes between, by id.
         """
         reached, sizes = {rows.outputs[0]}, set[str]()
         waiting, ends = [rows.outputs[0]], []
-        seen: set[int] = set()
         while waiting:
             name = waiting.pop()
             if name in self.outputs:
