@@ -15,7 +15,8 @@ from ...compiler.processors.reader import audio_processor
 from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
-from ...logic.speech.recognition import HOP, OPTIONS, RATE, RESULTS, Part, Transcript, call_of
+from ...logic.speech.features import HOP
+from ...logic.speech.recognition import OPTIONS, RATE, RESULTS, Part, Transcript, call_of
 from ...logic.speech.stream import check_stream
 from ..media.recording import Recording, Samples, open_sound, part
 from ..session import InferenceSession

@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...errors import InputError
+from ...logic.speech.features import HOP, LOWEST, Clip, around, floor_of, parts_of
+from ..drive import drive
 from ..media.recording import Samples, part
 from ..session import InferenceSession
 from ..text.speech.whisper import Features
 from .audio_features import AudioFeatures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...compiler.processors.audio import AudioProcessor
     from ..engine import Engine
-
-HOP = 160  # samples of a frame, of all of Whisper's models
-LOWEST = -1e30  # a floor that changes nothing
-REFLECTED = 200  # samples after the end: half of the transform's length
-BELOW = 8.0  # what is further below the maximum is raised
 
 
 class WhisperFeatures:
@@ -86,70 +81,67 @@ class WhisperFeatures:
         """
         if self._clip is None:
             self._clip = InferenceSession(self.processor.graph("clip"), engine=self.engine)
-        frames, floor = samples.size // self.hop, LOWEST
-        for start in range(0, samples.size, self.samples):
-            (bins, _), _, highest = self._window(samples, start, LOWEST)
-            floor = max(floor, highest - BELOW)
-        return _LongFeatures(
-            lambda frame: self._window(samples, frame * self.hop, floor)[:2], bins, frames
-        )
-
-    def _window(
-        self, samples: Samples, start: int, floor: float
-    ) -> tuple[tuple[int, int], Any, float]:
-        """((bins, frames), features, highest value) of the window from a sample on."""
-        assert self._clip is not None
-        around = int((self._clip.inputs["audio"].shape or [])[-1])
-        before = (around - self.samples + self.hop) // 2
-        feeds = {
-            "audio": Array((1, around), "float32", _around(samples, start - before, around)),
-            "floor": Array((1,), "float32", struct.pack("<f", floor)),
-        }
-        found, highest = self._clip.run(["input_features", "maximum"], feeds)
-        shape, values = _values(found)
-        return (shape[-2], shape[-1]), values, float(_values(highest)[1][0])
+        return _LongFeatures(self._clip, samples, self.samples)
 
 
 class _LongFeatures(Features):
     """Features of a recording that are not kept.
 
     Args:
-        make: gives ((bins, frames), features) from a frame on.
-        bins, frames: of the recording.
+        session: of clips.
+        samples: of the recording.
+        size: samples of a clip.
     """
 
-    def __init__(
-        self, make: Callable[[int], tuple[tuple[int, int], Any]], bins: int, frames: int
-    ) -> None:
+    def __init__(self, session: InferenceSession, samples: Samples, size: int) -> None:
+        self.session, self.samples, self.size = session, samples, size
+        self.floor = LOWEST
+        self.kept: dict[int, Any] = {}  # the latest clips
+        bins = 0
+
+        def answer(clip: Clip) -> float:
+            nonlocal bins
+            (bins, _), _, highest = self._run(clip.number)
+            return highest
+
+        self.floor = drive(floor_of(samples.size, size), answer)
+        frames = samples.size // HOP
         super().__init__(None, bins, frames, frames)
-        self.make = make
 
     def window(self, start: int, size: int) -> bytes:
-        rows = [bytearray() for _ in range(self.bins)]
-        done, stop = 0, max(0, min(size, self.frames - start))
-        while done < stop:
-            (_, columns), values = self.make(start + done)
-            count = min(columns, stop - done)
-            for i, row in enumerate(rows):
-                row += values[i * columns : i * columns + count].cast("B")
-            done += count
-        rest = bytes(4 * (size - stop))
-        return b"".join(bytes(row) + rest for row in rows)
+        out = memoryview(bytearray(4 * self.bins * size)).cast("f")
+        columns = self.size // HOP
+        parts = parts_of(start, size, self.frames, columns)
+        self.kept = {n: x for n, x in self.kept.items() if any(n == p.clip for p in parts)}
+        for clip, first, length, at in parts:
+            if clip not in self.kept:
+                self.kept[clip] = self._run(clip)[1]
+            for i in range(self.bins):
+                row = self.kept[clip][i * columns + first : i * columns + first + length]
+                out[i * size + at : i * size + at + length] = row
+        return out.tobytes()
 
+    def _run(self, number: int) -> tuple[tuple[int, int], Any, float]:
+        """((bins, frames), features, highest value) of a clip."""
+        width = int((self.session.inputs["audio"].shape or [])[-1])
+        feeds = {
+            "audio": Array((1, width), "float32", self._around(number, width)),
+            "floor": Array((1,), "float32", struct.pack("<f", self.floor)),
+        }
+        found, highest = self.session.run(["input_features", "maximum"], feeds)
+        shape, values = _values(found)
+        return (shape[-2], shape[-1]), values, float(_values(highest)[1][0])
 
-def _around(samples: Samples, start: int, count: int) -> bytes:
-    """`count` samples from `start` on, which may be negative: reflected at the recording's ends,
-    and zeros further on.
-    """
-    n = samples.size
-    first = memoryview(part(samples, 0, 1 - start)).cast("f") if start < 0 else ()
-    left = [first[min(-i, n - 1)] for i in range(start, 0)]
-    inner = part(samples, start, count)
-    missing = count - len(left) - len(inner) // 4
-    reach = max(0, min(missing, REFLECTED - max(start - n, 0), n - 1))
-    right = memoryview(part(samples, n - 1 - reach, reach)).cast("f").tolist()[::-1]
-    zeros = bytes(4 * (missing - len(right)))
-    return struct.pack(f"<{len(left)}f", *left) + inner + struct.pack(f"<{reach}f", *right) + zeros
+    def _around(self, number: int, width: int) -> bytes:
+        """The samples of a clip, and what lies around it."""
+        samples, of = self.samples, around(number, self.size, width, self.samples.size)
+        last = samples.size - 1
+        first = memoryview(part(samples, 0, of.left + 1)).cast("f")
+        left = [first[min(of.left - i, last)] for i in range(of.left)]
+        right = memoryview(part(samples, last - of.right, of.right)).cast("f").tolist()[::-1]
+        inner = part(samples, of.start, of.inner)
+        made = struct.pack(f"<{len(left)}f", *left) + inner + struct.pack(f"<{of.right}f", *right)
+        return made + bytes(4 * width - len(made))
 
 
 def _values(x: Any) -> tuple[list[int], Any]:

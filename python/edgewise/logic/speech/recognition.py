@@ -12,6 +12,7 @@ from ...errors import InputError
 from ..native import option, written
 from ..options import read_choice, read_count, read_flag, read_ids, read_number, read_text, refused
 from .chunks import Chunk, chunk_lengths, chunks_of
+from .features import HOP
 from .join import Joiner, Window
 from .prompts import WhisperModel, WhisperOptions, language_name
 from .requests import Request
@@ -19,7 +20,6 @@ from .whisper import Transcriber
 from .words import Decode
 
 RATE = 16000  # Hz, of Whisper
-HOP = 160  # samples of a frame
 CONDITIONS = ("first-segment", "all-segments")
 # Options of what a result has, and of how a recording is divided, which a stream does not have.
 RESULTS = (

@@ -1,18 +1,21 @@
 // Log-mel features of recordings of any length for Whisper: windows of one graph, normalized over
-// the whole recording, of which only what is needed is in memory. Mirrors
-// python/edgewise/host/pipelines/whisper_features.py.
+// the whole recording, as logic/speech/features.py says; only what is needed is in memory.
 
 import type { AudioFields } from "../../../../gen/schema.ts";
-import { HOP } from "../../../../logic/speech/recognition.ts";
+import {
+  around,
+  floor_of,
+  HOP,
+  LOWEST,
+  type Part,
+  parts_of,
+} from "../../../../logic/speech/features.ts";
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
+import { drive } from "../../../../shared/drive.ts";
 import { ModelError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { described } from "../../inputs.ts";
 import { numbers } from "../../outputs.ts";
-
-const LOWEST = -1e30; // a floor that changes nothing
-const REFLECTED = 200; // samples after the end: half of the transform's length
-const BELOW = 8; // what is further below the maximum is raised
 
 /** Samples of a recording, read in order. */
 export interface Samples {
@@ -67,41 +70,31 @@ export async function featuresOf(
   return {
     frames,
     spoken: Math.ceil(samples.length / HOP),
-    window: async (start) => rowsOf([data], frames, start, frames, 0),
+    window: async (start) => rowsOf(parts_of(start, frames, frames, frames), [data], frames),
   };
 }
 
 /**
- * Frames [start, start + size) of parts that are side by side, zeros after the last one.
- * @param parts [bins, size] each
- * @param frames of the recording
- * @param first frame of the first part
+ * A window of parts of clips, zeros where there is none.
+ * @param clips [bins, size], of each part
  */
 function rowsOf(
-  parts: readonly Float32Array[],
+  parts: readonly Part[],
+  clips: readonly Float32Array[],
   size: number,
-  start: number,
-  frames: number,
-  first: number,
 ): Float32Array<ArrayBuffer> {
-  const bins = parts[0]!.length / size;
-  const out = new Float32Array(bins * size);
-  const stop = Math.min(start + size, frames);
-  for (let bin = 0; bin < bins; bin++)
-    parts.forEach((part, i) => {
-      const begin = first + i * size;
-      const [from, to] = [Math.max(start, begin), Math.min(stop, begin + size)];
-      if (from >= to) return;
-      const row = part.subarray(bin * size + from - begin, bin * size + to - begin);
-      out.set(row, bin * size + from - start);
-    });
+  const out = new Float32Array(clips[0]?.length ?? 0);
+  parts.forEach(({ first, length, at }, i) => {
+    for (let row = 0; row < out.length; row += size)
+      out.set(clips[i]!.subarray(row + first, row + first + length), row + at);
+  });
   return out;
 }
 
-/** Windows side by side: a first pass finds the recording's maximum. */
+/** Clips side by side: a first pass finds the recording's maximum. */
 class LongFeatures implements Features {
   readonly frames: number;
-  /** The latest windows by number. */
+  /** The latest clips by number. */
   private readonly kept = new Map<number, Float32Array<ArrayBuffer>>();
   private readonly around: number;
   private floor = LOWEST;
@@ -126,12 +119,10 @@ class LongFeatures implements Features {
   ): Promise<LongFeatures> {
     const made = new LongFeatures(host, samples, size, ending);
     const count = Math.ceil(samples.length / size);
-    let highest = -Infinity;
-    for (let n = 0; n < count; n++) {
-      onPass?.(n / count);
-      highest = Math.max(highest, (await made.run(n))[1]);
-    }
-    made.floor = Math.fround(highest - BELOW);
+    made.floor = await drive(floor_of(samples.length, size), async ({ number }) => {
+      onPass?.(number / count);
+      return (await made.run(number))[1];
+    });
     samples.again();
     return made;
   }
@@ -142,39 +133,36 @@ class LongFeatures implements Features {
 
   async window(start: number): Promise<Float32Array<ArrayBuffer>> {
     const size = this.size / HOP;
-    const first = Math.floor(start / size);
-    for (const n of this.kept.keys()) if (n < first) this.kept.delete(n);
-    const parts: Float32Array<ArrayBuffer>[] = [];
-    for (let n = first; n < first + 2 && n * size < this.frames; n++) {
-      if (!this.kept.has(n)) this.kept.set(n, (await this.run(n))[0]);
-      parts.push(this.kept.get(n)!);
+    const parts = parts_of(start, size, this.frames, size);
+    for (const n of this.kept.keys()) if (n < parts[0]!.clip) this.kept.delete(n);
+    const clips: Float32Array<ArrayBuffer>[] = [];
+    for (const { clip } of parts) {
+      if (!this.kept.has(clip)) this.kept.set(clip, (await this.run(clip))[0]);
+      clips.push(this.kept.get(clip)!);
     }
-    return rowsOf(parts, size, start, this.frames, first * size);
+    return rowsOf(parts, clips, size);
   }
 
-  /** Features of window `n`, and the highest value in it. */
+  /** Features of clip `n`, and the highest value in it. */
   private async run(n: number): Promise<[Float32Array<ArrayBuffer>, number]> {
-    const { around, size, floor, host, ending } = this;
-    const start = n * size - (around - size + HOP) / 2;
+    const { around: width, floor, host, ending } = this;
     const feeds = {
-      audio: tensor(await this.read(start), [1, around]),
+      audio: tensor(await this.read(n), [1, width]),
       floor: tensor(Float32Array.of(floor), [1]),
     };
     const { input_features, maximum } = await host.run("clip", feeds, ending);
     return [numbers(input_features!).data as Float32Array<ArrayBuffer>, numbers(maximum!).data[0]!];
   }
 
-  /** Samples from `start` on: reflected at the recording's ends, and zeros further on. */
-  private async read(start: number): Promise<Float32Array<ArrayBuffer>> {
-    const { around, samples } = this;
-    const out = new Float32Array(around);
-    const inner = await samples.read(Math.max(start, 0), start + around);
-    const left = Math.max(0, -start);
+  /** The samples of clip `n`, and what lies around it. */
+  private async read(n: number): Promise<Float32Array<ArrayBuffer>> {
+    const { around: width, samples, size } = this;
+    const { start, left, inner: count, right } = around(n, size, width, samples.length);
+    const out = new Float32Array(width);
+    const inner = await samples.read(start, start + count);
     out.set(inner, left);
     for (let i = 0; i < left; i++) out[i] = inner[Math.min(left - i, samples.length - 1)]!;
-    const end = left + inner.length;
-    const most = Math.min(around - end, REFLECTED, samples.length - 1);
-    for (let i = 0; i < most; i++) out[end + i] = inner[inner.length - 2 - i] ?? 0;
+    for (let i = 0; i < right; i++) out[left + count + i] = inner[count - 2 - i] ?? 0;
     return out;
   }
 }
