@@ -30,10 +30,10 @@ GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 TASKS = {
     "texts": (["pipelines", "texts"], 16_000),
     "pictures": (["pipelines", "images"], 16_000),
-    "pictures, any labels": (["pipelines", "images", "candidates"], 16_000),
+    "pictures, any labels": (["pipelines", "images", "candidates"], 16_500),
     "sounds": (["pipelines", "sounds"], 14_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),
-    "translation": (["pipelines", "generation"], 10_500),
+    "translation": (["pipelines", "generation"], 11_500),
     "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
