@@ -139,3 +139,37 @@ def test_names_that_are_refused(form):
         assert logic.is_adapter([name])
     assert not logic.is_adapter(["q.weight", "flora_A.weight"])
     assert list(logic.names_of([*pair, "q.original_module.weight"], "file")) == pair
+
+
+SHAPES = {"q.lora_A.weight": [2, 4], "q.lora_B.weight": [5, 2]}
+
+
+@both
+def test_pairs(form):
+    check = module(form, "training.adapters").check_pairs
+    conv = {"c.lora_A.weight": [2, 3, 3, 3], "c.lora_B.weight": [8, 2, 1, 1]}
+    table = {"t.lora_embedding_A": [2, 9], "t.lora_embedding_B": [4, 2], "bias": [3]}
+    check({**SHAPES, **conv, **table}, lambda name: 2, "file")
+    with pytest.raises(ModelError, match="'q' has rank 2, the configuration says 3"):
+        check(SHAPES, lambda name: 3, "file")
+    for shape in ([4, 5], [5, 2, 1], [5], [5, 3]):
+        with pytest.raises(ModelError, match="incompatible"):
+            check({**SHAPES, "q.lora_B.weight": shape}, lambda name: 2, "file")
+
+
+@both
+def test_room(form):
+    check = module(form, "training.adapters").check_fit
+    room = {"q.lora_A.weight": [4, 4], "q.lora_B.weight": [5, 4], "adapter/scale": [1]}
+    check(SHAPES, room, False, "file")
+    check(room, room, True, "file")
+    check({"head.weight": [3]}, room, True, "file")
+    with pytest.raises(InputError, match="rank is 2 at 'q', .* for 4. .*the same rank"):
+        check(SHAPES, room, True, "file")
+    with pytest.raises(InputError, match=r"rank is 4 at 'q', .* for 2. .*LoraConfig\(r=4"):
+        check(room, SHAPES, False, "file")
+    with pytest.raises(InputError, match="adapts 'v', .* they match q"):
+        check({"v.lora_A.weight": [2, 4]}, room, False, "file")
+    for shape in ([2, 3], [2], [2, 4, 1], []):
+        with pytest.raises(InputError, match="is expected"):
+            check({"q.lora_A.weight": shape}, room, False, "file")

@@ -16,6 +16,7 @@ from ...compiler.passes.lora import SCALE
 from ...compiler.targets import CPU, target_of
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
+from ...logic.training.adapters import check_fit, half_of
 from ..engine import Buffer, Engine
 from ..session import decoder
 
@@ -50,66 +51,28 @@ def fitted(
     Raises:
         InputError: it has layers that the plans do not adapt, larger ranks, or other widths.
     """
+    tensors = adapter.tensors()
+    halves = {n: half for n in tensors if (half := half_of(n)) is not None}
+    given = {n: list(_shape_of(tensors[n])) for n in halves}
+    check_fit(given, {n: list(shape) for n, shape in shapes.items()}, exact, "adapter")
     out: dict[str, bytes] = {}
-    for pairs, names in (
-        (adapter.lora, ("{}.lora_A.weight", "{}.lora_B.weight")),
-        (adapter.embeddings, ("{}.lora_embedding_A", "{}.lora_embedding_B")),
-    ):
-        for module, pair in pairs.items():
-            a_name, b_name = (n.format(module) for n in names)
-            if a_name not in shapes:
-                some = sorted({n.rsplit(".lora_", 1)[0] for n in shapes if ".lora_" in n})
-                raise InputError(
-                    f"it adapts '{module}', for which the model was compiled without an adapter",
-                    "adapter",
-                    "Compile the model with target_modules that match it; now they match"
-                    f" {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.",
-                )
-            factor = adapter.config.scaling_of(module) / config.scaling_of(module)
-            out[a_name], out[b_name] = _fitted_pair(
-                module, pair, list(shapes[a_name]), list(shapes[b_name]), factor, exact
-            )
+    for name, half in halves.items():
+        values, module = floats(tensors[name]), half.module
+        if half.is_a:
+            out[name] = values.tobytes() + bytes(4 * (product(shapes[name]) - len(values)))
+            continue
+        factor = adapter.config.scaling_of(module) / config.scaling_of(module)
+        if factor != 1.0:
+            values = array("f", [x * factor for x in values])
+        data, own = values.tobytes(), given[name][1]
+        padding = bytes(4 * (shapes[name][1] - own))
+        rows = (data[i : i + 4 * own] + padding for i in range(0, len(data), 4 * own))
+        out[name] = b"".join(rows) if padding else data
     return out
 
 
-def _fitted_pair(
-    module: str,
-    pair: tuple[Any, Any],
-    a_shape: list[int],
-    b_shape: list[int],
-    factor: float,
-    exact: bool,
-) -> tuple[bytes, bytes]:
-    """A and B of a module, padded to the rank of the shapes; B times `factor`."""
-    (rank, *inner), (width, _, *ones) = a_shape, b_shape
-    a, b = (floats(x) for x in pair)
-    own = len(a) // max(1, product(inner))
-    if own > rank or exact and own != rank:
-        raise InputError(
-            f"its rank is {own} at '{module}', the model was compiled for {rank}",
-            "adapter",
-            (
-                f"Compile the model with LoraConfig(r={own}, ...)."
-                if own > rank
-                else "Give an adapter of the same rank."
-            ),
-        )
-    if own < 1 or len(a) != own * product(inner) or len(b) != width * own * product(ones):
-        raise InputError(
-            f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {own},"
-            f" {a_shape} and {b_shape} are expected",
-            "adapter",
-            "Give an adapter of this model.",
-        )
-    if factor != 1.0:
-        b = array("f", [x * factor for x in b])
-    padded_a = a.tobytes() + bytes(4 * (rank - own) * product(inner))
-    data = b.tobytes()
-    if own == rank:
-        return padded_a, data
-    padding = bytes(4 * (rank - own))
-    rows = (data[i : i + 4 * own] + padding for i in range(0, len(data), 4 * own))
-    return padded_a, b"".join(rows)
+def _shape_of(tensor: Tensor | Stored) -> Sequence[int]:
+    return tensor[1] if isinstance(tensor, tuple) else tensor.shape
 
 
 def transposed(data: bytes, rows: int, columns: int) -> bytes:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ModelError, UnsupportedField
+from ...errors import InputError, ModelError, UnsupportedField
 
 PREFIX = "base_model.model."  # of the tensors' names in a file
 _LINEAR = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
@@ -89,6 +89,90 @@ def names_of(names: Sequence[str], where: str) -> dict[str, str]:
                 "The file is incomplete; fetch it again.",
             )
     return found
+
+
+def check_pairs(shapes: dict[str, list[int]], rank_of: Callable[[str], int], where: str) -> None:
+    """Checks that each A fits its B.
+
+    Args:
+        shapes: of the tensors of an adapter, by the names of `names_of`.
+        rank_of: the rank of a module in the adapter's configuration.
+        where: name of the file, for errors.
+
+    Raises:
+        ModelError: they do not fit, or have another rank.
+    """
+    for name, a in shapes.items():
+        half = half_of(name)
+        if half is None or not half.is_a:
+            continue
+        module = half.module
+        b = shapes[name_of(Half(module, False, half.embedding))]
+        fits = len(a) == len(b) and len(a) >= 2 and (len(a) == 2 or not half.embedding)
+        if not fits or a[0] != b[1] or not all(d == 1 for d in b[2:]):
+            raise ModelError(
+                f"'{module}' has lora_A {a} and lora_B {b}, which are incompatible",
+                where,
+                "The file is damaged, or not a LoRA adapter.",
+            )
+        if a[0] != rank_of(module):
+            raise ModelError(
+                f"'{module}' has rank {a[0]}, the configuration says {rank_of(module)}",
+                where,
+                "Take the adapter_config.json that belongs to these weights.",
+            )
+
+
+def check_fit(
+    shapes: dict[str, list[int]], states: dict[str, list[int]], exact: bool, where: str
+) -> None:
+    """Checks that a model has room for an adapter.
+
+    Args:
+        shapes: of the tensors of the adapter, by the names of `names_of`. Those that replace whole
+            parameters are not looked at.
+        states: shapes of the model's states.
+        exact: ranks must be equal. Otherwise smaller ones are padded with zeros, which have no
+            effect.
+        where: name of the adapter, for errors.
+
+    Raises:
+        InputError: it has layers that the model does not adapt, larger ranks, or other widths.
+    """
+    for name, shape in shapes.items():
+        half, axis = half_of(name), rank_axis(name)
+        if half is None or axis is None:
+            continue
+        if name not in states:
+            raise _without_adapter(half.module, states, where)
+        room = states[name]
+        own = shape[axis] if len(shape) == len(room) else 0
+        if own and [*shape[:axis], room[axis], *shape[axis + 1 :]] != room:
+            own = 0
+        if not own:
+            raise InputError(
+                f"'{name}' is {shape}, {room} is expected", where, "Give an adapter of this model."
+            )
+        rank = room[axis]
+        if own > rank or exact and own != rank:
+            remedy = f"Compile the model with LoraConfig(r={own}, ...)."
+            raise InputError(
+                f"its rank is {own} at '{half.module}', the model was compiled for {rank}",
+                where,
+                remedy if own > rank else "Give an adapter of the same rank.",
+            )
+
+
+def _without_adapter(module: str, states: dict[str, list[int]], where: str) -> InputError:
+    halves = [half_of(name) for name in states]
+    some = sorted({half.module for half in halves if half is not None})
+    more = ", ..." if len(some) > 6 else ""
+    return InputError(
+        f"it adapts '{module}', for which the model was compiled without an adapter",
+        where,
+        "Compile the model with target_modules that match it; now they match"
+        f" {', '.join(some[:6])}{more}.",
+    )
 
 
 def rank_axis(name: str) -> int | None:

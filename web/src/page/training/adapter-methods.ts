@@ -16,8 +16,8 @@ export interface AdapterMethods {
    * Loads an adapter: PEFT's adapter_model.safetensors (float32, float16 or bfloat16) and
    * adapter_config.json, in any order; without files, the adapter that `keepAdapter` stored under
    * this name. Its rank may be lower than the compiled rank. Call `setAdapter` to use it.
-   * @throws ModelError if files are damaged or belong to another model
-   * @throws InputError
+   * @throws ModelError if files are damaged
+   * @throws InputError if they belong to another model
    */
   loadAdapter(name: string, files?: File | Blob | Iterable<File>): Promise<AdapterInfo>;
   /**

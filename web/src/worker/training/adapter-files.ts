@@ -1,6 +1,6 @@
 // Reading of adapters' files, and checks against the model.
 
-import { is_adapter, names_of, PREFIX } from "../../logic/training/adapters.ts";
+import { check_fit, check_pairs, is_adapter, names_of } from "../../logic/training/adapters.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -8,8 +8,8 @@ import {
 } from "../../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
 import { BlobReader } from "../../shared/files/blobs.ts";
-import type { LoraInfo, Manifest, ProgramInfo } from "../package/manifest.ts";
-import { padded, tensorsOf } from "./adapter-tensors.ts";
+import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
+import { padded, resultsOf } from "./adapter-tensors.ts";
 
 /** A file with its name. */
 interface NamedFile {
@@ -39,9 +39,7 @@ export async function openFile(
   const { tensors: read } = await readSafetensors(weights.blob, weights.name);
   const full = !is_adapter([...read.keys()]);
   const names = full ? undefined : names_of([...read.keys()], weights.name);
-  const given = names
-    ? new Map(Array.from(names, ([key, name]) => [PREFIX + name, read.get(key)!]))
-    : read;
+  const given = names ? new Map(Array.from(names, ([key, name]) => [name, read.get(key)!])) : read;
   const program = [...training.values()].find((p) => (p.lora === null) === full);
   if (!program)
     throw new InputError(
@@ -57,7 +55,8 @@ export async function openFile(
 /**
  * Reads the tensors of an adapter, in the shapes of the program's states.
  * @returns bytes by name of the state; states of layers that the adapter lacks are zeros
- * @throws ModelError if the tensors do not match the model, or are not finite
+ * @throws InputError if the tensors belong to another model
+ * @throws ModelError if they do not match each other or the configuration, or are not finite
  */
 export async function readTensors(
   weights: NamedFile,
@@ -65,30 +64,18 @@ export async function readTensors(
   program: ProgramInfo,
   lora: LoraInfo | undefined,
 ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
-  const wanted = tensorsOf(program, lora);
-  checkNames([...given.keys()], wanted, weights.name);
+  const states = resultsOf(program);
+  check(given, states, lora, weights.name);
   const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
   const reader = new BlobReader(weights.blob, weights.name);
-  const offset = (key: string): number => given.get(key)?.offset ?? 0;
-  for (const [key, { state, info }] of [...wanted].sort(([a], [b]) => offset(a) - offset(b))) {
+  const offset = ({ name }: StateInfo): number => given.get(name)?.offset ?? 0;
+  for (const state of [...states].sort((a, b) => offset(a) - offset(b))) {
+    const { name: key } = state;
     const found = given.get(key);
     if (!found) {
-      if (!lora)
-        throw new ModelError(
-          `it lacks the parameter '${key}'`,
-          weights.name,
-          "It was made for another model, or is truncated.",
-        );
-      tensors.set(state.name, new Uint8Array(state.bytes)); // an adapter of fewer layers
+      tensors.set(key, new Uint8Array(state.bytes)); // an adapter of fewer layers
       continue;
     }
-    if (found.shape.join() !== info.shape.join())
-      throw new ModelError(
-        `its tensor '${key}' is [${found.shape.join(", ")}], [${info.shape.join(", ")}] is ` +
-          "wanted",
-        weights.name,
-        "It was made for another model.",
-      );
     const bytes = await reader.copy(found.offset, found.bytes);
     const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
     if (!numbers.every(Number.isFinite))
@@ -97,27 +84,29 @@ export async function readTensors(
         weights.name,
         "Training diverged: train it again with a lower learning rate.",
       );
-    tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));
+    tensors.set(state.name, padded(new Uint8Array(numbers.buffer), found.shape, state.shape));
   }
   return tensors;
 }
 
-/** @throws ModelError if a tensor belongs to no layer with an adapter */
-function checkNames(
-  names: readonly string[],
-  wanted: ReadonlyMap<string, unknown>,
+/** Checks names and shapes: those of an adapter, or of all trained parameters. */
+function check(
+  given: ReadonlyMap<string, TensorPlace>,
+  states: readonly StateInfo[],
+  lora: LoraInfo | undefined,
   where: string,
 ): void {
-  const unknown = names.find((key) => !wanted.has(key));
-  if (unknown === undefined) return;
-  const some = names.some((key) => wanted.has(key));
-  throw new ModelError(
-    some
-      ? `its tensor '${unknown}' belongs to a layer that has no adapter in this model`
-      : `none of its tensors belongs to this model ('${unknown}', ...)`,
-    where,
-    some
-      ? "Compile the model with the target_modules of the adapter's adapter_config.json."
-      : "It was made for another model.",
-  );
+  const shapes = new Map(Array.from(given, ([name, { shape }]) => [name, shape]));
+  const room = new Map(states.map(({ name, shape }) => [name, shape]));
+  if (lora) {
+    check_pairs(shapes, () => lora.r, where);
+    check_fit(shapes, room, false, where);
+  }
+  const remedy = "It was made for another model.";
+  for (const name of shapes.keys())
+    if (!room.has(name))
+      throw new InputError(`it contains '${name}', which this model does not train`, where, remedy);
+  for (const [name, shape] of lora ? [] : room)
+    if (shapes.get(name)?.join() !== shape.join())
+      throw new InputError(`it has no parameter '${name}' of shape [${shape}]`, where, remedy);
 }

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ....errors import InputError, ModelError, memory_in_words
 from ....json_text import parse_json, written_json
-from ....logic.training.adapters import PREFIX, half_of, name_of, names_of, written_config
+from ....logic.training.adapters import (
+    PREFIX,
+    check_pairs,
+    half_of,
+    name_of,
+    names_of,
+    written_config,
+)
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ...onnx.sink import write_parts
 from ...onnx.source import FileSource, as_source
@@ -129,44 +136,11 @@ def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
             )
     adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
     try:
-        for kind in (adapter.lora, adapter.embeddings):
-            for module, (a, b) in kind.items():
-                _check_pair(
-                    adapter.config,
-                    module,
-                    a.shape,
-                    b.shape,
-                    kind is adapter.embeddings,
-                    weights.name,
-                )
+        shapes = {n: list(t.shape) for n, t in adapter.tensors().items()}
+        check_pairs(shapes, adapter.config.rank_of, weights.name)
     except InputError as e:  # a pattern of the file
         raise ModelError(e.what, config.name, e.remedy) from None
     return adapter
-
-
-def _check_pair(
-    config: LoraConfig, module: str, a: Sequence[int], b: Sequence[int], embedding: bool, where: str
-) -> None:
-    """Checks the shapes of A and B."""
-    if (
-        len(a) < 2
-        or len(b) != len(a)
-        or a[0] != b[1]
-        or any(d != 1 for d in b[2:])
-        or embedding
-        and len(a) != 2
-    ):
-        raise ModelError(
-            f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which are incompatible",
-            where,
-            "The file is damaged, or not a LoRA adapter.",
-        )
-    if a[0] != config.rank_of(module):
-        raise ModelError(
-            f"'{module}' has rank {a[0]}, the configuration says {config.rank_of(module)}",
-            where,
-            "Take the adapter_config.json that belongs to these weights.",
-        )
 
 
 def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
