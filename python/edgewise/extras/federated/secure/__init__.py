@@ -7,12 +7,11 @@ implementation. docs/architecture/secure-aggregation.md describes it.
     crypto: X25519, HKDF, AES streams, Shamir's shares, signatures
     identity: members' keys and the certificates of an authority
     quantize: updates as integers of a bounded norm
-    messages: the fields of its messages
-    member: a client's part
+    plan: plans, entries and rosters for the hub
     group: the hub's part
 
-web/src/extras/federated/secure is the same for pages; tests/conformance/federated/secure.json has
-vectors of both.
+A client's part is in edgewise.logic.federated (group, members), which pages print.
+tests/conformance/federated/secure.json has vectors of both.
 """
 
 from ....logic.federated.plan import VERSION
