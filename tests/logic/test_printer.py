@@ -68,6 +68,7 @@ CALLS = [
     *[("texts", (a, b)) for a in TEXTS for b in ("X", "", "a", "\U0001f600")],
     *[("of_texts", (a, b)) for a in TEXTS for b in ("X", "", "a", "\U0001f600")],
     *[("formats", (x, n, t)) for x, n, t in zip(FLOATS, [0, 5, -7, 12345, 255] * 3, TEXTS)],
+    *[("accents", (text, [1, 2])) for text in TEXTS],
     ("lists", ([1, 2, 3], 2)),
     ("lists", ([], 3)),
     ("comprehensions", ([1, 2, 3, 4], [[1, 0], [2, 3]])),
@@ -166,6 +167,7 @@ WRONG = {
     TWO_KINDS: "Annotate both",
     SPREAD: "annotate it as dict[str, Any]",
     "import re\n\nA = re.compile(r'\\d+')": "other characters",
+    "import re\n\nA = re.compile(r'\u00e9+')": "beyond ASCII",
     "from .native import f32 as g\n\n\nX = g(0.5)": "by another name",
     "def f(x: int) -> str:\n    return x": "Incompatible return value",
     "def f(x):\n    return x": "missing a type annotation",
@@ -180,7 +182,7 @@ def test_what_cannot_be_printed_is_named_with_its_line(tmp_path):
         folder = tmp_path / str(len(sources))
         folder.mkdir()
         for i, source in enumerate(sources):
-            (folder / f"wrong{i}.py").write_text(f"{head}{source}\n")
+            (folder / f"wrong{i}.py").write_text(f"{head}{source}\n", encoding="utf-8")
         made = printer(folder, folder / "out")
         assert made.returncode == 1
         for i, source in enumerate(sources):

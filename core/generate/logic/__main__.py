@@ -14,6 +14,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import sys
 from typing import NamedTuple
 
@@ -108,6 +109,7 @@ def printed(
     imports = Imports(module, folders)
     writer = Writer(module, PACKAGE, imports.name)
     text = path.read_text(encoding="utf-8")
+    check_escaped(text, trees[module])
     lines = Module(text, Types(result, module), writer, trees).module()
     name = relative(ROOT / "x", path).removeprefix("./")
     head = [f"// generated from {name} by core/generate/logic; do not edit"]
@@ -155,13 +157,15 @@ def main(arguments: list[str]) -> int:
     only_check = arguments == ["--check"]
     folders = Folders() if len(arguments) < 2 else Folders(*map(pathlib.Path, arguments))
     found = folders.modules()
-    trees = {m: ast.parse(p.read_text(encoding="utf-8")) for m, p in found.items()}
+    faults, made, texts = [], {}, {}
+    for module, path in found.items():
+        texts[module] = escaped(path.read_text(encoding="utf-8"))
     try:
-        result = check(ROOT / "python", PACKAGE, found)
+        result = check(ROOT / "python", PACKAGE, found, texts)
     except Unsupported as e:
         print(e.what, file=sys.stderr)
         return 1
-    faults, made = [], {}
+    trees = {m: ast.parse(text) for m, text in texts.items()}
     for module, path in found.items():
         try:
             made[folders.printed(module)] = printed(module, folders, trees, result)
@@ -171,6 +175,18 @@ def main(arguments: list[str]) -> int:
     if not only_check:
         write(made, folders.output)
     return 1 if faults else 0
+
+
+def escaped(text: str) -> str:
+    """A source with letters beyond ASCII as escapes: ast counts columns in bytes, mypy does not."""
+    return re.sub(r"[^\x00-\x7f]", lambda m: f"\\U{ord(m[0]):08x}", text)
+
+
+def check_escaped(text: str, tree: ast.Module) -> None:
+    """Raises Unsupported if escapes have changed a text of a source."""
+    for one, other in zip(ast.walk(ast.parse(text)), ast.walk(tree)):
+        if isinstance(one, ast.Constant) and one.value != getattr(other, "value", None):
+            raise Unsupported("a letter beyond ASCII in a raw text: write it as an escape", one)
 
 
 def write(made: dict[pathlib.Path, str], output: pathlib.Path) -> None:

@@ -136,8 +136,16 @@ def _position(node: Any) -> tuple[int, int, int, int]:
     return node.line, node.column, node.end_line or 0, node.end_column or 0
 
 
-def check(root: pathlib.Path, package: str, modules: dict[str, pathlib.Path]) -> build.BuildResult:
+def check(
+    root: pathlib.Path, package: str, modules: dict[str, pathlib.Path], texts: dict[str, str]
+) -> build.BuildResult:
     """mypy's results for all modules.
+
+    Args:
+        root: of the package.
+        package: modules below it are printed.
+        modules: {module: file}
+        texts: {module: source}
 
     Raises:
         Unsupported: one of them has an error of types.
@@ -149,7 +157,7 @@ def check(root: pathlib.Path, package: str, modules: dict[str, pathlib.Path]) ->
     chosen.mypy_path = [str(root)]
     chosen.disallow_untyped_defs = True
     chosen.python_version = sys.version_info[:2]
-    sources = [BuildSource(str(path), name, None) for name, path in modules.items()]
+    sources = [BuildSource(str(path), name, texts[name]) for name, path in modules.items()]
     # The package's own __init__ imports everything; it is none of what is printed.
     sources.append(BuildSource(None, package.split(".")[0], ""))
     result = build.build(sources, chosen)

@@ -194,6 +194,12 @@ def formats(x: float, n: int, text: str) -> list[str]:
     ]
 
 
+def accents(text: str, xs: list[int]) -> list[Any]:
+    """Values after letters beyond ASCII, on the same line."""
+    made = ["é" + text.strip(), "é", f"😀é{text[:1]}", text[1:], len(xs), "ț" if xs else "", xs + xs]
+    return made  # é
+
+
 def lists(xs: list[int], n: int) -> list[Any]:
     """Lists."""
     made = [*xs, n]
