@@ -77,6 +77,9 @@ CALLS = [
     ("dicts", ([],)),
     ("objects", ({"a": 1, "size": 3, "list": [1], "x": "y"}, {"x": "1", "y": "2"})),
     ("objects", ({"b": None, "d": [1.5], "size": True, "__proto__": 3}, {})),
+    ("plain_objects", ({},)),
+    ("plain_objects", ({"z": {"k": {"d": -4}}, "s": {"q": {"r": -5}}},)),
+    ("own_names", ([3, 1],)),
     ("described", ({},)),
     ("described", ({"name": "n", "size": 3},)),
     ("records", (1.5,)),
@@ -156,6 +159,28 @@ def f(x: Mapping[str, int]) -> int:
 
 def g(x: dict[str, int]) -> int:
     return f(x)"""
+MAP_IN_JSON = """from typing import Any
+
+
+def f(x: dict[str, int]) -> dict[str, Any]:
+    return {"a": [x]}"""
+NUMBER_AS_KEY = """from typing import Any
+
+
+def f(x: dict[str, Any]) -> None:
+    x["a"] = {1: 2}"""
+SHADOWED_DEFAULT = """from dataclasses import dataclass
+
+size = 3
+
+
+@dataclass
+class A:
+    size: int = size
+
+
+def f(size: int) -> int:
+    return A().size + size"""
 WRONG = {
     "import json": "the module json",
     "def f(x: int) -> int:\n    with open(str(x)):\n        return 1": "With",
@@ -165,6 +190,12 @@ WRONG = {
     "def f() -> int:\n    return 1 << 60 | 2": "53 bits",
     UNKNOWN: "annotate a variable",
     TWO_KINDS: "Annotate both",
+    MAP_IN_JSON: "annotate it as dict[str, Any]",
+    NUMBER_AS_KEY: "use str(key)",
+    SHADOWED_DEFAULT: "also the default of a field",
+    "def f(max: int) -> str:\n    return f'{max}'": "max has another meaning",
+    "def f(new: int, new_: int) -> int:\n    return new - new_": "new is new_ in TypeScript",
+    "def f(x: list[str]) -> list[str]:\n    return list(dict.fromkeys(x))": "dict.fromkeys",
     SPREAD: "annotate it as dict[str, Any]",
     "import re\n\nA = re.compile(r'\\d+')": "other characters",
     "import re\n\nA = re.compile(r'\u00e9+')": "beyond ASCII",

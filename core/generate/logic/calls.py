@@ -590,6 +590,15 @@ _SPECIAL: dict[str, Any] = {
 }
 
 
+# Names with a meaning to the printer, of Python and of TypeScript.
+TAKEN = {*BUILTINS, *_SPECIAL, *"dict type super math re dataclasses error_".split()}
+TAKEN |= set(
+    """Array BigInt Boolean Error Float32Array Float64Array Infinity Int16Array Int32Array Int8Array
+    Map Math NaN Number Object RegExp Set String Symbol TypeError Uint16Array Uint32Array
+    Uint8Array""".split()
+)
+
+
 def pattern(node: ast.Call) -> str:
     """re.compile of a constant as a regular expression of JavaScript."""
     first = node.args[0]
@@ -649,6 +658,8 @@ def _construct(p: Expressions, node: ast.Call, found: t.CallableType) -> Code:
     made = t.get_proper_type(found.ret_type)
     if kind(made) in ("record", "namedtuple", "typeddict"):
         if kind(made) == "typeddict":
+            for k in node.keywords:
+                passed(p, k.value, dict(zip(found.arg_names, found.arg_types)).get(k.arg))
             return Code(options_of(p, node.keywords) if node.keywords else "{}")
         return Code(_record(p, node, found, made))
     return Code(f"new {p.text(node.func, CALL)}({', '.join(arguments(p, node, found))})", CALL)
@@ -658,16 +669,17 @@ def _record(p: Expressions, node: ast.Call, found: t.CallableType, made: Any) ->
     """The object that a call of a dataclass gives, with its defaults."""
     given: dict[str, str] = {}
     names = [n or "" for n in found.arg_names]
+    wanted = dict(zip(names, found.arg_types))
     for name, value in zip(names, node.args):
         if isinstance(value, ast.Starred):
             raise Unsupported("* in a call of a dataclass", node)
-        given[name] = p.text(value)
+        given[name] = passed(p, value, wanted[name])
     spread = ""
     for k in node.keywords:
         if k.arg is None:
             spread = f"...{p.text(k.value)}"
         else:
-            given[k.arg] = p.text(k.value)
+            given[k.arg] = passed(p, k.value, wanted.get(k.arg))
     info = made.partial_fallback.type if isinstance(made, t.TupleType) else made.type
     parts = [spread] if spread else []
     for name in names:
@@ -679,8 +691,11 @@ def _record(p: Expressions, node: ast.Call, found: t.CallableType, made: Any) ->
 
 def arguments(p: Expressions, node: ast.Call, found: Any) -> list[str]:
     """The arguments in the order of the parameters; those of keywords alone as an object."""
+    types = found.arg_types if isinstance(found, t.CallableType) else []
     texts = [
-        f"...{p.iterable(a.value)}" if isinstance(a, ast.Starred) else passed(p, a, found, i)
+        f"...{p.iterable(a.value)}"
+        if isinstance(a, ast.Starred)
+        else passed(p, a, types[i] if i < len(types) else None)
         for i, a in enumerate(node.args)
     ]
     if not isinstance(found, t.CallableType):
@@ -688,6 +703,9 @@ def arguments(p: Expressions, node: ast.Call, found: Any) -> list[str]:
             raise Unsupported("keywords of a function whose type is not known", node)
         return texts
     named = {k.arg: k.value for k in node.keywords if k.arg is not None}
+    wanted = dict(zip(found.arg_names, types))
+    for name, value in named.items():
+        passed(p, value, wanted.get(name))
     spread = [k.value for k in node.keywords if k.arg is None]
     positional = [n for n, k in zip(found.arg_names, found.arg_kinds) if k.is_positional()]
     while any(n in named for n in positional[len(texts) :]):
@@ -702,21 +720,15 @@ def arguments(p: Expressions, node: ast.Call, found: Any) -> list[str]:
     return texts
 
 
-def passed(p: Expressions, value: ast.expr, found: Any, i: int) -> str:
+def passed(p: Expressions, value: ast.expr, wanted: t.Type | None) -> str:
     """An argument, whose form in TypeScript must be that of the parameter."""
-    if isinstance(found, t.CallableType) and i < len(found.arg_types):
-        p.expect(value, found.arg_types[i])
-        wanted = kind(found.arg_types[i])
-        given = p.kind(value)
-        if (
-            wanted in ("mapping", "json")
-            and given == "dict"
-            or wanted == "dict"
-            and given in ("json", "mapping")
-        ):
-            raise Unsupported(
-                f"a {given} where a {wanted} is taken: one is a Map and the other an object in "
-                "TypeScript. Annotate both as dict, or as Mapping",
-                value,
-            )
+    p.expect(value, wanted)
+    word, given = kind(wanted), p.kind(value)
+    maps = word in ("mapping", "json") and given == "dict"
+    if maps or (word == "dict" and given in ("json", "mapping")):
+        raise Unsupported(
+            f"a {given} where a {word} is taken: one is a Map and the other an object in "
+            "TypeScript. Annotate both as dict, or as Mapping",
+            value,
+        )
     return p.text(value)

@@ -113,6 +113,9 @@ class Expressions:
         if isinstance(node, ast.IfExp):
             self.expect(node.body, wanted)
             self.expect(node.orelse, wanted)
+        if isinstance(node, ast.BoolOp):
+            for x in node.values:
+                self.expect(x, wanted)
         for one in members(wanted):
             if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
                 self.expect(node.elt, element(one))
@@ -122,21 +125,54 @@ class Expressions:
             elif isinstance(node, ast.Tuple) and isinstance(one, t.TupleType):
                 for x, item in zip(node.elts, one.items):
                     self.expect(x, item)
+            elif kind(one) == "json":
+                self.expect_json(node)
             elif kind(one) == "mapping" and isinstance(one, t.Instance):
-                self._expect_plain(node, one)
+                for value in self._plain_values(node):
+                    self.expect(value, one.args[1])
 
-    def _expect_plain(self, node: ast.expr, wanted: t.Instance) -> None:
+    def expect_json(self, node: ast.expr) -> None:
+        """Notes that the dicts of an expression are a value of JSON, so plain objects all through.
+
+        Raises:
+            Unsupported: one is a Map.
+        """
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.BoolOp):
+            parts = node.values
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            parts = [x for x in node.elts if not isinstance(x, ast.Starred)]
+        elif isinstance(node, ast.ListComp):
+            parts = [node.elt]
+        elif isinstance(node, (ast.Dict, ast.DictComp)) or _is_dict_call(node):
+            parts = self._plain_values(node)
+        elif self.kind(node) == "dict":
+            raise Unsupported(
+                "a dict in a value of JSON, one a Map and the other an object in TypeScript: "
+                "annotate it as dict[str, Any]",
+                node,
+            )
+        for part in parts:
+            self.expect_json(part)
+
+    def _plain_values(self, node: ast.expr) -> list[ast.expr]:
+        """Notes that a display is a plain object, if it is one. Returns its values."""
         if isinstance(node, ast.Dict):
-            values = node.values
+            keys: list[ast.expr] = [k for k in node.keys if k is not None]
+            values = [v for k, v in zip(node.keys, node.values) if k is not None]
         elif isinstance(node, ast.DictComp):
-            values = [node.value]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
-            values = []
+            keys, values = [node.key], [node.value]
+        elif _is_dict_call(node):
+            keys, values = [], []
         else:
-            return
+            return []
+        for key in keys:
+            if not self.kinds(key) <= {"str", "any"}:
+                raise Unsupported("a key of a plain object that is no text: use str(key)", key)
         self.plain.add(id(node))
-        for value in values:
-            self.expect(value, wanted.args[1])
+        return values
 
     # Printing
 
@@ -241,6 +277,8 @@ class Expressions:
             for key, value in zip(node.keys, node.values):
                 if isinstance(found, t.TypedDictType) and isinstance(key, ast.Constant):
                     self.expect(value, found.items.get(str(key.value)))
+                elif word == "json" and key is not None:
+                    self.expect_json(value)
             return Code(f"{{ {', '.join(self._properties(node))} }}" if node.keys else "{}")
         if word != "dict":
             raise Unsupported("a dict of an unknown type: annotate the variable", node)
@@ -546,6 +584,8 @@ class Expressions:
     def _dictcomp(self, node: ast.DictComp) -> Code:
         pair = ast.Tuple([node.key, node.value], ast.Load())
         word = self.kind(node)
+        if word == "json":
+            self.expect_json(node.value)
         if word == "dict":
             text = self.writer.text(self.type(node))
             result = text[len("Map") :] if text.startswith("Map") else "<any, any>"
@@ -689,6 +729,10 @@ class Expressions:
 
     def _starred(self, node: ast.Starred) -> Code:
         return Code(f"...{self.iterable(node.value)}")
+
+
+def _is_dict_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "dict"
 
 
 def _or_empty(node: ast.BoolOp) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import calls
 from mypy import types as t
 from printed import ATOM, CALL, Code, Unsupported, member
-from types_of import element, kinds
+from types_of import LISTS, element, kind, kinds, members
 
 if TYPE_CHECKING:
     from expressions import Expressions
@@ -20,11 +20,19 @@ TEXT = """split rsplit splitlines strip lstrip rstrip find rfind index count iss
 
 
 def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
-    if isinstance(func.value, ast.Name) and func.value.id in ("math", "dataclasses", "int", "re"):
+    if isinstance(func.value, ast.Name) and func.value.id in (
+        "math",
+        "dataclasses",
+        "int",
+        "re",
+        "dict",
+    ):
         if func.value.id == "re":
             return Code(calls.pattern(node))
         if func.value.id == "dataclasses" and func.attr == "replace":
             return calls.replaced(p, node)
+        if func.value.id == "dict" and func.attr == "fromkeys":
+            raise Unsupported("dict.fromkeys: write {key: value for key in keys}", node)
         if func.value.id == "int" and func.attr == "from_bytes":
             return Code(f"py.intFromBytes({', '.join(p.text(a) for a in node.args)})", CALL)
         if func.value.id == "math" and func.attr == "fsum":
@@ -32,6 +40,7 @@ def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
         if func.value.id == "math" and func.attr == "log" and len(node.args) == 1:
             return Code(f"Math.log({p.text(node.args[0])})", CALL)
         return None
+    _expect_given(p, node, func)
     word = p.kind(func.value)
     if word == "union":
         words = p.kinds(func.value) - {"none"}
@@ -63,10 +72,25 @@ def call(p: Expressions, node: ast.Call, func: ast.Attribute) -> Code | None:
     return Code(text, CALL)
 
 
+def _expect_given(p: Expressions, node: ast.Call, func: ast.Attribute) -> None:
+    """Notes the form of arguments that become elements, or stand for them."""
+    if func.attr not in ("append", "insert", "get", "setdefault", "pop", "update", "extend"):
+        return
+    for owner in members(p.type(func.value)):
+        word = kind(owner)
+        given = node.args if word in LISTS or func.attr == "update" else node.args[1:]
+        for value in given:
+            if word == "json":
+                p.expect_json(value)
+            elif isinstance(owner, t.Instance) and owner.args:
+                whole = func.attr in ("update", "extend")
+                p.expect(value, owner if whole else owner.args[-1])
+
+
 def _get(p: Expressions, node: ast.Call, func: ast.Attribute) -> tuple[str, int]:
     word, owner = p.kind(func.value), p.type(func.value)
-    if isinstance(owner, t.TypedDictType) and isinstance(node.args[0], ast.Constant):
-        for default in node.args[1:]:
+    for default in node.args[1:]:
+        if isinstance(owner, t.TypedDictType) and isinstance(node.args[0], ast.Constant):
             p.expect(default, owner.items.get(str(node.args[0].value)))
     other = p.text(node.args[1], 4) if len(node.args) > 1 else "null"
     if word == "dict":

@@ -113,6 +113,24 @@ class Scope:
         return _stored(node.target) <= self.of_loops
 
 
+def bound(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """The variables, parameters, functions and classes of a tree, each with its place. What is in
+    the body of a class is named with its object and left out.
+    """
+    own = [m for x in ast.walk(tree) if isinstance(x, ast.ClassDef) for m in x.body]
+    members = {id(x) for m in own for x in (m, *getattr(m, "targets", ()))}
+    members |= {id(getattr(m, "target", None)) for m in own}
+    for x in ast.walk(tree):
+        if id(x) in members:
+            continue
+        if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store):
+            yield x.id, x
+        elif isinstance(x, ast.arg):
+            yield x.arg, x
+        elif isinstance(x, (ast.ClassDef, ast.FunctionDef, ast.ExceptHandler)) and x.name:
+            yield x.name, x
+
+
 def _stored(target: ast.expr) -> set[str]:
     """The names that a target sets."""
     return {

@@ -14,7 +14,7 @@ from expressions import Expressions
 from mypy import nodes
 from mypy import types as t
 from printed import CALL, Unsupported, safe
-from scope import Scope, comments, independent, loaded
+from scope import Scope, bound, comments, independent, loaded
 from types_of import LISTS, PRIMITIVE, Types, Writer, element, is_record, kind, kinds, of_literals
 
 SKIPPED_BASES = {"NamedTuple", "Protocol", "TypedDict", "Generic", "object"}
@@ -52,6 +52,7 @@ class Module(Expressions):
         self.comments = comments(source)
         self.functions: list[Scope] = []
         self.results: list[t.Type] = []  # of the functions
+        self.used: set[str] = set()  # names of variables, parameters, functions, imports
 
     # Output
 
@@ -97,6 +98,7 @@ class Module(Expressions):
 
     def module(self) -> list[Line]:
         """All lines, without the imports, which are known at the end."""
+        self._check_names()
         body = self.tree.body
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             for part in str(body[0].value.value).strip().split("\n"):
@@ -105,6 +107,16 @@ class Module(Expressions):
         for node in body:
             self._top(node)
         return self.lines
+
+    def _check_names(self) -> None:
+        places = dict(bound(self.tree))
+        self.used = set(places)
+        for name, node in places.items():
+            if name in calls.TAKEN:
+                raise Unsupported(f"{name} has another meaning already: rename it", node)
+            if safe(name) != name and safe(name) in places:
+                what = f"{name} is {safe(name)} in TypeScript as well: rename one of them"
+                raise Unsupported(what, node)
 
     def _top(self, node: ast.stmt) -> None:
         if isinstance(node, ast.ImportFrom):
@@ -149,6 +161,7 @@ class Module(Expressions):
                 raise Unsupported("a module as a name: import its functions", node)
             if alias.asname not in (None, alias.name):
                 raise Unsupported("an import by another name: rename what is imported", node)
+            self.used.add(alias.name)
             self.imported[alias.name] = (where, alias.name)
 
     def _constant_of_module(self, node: ast.Assign | ast.AnnAssign) -> None:
@@ -173,6 +186,7 @@ class Module(Expressions):
             return
         if symbol is None or not isinstance(found, nodes.Var):
             raise Unsupported("a name that is no constant", node)
+        self.expect(node.value, found.type)
         text = self.text(node.value)
         note = f": {self._constant_type(found.type)}" if self._needs_note(node, found.type) else ""
         self.put(f"export const {safe(target.id)}{note} = {text};", node)
@@ -255,6 +269,8 @@ class Module(Expressions):
         defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
         wanted = dict(zip([n or "" for n in found.arg_names], found.arg_types))
         for arg, default in list(zip(places, defaults))[skip:]:
+            if default is not None:
+                self.expect(default, wanted[arg.arg])
             text = f"{safe(arg.arg)}: {self.writer.text(wanted[arg.arg])}"
             yield f"{text} = {self.text(default)}" if default is not None else text
         if args.vararg is not None:
@@ -267,6 +283,8 @@ class Module(Expressions):
         names, kinds_, optional = [], [], True
         for arg, default in zip(args.kwonlyargs, args.kw_defaults):
             text = self.writer.text(wanted[arg.arg])
+            if default is not None:
+                self.expect(default, wanted[arg.arg])
             names.append(f"{arg.arg} = {self.text(default)}" if default is not None else arg.arg)
             kinds_.append(f"{arg.arg}{'?' if default is not None else ''}: {text}")
             optional = optional and default is not None
@@ -384,6 +402,7 @@ class Module(Expressions):
             if isinstance(m, ast.Assign) and isinstance(m.targets[0], ast.Name):
                 if m.targets[0].id == "__slots__":
                     continue
+                self.expect(m.value, getattr(info.names[m.targets[0].id].node, "type", None))
                 self.put(f"static readonly {m.targets[0].id} = {self.text(m.value)};", m)
         declared = self._declared(info, fields if data else [], methods)
         for name, text in declared.items():
@@ -486,11 +505,21 @@ class Module(Expressions):
             if factory not in empty:
                 raise Unsupported("a default_factory other than list, dict and set", value)
             return empty[factory]
+        self.expect(value, found)
+        self._check_default(value, module)
         if isinstance(value, ast.Name) and module != self.types.module:
             return str(self.writer.name(module, value.id, False))
-        if isinstance(value, ast.Tuple) and not value.elts:
-            return "[]"
         return self.text(value)
+
+    def _check_default(self, value: ast.expr, module: str) -> None:
+        """A default is written where an object is made: its names have to mean the same there."""
+        names = {x.id for x in ast.walk(value) if isinstance(x, ast.Name)}
+        here = {n for scope in self.functions for n, _ in bound(scope.node)}
+        for name in sorted(names & here):
+            raise Unsupported(f"the variable {name}, also the default of a field: rename it")
+        plain = isinstance(value, (ast.Name, ast.Constant)) or not names
+        if module != self.types.module and not plain:
+            raise Unsupported(f"the default {ast.unparse(value)} of another module: name it there")
 
     # Statements
 
@@ -635,7 +664,8 @@ class Module(Expressions):
         name, values = safe(index.id), self.text(call.args[0])
         held = ""
         if not (isinstance(call.args[0], ast.Name) and self._kept(values, node)):
-            held, values = f", {name}_of = {values}", f"{name}_of"
+            whole = self._fresh(f"{name}_of")
+            held, values = f", {whole} = {values}", whole
         if isinstance(item, ast.Name) and item.id == "_":
             return f"for (let {name} = 0{held}; {name} < {values}.length; {name}++) {{"
         head = f"for (let {name} = 0{held}; {name} < {values}.length; {name}++) {{"
@@ -668,8 +698,9 @@ class Module(Expressions):
         name = safe(node.target.id)
         first = self.text(call.args[0]) if len(call.args) > 1 else "0"
         last = self.text(call.args[1] if len(call.args) > 1 else call.args[0], 10)
-        held = "" if last.isalnum() and self._kept(last, node) else f", {name}_end = {last}"
-        last = f"{name}_end" if held else last
+        end, held = self._fresh(f"{name}_end"), ""
+        if not (last.isalnum() and self._kept(last, node)):
+            held, last = f", {end} = {last}", end
         sign = ">" if down else "<"
         if step is None:
             move = f"{name}++"
@@ -680,6 +711,10 @@ class Module(Expressions):
                 else f"{name} -= {self.text(step.operand)}"
             )  # type: ignore
         return f"for (let {name} = {first}{held}; {name} {sign} {last}; {move}) {{"
+
+    def _fresh(self, name: str) -> str:
+        """A name for a variable of the printer, which no other has."""
+        return self._fresh(name + "_") if name in self.used else name
 
     def _kept(self, name: str, node: ast.For) -> bool:
         """Whether the body leaves a variable as it is."""
@@ -786,8 +821,15 @@ class Module(Expressions):
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._assign_several(target, value, node)
         else:
-            self.expect(value, self.type(target))
+            self._expect_stored(target, value)
             self._store(target, self.text(value), node)
+
+    def _expect_stored(self, target: ast.expr, value: ast.expr) -> None:
+        """Notes the form of a value that is stored in an attribute or an element."""
+        if isinstance(target, ast.Subscript) and self.kind(target.value) == "json":
+            self.expect_json(value)
+        else:
+            self.expect(value, self.type(target))
 
     def _assign_name(self, target: ast.Name, value: ast.expr, node: ast.stmt) -> None:
         word = self.functions[-1].declaration(target) if self.functions else ""

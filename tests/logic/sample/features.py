@@ -12,6 +12,7 @@ from .native import f32
 
 LIMITS = {"low": 1, "high": 9}
 NAMES = ("a", "b", "c")
+WEIGHTS: Mapping[str, float] = {"light": 1, "heavy": 2}
 
 
 class Pair(NamedTuple):
@@ -40,6 +41,14 @@ class Point:
     x: float
     y: float = 0.0
     tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Table:
+    """A record with an object."""
+
+    names: Mapping[str, str]
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,7 +205,15 @@ def formats(x: float, n: int, text: str) -> list[str]:
 
 def accents(text: str, xs: list[int]) -> list[Any]:
     """Values after letters beyond ASCII, on the same line."""
-    made = ["é" + text.strip(), "é", f"😀é{text[:1]}", text[1:], len(xs), "ț" if xs else "", xs + xs]
+    made = [
+        "é" + text.strip(),
+        "é",
+        f"😀é{text[:1]}",
+        text[1:],
+        len(xs),
+        "ț" if xs else "",
+        xs + xs,
+    ]
     return made  # é
 
 
@@ -298,6 +315,34 @@ def objects(config: Mapping[str, Any], names: Mapping[str, str]) -> list[Any]:
         [f"{k}={v}" for k, v in names.items()],
         {**kept, "e": None},
     ]
+
+
+def plain_objects(config: dict[str, Any], *, sizes: Mapping[str, float] | None = None) -> list[Any]:
+    """Displays where an object is wanted, which are read as one."""
+    config["x"] = {"a": 1, "b": [{"c": 2}], "d": {"e": 3} if config else {}}
+    found: dict[str, Any] = config.get("z", {"k": {"d": 4}})
+    kept: dict[str, Any] = config.setdefault("s", {"q": {"r": 5}})
+    table = Table({"a": "x"}, weights={"w": 6})
+    rows: list[Mapping[str, float]] = []
+    rows.append({"v": 7})
+    more = [] if sizes is not None else plain_objects({}, sizes={"n": 8})
+    return [
+        [config["x"]["a"], config["x"]["b"][0]["c"], config["x"]["d"]],
+        [found["k"]["d"], kept["q"]["r"], table.names["a"], table.weights["w"], rows[0]["v"]],
+        [WEIGHTS["light"] + WEIGHTS["heavy"], "light" in WEIGHTS, len(WEIGHTS)],
+        [sizes["n"] if sizes is not None else 0, *more],
+    ]
+
+
+def own_names(xs: list[int]) -> list[int]:
+    """Variables with names that the printer would give to its own."""
+    i_end, i_of = 10, [20]
+    found = []
+    for i in range(len(xs) + 1):
+        found.append(i + i_end)
+    for i, x in enumerate(sorted(xs)):
+        found.append(i + x + i_of[0])
+    return found
 
 
 def described(options: Options) -> str:
