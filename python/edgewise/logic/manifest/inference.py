@@ -62,7 +62,9 @@ def check_registers(c: Checker, plan: InferencePlan, at: str) -> list[Range]:
             c.fail(f"{at}.registers", "needs a register")
         return []
     found = [_check_range(c, plan["register"], f"{at}.register")]
-    entries = c.read_list(plan.get("registers", []), f"{at}.registers", MAX_REGISTERS)
+    # None is not the same as nothing: it is no list.
+    given: object = plan["registers"] if "registers" in plan else []
+    entries = c.read_list(given, f"{at}.registers", MAX_REGISTERS)
     for i, entry in enumerate(entries):
         path = f"{at}.registers[{i}]"
         if isinstance(entry, list) and len(entry) == RULE:
