@@ -169,7 +169,11 @@ for (let message = await next(); message; message = await next()) {
           ending,
           () => undefined,
         );
-        value = { outputs: out.map(encoded), used: model!.library.pool.used };
+        value = {
+          outputs: out.map(encoded),
+          used: model!.library.pool.used,
+          driven: (model as Json).driver.runs,
+        };
       } finally {
         clearTimeout(timer);
       }

@@ -132,7 +132,8 @@ class PageSession(_Page):
 
     def run(self, names, feeds, abort=None, pinned=None):
         """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names
-        of outputs that stay; they come as {"pinned": ...}.
+        of outputs that stay; they come as {"pinned": ...}. Sets `used`, bytes that the engine
+        holds afterwards, and `driven`, the runs that the driver has made.
         """
         names = list(names or self.outputs)
         message = {
@@ -141,7 +142,7 @@ class PageSession(_Page):
             "pinned": pinned,
         }
         value = self._call({"run": message if abort is None else {**message, "abort": abort}})
-        self.used = value["used"]
+        self.used, self.driven = value["used"], value["driven"]
         return [
             feeds[v["fed"]] if isinstance(v, dict) and "fed" in v else _decoded(v)
             for v in value["outputs"]

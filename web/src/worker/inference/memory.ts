@@ -141,6 +141,11 @@ export class Pool {
     if (this.live.size > kept.size)
       for (const block of [...this.live].reverse())
         if (block.run === this.run && !kept.has(block)) this.give(block);
+    this.next();
+  }
+
+  /** Ends a run that has released all of its blocks: frees idle blocks that it did not use. */
+  next(): void {
     this.trim(false);
     this.held = 0;
     this.run++;

@@ -81,6 +81,13 @@ export class Part {
     return this.variants.map((v) => v.loaded).reverse();
   }
 
+  /** Makes a plan the most recently used one. Returns false if it has been dropped. */
+  use(loaded: LoadedPlan): boolean {
+    const i = this.variants.findIndex((v) => v.loaded === loaded);
+    if (i > 0) this.variants.unshift(...this.variants.splice(i, 1));
+    return i >= 0;
+  }
+
   /** The plan for these values, if there is one. */
   find(unit: PartUnit, values: readonly RunValue[], known: KnownBytes): LoadedPlan | undefined {
     for (let i = 0; i < this.variants.length; i++) {
@@ -189,7 +196,7 @@ function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): 
 }
 
 /** The values of the registers for these inputs; undefined if one is out of range. */
-function registersOf(
+export function registersOf(
   { info: { register, registers }, follows }: LoadedPlan,
   values: readonly RunValue[],
 ): number[] | undefined {
@@ -233,6 +240,18 @@ export async function shapeBytes(
   return found;
 }
 
+/** Binds a buffer to a slot, where another one is bound. The engine checks its size. */
+export function bindTo(
+  device: Device,
+  { plan, where }: LoadedPlan,
+  place: { readonly slot: number; bound: Buffer | undefined },
+  buffer: Buffer,
+): void {
+  if (place.bound === buffer) return;
+  device.bind(plan!, place.slot, buffer, where);
+  place.bound = buffer;
+}
+
 /**
  * Runs a plan. `set` receives its outputs, one reference each.
  * @param loop runs plans with loops; then the result is a promise
@@ -274,18 +293,11 @@ export function runPlan(
       device.copy(buffer, block.buffer, tensor.bytes);
       buffer = block.buffer;
     }
-    if (input.bound !== buffer) {
-      // the engine checks the buffer's size
-      device.bind(plan, input.slot, buffer, loaded.where);
-      input.bound = buffer;
-    }
+    bindTo(device, loaded, input, buffer);
   }
   for (const output of loaded.outputs) {
     const block = pool.take(output.bytes, output.where);
-    if (output.bound !== block.buffer) {
-      device.bind(plan, output.slot, block.buffer, loaded.where);
-      output.bound = block.buffer;
-    }
+    bindTo(device, loaded, output, block.buffer);
     const { names } = output;
     for (let i = 0; i < names.length; i++) {
       const { name, dtype, shape } = names[i]!;
