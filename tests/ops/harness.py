@@ -369,6 +369,7 @@ class Case:
                 "GRUTraining",
                 "CausalConvWithState",
                 "LinearAttention",
+                "EngramGate",
             )
             else (
                 half or 1

@@ -1,11 +1,11 @@
-"""EmbedLayerNormalization: sums of embeddings, normalized."""
+"""EmbedLayerNormalization and its quantized form: sums of embeddings, normalized."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import INT32, INT64
-from ...declare.op import MS, Op, fail
+from ...declare.dtypes import INT8, INT32, INT64, UINT8
+from ...declare.op import MS, Op, fail, one_number, one_type, takes
 from ..attention.attention_kernel import shaped
 
 if TYPE_CHECKING:
@@ -66,3 +66,35 @@ def _token_counts(graph: Binder, mask: Value | None, batch: int) -> Value:
         return graph.constant(INT32, [batch], [0] * batch)
     ones = graph.op("Equal", mask, graph.constant(mask.dtype, [], [1]))
     return graph.op("ReduceSum", graph.op("Cast", ones, to=INT32), graph.ints([1]), keepdims=0)
+
+
+quantized = Op("QEmbedLayerNormalization", MS)
+
+
+@quantized.decompose
+def quantized_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
+    """The same of tables, scale and shift in bytes: inputs 2 to 6, whose scales are inputs 8 to 12
+    and whose zero points are inputs 13 to 17.
+    """
+    floats: list[Value | None] = []
+    for i in range(2, 7):
+        x, scale, zero = (node.input(at) for at in (i, i + 6, i + 11))
+        if x is None and i == 4:
+            floats.append(None)
+            continue
+        if x is None or scale is None or zero is None:
+            fail(node, f"one of its inputs {i}, {i + 6} and {i + 11} is missing")
+        takes(node, (UINT8, INT8), i)
+        one_type(node, i, i + 11)
+        if not one_number(scale.shape) or not one_number(zero.shape):
+            fail(node, f"its scale {scale} and zero point {zero}; one number each is expected")
+        parts = (x, graph.reshape(scale, []), graph.reshape(zero, []))
+        floats.append(graph.op("DequantizeLinear", *parts))
+    y, counts, _ = graph.op(
+        "EmbedLayerNormalization",
+        *(*node.inputs[:2], *floats, node.input(7)),
+        domain=MS,
+        outputs=3,
+        epsilon=node.attr("epsilon", 1e-12),
+    )
+    return [y, counts][: len(node.outputs)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import E4M3FN, FLOAT, INT8, INT32, INT64
-from ...declare.op import MS, Dim, Op, fail, one_number, takes, unsupported
+from ...declare.op import MS, Dim, Op, fail, one_number, product, takes, unsupported
 from ..attention.attention_kernel import shaped
 from .slicing import counted, cut, owners
 
@@ -133,7 +133,7 @@ def paged_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
         softcap=node.attr("softcap", 0.0),
     )
     width = s.heads * (s.v_dim or s.dim)
-    y = graph.reshape(op("Transpose", y, perm=[0, 2, 1, 3]), [s.batch * s.tokens, width])
+    y = graph.reshape(op("Transpose", y, perm=[0, 2, 1, 3]), [product([s.batch, s.tokens]), width])
     own = op("Add", op("Mul", request, graph.constant(INT64, [], [s.tokens])), local)
     outs: list[Value | None] = [op("Gather", y, own, axis=0), *caches]
     return outs[: len(node.outputs)]
@@ -224,7 +224,7 @@ def _scale(node: BoundNode, graph: Binder, s: _Sizes, i: int) -> tuple[Value | N
 def _written(node: BoundNode, graph: Binder, s: _Sizes, i: int, new: Value, slots: Value) -> Value:
     """The cache of keys (0) or values (1) with the new ones in their rows."""
     op, (scale, dtype) = graph.op, _scale(node, graph, s, i)
-    cache, count = node.inputs[3 + i], s.blocks * s.rows
+    cache, count = node.inputs[3 + i], product([s.blocks, s.rows])
     if scale is not None:
         new = op("Div", new, scale)
         if dtype == INT8:

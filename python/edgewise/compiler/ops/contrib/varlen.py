@@ -42,8 +42,8 @@ def _checked(node: BoundNode) -> tuple[Dim, int, int]:
     if not 0 <= slots <= MAX_UPDATES or bool(slots) != node.has(5):
         fail(
             node,
-            f"its state_update_capacity is {slots}, and its capture_count {node.input(5)}; 0 without"
-            f" a count or 1 to {MAX_UPDATES} with one is expected",
+            f"its state_update_capacity is {slots}, and its capture_count {node.input(5)}; 0"
+            f" without a count or 1 to {MAX_UPDATES} with one is expected",
             "Export the model again.",
         )
     return batch, kept, slots

@@ -1,5 +1,5 @@
-"""Test cases of ops/contrib/minifloats.py, which onnxruntime runs on GPUs only: by their definition,
-with the numbers of ml_dtypes.
+"""Test cases of ops/contrib/minifloats.py, which onnxruntime runs on GPUs only: by their
+definition, with the numbers of ml_dtypes.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _case(
             x = queries[sum(lengths[:r]) + i].astype("float64")
             for h in range(heads):
                 own = [[row[h // (heads // kv)] for row in part] for part in rows]
-                y.append(_attended(x[h], *own, seen, sinks[h] if sink else None, m))
+                y.append(_attended(x[h], own[0], own[1], seen, sinks[h] if sink else None, m))
     y = t.of("float32", y).reshape(tokens, -1)
     if packed:
         qkv = [x for at in range(tokens) for x in (*q[at], *k[at], *v[at])]
