@@ -50,6 +50,8 @@ REFUSED = [
     ("HyperConnectionPreMix", 0, {}, {1: np.zeros((2, 4), "f")}, "factors"),
     ("HyperConnectionPostMix", 0, {}, {1: np.zeros((2, 3, 7), "f")}, "block_output"),
     ("EngramGate", 0, {}, {2: np.zeros((2, 3, 7), "f")}, "value"),
+    ("NGramHashMapping", 0, {"max_ngram_size": 1}, {}, "n-grams of 1 tokens"),
+    ("NGramHashMapping", 0, {"n_head_per_ngram": 3}, {}, "vocab_sizes"),
     ("QEmbedLayerNormalization", 0, {}, {8: np.zeros(3, "f")}, "one number each"),
     ("QEmbedLayerNormalization", 0, {}, {9: None}, "inputs 3, 9 and 14"),
     ("MulInteger", 0, {}, {1: np.zeros(3, "B")}, "one number"),
