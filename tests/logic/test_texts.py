@@ -1,9 +1,11 @@
 """Post-processing of text tasks gives the results of transformers: tests/conformance."""
 
+import itertools
 from dataclasses import asdict
 
 import pytest
 from edgewise.errors import InputError, ModelError
+from edgewise.logic.tasks.lengths import PlanSize
 
 from tests.conformance.vectors import vectors
 
@@ -179,3 +181,30 @@ def test_models_without_labels(form):
     token = tokens.Scored("a", [], 0, 1, 0, False)
     with pytest.raises(InputError, match="no labels"):
         tokens.entities_of([token], {}, "simple", [], "".join)
+
+
+@both
+def test_sizes_that_plans_take(form):
+    """The smallest of all sizes that the plans take, from the number of tokens on."""
+    lengths = module(form, "tasks.lengths")
+    plans = [
+        ([16], [[2, 9]]),
+        ([1, 0], [[2, 9]]),
+        ([3, -1], [[2, 9]]),
+        ([2, 1, 1], [[1, 1], [20, 24]]),
+    ]
+    sizes = [PlanSize(dim, registers) for dim, registers in plans]
+    for some in itertools.product((False, True), repeat=4):
+        taken = set()
+        for (dim, registers), used in zip(plans, some):
+            if used and len(dim) == 1:
+                taken.add(dim[0])
+            elif used:
+                low, high = registers[dim[2] if len(dim) > 2 else 0]
+                taken |= {dim[0] * at + dim[1] for at in range(low, high + 1)}
+        chosen = [size for size, used in zip(sizes, some) if used]
+        for least in range(1, 60):
+            expected = min((n for n in taken if n >= least), default=least)
+            assert lengths.fitting_size(chosen, least) == expected
+    ruled = PlanSize([1, 0, 1], [[2, 9], [0, 0, 0, 2, 0, 0, 1]])
+    assert lengths.fitting_size([ruled, sizes[0]], 5) == 16

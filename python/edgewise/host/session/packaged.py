@@ -16,6 +16,7 @@ from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.plan.plan import Plan, Slot, step_kernels
 from ...errors import InputError, PackageError
 from ...logic.manifest.schema import DeclaredValue, Dim, InferencePlan
+from ...logic.tasks.lengths import PlanSize, fitting_size
 from ...seeds import RunSeeds, check_seed
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
@@ -115,13 +116,8 @@ class ProgramSession(Owner):
         sizes = []
         for plan in self.plans:
             dim = plan.described["inputs"][name][1][axis]
-            low, high = plan.described.get("register", (0, 0))
-            if isinstance(dim, list):
-                low, high = (dim[0] * n + dim[1] for n in (low, high))
-            else:
-                low = high = dim
-            sizes += [max(low, least)] if least <= high else []
-        return min(sizes, default=least)
+            sizes.append(PlanSize(dim if isinstance(dim, list) else [dim], plan.registers))
+        return fitting_size(sizes, least)
 
     def varies(self, name: str, axis: int) -> bool:
         """Whether a dimension of an output depends on the size of the inputs."""

@@ -1,21 +1,21 @@
 // Inputs of graphs that read tokens.
 
 import type { Processor } from "../../gen/schema.ts";
+import { fitting_size } from "../../logic/tasks/lengths.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
 import type { InferencePlan } from "../inference/manifest.ts";
-import type { Dim } from "../inference/registers.ts";
 import type { TaskHost } from "./host.ts";
 
 /** The length that plans take for `n` tokens: the next one for which there is a plan. */
 export function planLength(plans: readonly InferencePlan[], n: number): number {
-  let best = Infinity;
-  for (const { register, inputs } of plans) {
-    const size: Dim | undefined = inputs.get("input_ids")?.shape[1];
-    const [low, high] = typeof size === "number" ? [size, size] : (register ?? [n, n]);
-    if (n <= high) best = Math.min(best, Math.max(n, low));
-  }
-  return Number.isFinite(best) ? best : n;
+  const sizes = plans.flatMap(({ register, registers, inputs }) => {
+    const size = inputs.get("input_ids")?.shape[1];
+    if (size === undefined) return [];
+    const dim = typeof size === "number" ? [size] : [size[0], size[1], size[2] ?? 0];
+    return [{ dim, registers: register ? [register, ...registers] : [] }];
+  });
+  return fitting_size(sizes, n);
 }
 
 /** A tensor [1, count] of whole numbers. */
