@@ -52,6 +52,10 @@ def manifest(_table):
     lines += [
         f"export const GRAPHS: Readonly<Record<string, readonly (readonly string[])[]>> = {graphs};"
     ]
+    lines += [
+        f"export const EMBEDDINGS: readonly string[] = {json.dumps(manifest_limits.EMBEDDINGS)};",
+        f"export const SUFFIX_OF = {json.dumps(manifest_limits.SUFFIX_OF)} as const;",
+    ]
     plans = json.dumps(
         {kind: list(names) for kind, names in manifest_limits.TRAINING_PLANS.items()}
     )

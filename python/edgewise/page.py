@@ -12,8 +12,8 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-from .compiler.onnx.source import MissingFile, Source
-from .errors import EdgewiseError, ModelError
+from .compiler.onnx.source import MissingEmbedding, MissingFile, Source
+from .errors import EdgewiseError, ModelError, UnsupportedOp
 
 # Questions by their kind, `options["of"]`: the module and the function that answer them. Each takes
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
@@ -35,8 +35,8 @@ def run(files: Any, options: str) -> list[Any]:
         options: JSON object. `of` is a key of CALLS, the others are that function's.
 
     Returns:
-        [manifest JSON, {file name: bytes}], or for an error [class name, what, where, remedy, name
-        of the missing file or None].
+        [manifest JSON, {file name: bytes}], or for an error [class name, what, where, remedy, names
+        of a missing file, of which one is enough, or None].
     """
     try:
         fields = json.loads(options)
@@ -44,7 +44,9 @@ def run(files: Any, options: str) -> list[Any]:
         answer = getattr(import_module(module), function)(page_sources(files), fields)
         return list(answer)
     except MissingFile as e:
-        return [ModelError.__name__, e.what, e.where, e.remedy, e.file]
+        return [ModelError.__name__, e.what, e.where, e.remedy, [e.file]]
+    except MissingEmbedding as e:
+        return [UnsupportedOp.__name__, e.what, e.where, e.remedy, list(e.files)]
     except EdgewiseError as e:
         return [type(e).__name__, e.what, e.where, e.remedy, None]
     except MemoryError:
@@ -73,7 +75,7 @@ def compile_package(
 
     Args:
         files: {name: Source}.
-        options: `dtype`, `capacity`, `chunks`, `cache_dtype` and `model_file` as
+        options: `dtype`, `dtypes`, `capacity`, `chunks`, `cache_dtype` and `model_file` as
             compile.compile_package's, `target` the name of one, `programs` as
             training.package.compile_training_package's.
 
@@ -86,6 +88,7 @@ def compile_package(
 
     shared: dict[str, Any] = {
         "dtype": options.get("dtype"),
+        "dtypes": options.get("dtypes"),
         "capacity": options.get("capacity"),
         "chunks": tuple(options.get("chunks") or CHUNKS),
         "model_file": options.get("model_file"),

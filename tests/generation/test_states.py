@@ -2,10 +2,13 @@
 (convolution, recurrent). Expected logits and tokens are onnxruntime's.
 """
 
+import json
+
 import numpy as np
 import pytest
-from edgewise import CausalLM, generate
+from edgewise import CausalLM, generate, page
 from edgewise.compiler.compile.caches import interface
+from edgewise.compiler.compile.model_file import find_embedding_file, missing_embedding
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import Aborted, UnsupportedOp
 
@@ -190,3 +193,53 @@ def test_a_decoder_of_embeddings_alone(tmp_path):
     (tmp_path / "decoder_model_merged.onnx").write_bytes(decoder.SerializeToString())
     with pytest.raises(UnsupportedOp, match="inputs_embeds.*embed_tokens.onnx"):
         CausalLM(tmp_path)
+
+
+def test_the_file_of_the_embedding():
+    """The names that transformers.js and ONNX Runtime GenAI give it, in the order of preference."""
+
+    def wanted(decoder, dtypes=None):
+        return list(missing_embedding(decoder, dtypes).files)
+
+    merged = wanted("onnx/decoder_model_merged_q4f16.onnx")
+    assert merged[:3] == [
+        "onnx/embed_tokens_q4f16.onnx",
+        "onnx/embedding_q4f16.onnx",
+        "onnx/embed_tokens.onnx",
+    ]
+    assert len(merged) == len(set(merged)) <= 26
+    assert wanted("model.onnx")[:2] == ["embedding.onnx", "embed_tokens.onnx"]
+    names = ["onnx/embed_tokens_q4.onnx", "onnx/embed_tokens_quantized.onnx"]
+    decoder = "onnx/decoder_model_merged_q4.onnx"
+    dtypes = {"embed_tokens": "q8", "decoder_model_merged": "q4"}
+    assert find_embedding_file(names, decoder) == names[0]
+    assert find_embedding_file(names, decoder, dtypes) == names[1]
+    assert find_embedding_file(names, decoder, {"embed_tokens": "fp16"}) is None
+    assert wanted(decoder, {"embed_tokens": "q8"})[0] == names[1]
+    assert find_embedding_file(names, decoder, {"embed_tokens": "auto"}) == names[0]
+
+
+def test_pages_are_told_which_embedding_is_missing():
+    """A decoder of another folder: one of the names is enough, then the model compiles."""
+    model = hybrid_model()
+    embedding, decoder = (part.SerializeToString() for part in split_at_embeddings(model))
+    asked = json.dumps({"of": "package", "model_file": "decoder_model_merged.onnx"})
+    files = {"decoder_model_merged.onnx": Js(decoder)}
+    name, what, _, remedy, missing = page.run(files, asked)
+    assert name == "UnsupportedOp" and "inputs_embeds" in what and "embed_tokens.onnx" in remedy
+    assert missing[0] == "embed_tokens.onnx"
+    manifest, _ = page.run({**files, missing[0]: Js(embedding)}, asked)
+    assert {w["file"] for w in json.loads(manifest)["weights"]} >= {missing[0]}
+
+
+class Js:
+    """A page's file, as JsSource takes it."""
+
+    def __init__(self, data):
+        self.data, self.size = data, len(data)
+
+    def read(self, offset, size):
+        return self.data[offset : offset + size]
+
+    def exponents(self, offset, size):
+        return ()

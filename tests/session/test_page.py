@@ -40,7 +40,7 @@ def ask(files):
 
 def test_the_missing_file_is_named(model):
     kind, what, where, _, missing = ask({"model.onnx": model})
-    assert (kind, missing) == ("ModelError", EXTERNAL)
+    assert (kind, missing) == ("ModelError", [EXTERNAL])
     assert EXTERNAL in what and where == "model.onnx"
     answer, files = ask({"model.onnx": model, EXTERNAL: Blob(np.ones(4, "f4").tobytes())})
     assert [i["name"] for i in json.loads(answer)["inputs"]] == ["x"] and not files

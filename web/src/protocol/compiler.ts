@@ -31,11 +31,11 @@ export interface Compiled {
 }
 /**
  * Messages of the compiler: progress of the start, the lock that it holds (lives.ts), completion of
- * the start, and the result of a compilation.
+ * the start, and the result of a compilation. `missing`: names of a file, of which one is enough.
  */
 export type FromCompiler =
   | { alive: true }
   | { life: string }
   | { started: true }
   | ({ compiled: Compiled } & WithBuffers)
-  | { error: PlainError; missing: string | undefined };
+  | { error: PlainError; missing: string[] | undefined };

@@ -40,7 +40,9 @@ export interface Urls {
  * Precision of the weights, which selects the file as in transformers.js. `auto` takes the first
  * available of q8, q4, fp32, fp16, q4f16.
  */
-export type DType = "auto" | "fp32" | "fp16" | "q8" | "int8" | "uint8" | "q4" | "q4f16" | "bnb4";
+export type DType =
+  | ("auto" | "fp32" | "fp16" | "q8" | "int8" | "uint8")
+  | ("q4" | "q4f16" | "q2" | "q2f16" | "q1" | "q1f16" | "bnb4");
 /** Element type of the key/value cache. */
 export type CacheDType = "float32" | "float16";
 

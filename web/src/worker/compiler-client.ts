@@ -17,11 +17,17 @@ export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => 
 
 /** A file that the model refers to was not among those given. */
 export class MissingFile extends Error {
+  /** @param names that it may have, likely ones first */
   constructor(
-    readonly file: string,
+    readonly names: readonly string[],
     readonly error: Error,
   ) {
-    super(`missing ${file}`);
+    super(`missing ${names[0]}`);
+  }
+
+  /** Its likely name. */
+  get file(): string {
+    return this.names[0]!;
   }
 }
 

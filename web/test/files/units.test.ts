@@ -10,7 +10,8 @@ import type { ByteSource } from "../../src/shared/files/stream.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
-import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/onnx/graphs.ts";
+import type { DTypes } from "../../src/worker/model/dtypes.ts";
+import { graphFiles, openGraphs, readFirst, urlOf } from "../../src/worker/model/onnx/graphs.ts";
 import { folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest, planBytes, refusedManifests } from "../common/manifests.ts";
@@ -334,6 +335,75 @@ test("a model is taken as one file or as two", async () => {
     ...hub,
   });
   assert.equal(graphs[0]![0]!.stem, "model");
+});
+
+test("a decoder of embeddings is found, and its embedding among chosen files", async () => {
+  const task = "text-generation";
+  const place = "https://a.test/m/";
+  const found = async (dtype: DTypes, ...there: string[]) => {
+    const asked: string[] = [];
+    const opened = await openGraphs(
+      graphFiles(task, dtype, "onnx", "model"),
+      place,
+      async (url) => {
+        asked.push(url.slice(place.length));
+        if (!there.includes(asked.at(-1)!)) throw new NotFound(url, 404);
+        return { url, name: asked.at(-1)!.split("/").pop() } as Remote;
+      },
+    );
+    return { asked, found: [...opened.keys()].map(({ stem, name }) => [stem, name]) };
+  };
+  const decoder = "decoder_model_merged_q4.onnx";
+  assert.deepEqual(await found("q4", "onnx/model_q4.onnx", `onnx/${decoder}`), {
+    asked: ["onnx/model_q4.onnx"], // the rest is not asked for
+    found: [["model", "model_q4.onnx"]],
+  });
+  const each = { decoder_model_merged: "q4", embed_tokens: "q8", model: "q4" } as const;
+  for (const dtype of ["q4", each] as const)
+    assert.deepEqual(await found(dtype, `onnx/${decoder}`), {
+      asked: ["onnx/model_q4.onnx", "model_q4.onnx", `onnx/${decoder}`],
+      found: [["decoder_model_merged", decoder]],
+    });
+  await assert.rejects(
+    found("q1f16"),
+    /Tried onnx\/model_q1f16.onnx, .*decoder_model_merged_q1f16/,
+  );
+  assert.throws(() => graphFiles(task, { vision: "q4" }, "onnx", "model"), /no file 'vision'/);
+
+  const chosen = (...names: string[]) => {
+    const list = names.map((name) => ({ name, blob: new Blob(["x"]) }));
+    const given = sortFiles(list, { task, dtype: "auto", model_file_name: "model" });
+    return given.kind === "onnx" ? [given.graphs[0]!.name, ...given.files.keys()] : [];
+  };
+  const embedding = "onnx/embed_tokens_quantized.onnx";
+  assert.deepEqual(chosen(embedding, "vision_encoder.onnx", `onnx/${decoder}`, "config.json"), [
+    `onnx/${decoder}`,
+    ...[embedding, `onnx/${decoder}`, "config.json"],
+  ]);
+  assert.deepEqual(chosen("embedding.onnx", "vision.onnx", "model.onnx"), [
+    "model.onnx",
+    ...["embedding.onnx", "model.onnx"],
+  ]);
+});
+
+test("the first file of several names is read", async () => {
+  const server: Record<string, string> = { "b.onnx": "<!doctype html>", "c.onnx": "\b\x07" };
+  const read = async (...names: string[]) => {
+    const asked: string[] = [];
+    const open = async (name: string) => {
+      asked.push(name);
+      if (!(name in server)) throw new NotFound(name, 404);
+      return name;
+    };
+    const found = await readFirst(names, open, async (name) => new Blob([server[name]!]));
+    return [found?.[0], ...asked];
+  };
+  assert.deepEqual(await read("a.onnx", "b.onnx", "c.onnx", "d.onnx"), [
+    "c.onnx",
+    ...["a.onnx", "b.onnx", "c.onnx"],
+  ]);
+  assert.deepEqual(await read("a.onnx", "b.onnx"), [undefined, "a.onnx", "b.onnx"]);
+  await assert.rejects(read("a.onnx_data"), NotFound);
 });
 
 test("builds and threads are chosen, and the reason is given", () => {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError, ModelError, UnsupportedOp, memory_in_words
+from ...errors import InputError, ModelError, memory_in_words
 from ...logic.manifest.limits import CACHE_DTYPES, CacheDType
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
@@ -21,7 +21,13 @@ from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
 from .join import join_embedding, takes_embeddings
 from .mixtures import static_mixtures
-from .model_file import find_embedding_file, pick_model_file, read_config, read_texts
+from .model_file import (
+    find_embedding_file,
+    missing_embedding,
+    pick_model_file,
+    read_config,
+    read_texts,
+)
 from .weights import add_plans, new_package
 
 if TYPE_CHECKING:
@@ -45,6 +51,7 @@ def compile_package(
     trainable: Sequence[str] = (),
     cache_dtype: str | None = None,
     target: Target = CPU,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Package:
     """Compiles a causal language model.
 
@@ -54,6 +61,7 @@ def compile_package(
         dtype: which .onnx file, by suffix (pick_model_file).
         capacity, chunks, lora, trainable, cache_dtype, target: as of compile_causal_lm.
         model_file: which .onnx file, by name.
+        dtypes: of the file that embeds token ids, by its name, see find_embedding_file.
 
     Returns:
         Package: plans as blobs; weights stay in their files until the package is written.
@@ -64,13 +72,9 @@ def compile_package(
     chosen = model_file or pick_model_file(files, dtype)
     graph = read_model(files[chosen])
     if takes_embeddings(graph):
-        beside = find_embedding_file(files, chosen)
+        beside = find_embedding_file(files, chosen, dtypes)
         if beside is None:
-            raise UnsupportedOp(
-                "it takes `inputs_embeds`, and no graph that makes them is beside it",
-                chosen,
-                "Put embed_tokens.onnx of the same export into the folder.",
-            )
+            raise missing_embedding(chosen, dtypes)
         graph = join_embedding(read_model(files[beside]), graph)
     texts = read_texts(files)
     config = read_config(files)

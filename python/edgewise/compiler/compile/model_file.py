@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, ModelError
 from ...json_text import parse_json
-from ..onnx.source import Source
+from ...logic.manifest.limits import EMBEDDINGS, SUFFIX_OF
+from ..onnx.source import MissingEmbedding, Source
 
 MAX_TEXT = 1 << 28  # bytes of config.json, tokenizer.json and the like
 TEXT_FILES = (
@@ -18,23 +19,11 @@ TEXT_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
-# Of the graph that embeds token ids for decoders that take embeddings.
-EMBEDDING_STEMS = ("embed_tokens", "embedding", "embeddings", "text_embeddings", "decoder_embed")
 STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
-# Suffixes of files by transformers.js' names of their types.
-SUFFIX_OF = {
-    "fp32": ("",),
-    "fp16": ("_fp16",),
-    "q8": ("_quantized", "_q8"),
-    "int8": ("_int8",),
-    "uint8": ("_uint8",),
-    "q4": ("_q4",),
-    "q4f16": ("_q4f16",),
-    "q2": ("_q2",),
-    "q2f16": ("_q2f16",),
-    "bnb4": ("_bnb4",),
-}
-SUFFIXES = ("", "_q4", "_quantized", "_int8", "_uint8", "_q4f16", "_fp16", "_bnb4")
+SUFFIXES = (
+    *("", "_q4", "_quantized", "_int8", "_uint8", "_q4f16", "_fp16", "_bnb4"),
+    *("_q2", "_q2f16", "_q1", "_q1f16"),
+)
 PREFERRED = ("", "_quantized", "_q8", *SUFFIXES)  # where no dtype is named, of several graphs
 
 
@@ -43,8 +32,8 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
 
     Args:
         names: file names, with folders.
-        dtype: "fp32", "fp16", "int8", "uint8", "q8", "q4", "q4f16" or "bnb4"; None: the only one,
-            else that of fp32, else the first suffix of SUFFIXES that exists.
+        dtype: a name of SUFFIX_OF; None or "auto": the only one, else that of fp32, else the first
+            suffix of SUFFIXES that exists.
 
     Raises:
         InputError: there is no such file, or several.
@@ -57,7 +46,7 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
             ", ".join(sorted(names)[:10]) or "empty folder",
             "Give the exported model's folder.",
         )
-    if dtype:
+    if dtype and dtype != "auto":
         suffix = _suffix(dtype)
         found = _first(models, [f"{stem}{suffix}.onnx" for stem in STEMS])
         if found is None:
@@ -87,30 +76,51 @@ def find_model_file(names: Iterable[str], stem: str, dtype: str | None = None) -
         stem: name of the file without suffix and ending.
         dtype: as of pick_model_file; None: the first suffix of SUFFIXES that exists.
     """
-    suffixes = SUFFIXES if dtype is None else [_suffix(dtype)]
+    suffixes = SUFFIXES if dtype in (None, "auto") else [_suffix(str(dtype))]
     models = sorted(n for n in names if n.endswith(".onnx"))
     return _first(models, [f"{stem}{suffix}.onnx" for suffix in suffixes])
 
 
-def find_embedding_file(names: Iterable[str], model_file: str) -> str | None:
+def missing_embedding(model_file: str, dtypes: Mapping[str, str] | None = None) -> MissingEmbedding:
+    """The error for a decoder, see `find_embedding_file`."""
+    error = MissingEmbedding(
+        "it takes `inputs_embeds`, and no graph that makes them is beside it",
+        model_file,
+        "Put embed_tokens.onnx of the same export into the folder.",
+    )
+    folder = model_file[: model_file.rfind("/") + 1]
+    error.files = [folder + n for n in _embedding_names(model_file, EMBEDDINGS[:2], dtypes)]
+    return error
+
+
+def find_embedding_file(
+    names: Iterable[str], model_file: str, dtypes: Mapping[str, str] | None = None
+) -> str | None:
     """The .onnx file that embeds token ids, beside a decoder that takes embeddings: of the same
     dtype if there is one, else the first of SUFFIXES; None where there is none.
 
     Args:
         names: file names, with folders.
         model_file: that of the decoder.
+        dtypes: {name of EMBEDDINGS: name of SUFFIX_OF or "auto"}; other names are ignored.
     """
-    names = list(names)
-    stem = model_file.rsplit("/", 1)[-1].removesuffix(".onnx")
-    own = max((s for s in SUFFIXES if stem.endswith(s)), key=len)
-    for suffix in (own, *SUFFIXES):
-        found = _first(
-            sorted(n for n in names if n.endswith(".onnx")),
-            [f"{stem}{suffix}.onnx" for stem in EMBEDDING_STEMS],
-        )
-        if found is not None:
-            return found
-    return None
+    models = sorted(n for n in names if n.endswith(".onnx"))
+    return _first(models, _embedding_names(model_file, EMBEDDINGS, dtypes))
+
+
+def _embedding_names(
+    model_file: str, stems: Sequence[str], dtypes: Mapping[str, str] | None
+) -> list[str]:
+    """File names without folders, in the order of preference."""
+    decoder = model_file.rsplit("/", 1)[-1].removesuffix(".onnx")
+    own = max((s for s in SUFFIXES if decoder.endswith(s)), key=len)
+    if not decoder.startswith("decoder"):  # ONNX Runtime GenAI has `model` and `embedding`
+        stems = sorted(stems, key=lambda stem: stem != "embedding")
+    given = {n: d for n, d in (dtypes or {}).items() if n in stems and d != "auto"}
+    found = [f"{n}{suffix}.onnx" for n, d in given.items() for suffix in SUFFIX_OF.get(d, ())]
+    if not given:
+        found = [f"{stem}{suffix}.onnx" for suffix in (own, *SUFFIXES) for stem in stems]
+    return list(dict.fromkeys(found))
 
 
 def _suffix(dtype: str) -> str:

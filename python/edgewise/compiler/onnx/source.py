@@ -5,10 +5,10 @@ engine needs them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import InputError, ModelError, NoSuchFile
+from ...errors import InputError, ModelError, NoSuchFile, UnsupportedOp
 from ..declare.dtypes import BytesLike
 from .halves import exponents
 
@@ -21,6 +21,16 @@ class MissingFile(ModelError):
     """
 
     file = ""
+
+
+class MissingEmbedding(UnsupportedOp):
+    """A decoder takes embeddings, and the graph that makes them is not among its files.
+
+    Attributes:
+        files: the names that it may have, with the decoder's folder, likely ones first.
+    """
+
+    files: Sequence[str] = ()
 
 
 def missing_file(file: str, what: str, where: str, remedy: str) -> MissingFile:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
-from ...logic.manifest.limits import GRAPHS
-from ..compile.model_file import PREFERRED, SUFFIX_OF, pick_model_file
+from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
+from ..compile.model_file import PREFERRED, pick_model_file
 
 Dtype = str | Mapping[str, str] | None
 

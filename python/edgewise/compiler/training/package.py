@@ -140,13 +140,14 @@ def compile_training_package(
     model_file: str | None = None,
     cache_dtype: str | None = None,
     target: Target = CPU,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Package:
     """A Package that can generate and train.
 
     Args:
         programs: arguments of add_training, {"name": ..., "batch": ..., "lora": LoraConfig, its
             fields or None, ...}. At most one has LoRA: the decoder's plans have its adapters.
-        files, dtype, capacity, chunks, model_file, cache_dtype, target: as of
+        files, dtype, capacity, chunks, model_file, cache_dtype, target, dtypes: as of
             compile.compile_package.
 
     Raises:
@@ -174,6 +175,7 @@ def compile_training_package(
         configs[0] if configs else None,
         cache_dtype=cache_dtype,
         target=target,
+        dtypes=dtypes,
     )
     for p in described:
         add_training(package, p.pop("name"), target=target, **p)

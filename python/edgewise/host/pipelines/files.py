@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...compiler.compile.model_file import MAX_TEXT, PREFERRED, SUFFIX_OF
+from ...compiler.compile.model_file import MAX_TEXT, PREFERRED
 from ...compiler.onnx import FileSource
 from ...compiler.package import Package
 from ...errors import InputError, ModelError, NoSuchFile
 from ...json_text import parse_json_object
+from ...logic.manifest.limits import SUFFIX_OF
 from ..hub import is_model_id, task_folder
 
 DTYPES = SUFFIX_OF
@@ -33,9 +34,8 @@ class ModelFiles:
         model: a folder, an .onnx file, an .edge package, or the id of a model of the hub.
         stems: the graphs that the task needs.
         optional: graphs that are used where they exist.
-        dtype: "fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4" or
-            "auto", or {stem: one of these}; None and "auto": fp32 where it exists, else the first
-            of `PREFERRED`.
+        dtype: a name of `DTYPES` or "auto", or {stem: one of these}; None and "auto": fp32 where
+            it exists, else the first of `PREFERRED`.
         revision: branch, tag or commit of an id.
         subfolder: of the graphs; they are also looked for in the model's folder.
         model_file_name: replaces the stem of the task's only graph.

@@ -91,6 +91,7 @@ ProgramTask = Literal[
 PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
 GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "text-generation": (("model",), ("decoder_model_merged",)),
     **dict.fromkeys(
         SEQ2SEQ_TASKS,
         (
@@ -118,6 +119,24 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
 """The .onnx files of tasks that have several, without dtype's suffix and ending: alternatives, of
 which the first is taken whose files exist. "unet/model" is in a folder of its own, "vae_encoder?"
 may be absent. Other tasks have the file "model"."""
+EMBEDDINGS = ("embed_tokens", "embedding", "embeddings", "text_embeddings", "decoder_embed")
+"""Files of the graphs that embed token ids, for decoders that take embeddings, without suffix and
+ending: of transformers.js, of ONNX Runtime GenAI, and of others."""
+SUFFIX_OF: dict[str, tuple[str, ...]] = {
+    "fp32": ("",),
+    "fp16": ("_fp16",),
+    "q8": ("_quantized", "_q8"),
+    "int8": ("_int8",),
+    "uint8": ("_uint8",),
+    "q4": ("_q4",),
+    "q4f16": ("_q4f16",),
+    "q2": ("_q2",),
+    "q2f16": ("_q2f16",),
+    "q1": ("_q1",),
+    "q1f16": ("_q1f16",),
+    "bnb4": ("_bnb4",),
+}
+"""Suffixes of .onnx files by transformers.js' names of their types; pages know the first."""
 Task = Literal["text-generation", "inference", ProgramTask]
 TASKS: tuple[str, ...] = get_args(Task)
 Run = Literal["first", "step", "align"]  # kinds of a seq2seq decoder's plans

@@ -78,7 +78,7 @@ function compile(
       string,
       string,
       string,
-      string | undefined,
+      string[] | undefined,
     ];
     return {
       error: { name, what, where, remedy, stack: "", fields: {} },

@@ -1,19 +1,15 @@
 // The precision of an .onnx file by its name.
 
+import { SUFFIX_OF } from "../../gen/manifest.ts";
 import type { DType } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";
 
 /** Suffixes of files by the precision of their weights. */
-export const SUFFIX: Record<Exclude<DType, "auto">, string> = {
-  fp32: "",
-  fp16: "_fp16",
-  q8: "_quantized",
-  int8: "_int8",
-  uint8: "_uint8",
-  q4: "_q4",
-  q4f16: "_q4f16",
-  bnb4: "_bnb4",
-};
+export const SUFFIX = Object.fromEntries(
+  Object.entries(SUFFIX_OF satisfies Record<Exclude<DType, "auto">, readonly string[]>).map(
+    ([dtype, [first]]) => [dtype, first],
+  ),
+) as Record<Exclude<DType, "auto">, string>;
 
 /** Precision by the name of an .onnx file; empty for other files. */
 export function dtypeOf(url: string): string {

@@ -1,7 +1,7 @@
 // Which .onnx files a task's model consists of: those of
 // python/edgewise/logic/manifest/limits.py's GRAPHS, each in the first precision that exists.
 
-import { GRAPHS } from "../../../gen/manifest.ts";
+import { EMBEDDINGS, GRAPHS } from "../../../gen/manifest.ts";
 import type { DType } from "../../../protocol/loading.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
 import { NotFound } from "../../../shared/files/connection.ts";
@@ -36,7 +36,7 @@ export function hasSeveral(task: string): boolean {
 
 /** Whether a model has one file, which may have any name. */
 export function isAlone(alternatives: readonly GraphFile[][]): boolean {
-  return alternatives.length === 1 && alternatives[0]!.length === 1;
+  return alternatives.every(({ length }) => length === 1);
 }
 
 /**
@@ -59,6 +59,7 @@ export function graphFiles(
   const several = name === "model" ? GRAPHS[task] : undefined;
   const inner = subfolder ? `${subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
   const known = several?.flat().map((n) => n.replace("?", "")) ?? [name];
+  if (task === "text-generation") known.push(...EMBEDDINGS); // which the compiler asks for
   if (typeof dtype === "object")
     dtype = Object.fromEntries(
       // a file that is alone in its folder has the folder's name, too
@@ -75,7 +76,7 @@ export function graphFiles(
     names.map((one) => {
       const stem = one.replace("?", "");
       // exporters put .onnx files beside config.json as well
-      const both = several || inner === "onnx/";
+      const both = several?.some((all) => all.length > 1) || inner === "onnx/";
       const folders = stem.includes("/") ? [""] : both ? [...new Set([inner, ""])] : [inner];
       return {
         stem,
@@ -151,7 +152,7 @@ export async function openGraphs(
         opened.set(stem, [{ stem, name: only ? source.name : path, dtype }, source]);
         break;
       } catch (e) {
-        const last = only && candidates.length === 1;
+        const last = only && files.size === 1 && candidates.length === 1;
         if (!(e instanceof NotFound) || e.status !== 404 || last) throw e;
       }
     }
@@ -159,13 +160,37 @@ export async function openGraphs(
     const left = [...files.values()].filter((file) => !opened.has(file.stem));
     if (found && !left.some(({ optional }) => optional)) return new Map(found.values());
   }
-  const [{ candidates }] = alternatives[0] as [GraphFile];
+  const tried = alternatives.flat().flatMap(({ candidates }) => candidates);
   throw new ModelError(
     only ? "there is no .onnx file of this dtype" : `it lacks ${wordsOf(alternatives)}`,
     folder,
-    (only ? `Tried ${candidates.map(({ path }) => path).join(", ")}. ` : "") +
+    (only ? `Tried ${tried.map(({ path }) => path).join(", ")}. ` : "") +
       "Check the model's name, or give dtype, subfolder and model_file_name.",
   );
+}
+
+/**
+ * Reads a file that the compiler asks for.
+ * @param names that it may have; of several, the first that exists is read
+ * @returns undefined if there are several and none exists
+ */
+export async function readFirst<T>(
+  names: readonly string[],
+  open: (name: string) => Promise<T>,
+  read: (source: T) => Promise<Blob>,
+): Promise<[name: string, source: T, blob: Blob] | undefined> {
+  for (const name of names) {
+    try {
+      const source = await open(name);
+      const blob = await read(source);
+      // some servers answer with a page instead of 404; no .onnx file begins as one
+      if (names.length === 1 || (await blob.slice(0, 1).text()) !== "<")
+        return [name, source, blob];
+    } catch (e) {
+      if (names.length === 1 || !(e instanceof NotFound) || e.status !== 404) throw e;
+    }
+  }
+  return undefined;
 }
 
 /** The names of alternatives, for errors. */

@@ -1,15 +1,16 @@
 // The files of a model and their addresses: a folder of a site, a model id of a hub, or files
 // chosen by the user. Knows names and addresses, not contents.
 
-import { GRAPHS } from "../../../gen/manifest.ts";
+import { EMBEDDINGS, GRAPHS } from "../../../gen/manifest.ts";
 import { InputError } from "../../../shared/errors.ts";
-import type { DTypes } from "../dtypes.ts";
+import { type DTypes, SUFFIX } from "../dtypes.ts";
 import { absolute, TASK_FILES, TEXT_FILES } from "../packages.ts";
 import {
   type FoundGraph,
   type GraphFile,
   graphFiles,
   hasSeveral,
+  isAlone,
   namedGraphs,
   wordsOf,
 } from "./graphs.ts";
@@ -150,7 +151,7 @@ export function sortFiles(
   if (!graphs) {
     const [first] = alternatives[0]![0]!.candidates;
     throw new InputError(
-      GRAPHS[task]
+      !isAlone(alternatives)
         ? `they lack ${wordsOf(alternatives)}`
         : `there are ${onnx.length} .onnx files, and none is ${first!.path}`,
       names(onnx),
@@ -159,8 +160,17 @@ export function sortFiles(
   }
   const files = new Map<string, Blob>();
   for (const { name, blob } of list)
-    if (!name.endsWith(".onnx") || graphs.some((g) => g.name === name)) files.set(name, blob);
+    if (!name.endsWith(".onnx") || graphs.some((g) => g.name === name) || embeds(task, name))
+      files.set(name, blob);
   return { kind: "onnx", graphs, files };
+}
+
+/** Whether a file may embed token ids for the decoder beside it, by its name. */
+function embeds(task: string, name: string): boolean {
+  const file = name.slice(name.lastIndexOf("/") + 1);
+  const any = (stem: string): boolean =>
+    Object.values(SUFFIX).some((suffix) => file === `${stem}${suffix}.onnx`);
+  return task === "text-generation" && EMBEDDINGS.some(any);
 }
 
 function names(list: { name: string }[]): string {

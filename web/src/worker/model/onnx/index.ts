@@ -3,6 +3,7 @@
 
 import type { Device } from "../../../device/device.ts";
 import { targetOf } from "../../../device/open.ts";
+import { EMBEDDINGS } from "../../../gen/manifest.ts";
 import type { Compiled } from "../../../protocol/compiler.ts";
 import { PackageError } from "../../../shared/errors.ts";
 import { NotFound } from "../../../shared/files/connection.ts";
@@ -32,7 +33,14 @@ import {
   TEXT_FILES,
   textsOf,
 } from "../packages.ts";
-import { dtypeWords, type FoundGraph, isAlone, listedGraphs, openGraphs } from "./graphs.ts";
+import {
+  dtypeWords,
+  type FoundGraph,
+  isAlone,
+  listedGraphs,
+  openGraphs,
+  readFirst,
+} from "./graphs.ts";
 import { folderTexts, locate, sortFiles } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
@@ -54,13 +62,25 @@ export async function fromChosen(
   return fromFiles(job, given.graphs, given.files, texts, device);
 }
 
+/** The precision of files that the compiler chooses, where it was requested. */
+function dtypesBeside({ request: { dtype } }: Job): Record<string, string> | undefined {
+  if (typeof dtype === "string") return undefined;
+  const asked = Object.entries(dtype).filter(([name]) => EMBEDDINGS.includes(name));
+  return asked.length ? Object.fromEntries(asked) : undefined;
+}
+
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
   const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
   const { personalize } = job.request;
   const target = targetOf(await device);
+  const dtypes = dtypesBeside(job);
   const options =
     task === "text-generation"
-      ? { ...{ capacity, cache_dtype, what }, ...(programs ? { programs } : {}) }
+      ? {
+          ...{ capacity, cache_dtype, what },
+          ...(programs ? { programs } : {}),
+          ...(dtypes ? { dtypes } : {}),
+        }
       : {
           ...{ task, max_length, capacity, cache_dtype, what },
           ...(personalize ? { personalize } : {}),
@@ -85,18 +105,20 @@ export async function fromPlace(
   ]);
   const reading = fetchTexts(job, folder);
   reading.catch(() => undefined);
-  const opened = await openGraphs(alternatives, graphFolder, async (url) => {
+  const open = async (url: string) => {
     if (downloads.known(url) === null) throw new NotFound(url, 404);
     const source = job.http(url);
     await source.open();
     return source;
-  });
+  };
+  const opened = await openGraphs(alternatives, graphFolder, open);
   const graphs = [...opened.keys()];
   const [{ name: first }, graph] = [...opened][0]!;
   const sources = new Map(Array.from(opened, ([{ name }, source]) => [name, source]));
   // names of a graph that is alone are relative to its folder, others to the model's
   const base = isAlone(alternatives) ? graph.url : graphFolder;
-  const beside = (name: string) => job.http(new URL(encodeURI(name), base).href);
+  const urlBeside = (name: string) => new URL(encodeURI(name), base).href;
+  const beside = (name: string) => job.http(urlBeside(name));
   const texts = await reading;
   job.readTexts(texts, folder);
 
@@ -128,11 +150,13 @@ export async function fromPlace(
   for (const [name, source] of sources) files.set(name, await toBlob(source));
   for (const [name, text] of texts) files.set(name, new Blob([text]));
   const tags: Record<string, string> = {};
-  const fetchMissing = async (name: string) => {
-    const other = beside(name);
-    await other.open();
-    files.set(name, await toBlob(other));
+  const fetchMissing = async (names: readonly string[]) => {
+    const found = await readFirst(names, (name) => open(urlBeside(name)), toBlob);
+    if (!found) return false;
+    const [name, other, blob] = found;
+    files.set(name, blob);
     tags[name] = `${other.validator} ${other.size}`;
+    return true;
   };
   return fromFiles(job, graphs, files, texts, device, { key, tags, fetchMissing });
 }
@@ -156,7 +180,12 @@ async function matchStored(
   const others = new Map<string, Remote>();
   const noted = (manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
   let fits = true;
-  for (const { file } of manifest.weights.values()) {
+  // a graph that was fetched for the compiler may have all of its weights in another file
+  const read = [
+    ...Array.from(manifest.weights.values(), ({ file }) => file),
+    ...Object.keys(noted),
+  ];
+  for (const file of read) {
     if (manifest.files.has(file) || sources.has(file) || others.has(file)) continue;
     const other = beside(file);
     await other.open();
@@ -191,7 +220,7 @@ async function fromFiles(
   from: {
     key?: string | undefined;
     tags?: Record<string, string>;
-    fetchMissing?: (name: string) => Promise<void>;
+    fetchMissing?: FetchMissing;
   } = {},
 ): Promise<FoundModel> {
   const graph = graphs[0]!.name;
@@ -229,18 +258,22 @@ async function fromFiles(
   };
 }
 
+/** Adds a file that has one of these names; false if there is none. */
+type FetchMissing = (names: readonly string[]) => Promise<boolean>;
+
 /** Compiles a model, fetching files that it refers to and that are missing. */
 async function compile(
   job: Job,
   graphs: readonly FoundGraph[],
   files: Map<string, Blob>,
   target: Manifest["target"],
-  fetchMissing: ((name: string) => Promise<void>) | undefined,
+  fetchMissing: FetchMissing | undefined,
 ): Promise<Compiled> {
   const { task, capacity, cache_dtype, programs, max_length, personalize } = job.request;
+  const dtypes = dtypesBeside(job);
   const options = {
     ...(task === "text-generation"
-      ? { of: "package", model_file: graphs[0]!.name }
+      ? { of: "package", model_file: graphs[0]!.name, ...(dtypes ? { dtypes } : {}) }
       : { of: "task", task, graphs: Object.fromEntries(graphs.map((g) => [g.stem, g.name])) }),
     target,
     ...(capacity === undefined ? {} : { capacity }),
@@ -257,7 +290,7 @@ async function compile(
     } catch (e) {
       if (!(e instanceof MissingFile)) throw e;
       if (!fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
-      await fetchMissing(e.file);
+      if (!(await fetchMissing(e.names))) throw e.error;
     }
   }
 }
