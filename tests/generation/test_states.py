@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from edgewise import CausalLM, generate, page
 from edgewise.compiler.compile.caches import interface
-from edgewise.compiler.compile.model_file import find_embedding_file, missing_embedding
+from edgewise.compiler.compile.model_file import (
+    find_embedding_file,
+    missing_embedding,
+    pick_model_file,
+)
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import Aborted, UnsupportedOp
 
@@ -217,6 +221,14 @@ def test_the_file_of_the_embedding():
     assert find_embedding_file(names, decoder, {"embed_tokens": "fp16"}) is None
     assert wanted(decoder, {"embed_tokens": "q8"})[0] == names[1]
     assert find_embedding_file(names, decoder, {"embed_tokens": "auto"}) == names[0]
+
+
+def test_the_file_of_a_type():
+    """As transformers.js names it; "auto" is the first that there is."""
+    names = ["onnx/decoder_model_merged_q1.onnx", "onnx/embed_tokens_q1.onnx"]
+    assert pick_model_file(names) == pick_model_file(names, "auto") == names[0]
+    assert pick_model_file([*names, "model_q1f16.onnx"], "q1f16") == "model_q1f16.onnx"
+    assert find_embedding_file(names, names[0]) == names[1]
 
 
 def test_pages_are_told_which_embedding_is_missing():

@@ -10,7 +10,7 @@ import type { ByteSource } from "../../src/shared/files/stream.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
-import type { DTypes } from "../../src/worker/model/dtypes.ts";
+import { type DTypes, dtypeOf, SUFFIX } from "../../src/worker/model/dtypes.ts";
 import { graphFiles, openGraphs, readFirst, urlOf } from "../../src/worker/model/onnx/graphs.ts";
 import { folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
@@ -384,6 +384,15 @@ test("a decoder of embeddings is found, and its embedding among chosen files", a
     "model.onnx",
     ...["embedding.onnx", "model.onnx"],
   ]);
+});
+
+test("precisions have the suffixes of transformers.js 4.3.2 (src/utils/dtypes.js)", () => {
+  assert.deepEqual(SUFFIX, {
+    ...{ fp32: "", fp16: "_fp16", int8: "_int8", uint8: "_uint8", q8: "_quantized" },
+    ...{ q4: "_q4", q2: "_q2", q1: "_q1", q4f16: "_q4f16", q2f16: "_q2f16", q1f16: "_q1f16" },
+    bnb4: "_bnb4",
+  });
+  assert.equal(dtypeOf("https://a.test/onnx/model_q1f16.onnx?x"), "q1f16");
 });
 
 test("the first file of several names is read", async () => {
