@@ -77,7 +77,7 @@ def test_every_operator_with_such_products_is_known():
         types = {x.dtype.name for x, _ in case.inputs if x is not None and x.size > 2}
         return "int8" in types and types & {"uint8", "float16", "float32"}
 
-    found = {case.name for _, case in all_cases() if mixes(case)}
+    found = {case.name for _, case in all_cases() if mixes(case) and case.expect is None}
     assert found - {"QuantizeLinear", "DequantizeLinear"} == set(PRODUCTS)
 
 

@@ -32,7 +32,7 @@ def fp8_cases(t: Toolbox) -> Cases:
         y = x @ w.T + (bias if biased else 0)
         yield t(
             *(a, t.const(b), t.const(scale)),
-            *(a_scale if scaled else None, t.const(bias) if biased else None),
+            *(t.const(a_scale) if scaled else None, t.const(bias) if biased else None),
             block_size=block,
             tol=1e-4,
             expect=[t.of("float32", y)],
@@ -55,7 +55,7 @@ def fp4_cases(t: Toolbox) -> Cases:
         w = w * scale.astype("float64").repeat(block, 1)[:, :k] * factor
         y = a.astype("float64") @ w.T + (bias if biased else 0)
         yield t(
-            *(a, t.const(b), t.const(scale.view("uint8")), factor, None),
+            *(a, t.const(b), t.const(scale.view("uint8")), t.const(factor), None),
             *([t.const(bias)] if biased else []),
             block_size=block,
             tol=1e-4,
