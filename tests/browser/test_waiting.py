@@ -59,10 +59,15 @@ def test_only_the_same_version_of_a_file_is_resumed(visit, server, faulty, keep)
         "rangeless-206",
         "elsewhere-206",
     ):  # a response that cannot continue the file: it is fetched from the start
-        faulty.asked.clear()
-        got = greedy(v, f"{faulty.url}/{fault}/{at}/model.edge", {"cache_files": keep})
-        assert "error" not in got and got["text"] == want, (fault, got)
-        assert [r is None for _, r in faulty.asked] == [True, False, True], fault
+        for attempt in range(5):
+            faulty.asked.clear()
+            path = f"{fault}/{at + 10 * attempt}/model.edge"
+            got = greedy(v, f"{faulty.url}/{path}", {"cache_files": keep})
+            assert "error" not in got and got["text"] == want, (fault, got)
+            asked = [r is None for _, r in faulty.asked]
+            if asked != [True, True]:  # else the browser gave nothing of the response that broke
+                break
+        assert asked == [True, False, True], fault
     # another version, or one without an ETag
     for fault in ("changed-206", "longer-206", "nameless-200"):
         url = f"{faulty.url}/{fault}/{at}/model.edge"
