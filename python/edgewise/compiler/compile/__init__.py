@@ -12,6 +12,7 @@ from .inference import (
     inference_package,
 )
 from .model_file import pick_model_file
+from .states import find_states
 from .weights import CONSTANTS, add_plans, add_weight
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "describe_metadata",
     "describe_values",
     "described_shape",
+    "find_states",
     "head_dim",
     "inference_package",
     "interface",

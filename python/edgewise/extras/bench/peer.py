@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...compiler.compile import CACHE_NAME, cache_axis, head_dim
-from ...compiler.ir import Graph, Node
-from ...errors import InputError
+from ...compiler.compile import CACHE_NAME, cache_axis, find_states, head_dim
+from ...compiler.ir import Graph
+from ...errors import InputError, UnsupportedOp
 from .contender import Comparison, Contender, Decoding, LoadedModel
 
 AGREE = 1e-3  # difference of results, relative to the largest value, above which a note warns
@@ -187,48 +187,17 @@ class _PeerDecoder:
 
 
 def match_caches(graph: Graph, caches: Sequence[str]) -> dict[str, str]:
-    """The output of each cache input: the cache with the new tokens appended.
-
-    Names do not matter: an output belongs to the cache that reaches it over the fewest nodes. If
-    several caches are equally near to several outputs (as in one fused attention, or an If around
-    everything), they correspond in the order of the file.
+    """The output of each cache input, as text generation finds it (`find_states`).
 
     Raises:
         InputError: caches and outputs cannot be matched.
     """
-    readers: dict[str, list[Node]] = {}
-    outputs = [o.name for o in graph.outputs if o.name != "logits"]
-    for node in graph.nodes:
-        for name in _inputs_with_subgraphs(node):
-            readers.setdefault(name, []).append(node)
-    near: dict[tuple[str, ...], list[str]] = {}
-    for cache in caches:
-        seen: set[str] = set()
-        reached = {cache}
-        found: tuple[str, ...] = ()
-        while reached and not found:
-            seen |= reached
-            reached = {
-                output
-                for name in reached
-                for node in readers.get(name, ())
-                for output in node.outputs
-            } - seen
-            found = tuple(o for o in outputs if o in reached)
-        near.setdefault(found, []).append(cache)
-    if any(len(found) != len(names) for found, names in near.items()) or len(
-        {o for found in near for o in found}
-    ) != len(caches):
+    try:
+        found = find_states(graph, caches)
+    except UnsupportedOp:
+        found = {}
+    if set(found) != set(caches):
         raise InputError(
             f"the outputs of its {len(caches)} caches cannot be determined", "the model", ""
         )
-    return {cache: o for found, names in near.items() for cache, o in zip(names, found)}
-
-
-def _inputs_with_subgraphs(node: Node) -> set[str]:
-    names = set(node.inputs)
-    for graph in node.subgraphs():
-        names.update(o.name for o in graph.outputs)
-        for inner in graph.every_node():
-            names.update(inner.inputs)
-    return names
+    return {name: state.output for name, state in found.items()}
