@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators models wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -117,6 +117,9 @@ gen: $(stamp)/logic ## write the generated files: core/gen, web/src/gen
 
 operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
+
+models: ## write the table of families of models that tests run: docs/reference/models.md
+	$(PYTHON) tests/families.py
 
 docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html
 	npm --prefix web/typedoc run --silent build

@@ -36,6 +36,7 @@ def plain(ids):
     return " ".join(str(i) for i in ids if i not in (0, 1, 2))
 
 
+@pytest.mark.family("Moonshine", exporter="optimum")
 def test_tokens_are_those_of_transformers(listen):
     for case in json.loads((HERE / "moonshine.json").read_text()).values():
         for i, (count, ids) in enumerate(zip(SOUNDS, case["sequences"], strict=True)):

@@ -68,6 +68,7 @@ def test_fields_are_those_that_transformers_reads():
     assert set(SPEECH_FIELDS) == read
 
 
+@pytest.mark.family("Whisper", exporter="optimum")
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_and_times_are_those_of_transformers(model, name):
     case = CASES[name]
