@@ -1,0 +1,1 @@
+"""Language models that see pictures and hear sounds: prompts, features and positions."""
