@@ -11,10 +11,10 @@ from typing import Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import NAME, UINT8
 from ...errors import InputError, file_error, memory_in_words
-from ...logic.images.geometry import MAX_PIXELS, Layout, Resize, Window
+from ...logic.images.geometry import MAX_PIXELS, Layout, Resize, Step, Window
 from .resampling import resize_image
 
-__all__ = ["Picture", "apply", "read_picture", "to_pillow"]
+__all__ = ["Picture", "apply", "apply_step", "read_picture", "to_pillow"]
 
 # Formats that Pillow reads itself. Others run programs (EPS), or are not pictures of pixels.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM", "ICO", "TGA", "JPEG2000")
@@ -164,13 +164,15 @@ def to_pillow(picture: Picture) -> Any:
 def apply(picture: Picture, done: Layout) -> Picture:
     """Applies the operations of a layout to a picture of three channels."""
     for step in done.steps:
-        if step["op"] == "resize":
-            picture = _resize(picture, step)
-        elif step["op"] == "window":
-            picture = _window(picture, step)
-        else:
-            picture = _rotate(picture)
+        picture = apply_step(picture, step)
     return picture
+
+
+def apply_step(picture: Picture, step: Step) -> Picture:
+    """Applies one operation to a picture of three channels."""
+    if step["op"] == "resize":
+        return _resize(picture, step)
+    return _window(picture, step) if step["op"] == "window" else _rotate(picture)
 
 
 def _resize(picture: Picture, step: Resize) -> Picture:

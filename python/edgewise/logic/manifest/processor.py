@@ -18,6 +18,7 @@ MAX_RATE = 1 << 20
 
 Count = Annotated[int, Range(1, MAX_COUNT)]
 Amount = Annotated[int, Range(0, MAX_COUNT)]
+Pixels = Annotated[int, Range(1, 1 << 31)]
 Some = Entries(1)
 Pair = tuple[Count, Count]
 Channels = tuple[float, float, float]
@@ -197,6 +198,42 @@ class ImageFields(TypedDict):
     mask: bool
 
 
+# ---- pictures that a language model sees: the rules of `seen` (logic/images/views.py)
+class SeeWhole(TypedDict):
+    rule: Literal["whole"]
+    steps: list[Step]
+
+
+class SeeSplit(TypedDict):
+    rule: Literal["split"]
+    filter: str
+    resize: bool
+    split: bool
+    longest: Count
+    tile: Count
+
+
+class SeeSmart(TypedDict):
+    rule: Literal["smart"]
+    filter: str
+    resize: bool
+    patch: Count
+    merge: Count
+    least: Pixels
+    most: Pixels
+
+
+class VisionFields(TypedDict):
+    """See processors.images.vision.VisionDescription."""
+
+    type: str
+    rule: SeeWhole | SeeSplit | SeeSmart
+    form: Literal["planes", "patches", "rows"]
+    scale: Channels
+    bias: Channels
+    temporal: Count
+
+
 # ---- sounds: processors/audio/processor.py
 class SoundLength(TypedDict):
     """See processors.audio.processor.Length."""
@@ -356,6 +393,7 @@ class Processor(TypedDict):
     """`labels`, `diffusion` and `features` are checked by the pipelines that use them."""
 
     image: NotRequired[ImageFields]
+    vision: NotRequired[VisionFields]
     audio: NotRequired[AudioFields]
     voice_activity: NotRequired[VoiceActivityFields]
     text: NotRequired[TextFields]

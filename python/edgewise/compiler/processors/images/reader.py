@@ -14,7 +14,7 @@ from ..resampling import FILTERS
 from .description import Description
 from .types import ALIASES, EXTRA, NEUTRAL, TYPES
 
-__all__ = ["FILTERS", "is_image_config", "read_description"]
+__all__ = ["FILTERS", "ConfigReader", "is_image_config", "read_description", "read_fields"]
 
 MAX_SIZE = 1 << 16
 
@@ -26,7 +26,7 @@ def type_of(config: Mapping[str, Any]) -> str:
     name = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
     if not isinstance(name, str):
         raise InputError("it is not a name", "image_processor_type", "Check the file.")
-    name = name.removesuffix("Fast")
+    name = name.removesuffix("Fast").removesuffix("Pil")
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
     return ALIASES.get(name, name)
@@ -60,7 +60,27 @@ def read_description(
             f"{where}: image_processor_type",
             f"There are: {', '.join(TYPES)}.",
         )
-    defaults = TYPES[kind]
+    fields = read_fields(kind, TYPES[kind], config, where)
+    reader = ConfigReader(kind, fields, config, where)
+    _FAMILIES[fields["family"]](reader)
+    reader.arithmetic()
+    return reader.out
+
+
+def read_fields(
+    kind: str, defaults: Mapping[str, Any], config: Mapping[str, Any], where: str
+) -> Fields:
+    """The fields of a configuration, with defaults.
+
+    Args:
+        kind: type of the processor.
+        defaults: of its fields.
+        config: contents of the file.
+        where: name of the file, for errors.
+
+    Raises:
+        InputError: a field is not known.
+    """
     fields = {**defaults}
     for name, value in config.items():
         if name in defaults and name not in ("family", "square"):
@@ -75,13 +95,10 @@ def read_description(
                 where,
                 "Remove it if it has no effect; otherwise report the model.",
             )
-    reader = _Reader(kind, fields, config, where)
-    _FAMILIES[fields["family"]](reader)
-    reader.arithmetic()
-    return reader.out
+    return fields
 
 
-class _Reader:
+class ConfigReader:
     """Reads the fields of one configuration.
 
     Attributes:
@@ -118,12 +135,12 @@ class _Reader:
             self.fail(name, f"{value!r} is not a number")
         return value
 
-    def integer(self, name: str, value: Any) -> int:
+    def integer(self, name: str, value: Any, largest: int = MAX_SIZE) -> int:
         """A size in pixels."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if type(value) is not int or not 1 <= value <= MAX_SIZE:
-            self.fail(name, f"{value!r} is not a size in pixels, 1 to {MAX_SIZE}")
+        if type(value) is not int or not 1 <= value <= largest:
+            self.fail(name, f"{value!r} is not a size in pixels, 1 to {largest}")
         return value
 
     def size(self, name: str = "size", square: bool | None = None) -> dict[str, int]:
@@ -227,7 +244,7 @@ _SIZES: list[set[str]] = [
 ]
 
 
-def _plain(r: _Reader) -> None:
+def _plain(r: ConfigReader) -> None:
     """Resize, then crop."""
     if r.flag("do_resize"):
         divisor = r.fields.get("size_divisor")
@@ -237,7 +254,7 @@ def _plain(r: _Reader) -> None:
     r.crop()
 
 
-def _levit(r: _Reader) -> None:
+def _levit(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         size = r.size()
         if "shortest_edge" in size:
@@ -246,7 +263,7 @@ def _levit(r: _Reader) -> None:
     r.crop()
 
 
-def _poolformer(r: _Reader) -> None:
+def _poolformer(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         size, part = r.size(), r.fields["crop_pct"]
         if part is not None:
@@ -257,7 +274,7 @@ def _poolformer(r: _Reader) -> None:
     r.crop()
 
 
-def _convnext(r: _Reader) -> None:
+def _convnext(r: ConfigReader) -> None:
     if not r.flag("do_resize"):
         return
     size = r.size()
@@ -272,7 +289,7 @@ def _convnext(r: _Reader) -> None:
     return None
 
 
-def _perceiver(r: _Reader) -> None:
+def _perceiver(r: ConfigReader) -> None:
     size = r.size()
     if "height" not in size:
         r.fail("size", "it has no height and width")
@@ -284,13 +301,13 @@ def _perceiver(r: _Reader) -> None:
         r.resize_to(size)
 
 
-def _detr(r: _Reader) -> None:
+def _detr(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         _resize_detr(r, {"divisor": 16} if r.fields["family"] == "yolos" else {})
     r.frame()
 
 
-def _resize_detr(r: _Reader, divisor: dict[str, int]) -> None:
+def _resize_detr(r: ConfigReader, divisor: dict[str, int]) -> None:
     size = r.size()
     if "shortest_edge" in size:
         longest = size.get("longest_edge", r.given.get("max_size", 1333))
@@ -300,7 +317,7 @@ def _resize_detr(r: _Reader, divisor: dict[str, int]) -> None:
         r.resize_to(size)
 
 
-def _maskformer(r: _Reader) -> None:
+def _maskformer(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         size = r.size()
         divisor = r.fields["size_divisor"]
@@ -315,7 +332,7 @@ def _maskformer(r: _Reader) -> None:
     r.frame()
 
 
-def _dpt(r: _Reader) -> None:
+def _dpt(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         size = r.size(square=True)
         if "height" not in size:
@@ -328,19 +345,19 @@ def _dpt(r: _Reader) -> None:
         r.out.frame = True
 
 
-def _floor(r: _Reader) -> None:
+def _floor(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         r.resize("floor", divisor=r.integer("size_divisor", r.fields["size_divisor"]))
 
 
-def _symmetric(r: _Reader) -> None:
+def _symmetric(r: ConfigReader) -> None:
     if r.flag("do_pad"):
         divisor = r.integer("size_divisor", r.fields["pad_size"] or r.fields["size_divisor"])
         step = {"op": "pad", "rule": "symmetric", "divisor": divisor, "color": "symmetric"}
         r.out.steps.append(step)
 
 
-def _vilt(r: _Reader) -> None:
+def _vilt(r: ConfigReader) -> None:
     if r.flag("do_resize"):
         size = r.size(square=False)
         if "shortest_edge" not in size:
@@ -351,7 +368,7 @@ def _vilt(r: _Reader) -> None:
     r.out.mask = r.flag("do_pad")
 
 
-def _document(r: _Reader) -> None:
+def _document(r: ConfigReader) -> None:
     size = r.size(square=True)
     if "height" not in size:
         r.fail("size", "it has no height and width")
@@ -368,13 +385,13 @@ def _document(r: _Reader) -> None:
         r.out.steps.append({"op": "pad", "rule": "middle", **size, "color": [0, 0, 0]})
 
 
-def _letterbox(r: _Reader) -> None:
+def _letterbox(r: ConfigReader) -> None:
     size = r.size(square=True)
     r.resize("letterbox", **size)
     r.out.steps.append({"op": "pad", "rule": "letterbox", **size, "color": [114, 114, 114]})
 
 
-_FAMILIES: dict[str, Callable[[_Reader], None]] = {
+_FAMILIES: dict[str, Callable[[ConfigReader], None]] = {
     "plain": _plain,
     "efficientnet": _plain,
     "levit": _levit,

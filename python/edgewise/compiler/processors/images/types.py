@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ALIASES", "EXTRA", "NEUTRAL", "TYPES"]
+__all__ = [
+    "ALIASES",
+    "BICUBIC",
+    "BILINEAR",
+    "CLIP",
+    "EXTRA",
+    "HALF",
+    "IMAGENET",
+    "LANCZOS",
+    "NEUTRAL",
+    "TYPES",
+    "defaults",
+]
 
 HALF = ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -12,7 +24,7 @@ CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711
 NEAREST, LANCZOS, BILINEAR, BICUBIC = 0, 1, 2, 3  # PIL.Image.Resampling
 
 
-def _defaults(
+def defaults(
     family: str,
     size: Any,
     crop: Any,
@@ -62,11 +74,11 @@ _DETR_SIZE = {"shortest_edge": 800, "longest_edge": 1333}
 
 
 def _detr(family: str = "detr") -> dict[str, Any]:
-    return _defaults(family, _DETR_SIZE, None, BILINEAR, IMAGENET, do_pad=True, pad_size=None)
+    return defaults(family, _DETR_SIZE, None, BILINEAR, IMAGENET, do_pad=True, pad_size=None)
 
 
 def _maskformer() -> dict[str, Any]:
-    return _defaults(
+    return defaults(
         "maskformer", _DETR_SIZE, None, BILINEAR, IMAGENET, size_divisor=32, pad_size=None
     )
 
@@ -74,7 +86,7 @@ def _maskformer() -> dict[str, Any]:
 def _document(
     size: dict[str, int], normalization: tuple[list[float], list[float]]
 ) -> dict[str, Any]:
-    return _defaults(
+    return defaults(
         "document",
         size,
         None,
@@ -88,7 +100,7 @@ def _document(
 
 
 def _dpt() -> dict[str, Any]:
-    return _defaults(
+    return defaults(
         "dpt",
         _hw(384),
         None,
@@ -102,67 +114,67 @@ def _dpt() -> dict[str, Any]:
 
 
 TYPES: dict[str, dict[str, Any]] = {
-    "BeitImageProcessor": _defaults("plain", _hw(256), _hw(224), BICUBIC, HALF),
-    "BitImageProcessor": _defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
-    "BlipImageProcessor": _defaults("plain", _hw(384), None, BICUBIC, CLIP),
-    "ChineseCLIPImageProcessor": _defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
-    "CLIPImageProcessor": _defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
+    "BeitImageProcessor": defaults("plain", _hw(256), _hw(224), BICUBIC, HALF),
+    "BitImageProcessor": defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
+    "BlipImageProcessor": defaults("plain", _hw(384), None, BICUBIC, CLIP),
+    "ChineseCLIPImageProcessor": defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
+    "CLIPImageProcessor": defaults("plain", _edge(224), _hw(224), BICUBIC, CLIP),
     "ConditionalDetrImageProcessor": _detr(),
-    "ConvNextImageProcessor": _defaults(
+    "ConvNextImageProcessor": defaults(
         "convnext", _edge(384), None, BILINEAR, HALF, crop_pct=224 / 256
     ),
     "DeformableDetrImageProcessor": _detr(),
-    "DeiTImageProcessor": _defaults("plain", _hw(256), _hw(224), BICUBIC, HALF),
+    "DeiTImageProcessor": defaults("plain", _hw(256), _hw(224), BICUBIC, HALF),
     "DetrImageProcessor": _detr(),
     "DonutImageProcessor": _document(_hw(2560, 1920), HALF),
     "DPTImageProcessor": _dpt(),
-    "DINOv3ViTImageProcessor": _defaults("plain", _hw(224), None, BILINEAR, IMAGENET),
-    "EfficientNetImageProcessor": _defaults(
+    "DINOv3ViTImageProcessor": defaults("plain", _hw(224), None, BILINEAR, IMAGENET),
+    "EfficientNetImageProcessor": defaults(
         "efficientnet", _hw(346), _hw(289), NEAREST, HALF, rescale_offset=False, include_top=True
     )
     | {"do_center_crop": False},
-    "FlavaImageProcessor": _defaults("plain", _hw(224), _hw(224), BICUBIC, CLIP),
-    "GLPNImageProcessor": _defaults(
+    "FlavaImageProcessor": defaults("plain", _hw(224), _hw(224), BICUBIC, CLIP),
+    "GLPNImageProcessor": defaults(
         "floor", None, None, BILINEAR, None, size_divisor=32, rescale_factor=1 / 255
     ),
     "GroundingDinoImageProcessor": _detr(),
-    "LayoutLMv3ImageProcessor": _defaults("plain", _hw(224), None, BILINEAR, HALF, apply_ocr=True),
-    "LevitImageProcessor": _defaults("levit", _edge(224), _hw(224), BICUBIC, IMAGENET),
+    "LayoutLMv3ImageProcessor": defaults("plain", _hw(224), None, BILINEAR, HALF, apply_ocr=True),
+    "LevitImageProcessor": defaults("levit", _edge(224), _hw(224), BICUBIC, IMAGENET),
     "Mask2FormerImageProcessor": _maskformer(),
     "MaskFormerImageProcessor": _maskformer(),
-    "MobileNetV1ImageProcessor": _defaults("plain", _edge(256), _hw(224), BILINEAR, HALF),
-    "MobileNetV2ImageProcessor": _defaults("plain", _edge(256), _hw(224), BILINEAR, HALF),
-    "MobileViTImageProcessor": _defaults(
+    "MobileNetV1ImageProcessor": defaults("plain", _edge(256), _hw(224), BILINEAR, HALF),
+    "MobileNetV2ImageProcessor": defaults("plain", _edge(256), _hw(224), BILINEAR, HALF),
+    "MobileViTImageProcessor": defaults(
         "plain", _edge(224), _hw(256), BILINEAR, None, do_flip_channel_order=True
     ),
     "NougatImageProcessor": _document(_hw(896, 672), IMAGENET) | {"do_crop_margin": True},
-    "OwlViTImageProcessor": _defaults("plain", _hw(768), _hw(768), BICUBIC, CLIP)
+    "OwlViTImageProcessor": defaults("plain", _hw(768), _hw(768), BICUBIC, CLIP)
     | {"do_center_crop": False},
-    "PerceiverImageProcessor": _defaults("perceiver", _hw(224), _hw(256), BICUBIC, IMAGENET),
-    "PoolFormerImageProcessor": _defaults(
+    "PerceiverImageProcessor": defaults("perceiver", _hw(224), _hw(256), BICUBIC, IMAGENET),
+    "PoolFormerImageProcessor": defaults(
         "poolformer", _edge(224), _hw(224), BICUBIC, IMAGENET, crop_pct=0.9
     ),
-    "PvtImageProcessor": _defaults("plain", _hw(224), None, BILINEAR, IMAGENET),
-    "RTDetrImageProcessor": _defaults(
+    "PvtImageProcessor": defaults("plain", _hw(224), None, BILINEAR, IMAGENET),
+    "RTDetrImageProcessor": defaults(
         "detr", _hw(640), None, BILINEAR, IMAGENET, False, do_pad=False, pad_size=None
     )
     | {"do_normalize": False},
-    "SegformerImageProcessor": _defaults("plain", _hw(512), None, BILINEAR, IMAGENET),
-    "SiglipImageProcessor": _defaults("plain", _hw(224), None, BICUBIC, HALF),
-    "Swin2SRImageProcessor": _defaults(
+    "SegformerImageProcessor": defaults("plain", _hw(512), None, BILINEAR, IMAGENET),
+    "SiglipImageProcessor": defaults("plain", _hw(224), None, BICUBIC, HALF),
+    "Swin2SRImageProcessor": defaults(
         "symmetric", None, None, BICUBIC, None, do_pad=True, size_divisor=8, pad_size=None
     ),
-    "TextNetImageProcessor": _defaults(
+    "TextNetImageProcessor": defaults(
         "plain", _edge(640), _hw(224), BILINEAR, IMAGENET, size_divisor=32
     )
     | {"do_center_crop": False},
-    "ViltImageProcessor": _defaults(
+    "ViltImageProcessor": defaults(
         "vilt", _edge(384), None, BICUBIC, HALF, size_divisor=32, do_pad=True
     ),
-    "ViTImageProcessor": _defaults("plain", _hw(224), None, BILINEAR, HALF),
+    "ViTImageProcessor": defaults("plain", _hw(224), None, BILINEAR, HALF),
     "YolosImageProcessor": _detr("yolos"),
     # Not in transformers: ultralytics' models are exported without a configuration.
-    "YoloImageProcessor": _defaults("letterbox", _hw(640), None, BILINEAR, None),
+    "YoloImageProcessor": defaults("letterbox", _hw(640), None, BILINEAR, None),
 }
 ALIASES = {
     "EfficientFormerImageProcessor": "BitImageProcessor",

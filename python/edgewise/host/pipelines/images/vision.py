@@ -1,0 +1,107 @@
+"""`VisionProcessor`: pictures to the inputs of a vision-language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ....compiler.arrays import Array
+from ....compiler.processors.images.vision import VisionDescription, read_vision, vision_graph
+from ....logic.images.geometry import Step
+from ....logic.images.views import Seen, View, count_pieces, pieces, pixel_dims, seen
+from ...media.pictures import Picture, apply_step, read_picture
+from ...session import InferenceSession
+
+if TYPE_CHECKING:
+    from ...engine import Engine
+
+__all__ = ["VisionProcessor"]
+
+
+class VisionProcessor:
+    """Makes the inputs of a vision-language model from a picture of any size.
+
+    Args:
+        config: contents of preprocessor_config.json, or a VisionDescription.
+        where: name of the file, for errors.
+        engine: the Engine to use; by default that of the process.
+
+    Attributes:
+        description: of the processing.
+
+    Raises:
+        InputError: the type or a field is not supported.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | VisionDescription,
+        where: str = "preprocessor_config.json",
+        engine: Engine | None = None,
+    ) -> None:
+        self.description = (
+            config if isinstance(config, VisionDescription) else read_vision(config, where)
+        )
+        self.session = InferenceSession(vision_graph(self.description), engine=engine)
+
+    def seen(self, picture: Picture) -> Seen:
+        """What the model sees of a picture. Raises InputError."""
+        return seen(self.description.rule, picture.height, picture.width)
+
+    def pixels(self, picture: Picture, what: Seen) -> bytes:
+        """uint8 [pieces, height, width, 3] of a picture."""
+        out: list[bytes] = []
+        done: list[Step] = []
+        made = [picture]  # after each step of `done`: views begin alike
+        for view in what.views:
+            same = 0
+            while same < min(len(done), len(view.steps)) and done[same] == view.steps[same]:
+                same += 1
+            done, made = done[:same], made[: same + 1]
+            for step in view.steps[same:]:
+                made.append(apply_step(made[-1], step))
+                done.append(step)
+            out.append(_cut(made[-1], what, view))
+        return b"".join(out)
+
+    def __call__(self, image: Any, rank: int = 0) -> tuple[Any, Seen]:
+        """The numbers of one picture.
+
+        Args:
+            image: path of a file, its bytes, a PIL.Image, a Picture, or an array of uint8
+                [height, width, 3].
+            rank: how many dimensions the model's input `pixel_values` has; 0: as many as there
+                are.
+
+        Returns:
+            (float32 of logic.images.views.pixel_dims, what the model sees)
+
+        Raises:
+            InputError: the picture is damaged, empty, too large or too long.
+        """
+        picture = read_picture(image)
+        what = self.seen(picture)
+        high, wide = what.piece
+        shape = (count_pieces(what), high, wide, 3)
+        (values,) = self.session.run(
+            None, {"pixels": Array(shape, "uint8", self.pixels(picture, what))}
+        )
+        dims = pixel_dims(self.description.form, self.description.temporal, what, rank)
+        return values.reshape(dims), what
+
+    def close(self) -> None:
+        """Frees the memory of the graph."""
+        self.session.free()
+
+
+def _cut(picture: Picture, what: Seen, view: View) -> bytes:
+    """The pieces of a view, one after the other."""
+    high, wide = what.piece
+    if (high, wide) == (view.height, view.width):
+        return picture.pixels
+    source, line, size = memoryview(picture.pixels), 3 * view.width, 3 * wide
+    parts: list[memoryview] = []
+    for piece in pieces(what, view):
+        at = piece.top * line + 3 * piece.left
+        parts += [source[i : i + size] for i in range(at, at + high * line, line)]
+    return b"".join(parts)

@@ -1,0 +1,319 @@
+"""What a model sees of a picture of any size: views of it, and the pieces that they are cut into.
+
+A vision-language model sees tiles, patches or the whole picture. A rule chooses the views for the
+size of a picture; `pieces` says in which order they are cut. The host moves the bytes, and a plan
+computes the numbers of all pieces of a picture at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from ...errors import InputError
+from .geometry import Rule, Size, Step, layout
+
+Form = Literal["planes", "patches", "rows"]
+
+
+class ViewRule(TypedDict, total=False):
+    """A rule that chooses views: its name, and its numbers.
+
+    Rules:
+        whole: the picture, after `steps`.
+        split: Idefics3. Tiles of `tile` pixels of a picture whose longer side has `longest`.
+        smart: Qwen2-VL. Sides are multiples of `patch` * `merge`; between `least` and `most`
+            pixels.
+    """
+
+    rule: str
+    steps: list[Rule]
+    filter: str
+    resize: bool
+    split: bool
+    tile: int
+    longest: int
+    patch: int
+    merge: int
+    least: int
+    most: int
+
+
+@dataclass
+class View:
+    """A part of what a model sees.
+
+    Attributes:
+        steps: what is done to the picture.
+        height, width: of the result, in pixels.
+    """
+
+    steps: list[Step]
+    height: int
+    width: int
+
+
+@dataclass
+class Seen:
+    """What a model sees of one picture.
+
+    Attributes:
+        views: in order.
+        piece: height and width of the pieces that views are cut into.
+        merge: sides of the squares of pieces that follow one another; 1: row by row.
+        rows, columns: of tiles; 0: the picture is not divided.
+        size: height and width of the picture.
+        resized: of the picture as a whole, as the model sees it.
+        room: pieces that each view is filled up to with zeros; 0: as many as it has.
+    """
+
+    views: list[View]
+    piece: Size
+    size: Size
+    resized: Size
+    rows: int = 0
+    columns: int = 0
+    merge: int = 1
+    room: int = 0
+
+
+@dataclass
+class Further:
+    """A further input of a model for one picture.
+
+    Attributes:
+        name: of the input.
+        dims: of it.
+        runs: (value, how often), in order.
+    """
+
+    name: str
+    dims: list[int]
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Piece:
+    """A piece of a view: rows and columns from `top` and `left` on."""
+
+    top: int
+    left: int
+
+
+MAX_PIECES = 1 << 17
+"""Pieces of a picture."""
+
+
+def seen(rule: ViewRule, height: int, width: int) -> Seen:
+    """What a model sees of a picture.
+
+    Args:
+        rule: of the processor.
+        height, width: of the picture.
+
+    Raises:
+        InputError: the picture is empty, too large or too long.
+    """
+    layout([], height, width)
+    kind = rule["rule"]
+    if kind == "split":
+        out = _split(rule, height, width)
+    elif kind == "smart":
+        out = _smart(rule, height, width)
+    else:
+        out = _whole(rule, height, width)
+    if count_pieces(out) > MAX_PIECES:
+        raise InputError(
+            f"a picture of {height} x {width} pixels has more than {MAX_PIECES} patches",
+            "image",
+            "Reduce it before, or set a smaller size in preprocessor_config.json.",
+        )
+    return out
+
+
+def count_pieces(picture: Seen) -> int:
+    """Pieces of all views, without zeros."""
+    high, wide = picture.piece
+    return sum([(v.height // high) * (v.width // wide) for v in picture.views])
+
+
+def pieces(picture: Seen, view: View) -> list[Piece]:
+    """The pieces of a view, in order: square by square, each row by row."""
+    high, wide = picture.piece
+    merge = picture.merge
+    out: list[Piece] = []
+    for top in range(0, view.height, high * merge):
+        for left in range(0, view.width, wide * merge):
+            for row in range(merge):
+                for column in range(merge):
+                    out.append(Piece(top + row * high, left + column * wide))
+    return out
+
+
+def _to(steps: Sequence[Step], height: int, width: int, have: Size, name: str) -> list[Step]:
+    """The steps, and a resize where the size differs. have: height and width before."""
+    if (height, width) == (have[0], have[1]):
+        return list(steps)
+    resize: Step = {"op": "resize", "height": height, "width": width, "filter": name}
+    return [*steps, resize]
+
+
+def _one(rule: ViewRule, steps: list[Step], size: Size, given: Size) -> Seen:
+    """One view of the whole picture, uncut."""
+    return Seen([View(steps, size[0], size[1])], size, given, size)
+
+
+def _whole(rule: ViewRule, height: int, width: int) -> Seen:
+    done = layout(rule["steps"], height, width)
+    return _one(rule, done.steps, (done.height, done.width), (height, width))
+
+
+MAX_SIDE = 4096
+"""Pixels of a side of a picture that Idefics3 divides."""
+
+
+def _split(rule: ViewRule, height: int, width: int) -> Seen:
+    """As Idefics3ImageProcessor."""
+    tile, name = rule["tile"], rule["filter"]
+    steps: list[Step] = []
+    have = (height, width)
+    if rule["resize"]:
+        high, wide = _below(_longer(height, width, rule["longest"]))
+        steps = _to(steps, high, wide, have, name)
+        have = (high, wide)
+    if not rule["split"]:
+        steps = _to(steps, tile, tile, have, name)
+        return Seen([View(steps, tile, tile)], (tile, tile), (height, width), (tile, tile))
+    high, wide = have
+    ratio = wide / high
+    if wide >= high:
+        wide = math.ceil(wide / tile) * tile
+        high = math.ceil(int(wide / ratio) / tile) * tile
+    else:
+        high = math.ceil(high / tile) * tile
+        wide = math.ceil(int(high * ratio) / tile) * tile
+    high, wide = max(high, tile), max(wide, tile)
+    steps = _to(steps, high, wide, have, name)
+    layout([], high, wide)
+    if high == tile and wide == tile:
+        return Seen([View(steps, tile, tile)], (tile, tile), (height, width), (tile, tile))
+    views = [View(steps, high, wide), View(_to(steps, tile, tile, (0, 0), name), tile, tile)]
+    rows, columns = high // tile, wide // tile
+    return Seen(views, (tile, tile), (height, width), (tile, tile), rows, columns)
+
+
+def _longer(height: int, width: int, longest: int) -> Size:
+    """The size whose longer side is `longest`; the other side is even."""
+    ratio = width / height
+    if width >= height:
+        high = int(longest / ratio)
+        return max(high + high % 2, 1), longest
+    wide = int(longest * ratio)
+    return longest, max(wide + wide % 2, 1)
+
+
+def _below(size: Size) -> Size:
+    """The size whose longer side has at most MAX_SIDE pixels."""
+    high, wide = size
+    ratio = wide / high
+    if wide >= high and wide > MAX_SIDE:
+        return max(int(MAX_SIDE / ratio), 1), MAX_SIDE
+    if high > wide and high > MAX_SIDE:
+        return MAX_SIDE, max(int(MAX_SIDE * ratio), 1)
+    return size
+
+
+MAX_RATIO = 200
+"""How many times longer than high, or higher than long, a picture of Qwen2-VL may be."""
+
+
+def _smart(rule: ViewRule, height: int, width: int) -> Seen:
+    """As Qwen2VLImageProcessor."""
+    patch, merge = rule["patch"], rule["merge"]
+    high, wide = height, width
+    if rule["resize"]:
+        if max(height, width) / min(height, width) > MAX_RATIO:
+            raise InputError(
+                f"a picture of {height} x {width} pixels is more than {MAX_RATIO} times longer"
+                " than wide",
+                "image",
+                "Cut it to a shape that is less long.",
+            )
+        high, wide = smart_size(height, width, patch * merge, rule["least"], rule["most"], 0)
+    elif height % (patch * merge) or width % (patch * merge):
+        raise InputError(
+            f"the sides of a picture of {height} x {width} pixels are no multiples of"
+            f" {patch * merge}",
+            "image",
+            "Set do_resize in preprocessor_config.json, or give another picture.",
+        )
+    steps = _to([], high, wide, (height, width), rule["filter"])
+    layout([], high, wide)
+    view = View(steps, high, wide)
+    return Seen([view], (patch, patch), (height, width), (high, wide), merge=merge)
+
+
+def smart_size(height: int, width: int, factor: int, least: int, most: int, low: int) -> Size:
+    """The size most like a picture's whose sides are multiples of a number.
+
+    Args:
+        height, width: of the picture.
+        factor: the number.
+        least, most: pixels of the result.
+        low: least length of a side before these limits.
+    """
+    high = max(low, round(height / factor) * factor)
+    wide = max(low, round(width / factor) * factor)
+    if high * wide > most:
+        beta = math.sqrt(height * width / most)
+        high = max(factor, math.floor(height / beta / factor) * factor)
+        wide = max(factor, math.floor(width / beta / factor) * factor)
+    elif high * wide < least:
+        beta = math.sqrt(least / (height * width))
+        high = math.ceil(height * beta / factor) * factor
+        wide = math.ceil(width * beta / factor) * factor
+    return high, wide
+
+
+def further_inputs(names: Sequence[str], picture: Seen) -> list[Further]:
+    """The inputs of a model for one picture, beside the numbers of its pixels.
+
+    Args:
+        names: of the inputs that the model has.
+        picture: what it sees.
+    """
+    high, wide = picture.piece
+    grids = [(v.height // high, v.width // wide) for v in picture.views]
+    count = count_pieces(picture)
+    out: list[Further] = []
+    for name in names:
+        if name == "pixel_attention_mask":
+            out.append(Further(name, [1, count, high, wide], [(1, count * high * wide)]))
+        elif name == "image_grid_thw":
+            runs = [(1, 1), (grids[0][0], 1), (grids[0][1], 1)]
+            out.append(Further(name, [1, 3], runs))
+    return out
+
+
+def pixel_dims(form: Form, temporal: int, picture: Seen, rank: int) -> list[int]:
+    """Dimensions of a model's `pixel_values` for one picture.
+
+    Args:
+        form: of its processor.
+        temporal: how often each patch is there.
+        picture: what it sees.
+        rank: how many dimensions the input has; 5: pictures, tiles, channels, rows, columns.
+    """
+    high, wide = picture.piece
+    count = count_pieces(picture)
+    if picture.room:
+        dims = [len(picture.views), picture.room]
+    else:
+        dims = [count]
+    if form == "planes":
+        dims += [3, high, wide]
+    else:
+        dims.append(3 * temporal * high * wide)
+    return [1] * (rank - len(dims)) + dims

@@ -1,0 +1,169 @@
+"""Processors of vision-language models give the numbers of transformers' own, which use Pillow, for
+pictures of any size.
+"""
+
+import pytest
+
+np = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+transformers = pytest.importorskip("transformers")
+
+from edgewise.compiler.processors.images.vision import (  # noqa: E402
+    VisionDescription,
+    is_vision_config,
+    read_vision,
+)
+from edgewise.errors import InputError  # noqa: E402
+from edgewise.host.pipelines.images.vision import VisionProcessor  # noqa: E402
+from edgewise.logic.images.views import further_inputs  # noqa: E402
+
+from tests.logic.forms import both, module  # noqa: E402
+
+# Height and width: tiny, long, wide, square, just above and below a tile.
+SIZES = [(1, 1), (3, 200), (30, 1000), (1000, 30), (64, 64), (65, 129), (333, 500), (211, 210)]
+CASES = [
+    (
+        "Idefics3ImageProcessor",
+        {"size": {"longest_edge": 256}, "max_image_size": {"longest_edge": 64}},
+        5,
+    ),
+    (
+        "SmolVLMImageProcessor",
+        {
+            "size": {"longest_edge": 64},
+            "max_image_size": {"longest_edge": 64},
+            "do_image_splitting": False,
+            "resample": 2,
+        },
+        5,
+    ),
+    ("Idefics3ImageProcessor", {"do_resize": False, "max_image_size": {"longest_edge": 100}}, 5),
+    ("Qwen2VLImageProcessor", {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 64}, 2),
+    (
+        "Qwen2VLImageProcessor",
+        {
+            "min_pixels": 64 * 64,
+            "max_pixels": 128 * 512,
+            "patch_size": 16,
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
+        },
+        2,
+    ),
+    ("Qwen2VLImageProcessor", {"patch_size": 4, "merge_size": 1, "temporal_patch_size": 1}, 2),
+    ("SiglipImageProcessor", {"size": {"height": 56, "width": 56}}, 4),
+]
+
+
+def picture(height, width, seed=0):
+    """A picture with edges and gradients."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (max(height // 8, 1), max(width // 8, 1), 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.BICUBIC)
+
+
+def reference(kind, fields):
+    """transformers' processor; without a word, it takes a picture of 3 rows for 3 channels."""
+    made = getattr(transformers, kind)(**fields)
+    return made, lambda *args, **options: made(*args, input_data_format="channels_last", **options)
+
+
+def names(case):
+    kind, fields, _ = case
+    return f"{kind}-{'-'.join(fields)}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=names)
+def test_numbers(case):
+    kind, fields, rank = case
+    made, theirs = reference(kind, fields)
+    config = {**made.to_dict(), **fields, "image_processor_type": f"{kind}Fast"}
+    ours = VisionProcessor(config)
+    nested = "Idefics3" in kind or "SmolVLM" in kind
+    for size in SIZES:
+        image = picture(*size)
+        wanted = theirs([[image]] if nested else [image], return_tensors="np")
+        found, what = ours(image, rank)
+        assert list(found.shape) == list(wanted["pixel_values"].shape), size
+        worst = abs(np.asarray(found) - wanted["pixel_values"]).max()
+        assert worst < 3e-5, (size, worst)
+        others = [n for n in wanted if n in ("image_grid_thw", "pixel_attention_mask")]
+        for further in further_inputs(others, what):
+            values = [np.full(count, value) for value, count in further.runs]
+            given = np.concatenate(values).reshape(further.dims)
+            assert np.array_equal(given, wanted[further.name]), further.name
+
+
+@both
+@pytest.mark.parametrize("case", CASES, ids=names)
+def test_views(form, case):
+    """Rows and columns of tiles, and grids of patches."""
+    kind, fields, _ = case
+    _, theirs = reference(kind, fields)
+    rule = read_vision({**fields, "image_processor_type": kind}).rule
+    views = module(form, "images.views")
+    for size in SIZES:
+        what = views.seen(rule, *size)
+        image = picture(*size)
+        if "Qwen" in kind:
+            wanted = theirs([image])["image_grid_thw"][0]
+            (view,) = what.views
+            high, wide = what.piece
+            assert [1, view.height // high, view.width // wide] == list(wanted)
+        elif "Siglip" not in kind:
+            wanted = theirs([[image]], return_row_col_info=True)
+            assert [what.rows, what.columns] == [wanted["rows"][0][0], wanted["cols"][0][0]]
+        assert views.count_pieces(what) == sum(len(views.pieces(what, v)) for v in what.views)
+
+
+@both
+def test_pictures_that_are_refused(form):
+    views = module(form, "images.views")
+    qwen = read_vision({"image_processor_type": "Qwen2VLImageProcessor"}).rule
+    with pytest.raises(InputError, match="more than 200 times longer"):
+        views.seen(qwen, 2, 500)
+    with pytest.raises(InputError, match="empty"):
+        views.seen(qwen, 0, 5)
+    with pytest.raises(InputError, match="no multiples of 28"):
+        views.seen({**qwen, "resize": False}, 29, 28)
+    with pytest.raises(InputError, match="patches"):
+        views.seen({**qwen, "most": 10**8, "patch": 2, "merge": 1}, 4000, 4000)
+
+
+def test_kinds_of_pictures():
+    """Pictures with alpha, of shades and of a palette are read as red, green and blue."""
+    ours = VisionProcessor({"image_processor_type": "Qwen2VLImageProcessor"})
+    theirs = transformers.Qwen2VLImageProcessor()
+    for mode in ("L", "P", "1", "CMYK"):
+        image = picture(70, 61).convert(mode)
+        wanted = theirs([image], return_tensors="np")["pixel_values"]
+        assert abs(np.asarray(ours(image)[0]) - wanted).max() < 3e-5, mode
+    rgba = picture(70, 61).convert("RGBA")
+    assert np.array_equal(np.asarray(ours(rgba)[0]), np.asarray(ours(picture(70, 61))[0]))
+
+
+def test_configurations():
+    """A description goes through JSON; processor_config.json has one inside; errors name fields."""
+    config = {"image_processor_type": "Qwen2VLImageProcessorFast", "data_format": "channels_first"}
+    described = read_vision(config)
+    assert VisionDescription.from_dict(described.to_dict()) == described
+    assert (
+        read_vision({"processor_class": "Qwen2VLProcessor", "image_processor": config}) == described
+    )
+    limits = read_vision({**config, "min_pixels": 4096, "max_pixels": 65536})
+    size = {"shortest_edge": 4096, "longest_edge": 65536}  # transformers 4.57 does not read it
+    assert read_vision({**config, "size": size}) == limits
+    assert is_vision_config(config)
+    assert not is_vision_config({"image_processor_type": "ViTImageProcessor"})
+    for fields, name in [
+        ({"patch_size": 0}, "patch_size"),
+        ({"size": 3}, "size"),
+        ({"max_pixels": "many"}, "max_pixels"),
+        ({"wings": 2}, "wings"),
+    ]:
+        with pytest.raises(InputError, match=name):
+            read_vision({**config, **fields})
+    with pytest.raises(InputError, match="not the size of a square"):
+        read_vision({"image_processor_type": "Idefics3ImageProcessor", "max_image_size": [64, 32]})
+    with pytest.raises(InputError, match="not a processor of vision-language models"):
+        VisionProcessor({"image_processor_type": "DetrImageProcessor"})
