@@ -143,7 +143,7 @@ def compile_causal_lm(
         "padded": model.padded,
         "cache_dtype": cast("CacheDType", cache_dtype),
         "caches": [
-            Cache(name=n, bytes=b, fixed=True) if states[n].fixed else Cache(name=n, bytes=b)
+            Cache(name=n, bytes=b, fixed=True) if n in model.whole else Cache(name=n, bytes=b)
             for n, b in cache_bytes.items()
         ],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],

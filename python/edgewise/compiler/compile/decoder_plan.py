@@ -17,6 +17,7 @@ from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
 from .caches import Interface, state_shape
+from .states import STATES_OF_OPS
 
 if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
@@ -40,9 +41,9 @@ class DecoderCompiler:
         trainable: names of weights that are states of the plans.
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
-        vocab_size, padded, saved: found when a plan is compiled: the size of the vocabulary,
-            whether a run may be padded after its last token, and the parameters that an adapter
-            holds as a whole.
+        vocab_size, padded, whole, saved: found when a plan is compiled: the size of the vocabulary,
+            whether a run may be padded after its last token, names of the states that runs write as
+            a whole, and the parameters that an adapter holds as a whole.
     """
 
     graph: Graph
@@ -54,6 +55,7 @@ class DecoderCompiler:
     target: Target
     vocab_size: int = 0
     padded: bool = True
+    whole: set[str] = field(default_factory=set)
     saved: list[SavedParameter] = field(default_factory=list)
 
     def compile(self, tokens: int, capacity: int) -> Plan:
@@ -78,7 +80,7 @@ class DecoderCompiler:
             shape = state_shape(self.graph, state, self.config)
             full[name] = [capacity if i == state.axis else d for i, d in enumerate(shape)]
             shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
-        fixed = {s.name: s.output for s in self.found.states.values() if s.fixed}
+        states = self.found.states.values()
         self.saved = []
         with explained(GENERATION, self.graph.name or "model"):
             plan, _ = compile_graph(
@@ -86,12 +88,12 @@ class DecoderCompiler:
                 shapes,
                 None,
                 known,
-                roles={n: "kept" if n in fixed else "cache" for n in self.found.states},
-                outputs=[self.found.logits, *fixed.values()],
+                roles={s.name: "kept" if s.fixed else "cache" for s in states},
+                outputs=[self.found.logits, *(s.output for s in states)],
                 cache_shapes=full,
                 cache_dtype=self.cache_dtype,
                 registers=[("past", 0, capacity - tokens), ("last", 0, tokens - 1)],
-                prepare=lambda bound: self._prepare(bound, fixed),
+                prepare=self._prepare,
                 transform=lambda bound: self._transform(bound, tokens, last),
                 computed=self._computed(past, tokens),
                 float_outputs=True,
@@ -162,8 +164,12 @@ class DecoderCompiler:
             make["token_type_ids"] = filled("token_type_ids", 0, [1, tokens])
         return make
 
-    def _prepare(self, bound: BoundGraph, fixed: Mapping[str, str]) -> None:
+    def _prepare(self, bound: BoundGraph) -> None:
         """Lets the plan write states, and names the logits so."""
+        states = self.found.states.values()
+        fixed = {s.name: s.output for s in states if s.fixed}
+        growing = {s.name: (s.output, s.axis) for s in states if s.axis is not None}
+        self.whole = {*fixed, *grow_states(bound, growing)}
         keep_states(bound, fixed)
         bound.outputs["logits"] = bound.outputs.pop(self.found.logits)
 
@@ -171,8 +177,7 @@ class DecoderCompiler:
         """Keeps the logits of one position, and inserts adapters."""
         shape = bound.outputs["logits"].shape
         # States take each token of a run; so do the logits of models that keep the last position.
-        fixed = any(s.fixed for s in self.found.states.values())
-        self.padded = self.padded and not fixed and (tokens == 1 or shape[1:2] == [tokens])
+        self.padded = self.padded and not self.whole and (tokens == 1 or shape[1:2] == [tokens])
         self.vocab_size = keep_logits(bound, tokens, last)
         if self.lora is not None:
             if self.lora.modules_to_save or self.lora.bias != "none":
@@ -198,6 +203,47 @@ def keep_states(bound: BoundGraph, fixed: Mapping[str, str]) -> None:
                 "Export the model with states of one shape.",
             )
         bound.effects.append(bound.binder.op("Assign", state, new, domain="edgewise"))
+
+
+def grow_states(bound: BoundGraph, growing: Mapping[str, tuple[str, int]]) -> set[str]:
+    """Lets a plan write the states that grow, which are caches, instead of returning them. Where
+    the graph only appends to a state, the node that does so writes into the cache's room.
+
+    Args:
+        bound: the graph of a run.
+        growing: {input name: (name of the output that replaces it, axis along which it grows)}.
+
+    Returns:
+        the others, which are written as a whole: rows of them may stand for any token
+    """
+    written: set[str] = set()
+    news = {name: bound.outputs.pop(output) for name, (output, _) in growing.items()}
+    for name, (_, axis) in growing.items():
+        new, cache = news[name], bound.inputs[name]
+        whole = appended(new, cache, axis)
+        if whole is None:
+            written.add(name)
+            whole = bound.binder.op("AssignGrown", cache, new, domain="edgewise", axis=axis)
+        bound.effects.append(whole)
+    return written
+
+
+def appended(new: Value, cache: Value, axis: int) -> Value | None:
+    """The value that a node makes by appending to a cache, where `new` is no more than that."""
+    while new.producer is not None:
+        node = new.producer
+        if node.op == "Concat" and node.domain == "":
+            same = node.inputs[0] is cache and node.attr("axis", 1) % new.rank == axis
+            return new if same else None
+        states = STATES_OF_OPS.get(node.op, {})
+        place = next((i for i, o in enumerate(node.outputs) if o is new), 0)
+        of = next((i for i, o in states.items() if o == place), None)
+        if of is not None:
+            return new if node.input(of) is cache else None
+        if node.op not in ("Identity", "Cast"):
+            return None
+        new = node.inputs[0]
+    return None
 
 
 def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:

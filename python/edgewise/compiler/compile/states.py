@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOp
-from ..declare.dtypes import BFLOAT16, FLOAT, FLOAT16, NAME
+from ..declare.dtypes import NAME
 from ..ir import Graph, Info, Node
 
 # Inputs of operators that hold a state, with the output that replaces it.
@@ -25,7 +25,6 @@ STATES_OF_OPS: Mapping[str, Mapping[int, int]] = {
     "LinearAttention": {3: 1},
     "CausalConvWithState": {3: 1},
 }
-STATE_DTYPES = (FLOAT, FLOAT16, BFLOAT16)
 MAX_DISTANCE = 64  # nodes between a state's output and its input
 # Words of names that tell inputs from outputs.
 _WORDS = re.compile(r"past_key_values|present_key_values|past|present|input|output|new|next|cache")

@@ -78,10 +78,11 @@ def _reads_cache(node: BoundNode) -> bool:
     """Whether its past is computed with by operators of their own: one that has rows, which is not
     a cache of the engine, and whose lengths only a run can tell; or a form that needs it.
     """
-    windowed = node.attr("sliding_window_cache", 0)
+    past = node.input(3)
+    # A cache of the engine holds all positions: `local_window_size` alone says which are seen.
+    windowed = node.attr("sliding_window_cache", 0) and (past is None or past.role != "cache")
     if is_shared(node) or is_quantized(node) or windowed or node.wants(3):
         return True
-    past = node.input(3)
     if past is None:
         return False
     known = all(not node.has(i) or node.inputs[i].numbers is not None for i in (5, 6))

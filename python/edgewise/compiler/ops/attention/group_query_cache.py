@@ -134,8 +134,11 @@ def _rows(
         return pasts, pasts
     stored = [c.stored(graph) for c in caches]
     past = caches[0].past
-    if past is None or past.shape[2] == 0:
+    if past is None or (past.shape[2] == 0 and past.role != "cache"):
         return stored, stored
+    if past.role == "cache":
+        wholes = [graph.op("Concat", c.past, x, axis=2) for c, x in zip(caches, stored)]
+        return wholes, wholes
     if node.attr("sliding_window_cache", 0):
         assert seen.ends is not None
         rows = Window(graph, past.shape[2], tokens, seen.window, seen.starts, seen.ends)
@@ -236,7 +239,8 @@ def _check(node: BoundNode, batch: Dim, kv: int, dim: Dim, window: int) -> None:
     rows = node.inputs[3].shape[2] if node.has(3) else 0
     for i, name in ((3, "past_key"), (4, "past_value")):
         shaped(node, i, name, batch, kv, rows, stored)
-    if node.attr("sliding_window_cache", 0) and not 0 < window <= rows:
+    in_place = node.has(3) and node.inputs[3].role == "cache"
+    if node.attr("sliding_window_cache", 0) and not in_place and not 0 < window <= rows:
         fail(
             node,
             f"its past {node.input(3)} has no room for a window of {window} positions",
@@ -251,8 +255,13 @@ def _lengths(
 ) -> tuple[Value, Value]:
     """(position of the first query, number of keys) of each row, int64 [batch].
 
-    A prompt begins at 0, whatever its padding: then all its tokens are keys.
+    A prompt begins at 0, whatever its padding: then all its tokens are keys. A cache of the engine
+    has as many rows as tokens.
     """
+    if node.has(3) and node.inputs[3].role == "cache":
+        past = node.inputs[3].shape[2]
+        starts, ends = (graph.constant(INT64, [1], [n]) for n in (past, past + tokens))
+        return starts, ends
     one, count = graph.constant(INT64, [], [1]), graph.constant(INT64, [], [tokens])
     lengths = graph.op("Cast", graph.reshape(node.inputs[5], [batch]), to=INT64)
     lengths = graph.op("Add", lengths, one)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import BOOL, FLOAT, INT32, INT64
+from ...declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
 from ...declare.op import Op, fail, like, takes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def in_place(node: BoundNode, builder: Builder, i: int = 0, o: int = 0) -> View:
     return v
 
 
-KEPT = (FLOAT, INT64, INT32, BOOL)  # what Assign takes
+KEPT = (FLOAT, INT64, INT32, INT8, UINT8, BOOL)  # what Assign takes
 
 add_to = Op("AddTo", "edgewise")  # inputs: state, x; state += x
 assign = Op("Assign", "edgewise")  # inputs: state, x; state = x
@@ -57,3 +57,29 @@ def assign_lower(node: BoundNode, builder: Builder) -> None:
             return
         fail(node, f"{node.inputs[1]} is a part of a state, or another one", "Report this model.")
     builder.copy(x, y)
+
+
+# Inputs: a cache, x, which is the cache with more rows along the attribute `axis`; cache = x.
+assign_grown = Op("AssignGrown", "edgewise")
+
+
+@assign_grown.infer
+def assign_grown_infer(node: BoundNode) -> Inferred:
+    cache, x, axis = *node.inputs, node.attr("axis")
+    if x.dtype != cache.dtype or any(
+        a != b for i, (a, b) in enumerate(zip(x.shape, cache.shape)) if i != axis
+    ):
+        fail(node, f"{x} replaces {cache}", "Report this.")
+    return [(cache.dtype, x.shape)]
+
+
+@assign_grown.lower
+def assign_grown_lower(node: BoundNode, builder: Builder) -> None:
+    cache, x = node.inputs
+    v, axis = builder.view(x), node.attr("axis")
+    if builder.slot_kind(v.buffer) == "cache":  # its memory may be written before it is read
+        fail(node, f"{x} is a part of a state, or another one", "Report this model.")
+    old = builder.stored(cache)
+    y = old.extended(axis, v.shape[axis])
+    builder.store(v, y)
+    builder.alias(node.outputs[0], y)
