@@ -3,10 +3,12 @@ tests/pipelines/test_image_post.py and tests/processors/test_images.py compute t
 implementations.
 """
 
+import numpy as np
 import pytest
 from edgewise.errors import InputError
 
 from tests.conformance.vectors import vectors
+from tests.processors.make_saved import picture
 
 from .forms import both, module
 
@@ -45,6 +47,35 @@ def test_boxes_of_yolo(form):
         assert detection.named_box(box, height, width, False) == case["named"]
         parts = detection.named_box(box, height, width, True)
         assert parts["ymax"] * height == pytest.approx(case["expected"][3])
+
+
+@both
+@pytest.mark.parametrize("name", ["Owlv2ImageProcessor", "RfDetrImageProcessor"])
+def test_filters(form, name):
+    """Filters that the engine does not have, against those of SciPy and PyTorch."""
+    taps = module(form, "images.taps").taps
+    kind = "gaussian" if name.startswith("Owl") else "linear"
+
+    def matrix(size, out):
+        made, found = np.zeros((out, size)), taps(kind, size, out)
+        for i, (at, weight) in enumerate(zip(found.at, found.weights)):
+            made[i // found.count, at] += weight
+        return made
+
+    cases = [v for v in vectors("image_numbers") if v["config"]["image_processor_type"] == name]
+    assert cases
+    for v in cases:
+        pixels = picture(*v["picture"]).astype(float)
+        if kind == "gaussian":
+            side = max(pixels.shape)
+            more = [(0, side - n) for n in pixels.shape[:2]]
+            pixels = np.pad(pixels, [*more, (0, 0)])
+        _, _, height, width = v["shape"]
+        rows, columns = matrix(pixels.shape[0], height), matrix(pixels.shape[1], width)
+        made = np.einsum("yh,hwc,xw->cyx", rows, pixels, columns) / 255
+        mean, std = (np.reshape(v["config"][f"image_{n}"], (3, 1, 1)) for n in ("mean", "std"))
+        expected = np.reshape(v["values"], v["shape"])[0]
+        np.testing.assert_allclose((made - mean) / std, expected, atol=2e-3)
 
 
 @both

@@ -156,13 +156,23 @@ def _pad(out: Layout, rule: Rule) -> None:
         height = (out.height // divisor + 1) * divisor
         width = (out.width // divisor + 1) * divisor
         _window(out, 0, 0, height, width, "symmetric")
+    elif rule["rule"] in ("square", "corner"):
+        side = max(out.height, out.width)
+        square = rule["rule"] == "square"
+        height = side if square else max(rule["height"], out.height)
+        width = side if square else max(rule["width"], out.width)
+        _window(out, 0, 0, height, width, _color(rule))
     else:
         height, width = rule["height"], rule["width"]
         half = _letterbox_margin if rule["rule"] == "letterbox" else _half
         top, left = half(height - out.height), half(width - out.width)
-        color = rule.get("color")
-        _window(out, 0 - top, 0 - left, height, width, [0, 0, 0] if color is None else color)
+        _window(out, 0 - top, 0 - left, height, width, _color(rule))
     _set(out, height, width)
+
+
+def _color(rule: Rule) -> Color:
+    color = rule.get("color")
+    return [0, 0, 0] if color is None else color
 
 
 def _half(space: int) -> int:
@@ -272,6 +282,12 @@ def _longest(rule: Rule, height: int, width: int) -> Size:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
+def _longest_half_up(rule: Rule, height: int, width: int) -> Size:
+    """As _get_preprocess_shape of SAM's processor."""
+    scale = rule["size"] / max(height, width)
+    return int(height * scale + 0.5), int(width * scale + 0.5)
+
+
 def _aspect(rule: Rule, height: int, width: int) -> Size:
     """As get_size_with_aspect_ratio of DETR; with a divisor, of YOLOS."""
     size: float = rule["size"]
@@ -362,6 +378,7 @@ _SIZES: dict[str, Callable[[Rule, int, int], Size]] = {
     "exact": _exact,
     "shortest": _shortest,
     "longest": _longest,
+    "longest_half_up": _longest_half_up,
     "aspect": _aspect,
     "fit": _fit,
     "letterbox": _letterbox,

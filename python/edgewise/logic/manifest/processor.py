@@ -66,6 +66,11 @@ class ResizeLongest(Resize):
     size: Count
 
 
+class ResizeLongestHalfUp(Resize):
+    rule: Literal["longest_half_up"]
+    size: Count
+
+
 class ResizeAspect(Resize, Shortest):
     rule: Literal["aspect"]
 
@@ -110,6 +115,7 @@ AnyResize = (
     ResizeExact
     | ResizeShortest
     | ResizeLongest
+    | ResizeLongestHalfUp
     | ResizeAspect
     | ResizeFit
     | ResizeLetterbox
@@ -152,6 +158,17 @@ class PadMiddle(Colored):
     rule: Literal["middle"]
 
 
+class PadCorner(Colored):
+    op: Literal["pad"]
+    rule: Literal["corner"]
+
+
+class PadSquare(TypedDict):
+    op: Literal["pad"]
+    rule: Literal["square"]
+    color: NotRequired[Channels | None]
+
+
 class FrameAmong(TypedDict):
     op: Literal["frame"]
     rule: Literal["among"]
@@ -179,6 +196,8 @@ Step = (
     | PadSymmetric
     | PadLetterbox
     | PadMiddle
+    | PadCorner
+    | PadSquare
     | FrameAmong
     | FrameDivisor
     | FrameCorner

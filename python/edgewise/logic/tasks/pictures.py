@@ -26,6 +26,8 @@ FOCAL: dict[str, int | None] = {
     "conditional_detr": 100,
     "deformable_detr": 100,
     "d_fine": None,
+    "lw_detr": 100,
+    "rf_detr": None,
     "rt_detr": None,
     "rt_detr_v2": None,
 }

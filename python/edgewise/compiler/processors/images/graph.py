@@ -7,7 +7,7 @@ from ...declare.dtypes import FLOAT, INT64, UINT8
 from ...ir import Graph, Info, Node, Tensor
 from .description import Description
 
-__all__ = ["image_graph"]
+__all__ = ["image_graph", "resampling_graph"]
 
 
 def image_graph(
@@ -68,6 +68,43 @@ def image_graph(
         inputs,
         outputs,
         constants={t.name: t for t in constants},
+        opsets={"": 18},
+        ir_version=9,
+        about=ModelMetadata("edgewise"),
+    )
+
+
+def resampling_graph() -> Graph:
+    """The graph that resizes `pixels`, uint8 [height, width, 3], by matrices of weights: `rows`
+    [out_height, height] and `columns` [out_width, width]. Output: uint8 [out_height, out_width, 3].
+    """
+    nodes = [
+        Node("Shape", ["columns"], ["old_width"], {"start": 1}),
+        Node("Shape", ["rows"], ["new_height"], {"end": 1}),
+        Node("Shape", ["rows"], ["old_height"], {"start": 1}),
+        Node("Concat", ["old_height", "rest"], ["flat"], {"axis": 0}),
+        Node("Concat", ["new_height", "old_width", "three"], ["wide"], {"axis": 0}),
+        Node("Cast", ["pixels"], ["numbers"], {"to": FLOAT}),
+        Node("Reshape", ["numbers", "flat"], ["lines"]),
+        Node("MatMul", ["rows", "lines"], ["narrow"]),
+        Node("Reshape", ["narrow", "wide"], ["pixels_by_row"]),
+        Node("MatMul", ["columns", "pixels_by_row"], ["resized"]),
+        Node("Round", ["resized"], ["rounded"]),
+        Node("Cast", ["rounded"], ["picture"], {"to": UINT8}),
+    ]
+    return Graph(
+        "resampling",
+        nodes,
+        [
+            Info("pixels", UINT8, ["height", "width", 3]),
+            Info("rows", FLOAT, ["out_height", "height"]),
+            Info("columns", FLOAT, ["out_width", "width"]),
+        ],
+        [Info("picture", UINT8, ["out_height", "out_width", 3])],
+        constants={
+            "rest": Tensor.of("rest", INT64, [1], [-1]),
+            "three": Tensor.of("three", INT64, [1], [3]),
+        },
         opsets={"": 18},
         ir_version=9,
         about=ModelMetadata("edgewise"),

@@ -124,6 +124,8 @@ class ConfigReader:
     def flag(self, name: str) -> bool:
         """A field that is true or false."""
         value = self.fields.get(name)
+        if value == [True]:  # as NougatImageProcessorFast of transformers 4.57 saves it
+            return True
         if value is not None and not isinstance(value, bool):
             self.fail(name, f"{value!r} is not true or false")
         return bool(value)
@@ -328,8 +330,57 @@ def _maskformer(r: ConfigReader) -> None:
         else:
             up = divisor or 1
             r.resize_to({k: -(-v // up) * up for k, v in size.items()})
-    r.fields["do_pad"] = True
     r.frame()
+
+
+def _rf_detr(r: ConfigReader) -> None:
+    """As DETR, but each pixel is between its four neighbours, however small the result is."""
+    if r.filter != "bilinear":
+        r.fail("resample", "this processor resizes bilinearly", "Set it to 2.")
+    _detr(r)
+    for step in r.out.steps:
+        if step["op"] == "resize":
+            step["filter"] = "linear"
+
+
+def _sam(r: ConfigReader) -> None:
+    """The longer side gets a length, and the rest of a square is padding."""
+    if r.flag("do_resize"):
+        size = r.size()
+        if "longest_edge" not in size:
+            r.fail("size", "it has no longest_edge")
+        r.resize("longest_half_up", size=size["longest_edge"])
+    r.frame()
+    r.out.mask = False
+
+
+def _owlv2(r: ConfigReader) -> None:
+    """A square, whose rest is black, is blurred as far as it is reduced."""
+    if r.flag("do_pad"):
+        r.out.steps.append({"op": "pad", "rule": "square", "color": [0, 0, 0]})
+    if r.flag("do_resize"):
+        size = r.size()
+        if "height" not in size:
+            r.fail("size", "it has no height and width")
+        r.out.steps.append({"op": "resize", "rule": "exact", "filter": "gaussian", **size})
+
+
+def _eomt(r: ConfigReader) -> None:
+    """The shorter side gets a length, and the rest of a square is padding."""
+    size = r.size()
+    if "shortest_edge" not in size:
+        r.fail("size", "it has no shortest_edge")
+    edge = size["shortest_edge"]
+    if r.flag("do_split_image"):
+        if r.flag("do_resize"):
+            r.resize("shortest", size=edge)
+        return
+    if r.flag("do_resize"):
+        r.resize_to(size)
+    if r.flag("do_pad"):
+        longest = size.get("longest_edge", edge)
+        sides = {"height": edge, "width": longest}
+        r.out.steps.append({"op": "pad", "rule": "corner", "color": [0, 0, 0], **sides})
 
 
 def _dpt(r: ConfigReader) -> None:
@@ -401,6 +452,10 @@ _FAMILIES: dict[str, Callable[[ConfigReader], None]] = {
     "detr": _detr,
     "yolos": _detr,
     "maskformer": _maskformer,
+    "rf_detr": _rf_detr,
+    "sam": _sam,
+    "owlv2": _owlv2,
+    "eomt": _eomt,
     "dpt": _dpt,
     "floor": _floor,
     "symmetric": _symmetric,

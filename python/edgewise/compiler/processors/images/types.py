@@ -79,7 +79,14 @@ def _detr(family: str = "detr") -> dict[str, Any]:
 
 def _maskformer() -> dict[str, Any]:
     return defaults(
-        "maskformer", _DETR_SIZE, None, BILINEAR, IMAGENET, size_divisor=32, pad_size=None
+        "maskformer",
+        _DETR_SIZE,
+        None,
+        BILINEAR,
+        IMAGENET,
+        size_divisor=32,
+        do_pad=True,
+        pad_size=None,
     )
 
 
@@ -133,6 +140,16 @@ TYPES: dict[str, dict[str, Any]] = {
         "efficientnet", _hw(346), _hw(289), NEAREST, HALF, rescale_offset=False, include_top=True
     )
     | {"do_center_crop": False},
+    "EomtImageProcessor": defaults(
+        "eomt",
+        {"shortest_edge": 640, "longest_edge": 640},
+        None,
+        BILINEAR,
+        IMAGENET,
+        do_split_image=False,
+        do_pad=False,
+        pad_size=None,
+    ),
     "FlavaImageProcessor": defaults("plain", _hw(224), _hw(224), BICUBIC, CLIP),
     "GLPNImageProcessor": defaults(
         "floor", None, None, BILINEAR, None, size_divisor=32, rescale_factor=1 / 255
@@ -148,6 +165,7 @@ TYPES: dict[str, dict[str, Any]] = {
         "plain", _edge(224), _hw(256), BILINEAR, None, do_flip_channel_order=True
     ),
     "NougatImageProcessor": _document(_hw(896, 672), IMAGENET) | {"do_crop_margin": True},
+    "Owlv2ImageProcessor": defaults("owlv2", _hw(960), None, BILINEAR, CLIP, do_pad=True),
     "OwlViTImageProcessor": defaults("plain", _hw(768), _hw(768), BICUBIC, CLIP)
     | {"do_center_crop": False},
     "PerceiverImageProcessor": defaults("perceiver", _hw(224), _hw(256), BICUBIC, IMAGENET),
@@ -155,10 +173,16 @@ TYPES: dict[str, dict[str, Any]] = {
         "poolformer", _edge(224), _hw(224), BICUBIC, IMAGENET, crop_pct=0.9
     ),
     "PvtImageProcessor": defaults("plain", _hw(224), None, BILINEAR, IMAGENET),
+    "RfDetrImageProcessor": _detr("rf_detr"),
     "RTDetrImageProcessor": defaults(
         "detr", _hw(640), None, BILINEAR, IMAGENET, False, do_pad=False, pad_size=None
     )
     | {"do_normalize": False},
+    "Sam2ImageProcessor": defaults("plain", _hw(1024), None, BILINEAR, IMAGENET),
+    "Sam3ImageProcessor": defaults("plain", _hw(1008), None, BILINEAR, HALF),
+    "SamImageProcessor": defaults(
+        "sam", {"longest_edge": 1024}, None, BILINEAR, IMAGENET, do_pad=True, pad_size=_hw(1024)
+    ),
     "SegformerImageProcessor": defaults("plain", _hw(512), None, BILINEAR, IMAGENET),
     "SiglipImageProcessor": defaults("plain", _hw(224), None, BICUBIC, HALF),
     "Swin2SRImageProcessor": defaults(
@@ -194,6 +218,8 @@ _ANNOTATIONS = {
     "repo_path",
     "metadata",
     "return_segmentation_masks",
+    "mask_size",
+    "mask_pad_size",
     "masks_path",
 }
 _FLAVA = {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....compiler.arrays import Array
+from ....compiler.arrays import Array, as_input
 from ....compiler.processors.images import Description, layout, read_description
-from ....compiler.processors.images.graph import image_graph
-from ...media.pictures import Picture, apply, read_picture
+from ....compiler.processors.images.graph import image_graph, resampling_graph
+from ....logic.images.taps import OWN, taps
+from ...media.pictures import Picture, apply_step, read_picture
 from ...session import InferenceSession
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class ImageProcessor:
             config if isinstance(config, Description) else read_description(config, where)
         )
         self.session = InferenceSession(image_graph(self.description), engine=engine)
+        self.resampling: InferenceSession | None = None
 
     def resized(self, image: Any) -> tuple[Picture, tuple[int, int, int, int]]:
         """The picture before the arithmetic.
@@ -61,7 +64,23 @@ class ImageProcessor:
         """
         picture = read_picture(image)
         done = layout(self.description.steps, picture.height, picture.width)
-        return apply(picture, done), done.valid
+        for step in done.steps:
+            own = step["op"] == "resize" and step["filter"] in OWN
+            picture = self._resampled(picture, step) if own else apply_step(picture, step)
+        return picture, done.valid
+
+    def _resampled(self, picture: Picture, step: Any) -> Picture:
+        """The picture at another size, with a filter of logic.images.taps."""
+        if self.resampling is None:
+            self.resampling = InferenceSession(resampling_graph(), engine=self.session.engine)
+        height, width = step["height"], step["width"]
+        feeds = {
+            "pixels": Array((picture.height, picture.width, 3), "uint8", picture.pixels),
+            "rows": _matrix(step["filter"], picture.height, height),
+            "columns": _matrix(step["filter"], picture.width, width),
+        }
+        (made,) = self.resampling.run(None, feeds)
+        return Picture(bytes(as_input(made, "resized")[2]), height, width)
 
     def __call__(self, image: Any) -> dict[str, Any]:
         """The inputs of a model for one picture.
@@ -88,3 +107,13 @@ class ImageProcessor:
     def close(self) -> None:
         """Frees the memory of the graph."""
         self.session.free()
+        if self.resampling is not None:
+            self.resampling.free()
+
+
+def _matrix(name: Any, size: int, out: int) -> Array:
+    """The weights of the source's rows for those of the result: float32 [out, size]."""
+    found, rows = taps(name, size, out), array("f", bytes(4 * size * out))
+    for i, (at, weight) in enumerate(zip(found.at, found.weights)):
+        rows[i // found.count * size + at] += weight
+    return Array((out, size), "float32", rows.tobytes())

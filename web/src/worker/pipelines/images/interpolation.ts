@@ -1,41 +1,8 @@
 // Enlarging the planes that models compute, as torch.nn.functional.interpolate with
-// align_corners=False and without antialias: in Python the engine's Resize does it.
+// align_corners=False and without antialias: in Python the engine's Resize does it. And resizing
+// pictures with filters that the engine does not have.
 
-/** For each position of the result, `count` positions of the source and their weights. */
-export interface Taps {
-  at: Int32Array;
-  weights: Float32Array;
-  count: number;
-}
-
-/** Pixels to the left and to the right of a position, and their weights. */
-const KERNELS: Record<"linear" | "cubic", (rest: number) => number[]> = {
-  linear: (t) => [1 - t, t],
-  cubic: (t) => {
-    const a = -0.75;
-    const near = (x: number) => ((a + 2) * x - (a + 3)) * x * x + 1;
-    const far = (x: number) => ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)];
-  },
-};
-
-/** The positions that each of `to` positions is computed from. */
-export function taps(from: number, to: number, kind: "linear" | "cubic"): Taps {
-  const count = kind === "linear" ? 2 : 4;
-  const at = new Int32Array(to * count);
-  const weights = new Float32Array(to * count);
-  for (let i = 0; i < to; i++) {
-    let x = ((i + 0.5) * from) / to - 0.5;
-    if (kind === "linear") x = Math.max(x, 0);
-    const low = Math.floor(x);
-    const values = KERNELS[kind](x - low);
-    for (let k = 0; k < count; k++) {
-      at[i * count + k] = Math.min(Math.max(low + k - (count / 2 - 1), 0), from - 1);
-      weights[i * count + k] = values[k]!;
-    }
-  }
-  return { at, weights, count };
-}
+import { type Filter, type Taps, taps } from "../../../logic/images/taps.ts";
 
 /** Enlarges planes of one size to another, one after the other. */
 export class Interpolation {
@@ -45,14 +12,14 @@ export class Interpolation {
 
   /** `kind`: "linear" is torch's bilinear, "cubic" its bicubic. */
   constructor(
-    kind: "linear" | "cubic",
+    kind: Filter,
     private readonly height: number,
     private readonly width: number,
     private readonly outHeight: number,
     private readonly outWidth: number,
   ) {
-    this.rows = taps(height, outHeight, kind);
-    this.columns = taps(width, outWidth, kind);
+    this.rows = taps(kind, height, outHeight);
+    this.columns = taps(kind, width, outWidth);
     this.wide = new Float32Array(height * outWidth);
   }
 
@@ -78,4 +45,26 @@ export class Interpolation {
         for (let x = 0; x < outWidth; x++) out[y * outWidth + x]! += weight * wide[from + x]!;
       }
   }
+}
+
+/**
+ * A picture of bytes at another size.
+ * @param pixels [height, width, 3]
+ * @returns [outHeight, outWidth, 3]
+ */
+export function resampled(
+  kind: Filter,
+  pixels: Uint8Array,
+  [height, width]: readonly [number, number],
+  [outHeight, outWidth]: readonly [number, number],
+): Uint8Array<ArrayBuffer> {
+  const resize = new Interpolation(kind, height, width, outHeight, outWidth);
+  const [plane, large] = [new Float32Array(height * width), new Float32Array(outHeight * outWidth)];
+  const made = new Uint8Array(3 * large.length);
+  for (let c = 0; c < 3; c++) {
+    for (let i = 0; i < plane.length; i++) plane[i] = pixels[3 * i + c]!;
+    resize.run(plane, 0, large);
+    for (let i = 0; i < large.length; i++) made[3 * i + c] = Math.round(large[i]!);
+  }
+  return made;
 }

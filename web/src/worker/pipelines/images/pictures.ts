@@ -3,11 +3,13 @@
 
 import type { Device } from "../../../device/device.ts";
 import { type Layout, layout, type Step, type Window } from "../../../logic/images/geometry.ts";
+import { OWN, type Filter as Own } from "../../../logic/images/taps.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
+import { resampled } from "./interpolation.ts";
 
 type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
 
@@ -54,6 +56,13 @@ function applied(device: Device, picture: Picture, step: Step): Picture {
   if (step.op === "rotate") return rotated(picture);
   const { height, width } = step;
   if (step.op === "window") return { height, width, pixels: windowOf(picture, step) };
+  if (OWN.includes(step.filter as Own)) {
+    const [from, to] = [
+      [picture.height, picture.width],
+      [height, width],
+    ] as const;
+    return { height, width, pixels: resampled(step.filter as Own, picture.pixels, from, to) };
+  }
   const sizes = {
     ...{ height: picture.height, width: picture.width, channels: 3 },
     ...{ outHeight: height, outWidth: width },

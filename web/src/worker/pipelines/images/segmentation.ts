@@ -1,10 +1,11 @@
 // Masks of segments of a picture. Mirrors the graphs of images/image_graphs.py in
 // python/edgewise/host/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
+import { type Taps, taps } from "../../../logic/images/taps.ts";
 import { softmax } from "../../../logic/post/classification.ts";
 import { type choose_queries, type Segment, segments } from "../../../logic/post/segmentation.ts";
 import type { Segmenting } from "../../../logic/tasks/pictures.ts";
-import { Interpolation, type Taps, taps } from "./interpolation.ts";
+import { Interpolation } from "./interpolation.ts";
 
 type Numbers = number[] | Float32Array;
 type Chosen = ReturnType<typeof choose_queries>;
@@ -17,7 +18,7 @@ type Size = readonly [height: number, width: number];
  */
 export function semanticMap(logits: Numbers, classes: number, from: Size, to: Size): Uint16Array {
   const map = new Uint16Array(to[0] * to[1]);
-  const [rows, columns] = [taps(from[0], to[0], "linear"), taps(from[1], to[1], "linear")];
+  const [rows, columns] = [taps("linear", from[0], to[0]), taps("linear", from[1], to[1])];
   const across = runs(columns);
   for (const [top, bottom] of runs(rows))
     for (const [left, right] of across) {
