@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _LAZY = {  # modules of names that are imported on first use, to keep `import edgewise` fast
     "host.pipelines": ("TextGenerationPipeline", "pipeline"),
     "host.pipelines.personal": ("personalize",),
+    "host.pipelines.speech.codec": ("Codec",),
     "host.text": ("GenerationConfig", "TextIteratorStreamer", "TextStreamer", "generate"),
     "compiler.training.peft": ("LoraConfig",),
     "host.training.trainer": ("Trainer",),
@@ -58,6 +59,7 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "Array",
     "CausalLM",
+    "Codec",
     "EdgewiseError",
     "ExecutionMode",
     "ExecutionOrder",

@@ -53,18 +53,50 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
         InputError: there are no samples, or some that are not finite, the file is damaged or of an
             unknown format, or a sampling rate is not possible.
     """
-    channels, found, where = _channels(source, rate)
-    count = len(channels[0]) if channels else 0
-    if not count:
-        raise InputError("there are no samples", where, "Give a recording that is not empty.")
-    if max(count, -(-count * rate // found)) > MAX_SAMPLES:
-        raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
+    channels, found, where = _checked(source, rate)
+    count = len(channels[0])
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
     samples = channels[0] if len(channels) == 1 else mean(channels)
     check_finite(samples, where)
     sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
+
+
+@memory_in_words
+def read_channels(source: Any, rate: int, count: int) -> list[bytes]:
+    """float32 samples of each channel, for a model of `count` channels: of one the mean of those
+    that there are; one channel is that of all.
+
+    Raises:
+        InputError: as read_sound, or the sound has another number of channels.
+    """
+    if count == 1:
+        return [bytes(read_sound(source, rate).samples.data)]
+    channels, found, where = _checked(source, rate)
+    if len(channels) == 1:
+        channels = channels * count
+    if len(channels) != count:
+        raise InputError(
+            f"there are {len(channels)} channels", where, f"Give one, or {count} channels."
+        )
+    made = []
+    for samples in channels:
+        check_finite(samples, where)
+        sound = Array((len(samples),), "float32", memoryview(samples).cast("B").tobytes())
+        made.append(sound if found == rate else resample_audio(sound, found, rate))
+    return [bytes(sound.data) for sound in made]
+
+
+def _checked(source: Any, rate: int) -> tuple[Channels, int, str]:
+    """As _channels. Raises InputError: there are no samples, or too many."""
+    channels, found, where = _channels(source, rate)
+    count = len(channels[0]) if channels else 0
+    if not count:
+        raise InputError("there are no samples", where, "Give a recording that is not empty.")
+    if max(count, -(-count * rate // found)) > MAX_SAMPLES:
+        raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
+    return channels, found, where
 
 
 def check_finite(samples: array.array[float] | memoryview[Any], where: str) -> None:

@@ -103,7 +103,7 @@ class Pipeline(Owner):
         self.batch_size = check_batch_size(batch_size)
         if isinstance(model, (str, os.PathLike)):
             self.files = ModelFiles(
-                model, self.STEMS, self.OPTIONAL, dtype, revision, subfolder, model_file_name
+                model, *self.stems(model), dtype, revision, subfolder, model_file_name
             )
             if self.files.package is not None:
                 self._check_package(self.files.package.manifest, self.files.where)
@@ -120,6 +120,10 @@ class Pipeline(Owner):
         self.check(self.defaults)
 
     # What subclasses use and override
+
+    def stems(self, model: str | os.PathLike[str]) -> tuple[Sequence[Stem], Sequence[str]]:
+        """STEMS and OPTIONAL of a model."""
+        return self.STEMS, self.OPTIONAL
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Checks the values of the options of a call. Raises InputError."""
