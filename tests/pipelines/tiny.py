@@ -20,12 +20,14 @@ TEXTS = [
 HEADS = {
     "base": ("Model", ["last_hidden_state"]),
     "sequence": ("ForSequenceClassification", ["logits"]),
+    "score": ("ForSequenceClassification", ["logits"]),
     "tokens": ("ForTokenClassification", ["logits"]),
     "mask": ("ForMaskedLM", ["logits"]),
     "questions": ("ForQuestionAnswering", ["start_logits", "end_logits"]),
 }
 LABELS = {
     "sequence": ["contradiction", "neutral", "entailment"],
+    "score": ["LABEL_0"],
     "tokens": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
 }
 
@@ -109,7 +111,7 @@ def make(folder: Path, kind: str, head: str, **config) -> Path:
     ]  # fmt: skip
     example = tokenizer("a b", "c", return_tensors="pt", return_token_type_ids=True)
     axes = {name: {0: "batch_size", 1: "sequence_length"} for name in [*inputs, *outputs]}
-    if head == "sequence":
+    if head in ("sequence", "score"):
         axes["logits"] = {0: "batch_size"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -244,3 +244,42 @@ def test_errors_leave_the_pipeline_usable(page, references):
         "Aborted",
     ], errors
     assert "nonsense" in errors[1] and "top_k" in errors[2]
+
+
+def test_ranking(page, folder):
+    """A cross-encoder from its folder, and a language model from a package and its folder."""
+    from tests.pipelines import tiny
+    from tests.pipelines.tiny_ranking import DOCUMENTS, QUERY, card_scores, make_qwen3, ranked
+
+    (folder / "score").mkdir()
+    tiny.make(folder / "score", "bert", "score")
+    classify = pipeline("text-classification", str(folder / "score"))
+    pairs = [{"text": QUERY, "text_pair": document} for document in DOCUMENTS]
+    want = ranked([classify(pair)["score"] for pair in pairs], DOCUMENTS)
+    given = [QUERY, DOCUMENTS, {"return_documents": True}]
+    close(call(page, "text-ranking", given, model="/files/tasks/score/"), want)
+    (folder / "qwen3").mkdir()
+    model, words = make_qwen3(folder / "qwen3", "Qwen3ForCausalLM", "logits")
+    main(["build", "--task", "text-ranking", str(folder / "qwen3"), "-o", str(folder / "q.edge")])
+    want = ranked(card_scores(model, words, QUERY, DOCUMENTS))
+    for name in ("q.edge", "qwen3/"):
+        close(call(page, "text-ranking", [QUERY, DOCUMENTS], model=f"/files/tasks/{name}"), want)
+    few = {"query": QUERY, "documents": DOCUMENTS}
+    close(call(page, "text-ranking", [few, {"top_k": 2}], model="/files/tasks/q.edge"), want[:2])
+    assert call(page, "text-ranking", [QUERY, []], model="/files/tasks/q.edge") == []
+
+
+def test_embeddings_of_decoders(page, folder):
+    """The last token's state of a model with caches, which a page leaves empty."""
+    from tests.pipelines import tiny
+    from tests.pipelines.tiny_ranking import make_qwen3
+
+    decoder = folder / "decoder"
+    decoder.mkdir()
+    model, words = make_qwen3(decoder, "Qwen3Model", "last_hidden_state")
+    tiny.as_sentence_transformer(decoder, {"pooling_mode_lasttoken": True})
+    with torch.no_grad():
+        ids = torch.tensor([words(TEXTS[0])["input_ids"]])
+        last = torch.nn.functional.normalize(model(ids).last_hidden_state[0, -1], dim=0)
+    got = call(page, "feature-extraction", [TEXTS[0]], model="/files/tasks/decoder/")
+    assert got["dims"] == [1, 32] and got["data"] == pytest.approx(last.tolist(), abs=2e-5)

@@ -57,6 +57,7 @@ export type TaskInput =
   | string
   | { text: string; text_pair: string }
   | { question: string; context: string }
+  | { query: string; documents: string[] }
   | { image: TaskPicture }
   | { sound: TaskSound }
   | { speech: TaskSpeech };

@@ -16,6 +16,7 @@ from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
 from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
 from ...logic.tasks.names import ALIASES, task_of
+from ...logic.tasks.ranking import is_language_model
 from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
 from ..ir import Graph
@@ -25,6 +26,7 @@ from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target, target_named
 from .ctc import ctc_description
+from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
@@ -32,7 +34,7 @@ from .seq2seq import seq2seq_package
 from .sounds import add_sounds, add_voice_activity
 from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
-from .texts import add_text_model, text_limit
+from .texts import TEXT_INPUTS, add_text_model, config_of, text_limit
 from .towers import COMPARED
 from .zero_shot import zero_shot_package
 
@@ -42,9 +44,14 @@ TASK_FILES = (
     "processor_config.json",
     "modules.json",
     "1_Pooling/config.json",
+    "1_LogitScore/config.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )
+
+
+MODULE_FOLDERS = ("1_Pooling/", "1_LogitScore/")
+"""Folders of modules of sentence-transformers."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ TASKS = {
     "text-classification": Task("text", _LOGITS),
     "zero-shot-classification": Task("text", _LOGITS),
     "token-classification": Task("text", _LOGITS),
+    "text-ranking": Task("text", _LOGITS),
     "fill-mask": Task("text", _LOGITS),
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
     "audio-classification": Task("sound", _LOGITS),
@@ -203,6 +211,9 @@ class Request:
 
 def _text_package(request: Request) -> Package:
     programs, personal = request.programs(), Personal(request, "text")
+    without_states(personal.graph, TEXT_INPUTS)
+    if request.task == "text-ranking" and is_language_model(config_of(request.texts)):
+        last_token_only(personal.graph)
     outputs = personal.also(_outputs(personal.graph, TASKS[request.task]))
     limit = text_limit(request.texts, request.max_length)
     length = add_text_model(programs, personal.graph, outputs, limit)
@@ -262,7 +273,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
 
 def task_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
     """{path: bytes} of the small files of a model folder that pipelines read."""
-    texts = read_texts({name: files[name] for name in files if not name.startswith("1_Pooling/")})
+    texts = read_texts({n: files[n] for n in files if not n.startswith(MODULE_FOLDERS)})
     for name in TASK_FILES:
         if name in files and files[name].size <= MAX_TEXT:
             texts[name] = files[name].read_all(MAX_TEXT)

@@ -19,7 +19,7 @@ def folders_of(task: str) -> list[str]:
         inner |= {"scheduler", "tokenizer", "feature_extractor"}
     if task == "text-to-speech":
         inner |= {"voices"}
-    return ["onnx", "1_Pooling", *sorted(inner)]
+    return ["onnx", "1_Pooling", "1_LogitScore", *sorted(inner)]
 
 
 def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[str, str]:

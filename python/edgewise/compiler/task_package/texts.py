@@ -20,6 +20,12 @@ FIXED_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
+def config_of(texts: Mapping[str, bytes], file: str = "config.json") -> dict[str, Any]:
+    """The contents of a JSON file of a model; {} if there is none, or it is no object."""
+    found = parse_json(texts[file], file) if file in texts else {}
+    return found if isinstance(found, dict) else {}
+
+
 def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
     """The most tokens of a text: `max_length`, or what the tokenizer and the config say."""
     if max_length is not None:
@@ -33,8 +39,7 @@ def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
         ("tokenizer_config.json", "model_max_length"),
         ("config.json", "max_position_embeddings"),
     ):
-        found = parse_json(texts[file], file) if file in texts else {}
-        config = found if isinstance(found, dict) else {}
+        config = config_of(texts, file)
         value = config.get(field)
         if type(value) is int:
             value -= first_position(config)

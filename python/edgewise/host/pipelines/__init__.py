@@ -17,6 +17,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "text-classification": ("text_classification", "TextClassificationPipeline"),
     "zero-shot-classification": ("text_classification", "ZeroShotClassificationPipeline"),
     "token-classification": ("token_classification", "TokenClassificationPipeline"),
+    "text-ranking": ("text_ranking", "TextRankingPipeline"),
     "fill-mask": ("fill_mask", "FillMaskPipeline"),
     "question-answering": ("question_answering", "QuestionAnsweringPipeline"),
     "audio-classification": ("audio_classification", "AudioClassificationPipeline"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from ...compiler.arrays import Array
+from ...compiler.arrays import as_output
+from ...compiler.task_package.decoders import empty_state
 from ...errors import InputError
 from ...logic.tasks.inputs import Values, first_position, tokens_fed
 from ...logic.tasks.texts import Run, TextModel
@@ -161,11 +162,9 @@ class TextPipeline(Pipeline):
         rows = [tokens_fed(info.name, e.ids, e.type_ids, n, pad, first) for e in encodings]
         if None not in rows:
             return rows
-        if info.name.startswith("past_key_values."):  # a decoder: nothing precedes the text
-            sizes = [d if isinstance(d, int) else None for d in info.shape or ()]
-            if len(sizes) == 4 and sizes[1] and sizes[3]:
-                dtype = {1: "float32", 10: "float16"}.get(info.dtype, "float32")
-                return Array((len(encodings), sizes[1], 0, sizes[3]), dtype, b"")
+        state = empty_state(info, len(encodings))
+        if state is not None:  # a decoder: nothing precedes the text
+            return as_output(state.dtype, list(state.shape), state.bytes())
         raise InputError(
             f"the graph needs an input {info.name!r}",
             self.task,

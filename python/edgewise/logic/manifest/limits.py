@@ -71,6 +71,7 @@ ProgramTask = Literal[
     "text-classification",
     "zero-shot-classification",
     "token-classification",
+    "text-ranking",
     "fill-mask",
     "question-answering",
     "image-classification",
@@ -92,6 +93,7 @@ PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
 GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "text-generation": (("model",), ("decoder_model_merged",)),
+    "text-ranking": (("model",), ("decoder_model_merged",)),
     **dict.fromkeys(
         SEQ2SEQ_TASKS,
         (

@@ -11,6 +11,7 @@ KINDS: dict[str, Kind] = {
     "text-classification": "text",
     "zero-shot-classification": "text",
     "token-classification": "text",
+    "text-ranking": "text",
     "fill-mask": "text",
     "question-answering": "text",
     "image-classification": "image",

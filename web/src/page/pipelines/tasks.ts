@@ -153,6 +153,8 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
   const [first, second] = given;
   if (task.startsWith("zero-shot"))
     return [first, { ...(given[2] as object), candidate_labels: second }];
+  if (task === "text-ranking" && Array.isArray(second))
+    return [{ query: first, documents: second }, (given[2] ?? {}) as Record<string, unknown>];
   if (task !== "question-answering" || (typeof second !== "string" && !Array.isArray(second)))
     return [first, (second ?? {}) as Record<string, unknown>];
   const questions: Many = Array.isArray(first) ? first : [first];
@@ -209,7 +211,7 @@ async function read(
   if (KINDS.get(task) === "sound")
     return { sound: await sendableSound(input as SoundInput, signal) };
   if (KINDS.get(task) === "image") return { image: await sendable(input as ImageInput) };
-  const texts = typeof input === "string" ? [input] : Object.values(input ?? {});
+  const texts = typeof input === "string" ? [input] : Object.values(input ?? {}).flat();
   if (!texts.length || !texts.every((text) => typeof text === "string"))
     throw new InputError("the input is no text", task, "Give a string or a list of strings.");
   return input as TaskInput;

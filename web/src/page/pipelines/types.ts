@@ -122,6 +122,30 @@ export interface FillMaskResult {
   sequence: string;
 }
 
+/** Options of text-ranking. */
+export interface RankingOptions extends CallOptions {
+  /** How many documents. Default: all. */
+  top_k?: number;
+  /** Whether the results have the documents. Default: false. */
+  return_documents?: boolean;
+  /** Default: as the model's files say, else "sigmoid". */
+  function_to_apply?: "default" | "sigmoid" | "none";
+  /** Put before the query; of language models the instruction. */
+  prompt?: string;
+  /** Name of a prompt in the model's own files. */
+  prompt_name?: string;
+  /** Of query and document in tokens. Default: what the model takes. */
+  max_length?: number;
+}
+
+/** A document with its score. */
+export interface RankedDocument {
+  /** Its place in the list. */
+  corpus_id: number;
+  score: number;
+  text?: string;
+}
+
 /** Options of question-answering. */
 export interface QuestionAnsweringOptions extends CallOptions {
   /** How many answers. Default: 1. */
@@ -370,6 +394,23 @@ export interface QuestionAnsweringPipeline extends PipelineBase {
   ): Promise<AnswerResult[]>;
 }
 
+/** Orders documents by how well they answer a query, the best first. */
+export interface TextRankingPipeline extends PipelineBase {
+  (
+    query: string,
+    documents: readonly string[],
+    options?: RankingOptions,
+  ): Promise<RankedDocument[]>;
+  (
+    input: { query: string; documents: readonly string[] },
+    options?: RankingOptions,
+  ): Promise<RankedDocument[]>;
+  (
+    inputs: readonly { query: string; documents: readonly string[] }[],
+    options?: RankingOptions,
+  ): Promise<RankedDocument[][]>;
+}
+
 /** What pipelines of pictures have. */
 export interface ImagePipelineBase extends PipelineBase {
   /**
@@ -481,6 +522,7 @@ export interface TaskPipelines {
   "zero-shot-classification": ZeroShotClassificationPipeline;
   "token-classification": TokenClassificationPipeline;
   ner: TokenClassificationPipeline;
+  "text-ranking": TextRankingPipeline;
   "fill-mask": FillMaskPipeline;
   "question-answering": QuestionAnsweringPipeline;
   "image-classification": ImageClassificationPipeline;

@@ -38,6 +38,7 @@ export const TASK_FILES = [
   "vocab.json", // of CTC models
   "modules.json",
   "1_Pooling/config.json",
+  "1_LogitScore/config.json",
   "config_sentence_transformers.json",
   "sentence_bert_config.json",
 ] as const;

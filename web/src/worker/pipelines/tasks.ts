@@ -36,6 +36,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "text-classification": texts,
   "zero-shot-classification": texts,
   "token-classification": texts,
+  "text-ranking": texts,
   "fill-mask": texts,
   "question-answering": texts,
   "image-classification": images,

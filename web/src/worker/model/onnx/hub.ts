@@ -104,8 +104,10 @@ export function folderTexts(task: string): string[] {
   if (task === "text-to-speech") return [config, "tokenizer_config.json", TASK_FILES[1]];
   if (task === SPEECH) return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1]];
   if (/^zero-shot-(image|audio)-/.test(task)) return [config, ...tokenizer, TASK_FILES[0]];
+  if (task === "feature-extraction" || task === "text-ranking")
+    return [config, ...tokenizer, ...TASK_FILES.slice(2)];
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
-  return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(2) : [])];
+  return [config, ...tokenizer];
 }
 
 /** The files of a model. */

@@ -6,6 +6,7 @@ import {
   fillMask,
   questionAnswering,
   textClassification,
+  textRanking,
   tokenClassification,
   zeroShotClassification,
 } from "./tasks.ts";
@@ -15,6 +16,7 @@ export const TASKS: Tasks = {
   "text-classification": textClassification,
   "zero-shot-classification": zeroShotClassification,
   "token-classification": tokenClassification,
+  "text-ranking": textRanking,
   "fill-mask": fillMask,
   "question-answering": questionAnswering,
 };

@@ -11,6 +11,7 @@ import {
   type Vectors,
   vectors_of,
 } from "../../../logic/tasks/embedding.ts";
+import { rank, ranking } from "../../../logic/tasks/ranking.ts";
 import {
   asking,
   classify_freely,
@@ -184,6 +185,35 @@ export const fillMask: TaskRunner = {
       const steps = fill_masks(model, needText(input, host.task), how);
       const found = await done(host, steps, ending);
       return found.length === 1 ? found[0] : found;
+    };
+  },
+};
+
+/** `pipe(query, documents, {top_k, return_documents, ...})` */
+export const textRanking: TaskRunner = {
+  options: [
+    "top_k",
+    "return_documents",
+    "function_to_apply",
+    "prompt",
+    "prompt_name",
+    "max_length",
+  ],
+  prepare(host, { given }) {
+    const model = modelOf(host);
+    const how = ranking(model, given, modulesOf(host), (name) => host.config(name));
+    return (input, ending) => {
+      if (
+        typeof input !== "object" ||
+        !("documents" in input && Array.isArray(input.documents)) ||
+        typeof input.query !== "string"
+      )
+        throw new InputError(
+          "the input is no query with documents",
+          host.task,
+          "Give pipe(query, documents).",
+        );
+      return done(host, rank(model, input.query, input.documents, how), ending);
     };
   },
 };
