@@ -31,6 +31,7 @@ class Rule(TypedDict, total=False):
     width: int
     size: int
     longest: int | None
+    least: int | None
     divisor: int | None
     multiple: int
     keep: bool | None
@@ -163,7 +164,11 @@ def _pad(out: Layout, rule: Rule) -> None:
         width = side if square else max(rule["width"], out.width)
         _window(out, 0, 0, height, width, _color(rule))
     else:
-        height, width = rule["height"], rule["width"]
+        if rule["rule"] == "within":  # the middle of a square
+            height = max(out.height, out.width)
+            width = height
+        else:
+            height, width = rule["height"], rule["width"]
         half = _letterbox_margin if rule["rule"] == "letterbox" else _half
         top, left = half(height - out.height), half(width - out.width)
         _window(out, 0 - top, 0 - left, height, width, _color(rule))
@@ -279,7 +284,9 @@ def _shortest(rule: Rule, height: int, width: int) -> Size:
 
 def _longest(rule: Rule, height: int, width: int) -> Size:
     scale = rule["size"] / max(height, width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
+    least = rule.get("least")
+    low = 1 if least is None else least
+    return max(low, round(height * scale)), max(low, round(width * scale))
 
 
 def _longest_half_up(rule: Rule, height: int, width: int) -> Size:

@@ -8,12 +8,12 @@ computes the numbers of all pieces of a picture at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from ...errors import InputError
-from .geometry import Rule, Size, Step, layout
+from .geometry import Rule, Size, Step, Window, layout
 
 Form = Literal["planes", "patches", "rows"]
 
@@ -26,6 +26,15 @@ class ViewRule(TypedDict, total=False):
         split: Idefics3. Tiles of `tile` pixels of a picture whose longer side has `longest`.
         smart: Qwen2-VL. Sides are multiples of `patch` * `merge`; between `least` and `most`
             pixels.
+        patches: Pixtral. At most `longest` pixels long; sides are multiples of `patch`.
+        tiles: LFM2-VL. Sides are multiples of `unit`. A picture with more than `limit` pixels
+            becomes the grid of tiles of `grids` (columns, rows) that is most like it, and a view
+            of the whole. Pieces have `patch` pixels, and a view has room for `room` of them.
+        scan: Gemma 3. A view of `height` and `width`. With `scan`, pictures that are at least
+            `ratio` times longer than wide are also cut into up to `tiles` parts of at least
+            `shortest` pixels.
+        anyres: LLaVA-OneVision. A view of the whole, and the picture at the best of several
+            `sizes`, in tiles.
     """
 
     rule: str
@@ -39,6 +48,18 @@ class ViewRule(TypedDict, total=False):
     merge: int
     least: int
     most: int
+    unit: int
+    limit: float
+    room: int
+    grids: list[Size]
+    thumbnail: bool
+    height: int
+    width: int
+    scan: bool
+    ratio: float
+    tiles: int
+    shortest: int
+    sizes: list[Size]
 
 
 @dataclass
@@ -66,6 +87,7 @@ class Seen:
         rows, columns: of tiles; 0: the picture is not divided.
         size: height and width of the picture.
         resized: of the picture as a whole, as the model sees it.
+        whole: whether a view of the whole picture follows those of its tiles.
         room: pieces that each view is filled up to with zeros; 0: as many as it has.
     """
 
@@ -75,6 +97,7 @@ class Seen:
     resized: Size
     rows: int = 0
     columns: int = 0
+    whole: bool = False
     merge: int = 1
     room: int = 0
 
@@ -117,13 +140,7 @@ def seen(rule: ViewRule, height: int, width: int) -> Seen:
         InputError: the picture is empty, too large or too long.
     """
     layout([], height, width)
-    kind = rule["rule"]
-    if kind == "split":
-        out = _split(rule, height, width)
-    elif kind == "smart":
-        out = _smart(rule, height, width)
-    else:
-        out = _whole(rule, height, width)
+    out = _RULES[rule["rule"]](rule, height, width)
     if count_pieces(out) > MAX_PIECES:
         raise InputError(
             f"a picture of {height} x {width} pixels has more than {MAX_PIECES} patches",
@@ -201,7 +218,7 @@ def _split(rule: ViewRule, height: int, width: int) -> Seen:
         return Seen([View(steps, tile, tile)], (tile, tile), (height, width), (tile, tile))
     views = [View(steps, high, wide), View(_to(steps, tile, tile, (0, 0), name), tile, tile)]
     rows, columns = high // tile, wide // tile
-    return Seen(views, (tile, tile), (height, width), (tile, tile), rows, columns)
+    return Seen(views, (tile, tile), (height, width), (tile, tile), rows, columns, True)
 
 
 def _longer(height: int, width: int, longest: int) -> Size:
@@ -277,6 +294,150 @@ def smart_size(height: int, width: int, factor: int, least: int, most: int, low:
     return high, wide
 
 
+def _patches(rule: ViewRule, height: int, width: int) -> Seen:
+    """As PixtralImageProcessor."""
+    patch, ratio = rule["patch"], max(height, width) / rule["longest"]
+    high, wide = height, width
+    if rule["resize"]:
+        if ratio > 1:
+            high, wide = math.floor(height / ratio), math.floor(width / ratio)
+        # A picture without a row is one row of patches there, too.
+        high, wide = ((high - 1) // patch + 1) * patch, ((wide - 1) // patch + 1) * patch
+        high, wide = max(high, patch), max(wide, patch)
+    steps = _to([], high, wide, (height, width), rule["filter"])
+    return Seen([View(steps, high, wide)], (high, wide), (height, width), (high, wide))
+
+
+def _tiles(rule: ViewRule, height: int, width: int) -> Seen:
+    """As Lfm2VlImageProcessor."""
+    unit, patch, name, tile = rule["unit"], rule["patch"], rule["filter"], rule["tile"]
+    given = (height, width)
+    high, wide = smart_size(height, width, unit, rule["least"], rule["most"], unit)
+    whole = View(_to([], high, wide, given, name), high, wide)
+    rough = max(patch, round(height / unit) * unit) * max(patch, round(width / unit) * unit)
+    out = Seen([whole], (patch, patch), given, (high, wide), room=rule["room"])
+    if rule["split"] and rough > rule["limit"]:
+        columns, rows = _grid(rule, height, width)
+        tall, broad = rows * tile, columns * tile
+        steps = _to([], tall, broad, given, name)
+        views: list[View] = []
+        for row in range(rows):
+            for column in range(columns):
+                cut = _part(row * tile, column * tile, tile, tile)
+                views.append(View([*steps, cut] if rows * columns > 1 else steps, tile, tile))
+        if rule["thumbnail"] and rows * columns > 1:
+            views.append(whole)
+            out.whole = True
+        out.views, out.rows, out.columns = views, rows, columns
+        if rows * columns == 1:
+            out.rows, out.columns, out.resized = 0, 0, (tile, tile)
+    if max([v.height * v.width for v in out.views]) > rule["room"] * patch * patch:
+        raise InputError(
+            f"a picture of {height} x {width} pixels has more than {rule['room']} patches",
+            "image",
+            "Cut it to a shape that is less long.",
+        )
+    return out
+
+
+def _grid(rule: ViewRule, height: int, width: int) -> Size:
+    """Columns and rows of the grid that is most like a picture; of equals, one that its pixels
+    fill by half.
+    """
+    ratio, area, tile = width / height, width * height, rule["tile"]
+    best, nearest = (1, 1), math.inf
+    for columns, rows in rule["grids"]:
+        difference = abs(ratio - columns / rows)
+        full = area > 0.5 * tile * tile * columns * rows
+        if difference < nearest or (difference == nearest and full):
+            best, nearest = (columns, rows), difference
+    return best
+
+
+def _part(top: int, left: int, height: int, width: int) -> Window:
+    return {
+        "op": "window",
+        "top": top,
+        "left": left,
+        "height": height,
+        "width": width,
+        "color": [0, 0, 0],
+    }
+
+
+def _scan(rule: ViewRule, height: int, width: int) -> Seen:
+    """As Gemma3ImageProcessor."""
+    size = (rule["height"], rule["width"])
+    name = rule["filter"]
+
+    def view(steps: list[Step], have: Size) -> View:
+        return View(_to(steps, size[0], size[1], have, name), size[0], size[1])
+
+    out = Seen([view([], (height, width))], size, (height, width), size)
+    if not rule["scan"] or max(height, width) / min(height, width) < rule["ratio"]:
+        return out
+    long, short = max(height, width), min(height, width)
+    count = min(long // rule["shortest"], math.floor(long / short + 0.5))
+    count = min(rule["tiles"], max(2, count))
+    part = math.ceil(long / count)
+    if min(part, short) < rule["shortest"]:
+        return out
+    for i in range(count):
+        size_of_part = min(part, long - i * part)
+        if width >= height:
+            cut, have = _part(0, i * part, height, size_of_part), (height, size_of_part)
+        else:
+            cut, have = _part(i * part, 0, size_of_part, width), (size_of_part, width)
+        out.views.append(view([cut], have))
+    return out
+
+
+def _anyres(rule: ViewRule, height: int, width: int) -> Seen:
+    """As LlavaOnevisionImageProcessor."""
+    tile, name, given = rule["tile"], rule["filter"], (height, width)
+    tall, broad = best_size(rule["sizes"], height, width)
+    down, across = tall / height, broad / width
+    if across < down:
+        high, wide = min(math.ceil(height * across), tall), broad
+    else:
+        high, wide = tall, min(math.ceil(width * down), broad)
+    steps = _to([], high, wide, given, name)
+    if (high, wide) != (tall, broad):
+        top, left = (tall - high) // 2, (broad - wide) // 2
+        steps = [*steps, _part(0 - top, 0 - left, tall, broad)]
+    views = [View(_to([], tile, tile, given, name), tile, tile), View(steps, tall, broad)]
+    return Seen(views, (tile, tile), given, (tile, tile), tall // tile, broad // tile)
+
+
+def best_size(sizes: Sequence[Size], height: int, width: int) -> Size:
+    """Of several sizes, the one that keeps most of a picture, then the smallest.
+
+    Args:
+        sizes: heights and widths.
+        height, width: of the picture.
+    """
+    best, kept, lost = sizes[0], -1, 0
+    for size in sizes:
+        high, wide = size[0], size[1]
+        scale = min(wide / width, high / height)
+        part = min(int(width * scale) * int(height * scale), width * height)
+        rest = high * wide - part
+        if part > kept or (part == kept and rest < lost):
+            best, kept, lost = (high, wide), part, rest
+    return best
+
+
+_RULES: dict[str, Callable[[ViewRule, int, int], Seen]] = {
+    "whole": _whole,
+    "split": _split,
+    "smart": _smart,
+    "patches": _patches,
+    "tiles": _tiles,
+    "scan": _scan,
+    "anyres": _anyres,
+}
+
+
 def further_inputs(names: Sequence[str], picture: Seen) -> list[Further]:
     """The inputs of a model for one picture, beside the numbers of its pixels.
 
@@ -286,11 +447,23 @@ def further_inputs(names: Sequence[str], picture: Seen) -> list[Further]:
     """
     high, wide = picture.piece
     grids = [(v.height // high, v.width // wide) for v in picture.views]
-    count = count_pieces(picture)
+    count, room = count_pieces(picture), picture.room
     out: list[Further] = []
     for name in names:
-        if name == "pixel_attention_mask":
+        runs: list[tuple[int, int]] = []
+        if name == "pixel_attention_mask" and room:
+            for rows, columns in grids:
+                runs += [(1, rows * columns), (0, room - rows * columns)]
+            out.append(Further(name, [len(grids), room], runs))
+        elif name == "pixel_attention_mask":
             out.append(Further(name, [1, count, high, wide], [(1, count * high * wide)]))
+        elif name == "spatial_shapes":
+            for rows, columns in grids:
+                runs += [(rows, 1), (columns, 1)]
+            out.append(Further(name, [len(grids), 2], runs))
+        elif name == "image_sizes":
+            size = picture.size if len(grids) > 1 else picture.resized
+            out.append(Further(name, [1, 2], [(size[0], 1), (size[1], 1)]))
         elif name == "image_grid_thw":
             runs = [(1, 1), (grids[0][0], 1), (grids[0][1], 1)]
             out.append(Further(name, [1, 3], runs))

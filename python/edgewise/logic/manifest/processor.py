@@ -64,6 +64,7 @@ class ResizeShortest(Resize, Shortest):
 class ResizeLongest(Resize):
     rule: Literal["longest"]
     size: Count
+    least: NotRequired[Count | None]
 
 
 class ResizeLongestHalfUp(Resize):
@@ -163,6 +164,12 @@ class PadCorner(Colored):
     rule: Literal["corner"]
 
 
+class PadWithin(TypedDict):
+    op: Literal["pad"]
+    rule: Literal["within"]
+    color: NotRequired[Channels | None]
+
+
 class PadSquare(TypedDict):
     op: Literal["pad"]
     rule: Literal["square"]
@@ -198,6 +205,7 @@ Step = (
     | PadMiddle
     | PadCorner
     | PadSquare
+    | PadWithin
     | FrameAmong
     | FrameDivisor
     | FrameCorner
@@ -242,15 +250,75 @@ class SeeSmart(TypedDict):
     most: Pixels
 
 
+class SeePatches(TypedDict):
+    rule: Literal["patches"]
+    filter: str
+    resize: bool
+    patch: Count
+    longest: Count
+
+
+class SeeTiles(TypedDict):
+    rule: Literal["tiles"]
+    filter: str
+    split: bool
+    thumbnail: bool
+    tile: Count
+    patch: Count
+    unit: Count
+    least: Pixels
+    most: Pixels
+    limit: float
+    room: Count
+    grids: Annotated[list[Pair], Some]
+
+
+class SeeScan(Sides):
+    rule: Literal["scan"]
+    filter: str
+    scan: bool
+    ratio: float
+    tiles: Annotated[int, Range(1, 64)]
+    shortest: Count
+
+
+class SeeAnyres(TypedDict):
+    rule: Literal["anyres"]
+    filter: str
+    tile: Count
+    sizes: Annotated[list[Pair], Some]
+
+
 class VisionFields(TypedDict):
     """See processors.images.vision.VisionDescription."""
 
     type: str
-    rule: SeeWhole | SeeSplit | SeeSmart
+    rule: SeeWhole | SeeSplit | SeeSmart | SeePatches | SeeTiles | SeeScan | SeeAnyres
     form: Literal["planes", "patches", "rows"]
     scale: Channels
     bias: Channels
     temporal: Count
+
+
+class PromptFields(TypedDict):
+    """See multimodal.families.pictures.PictureRule."""
+
+    rule: Literal["one", "tiles", "lines", "anyres"]
+    placeholder: str
+    token: str
+    first: str
+    last: str
+    count: Amount
+    unit: Amount
+    extra: Annotated[int, Range(-1, MAX_COUNT)]
+    cell: tuple[str, str, str]
+    line: str
+    whole: str
+    single: str
+    parts: tuple[str, str, str]
+    most: Amount
+    sizes: list[Pair]
+    ends: tuple[str, str]
 
 
 # ---- sounds: processors/audio/processor.py
@@ -413,6 +481,7 @@ class Processor(TypedDict):
 
     image: NotRequired[ImageFields]
     vision: NotRequired[VisionFields]
+    pictures: NotRequired[PromptFields]
     audio: NotRequired[AudioFields]
     voice_activity: NotRequired[VoiceActivityFields]
     text: NotRequired[TextFields]

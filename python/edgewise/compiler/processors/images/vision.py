@@ -16,7 +16,7 @@ from ....model_metadata import ModelMetadata
 from ...declare.dtypes import FLOAT, INT64, UINT8
 from ...ir import Graph, Info, Node, Tensor
 from .reader import ConfigReader, read_description, read_fields, type_of
-from .types import BICUBIC, CLIP, HALF, LANCZOS, defaults
+from .types import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, defaults
 
 __all__ = ["VISION_TYPES", "VisionDescription", "is_vision_config", "read_vision", "vision_graph"]
 
@@ -78,10 +78,80 @@ VISION_TYPES: dict[str, dict[str, Any]] = {
         temporal_patch_size=2,
         merge_size=2,
     ),
+    "Lfm2VlImageProcessor": defaults(
+        "tiles",
+        {"height": 512, "width": 512},
+        None,
+        BILINEAR,
+        HALF,
+        downsample_factor=2,
+        do_image_splitting=True,
+        min_tiles=2,
+        max_tiles=10,
+        use_thumbnail=True,
+        min_image_tokens=64,
+        max_image_tokens=256,
+        encoder_patch_size=16,
+        tile_size=512,
+        max_pixels_tolerance=2.0,
+        do_pad=True,
+        return_row_col_info=False,
+        max_num_patches=None,
+    ),
+    "Gemma3ImageProcessor": defaults(
+        "scan",
+        {"height": 224, "width": 224},
+        None,
+        BILINEAR,
+        HALF,
+        do_pan_and_scan=None,
+        pan_and_scan_min_crop_size=None,
+        pan_and_scan_max_num_crops=None,
+        pan_and_scan_min_ratio_to_activate=None,
+    ),
+    "PixtralImageProcessor": defaults(
+        "patches",
+        {"longest_edge": 1024},
+        None,
+        BICUBIC,
+        CLIP,
+        patch_size={"height": 16, "width": 16},
+        spatial_merge_size=None,
+        do_pad=True,
+    ),
+    "LlavaOnevisionImageProcessor": defaults(
+        "anyres",
+        {"height": 384, "width": 384},
+        None,
+        BICUBIC,
+        CLIP,
+        image_grid_pinpoints=[[384 * r, 384 * c] for r in range(1, 7) for c in range(1, 7)],
+        do_pad=True,
+    ),
+    "LlavaImageProcessor": defaults(
+        "square", {"shortest_edge": 224}, {"height": 224, "width": 224}, BICUBIC, CLIP, do_pad=False
+    ),
+    "JanusImageProcessor": defaults(
+        "janus",
+        {"height": 384, "width": 384},
+        None,
+        BICUBIC,
+        CLIP,
+        min_size=14,
+        do_pad=True,
+        background_color=None,
+        image_size=None,
+    ),
 }
 """Processors of vision-language models alone. Others give one view of the whole picture."""
 
-SAME = {"SmolVLMImageProcessor": "Idefics3ImageProcessor"}
+MAX_TILES = 64
+
+SAME = {
+    "LlavaNextImageProcessor": "LlavaOnevisionImageProcessor",
+    "SmolVLMImageProcessor": "Idefics3ImageProcessor",
+    "VLMImageProcessor": "JanusImageProcessor",
+}
 """Types with the rule and the defaults of another."""
 
 
@@ -97,7 +167,9 @@ def is_vision_config(config: Mapping[str, Any]) -> bool:
 
 
 def read_vision(
-    config: Mapping[str, Any], where: str = "preprocessor_config.json"
+    config: Mapping[str, Any],
+    where: str = "preprocessor_config.json",
+    processor: Mapping[str, Any] | None = None,
 ) -> VisionDescription:
     """Reads the configuration of an image processor of a vision-language model.
 
@@ -105,6 +177,7 @@ def read_vision(
         config: contents of preprocessor_config.json, or of processor_config.json with an object
             `image_processor`. Missing fields have the defaults of transformers.
         where: name of the file, for errors.
+        processor: contents of processor_config.json, of which some fields are the processor's.
 
     Raises:
         InputError: the type or a field is not supported, or a value is not valid.
@@ -115,7 +188,9 @@ def read_vision(
     kind = vision_type(config)
     if kind not in VISION_TYPES:
         return _plain(config, where)
-    reader = ConfigReader(kind, read_fields(kind, VISION_TYPES[kind], config, where), config, where)
+    fields = read_fields(kind, VISION_TYPES[kind], config, where)
+    fields["processor"] = processor or {}
+    reader = ConfigReader(kind, fields, config, where)
     reader.arithmetic()
     out = VisionDescription(kind, {}, scale=reader.out.scale, bias=reader.out.bias)
     _RULES[VISION_TYPES[kind]["family"]](reader, out)
@@ -183,9 +258,138 @@ def _smart(r: ConfigReader, out: VisionDescription) -> None:
     }
 
 
+def _tiles(r: ConfigReader, out: VisionDescription) -> None:
+    """LFM2-VL."""
+    number = {
+        name: r.integer(name, r.fields[name])
+        for name in (
+            *("downsample_factor", "min_tiles", "max_tiles", "min_image_tokens"),
+            *("max_image_tokens", "encoder_patch_size", "tile_size"),
+        )
+    }
+    least, most = number["min_tiles"], number["max_tiles"]
+    if not least <= most <= MAX_TILES:
+        r.fail("max_tiles", f"{most} is not between min_tiles and {MAX_TILES}")
+    patch, factor, tile = (
+        number["encoder_patch_size"],
+        number["downsample_factor"],
+        number["tile_size"],
+    )
+    unit, split = patch * factor, r.flag("do_image_splitting") and most > 1
+    if tile % unit:
+        r.fail("tile_size", f"it is no multiple of {unit}")
+    # In the order of transformers, which decides between grids that are equally like a picture.
+    found = {
+        (w, h)
+        for n in range(least, most + 1)
+        for w in range(1, n + 1)
+        for h in range(1, n + 1)
+        if least <= w * h <= most
+    }
+    out.form = "rows"
+    out.rule = {
+        "rule": "tiles",
+        "filter": r.filter,
+        "split": split,
+        "thumbnail": r.flag("use_thumbnail"),
+        "tile": tile,
+        "patch": patch,
+        "unit": unit,
+        "least": number["min_image_tokens"] * unit**2,
+        "most": number["max_image_tokens"] * unit**2,
+        "limit": number["max_image_tokens"] * unit**2 * r.number("max_pixels_tolerance"),
+        "room": max(number["max_image_tokens"] * factor**2, (tile // patch) ** 2 if split else 0),
+        "grids": sorted(found, key=lambda grid: grid[0] * grid[1]),
+    }
+
+
+def _scan(r: ConfigReader, out: VisionDescription) -> None:
+    """Gemma 3. Its processor has defaults for fields that are null."""
+    size = r.size(square=True)
+    if "height" not in size or not r.flag("do_resize"):
+        r.fail("size", "pictures have no height and width", "Set do_resize and size.")
+    scan = "pan_and_scan_"
+    ratio = r.fields[f"{scan}min_ratio_to_activate"]
+    out.rule = {
+        "rule": "scan",
+        "filter": r.filter,
+        "height": size["height"],
+        "width": size["width"],
+        "scan": r.flag("do_pan_and_scan"),
+        "shortest": r.integer(f"{scan}min_crop_size", r.fields[f"{scan}min_crop_size"] or 256),
+        "tiles": r.integer(f"{scan}max_num_crops", r.fields[f"{scan}max_num_crops"] or 4, 64),
+        "ratio": 1.2 if ratio is None else r.number(f"{scan}min_ratio_to_activate"),
+    }
+
+
+def _patches(r: ConfigReader, out: VisionDescription) -> None:
+    """Pixtral, Mistral 3. The processor's patches are those of the encoder, merged."""
+    processor = r.fields["processor"]
+    r.fields["patch_size"] = processor.get("patch_size") or r.fields["patch_size"]
+    merge = processor.get("spatial_merge_size") or r.fields["spatial_merge_size"] or 1
+    patch = _edge(r, "patch_size") * r.integer("spatial_merge_size", merge)
+    out.rule = {
+        "rule": "patches",
+        "filter": r.filter,
+        "resize": r.flag("do_resize"),
+        "patch": patch,
+        "longest": _edge(r, "size"),
+    }
+
+
+def _anyres(r: ConfigReader, out: VisionDescription) -> None:
+    """LLaVA-OneVision, LLaVA-NeXT."""
+    r.fields["size"] = r.fields["crop_size"] or r.fields["size"]
+    tile, sizes = _edge(r, "size"), r.fields["image_grid_pinpoints"]
+    if not isinstance(sizes, list) or not sizes:
+        r.fail("image_grid_pinpoints", "it is not a list of sizes")
+    pairs: list[tuple[int, int]] = []
+    for size in sizes:
+        if not isinstance(size, list | tuple) or len(size) != 2:
+            r.fail("image_grid_pinpoints", f"{size!r} is not a height and a width")
+        height, width = (r.integer("image_grid_pinpoints", side) for side in size)
+        if height % tile or width % tile:
+            r.fail("image_grid_pinpoints", f"{size} are no multiples of {tile}")
+        pairs.append((height, width))
+    out.rule = {"rule": "anyres", "filter": r.filter, "tile": tile, "sizes": pairs}
+
+
+def _square(r: ConfigReader, out: VisionDescription) -> None:
+    """LLaVA: a square, then as CLIP."""
+    if r.flag("do_pad"):
+        color = [int(x * 255) for x in r.channels("image_mean")]
+        r.out.steps.append({"op": "pad", "rule": "within", "color": color})
+    if r.flag("do_resize"):
+        r.resize_to(r.size())
+    r.crop()
+    out.rule = {"rule": "whole", "steps": cast("list[Any]", r.out.steps)}
+
+
+def _janus(r: ConfigReader, out: VisionDescription) -> None:
+    """Janus. Files of its first form have image_size and background_color."""
+    if r.fields["image_size"] is not None:
+        r.fields["size"] = r.fields["image_size"]
+    if r.flag("do_resize"):
+        r.resize(
+            "longest", size=_edge(r, "size"), least=r.integer("min_size", r.fields["min_size"])
+        )
+    if r.flag("do_pad"):
+        color = [int(x * 255) for x in r.channels("image_mean")]
+        if r.fields["background_color"] is not None:
+            color = [int(x) for x in r.channels("background_color")]
+        r.out.steps.append({"op": "pad", "rule": "within", "color": color})
+    out.rule = {"rule": "whole", "steps": cast("list[Any]", r.out.steps)}
+
+
 _RULES: dict[str, Callable[[ConfigReader, VisionDescription], None]] = {
     "split": _split,
     "smart": _smart,
+    "tiles": _tiles,
+    "scan": _scan,
+    "patches": _patches,
+    "anyres": _anyres,
+    "square": _square,
+    "janus": _janus,
 }
 
 

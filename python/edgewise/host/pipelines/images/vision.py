@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....compiler.arrays import Array
+from ....compiler.arrays import Array, as_input, as_output
+from ....compiler.declare.dtypes import FLOAT
 from ....compiler.processors.images.vision import VisionDescription, read_vision, vision_graph
 from ....logic.images.geometry import Step
 from ....logic.images.views import Seen, View, count_pieces, pieces, pixel_dims, seen
@@ -13,6 +14,7 @@ from ...media.pictures import Picture, apply_step, read_picture
 from ...session import InferenceSession
 
 if TYPE_CHECKING:
+    from ....compiler.declare.dtypes import BytesLike
     from ...engine import Engine
 
 __all__ = ["VisionProcessor"]
@@ -87,11 +89,26 @@ class VisionProcessor:
             None, {"pixels": Array(shape, "uint8", self.pixels(picture, what))}
         )
         dims = pixel_dims(self.description.form, self.description.temporal, what, rank)
-        return values.reshape(dims), what
+        _, _, data = as_input(values, "pixel_values", FLOAT)
+        return as_output(FLOAT, dims, _with_room(data, what) if what.room else data), what
 
     def close(self) -> None:
         """Frees the memory of the graph."""
         self.session.free()
+
+
+def _with_room(values: BytesLike, what: Seen) -> bytes:
+    """The pieces of each view, with zeros up to `room`."""
+    high, wide = what.piece
+    data = memoryview(values).cast("B")
+    row = len(data) // count_pieces(what)
+    parts: list[Any] = []
+    at = 0
+    for view in what.views:
+        size = view.height // high * (view.width // wide) * row
+        parts += [data[at : at + size], bytes(what.room * row - size)]
+        at += size
+    return b"".join(parts)
 
 
 def _cut(picture: Picture, what: Seen, view: View) -> bytes:

@@ -1,0 +1,277 @@
+"""How a family of vision-language models writes pictures into prompts: from config.json,
+processor_config.json, preprocessor_config.json and tokenizer_config.json to a PictureRule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import InputError
+from ...logic.multimodal.families.pictures import PictureRule
+from .images.vision import VisionDescription
+
+__all__ = ["picture_rule"]
+
+Fields = Mapping[str, Any]
+
+
+class _Files:
+    """The files of a model.
+
+    Attributes:
+        config, processor, image, tokenizer: contents of config.json, processor_config.json,
+            preprocessor_config.json and tokenizer_config.json.
+        vision: what is done to pictures.
+    """
+
+    def __init__(
+        self,
+        config: Fields,
+        processor: Fields,
+        image: Fields,
+        tokenizer: Fields,
+        vision: VisionDescription,
+    ) -> None:
+        self.config, self.processor, self.image = config, processor, image
+        self.tokenizer, self.vision = tokenizer, vision
+
+    def token(self, *names: str, default: str) -> str:
+        """A token of the processor or of the tokenizer, by its names there."""
+        special = self.tokenizer.get("extra_special_tokens")
+        for source in (
+            self.processor,
+            self.tokenizer,
+            special if isinstance(special, dict) else {},
+        ):
+            for name in names:
+                found = source.get(name)
+                found = found.get("content") if isinstance(found, dict) else found
+                if isinstance(found, str) and found:
+                    return found
+        return default
+
+    def number(self, name: str, *sources: Fields, default: int = 0) -> int:
+        """A number of the first source that has it. Raises InputError."""
+        for source in sources:
+            value = source.get(name)
+            if type(value) is int and 0 <= value < 1 << 24:
+                return value
+            if value is not None:
+                raise InputError(f"{value!r} is not a number of tokens", name, "Check the file.")
+        return default
+
+    @property
+    def encoder(self) -> Fields:
+        """The configuration of the model's encoder of pictures."""
+        found = self.config.get("vision_config")
+        return found if isinstance(found, dict) else {}
+
+    def side(self) -> tuple[int, int]:
+        """Pixels of a side of a picture of the encoder, and of its patches."""
+        size = self.number("image_size", self.encoder, default=0)
+        return size, self.number("patch_size", self.encoder, self.processor, default=14)
+
+
+def picture_rule(
+    vision: VisionDescription,
+    config: Fields,
+    processor: Fields | None = None,
+    image: Fields | None = None,
+    tokenizer: Fields | None = None,
+) -> PictureRule:
+    """How pictures are written into the prompts of a model.
+
+    Args:
+        vision: what is done to pictures.
+        config: contents of config.json.
+        processor: of processor_config.json.
+        image: of preprocessor_config.json.
+        tokenizer: of tokenizer_config.json.
+
+    Raises:
+        InputError: a field is not valid, or the number of tokens is not known.
+    """
+    image = image or {}
+    inner = image.get("image_processor")
+    files = _Files(
+        config,
+        processor or {},
+        inner if isinstance(inner, dict) else image,
+        tokenizer or {},
+        vision,
+    )
+    rule = _family(files)(files)
+    if not rule["count"] and not rule["unit"]:
+        raise InputError(
+            "the number of tokens of a picture is not known",
+            "processor_config.json",
+            "Put the model's config.json and processor_config.json into its folder.",
+        )
+    return rule
+
+
+def _rule(
+    rule: str,
+    placeholder: str,
+    token: str,
+    first: str = "",
+    last: str = "",
+    count: int = 0,
+    unit: int = 0,
+    extra: int = 0,
+    line: str = "",
+) -> PictureRule:
+    return {
+        "rule": rule,
+        "placeholder": placeholder,
+        "token": token,
+        "first": first,
+        "last": last,
+        "count": count,
+        "unit": unit,
+        "extra": extra,
+        "cell": ["", "", ""],
+        "line": line,
+        "whole": "",
+        "single": "",
+        "parts": ["", "", ""],
+        "most": 0,
+        "sizes": [],
+        "ends": ["", ""],
+    }
+
+
+def _idefics3(files: _Files) -> PictureRule:
+    """Idefics3, SmolVLM, Granite-Docling."""
+    size, patch = files.side()
+    scale = files.number("scale_factor", files.config, default=2)
+    computed = (size // patch) ** 2 // scale**2 if size and patch and scale else 169
+    count = files.number("image_seq_len", files.processor, default=computed)
+    fake = files.token("fake_image_token", default="<fake_token_around_image>")
+    whole = fake + files.token("global_image_token", default="<global-img>")
+    token = files.token("image_token", default="<image>")
+    out = _rule("tiles", token, token, last=fake, count=count, line="\n")
+    out["cell"] = [f"{fake}<row_", "_col_", ">"]
+    out["whole"], out["single"] = f"\n{whole}", whole
+    return out
+
+
+def _lfm2(files: _Files) -> PictureRule:
+    rule = files.vision.rule
+    token = files.token("image_token", default="<image>")
+    out = _rule("tiles", token, token, count=(rule["tile"] // rule["unit"]) ** 2)
+    out["unit"] = rule["unit"]
+    if files.processor.get("use_image_special_tokens") is not False:
+        out["first"] = files.token("image_start_token", default="<|image_start|>")
+        out["last"] = files.token("image_end_token", default="<|image_end|>")
+        out["cell"] = ["<|img_row_", "_col_", "|>"]
+        out["whole"] = files.token("image_thumbnail_token", default="<|img_thumbnail|>")
+    return out
+
+
+def _qwen(files: _Files) -> PictureRule:
+    """Qwen2-VL to Qwen3.5: their templates write vision_start and vision_end."""
+    token = files.token("image_token", default="<|image_pad|>")
+    rule = files.vision.rule
+    return _rule("one", token, token, unit=rule["patch"] * rule["merge"])
+
+
+def _gemma3(files: _Files) -> PictureRule:
+    boi = files.token("boi_token", default="<start_of_image>")
+    token = files.token("image_token", default="<image_soft_token>")
+    last = files.token("eoi_token", default="<end_of_image>") + "\n\n"
+    count = files.number("image_seq_length", files.processor, default=0)
+    count = count or files.number("mm_tokens_per_image", files.config, default=256)
+    later = "gemma3n" in str(files.config.get("model_type"))
+    out = _rule("one", token if later else boi, token, f"\n\n{boi}", last, count=count)
+    out["parts"] = [
+        "Here is the original image ",
+        " and here are some crops to help you see better ",
+        " ",
+    ]
+    return out
+
+
+def _pixtral(files: _Files) -> PictureRule:
+    token = files.token("image_token", default="[IMG]")
+    line = files.token("image_break_token", default="[IMG_BREAK]")
+    last = files.token("image_end_token", default="[IMG_END]")
+    return _rule("lines", token, token, last=last, unit=files.vision.rule["patch"], line=line)
+
+
+def _llava(files: _Files) -> PictureRule:
+    """LLaVA, FastVLM."""
+    _, patch = files.side()
+    patch = files.number("patch_size", files.processor, default=patch)
+    extra = files.number("num_additional_image_tokens", files.processor, default=0)
+    strategy = files.processor.get("vision_feature_select_strategy")
+    if strategy is None:
+        strategy = files.config.get("vision_feature_select_strategy")
+        extra = extra or int(strategy == "default" and "patch_size" not in files.processor)
+    token = files.token("image_token", default="<image>")
+    return _rule("one", token, token, unit=patch, extra=extra - (strategy == "default"))
+
+
+def _onevision(files: _Files) -> PictureRule:
+    token, (_, patch) = files.token("image_token", default="<image>"), files.side()
+    count = files.number("num_image_tokens", files.processor, default=0)
+    ratio = files.processor.get("vision_aspect_ratio") or files.config.get("vision_aspect_ratio")
+    kept = str(ratio or "anyres_max_9").rpartition("_")[2]
+    tile = files.vision.rule["tile"]
+    out = _rule("anyres", token, token, count=count or (tile // patch) ** 2)
+    if files.processor.get("vision_feature_select_strategy") == "default":
+        out["extra"] = -1
+    out["most"] = int(kept) if kept.isdecimal() else 0
+    out["sizes"] = files.vision.rule["sizes"]
+    if math.isqrt(out["count"]) ** 2 != out["count"]:
+        raise InputError(
+            f"{out['count']} is not a square",
+            "processor_config.json: num_image_tokens",
+            "Check it.",
+        )
+    return out
+
+
+def _paligemma(files: _Files) -> PictureRule:
+    size, patch = files.side()
+    count = files.number("image_seq_length", files.image, files.processor, default=0)
+    text = files.config.get("text_config")
+    within = files.number("num_image_tokens", text if isinstance(text, dict) else {}, default=0)
+    token = files.token("image_token", default="<image>")
+    out = _rule("one", token, token, count=count or within or (size // patch) ** 2)
+    out["ends"] = [files.token("bos_token", default="<bos>"), "\n"]
+    return out
+
+
+def _janus(files: _Files) -> PictureRule:
+    token = files.token("image_token", "image_tag", default="<image_placeholder>")
+    first = files.token("boi_token", "image_start_tag", default="<begin_of_image>")
+    last = files.token("eoi_token", "image_end_tag", default="<end_of_image>")
+    count = files.number("num_image_tokens", files.processor, default=576)
+    return _rule("one", token, token, first, last, count=count)
+
+
+_BY_PROCESSOR: dict[str, Callable[[_Files], PictureRule]] = {
+    "Idefics3ImageProcessor": _idefics3,
+    "Lfm2VlImageProcessor": _lfm2,
+    "Qwen2VLImageProcessor": _qwen,
+    "Gemma3ImageProcessor": _gemma3,
+    "PixtralImageProcessor": _pixtral,
+    "LlavaOnevisionImageProcessor": _onevision,
+    "JanusImageProcessor": _janus,
+}
+_BY_MODEL: dict[str, Callable[[_Files], PictureRule]] = {
+    "paligemma": _paligemma,
+    "gemma3": _gemma3,
+    "gemma3n": _gemma3,
+    "multi_modality": _janus,
+    "janus": _janus,
+}
+
+
+def _family(files: _Files) -> Callable[[_Files], PictureRule]:
+    """The rule of a model: by its processor of pictures, then by model_type; else LLaVA's."""
+    found = _BY_PROCESSOR.get(files.vision.type)
+    return found or _BY_MODEL.get(str(files.config.get("model_type"))) or _llava

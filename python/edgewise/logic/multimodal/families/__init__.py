@@ -1,0 +1,1 @@
+"""What families of models write for pictures, and their positions."""
