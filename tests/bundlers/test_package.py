@@ -37,6 +37,7 @@ TASKS = {
     "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
+    "codecs": (["pipelines", "sounds", "onnx", "codecs"], 32_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 27_000),
     "personal": (["heads"], 8_500),
     "personal, with adapters": (["heads", "adapters"], 12_500),

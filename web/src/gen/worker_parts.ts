@@ -3,6 +3,7 @@
 export const WORKER_PARTS = [
   "worker-adapters",
   "worker-candidates",
+  "worker-codecs",
   "worker-diffusion",
   "worker-generation",
   "worker-heads",

@@ -56,7 +56,14 @@ export {
   deleteCheckpoint,
   models,
 } from "./models.ts";
-export { type Info, info, modelFiles, pipeline } from "./pipeline.ts";
+export { codec, type Info, info, modelFiles, pipeline } from "./pipeline.ts";
+export type {
+  AudioCodes,
+  Codec,
+  CodecOptions,
+  CodesInput,
+  DecodedSound,
+} from "./pipelines/codec.ts";
 export type {
   DrawStep,
   TextToImageOptions,

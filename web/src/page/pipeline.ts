@@ -20,6 +20,7 @@ import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
 import { placeOf } from "./env-aliases.ts";
+import { type Codec, type CodecOptions, openCodec } from "./pipelines/codec.ts";
 import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
@@ -155,6 +156,25 @@ export async function pipeline(
     client.end(); // each pipeline has its own worker, so this frees everything
     throw e;
   }
+}
+
+/**
+ * Loads a codec: EnCodec, DAC, SNAC, Mimi and others like them.
+ * @param model a hub id, the address of a folder or an .onnx file, or files
+ * @param options see {@link PipelineOptions} and {@link CodecOptions}
+ * @throws InputError, ModelError, Aborted
+ */
+export async function codec(
+  model: ModelSource,
+  options: PipelineOptions & CodecOptions = {},
+): Promise<Codec> {
+  const { sampling_rate, ...rest } = options;
+  const lacks = [...notOf("codec"), "max_length", "personalize", "integrity", "fetch_options"];
+  checkOptions(rest, lacks, "codec");
+  if (sampling_rate !== undefined && !(Number.isInteger(sampling_rate) && sampling_rate > 0))
+    throw new InputError(`it is ${sampling_rate}`, "options.sampling_rate", "Give its Hz.");
+  const request = { ...(await loadRequest("codec", model, rest)), sampling_rate };
+  return openCodec(request, { ...rest, onProgress: rest.progress_callback });
 }
 
 /** @throws InputError if an option does not exist, or is one that is not taken here */

@@ -78,6 +78,8 @@ export interface LoadRequest {
   cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;
+  /** Of a codec, where the caller says it. */
+  sampling_rate?: number | undefined;
 }
 
 /** Properties of a loaded pipeline. */

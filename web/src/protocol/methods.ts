@@ -4,6 +4,7 @@ import type { DeviceWish, Flavour } from "../shared/platform.ts";
 import type { ArtifactsAnswer, ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
+import type { GraphsAnswer, GraphsCall, GraphsInfo } from "./graphs.ts";
 import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, ModelFiles, Urls } from "./loading.ts";
@@ -81,6 +82,10 @@ export interface Methods {
   task_call(request: TaskCall): unknown[];
   /** What happened in the next samples of a stream of sound. */
   task_feed(request: TaskFeed): unknown[];
+
+  /** Loads a model of several graphs: its `task` is a kind of sessions/graphs.ts. */
+  graphs_open(request: LoadRequest): GraphsInfo;
+  graphs_call(request: GraphsCall): GraphsAnswer;
 
   /** Loads text-to-image. */
   draw_open(request: LoadRequest): TaskInfo;

@@ -39,6 +39,8 @@ export interface WavSamples {
   /** Samples of one channel. */
   length: number;
   channels: number;
+  /** The only one that is read. Default: the mean of all. */
+  channel?: number;
   /** Of a sample of one channel. */
   bits: number;
   float: boolean;

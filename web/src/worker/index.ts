@@ -11,6 +11,7 @@ import { type Call, type Handlers, Scope } from "./calls.ts";
 import { compilersEnded } from "./compiler-client.ts";
 import { parts } from "./parts.ts";
 import { artifactMethods } from "./sessions/artifacts.ts";
+import { graphMethods } from "./sessions/graphs.ts";
 import { inferenceMethods } from "./sessions/inference.ts";
 import { modelMethods } from "./sessions/models.ts";
 import { profileMethods } from "./sessions/profile.ts";
@@ -28,6 +29,7 @@ const methods: Handlers = {
   ...trainingMethods(scope),
   ...taskMethods(scope),
   ...drawMethods(scope),
+  ...graphMethods(scope),
   ...inferenceMethods(scope),
   ...artifactMethods(scope),
   ...profileMethods(scope),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     # What a call returns: an object for JSON, and {name: bytes}.
     Answer = tuple[dict[str, Any], dict[str, bytes]]
 
-_model: _Model | None = None  # a compiler's worker serves one session
+_models: dict[int, _Model] = {}  # by the numbers that the page chose
 
 
 class _Wanted(Exception):
@@ -380,44 +380,47 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
 
     Args:
         files: {name: Source}: for "open" the model's files, for "node" the bytes of tensors.
-        options: "call": "open", "program", "part" or "node", and its arguments. Those of "open" are
+        options: "call": "open", "program", "part" or "node", "model": number of one of several
+            models (default: 0), and the call's arguments. Those of "open" are
             "model_file", "target" (name of one; default: "cpu") and "kept" (descriptions of
             programs from an earlier visit); for the others see the methods of _Model.
 
     Returns:
         (answer as JSON, {name: bytes})
     """
-    global _model
-    what = options["call"]
+    what, number = options["call"], options.get("model", 0)
     if what == "open":
-        _model = _Model(files, options["model_file"], target_named(options.get("target", "cpu")))
+        model = _models[number] = _Model(
+            files, options["model_file"], target_named(options.get("target", "cpu"))
+        )
         for kept in options.get("kept", ()):
-            _model.programs.restore(kept)
+            model.programs.restore(kept)
         return (
             json.dumps(
                 {
-                    "inputs": describe_values(_model.graph.input_names()),
-                    "outputs": describe_values(declared_outputs(_model.graph)),
-                    "overridable": describe_values(_model.graph.overridable()),
-                    "metadata": describe_metadata(_model.graph),
+                    "inputs": describe_values(model.graph.input_names()),
+                    "outputs": describe_values(declared_outputs(model.graph)),
+                    "overridable": describe_values(model.graph.overridable()),
+                    "metadata": describe_metadata(model.graph),
                 }
             ),
             {},
         )
-    if _model is None:
+    if number not in _models:
         raise InputError(
             "no model has been opened",
             "InferenceSession",
             "This is a bug in Edgewise; please report it.",
         )
+    model = _models[number]
     if what == "program":
-        described, blobs = _model.program(options["origin"])
+        described, blobs = model.program(options["origin"])
     elif what == "part":
-        described, blobs = _model.part(
+        described, blobs = model.part(
             *(options[k] for k in ("program", "part", "values", "done", "run", "file", "fixed"))
         )
     else:
-        described, blobs = _model.node(
+        described, blobs = model.node(
             options["program"], options["node"], options["values"], options["left"], files
         )
     return json.dumps(described), blobs

@@ -43,13 +43,21 @@ const MAX_SAMPLES = 2 ** 29; // 9 hours at 16 kHz
 const KINDS =
   "Give an address, a file or its bytes, a Float32Array, an AudioBuffer or {array, sampling_rate}.";
 
+/** A channel and how many there are; undefined: the mean of all. */
+export type Channel = readonly [index: number, of: number] | undefined;
+
 /**
  * A sound in a form that can be sent to the worker. What the caller has is copied.
+ * @param channel which one is wanted. A sound of one channel has it for all.
  * @throws InputError, which names the sound; Aborted
  */
-export async function sendableSound(input: SoundInput, signal?: AbortSignal): Promise<TaskSound> {
+export async function sendableSound(
+  input: SoundInput,
+  signal?: AbortSignal,
+  channel?: Channel,
+): Promise<TaskSound> {
   const name = inputName(input, "sound");
-  const sound = await soundOf(input, name, signal);
+  const sound = await soundOf(input, name, signal, channel);
   if (signal?.aborted) throw aborted(signal);
   const count = "wav" in sound ? sound.wav.length : sound.samples.length;
   if (!count)
@@ -75,21 +83,22 @@ async function soundOf(
   input: SoundInput,
   name: string,
   signal: AbortSignal | undefined,
+  channel: Channel,
 ): Promise<TaskSound> {
   if (typeof input === "string" || input instanceof URL)
-    return decode(await fetched(full(String(input)), signal), name);
-  if (input instanceof Blob) return decode(input, name);
+    return decode(await fetched(full(String(input)), signal), name, channel);
+  if (input instanceof Blob) return decode(input, name, channel);
   if (input instanceof ArrayBuffer || input instanceof Uint8Array)
-    return decode(new Blob([input as Uint8Array<ArrayBuffer>]), name);
+    return decode(new Blob([input as Uint8Array<ArrayBuffer>]), name, channel);
   if (isSamples(input)) return { name, sampling_rate: 0, samples: mean([input], name) };
   if (typeof input === "object" && input !== null) {
-    if ("getChannelData" in input) return ofBuffer(input, name);
+    if ("getChannelData" in input) return ofBuffer(input, name, channel);
     if ("getAudioTracks" in input)
       throw new InputError("a stream has no end", name, "Give it to stream() of the pipeline.");
     const values = input.array ?? input.raw ?? input.audio;
     const channels = Array.isArray(values) ? (values as readonly Samples[]) : [values as Samples];
     if (channels.every(isSamples) && input.sampling_rate > 0)
-      return { name, sampling_rate: input.sampling_rate, samples: mean(channels, name) };
+      return { name, sampling_rate: input.sampling_rate, samples: mixed(channels, name, channel) };
   }
   throw new InputError("the input is no sound", name, KINDS);
 }
@@ -98,9 +107,14 @@ function isSamples(x: unknown): x is Samples {
   return x instanceof Float32Array || x instanceof Float64Array || x instanceof Int16Array;
 }
 
-async function decode(file: Blob, name: string): Promise<TaskSound> {
+async function decode(file: Blob, name: string, channel: Channel): Promise<TaskSound> {
   const found = await readWav(file, name);
-  if (found?.wav) return { name, sampling_rate: found.sampling_rate, wav: found.wav };
+  if (found?.wav) {
+    const wav = channel
+      ? { ...found.wav, channel: picked(found.wav.channels, name, channel) }
+      : found.wav;
+    return { name, sampling_rate: found.sampling_rate, wav };
+  }
   if (!globalThis.OfflineAudioContext)
     throw new InputError(
       "only WAV files can be decoded here, since there is no WebAudio",
@@ -110,7 +124,7 @@ async function decode(file: Blob, name: string): Promise<TaskSound> {
   const bytes = await file.arrayBuffer();
   const rate = found?.sampling_rate ?? rateOf(new DataView(bytes)) ?? OTHER_RATE;
   try {
-    return ofBuffer(await decoder(rate).decodeAudioData(bytes), name);
+    return ofBuffer(await decoder(rate).decodeAudioData(bytes), name, channel);
   } catch (e) {
     throw new InputError(
       `the sound cannot be decoded (${message(e)})`,
@@ -128,16 +142,31 @@ function decoder(rate: number): OfflineAudioContext {
   }
 }
 
-function ofBuffer(buffer: AudioBuffer, name: string): TaskSound {
+function ofBuffer(buffer: AudioBuffer, name: string, channel: Channel): TaskSound {
   const n = buffer.numberOfChannels;
   checkChannels(n, name);
   const channels = Array.from({ length: n }, (_, i) => buffer.getChannelData(i));
-  return { name, sampling_rate: buffer.sampleRate, samples: mean(channels, name) };
+  return { name, sampling_rate: buffer.sampleRate, samples: mixed(channels, name, channel) };
 }
 
 function checkChannels(count: number, name: string): void {
   if (!(count <= MAX_CHANNELS))
     throw new InputError(`it has ${count} channels`, name, `Give at most ${MAX_CHANNELS}.`);
+}
+
+/** The channel that is wanted. @throws InputError if the sound has another number of channels */
+function picked(count: number, name: string, [index, of]: readonly [number, number]): number {
+  if (count === 1) return 0;
+  if (count === of) return index;
+  throw new InputError(`there are ${count} channels`, name, `Give one, or ${of} channels.`);
+}
+
+function mixed(
+  channels: readonly Samples[],
+  name: string,
+  channel: Channel,
+): Float32Array<ArrayBuffer> {
+  return mean(channel ? [channels[picked(channels.length, name, channel)]!] : channels, name);
 }
 
 /** The mean of channels of one length, with the rounding of Python's `_mean`. */

@@ -162,7 +162,7 @@ function phonemesOf(found: Phonemes): (string | string[])[] {
 }
 
 /** A WAV file of 16 bits. What exceeds -1 to 1 is cut. */
-function wav(samples: Float32Array, rate: number): Blob {
+export function wav(samples: Float32Array, rate: number): Blob {
   const size = 2 * samples.length;
   const view = new DataView(new ArrayBuffer(44 + size));
   const text = (at: number, of: string) => {

@@ -91,6 +91,9 @@ export class Python {
   private host: PythonHost | undefined;
   private opening: Promise<ModelInfo> | undefined;
   private readonly checker: Checker;
+  /** Distinguishes the models of one Python. */
+  private readonly number = Python.count++;
+  private static count = 0;
 
   /**
    * @param start starts Python
@@ -123,7 +126,8 @@ export class Python {
     const { files } = this;
     await files.blob(files.name);
     const target = await this.target();
-    const request = { of: "inference", call: "open", model_file: files.name, target };
+    const { number: model } = this;
+    const request = { of: "inference", call: "open", model, model_file: files.name, target };
     for (;;) {
       try {
         const { manifest } = await host.compile(
@@ -151,6 +155,7 @@ export class Python {
     options: Record<string, unknown>,
     files = new Map<string, Blob>(),
   ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
+    if (this.host && !this.host.alive) this.end(); // it was another model's, too
     await this.open();
     const end = this.ending();
     if (end) throw end;
@@ -158,7 +163,7 @@ export class Python {
     let answer: Compiled;
     try {
       answer = await this.within(
-        host.compile(files, { of: "inference", ...options }, () => undefined),
+        host.compile(files, { of: "inference", model: this.number, ...options }, () => undefined),
       );
     } catch (e) {
       if (!host.alive && host === this.host) this.end(); // the next request starts another one

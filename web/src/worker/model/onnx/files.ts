@@ -2,9 +2,9 @@
 
 import type { LoadRequest, ModelFiles } from "../../../protocol/loading.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { NotFound } from "../../../shared/files/connection.ts";
 import { Job, type Progress } from "../job.ts";
 import { TEXT_FILES } from "../packages.ts";
+import { firstOf } from "./first.ts";
 import { locate } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
@@ -33,20 +33,4 @@ export async function modelFiles(
   } finally {
     job.close();
   }
-}
-
-/** The first of some addresses that has a file. */
-async function firstOf(job: Job, urls: readonly string[]): Promise<string | undefined> {
-  for (const url of urls) {
-    const known = job.downloads!.known(url);
-    if (known) return url;
-    if (known === null) continue; // the hub does not have it
-    try {
-      await job.http(url).open();
-      return url;
-    } catch (e) {
-      if (!(e instanceof NotFound)) throw e;
-    }
-  }
-  return undefined;
 }

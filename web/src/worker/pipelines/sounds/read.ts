@@ -94,7 +94,7 @@ async function* wavPieces(
   wav: WavSamples,
   name: string,
 ): AsyncGenerator<Float32Array<ArrayBuffer>> {
-  const { file, at, length, channels, bits } = wav;
+  const { file, at, length, channels, channel, bits } = wav;
   const frame = (channels * bits) / 8;
   const most = Math.floor(PIECE / frame);
   for (let first = 0; first < length; first += most) {
@@ -110,7 +110,11 @@ async function* wavPieces(
       );
     }
     const flat = decoded(bytes, wav);
-    yield channels === 1 ? flat : mean(flat, channels);
+    yield channels === 1
+      ? flat
+      : channel === undefined
+        ? mean(flat, channels)
+        : flat.filter((_, i) => i % channels === channel);
   }
 }
 

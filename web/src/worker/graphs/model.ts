@@ -1,0 +1,118 @@
+// A model of several graphs, which share a device and, where they are compiled, one Python.
+
+import type { Device } from "../../device/device.ts";
+import { openDevice } from "../../device/open.ts";
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
+import type { Port, Signature } from "../../logic/speech/graphs.ts";
+import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
+import type { LoadRequest } from "../../protocol/loading.ts";
+import { InputError } from "../../shared/errors.ts";
+import { Compiler } from "../compiler-client.ts";
+import { type Progress, sessionWarnings } from "../files/reports.ts";
+import type { InferenceModel } from "../inference/model.ts";
+import { openModel, type StartPython } from "../inference/open.ts";
+import type { FoundGraphs } from "./files.ts";
+
+/** The graphs of a model. */
+export class Graphs {
+  private readonly models = new Map<string, Promise<InferenceModel>>();
+  private device: Promise<Device> | undefined;
+  private python: Compiler | undefined;
+
+  constructor(
+    private readonly request: LoadRequest,
+    readonly found: FoundGraphs,
+    private readonly ended: AbortSignal,
+    private readonly progress: Progress,
+  ) {}
+
+  /** Names of the graphs. */
+  get names(): string[] {
+    return [...this.found.graphs.keys()];
+  }
+
+  /**
+   * A graph, which is loaded on first use.
+   * @throws InputError if there is none of this name
+   */
+  graph(name: string): Promise<InferenceModel> {
+    const file = this.found.graphs.get(name);
+    if (!file) throw new InputError(`the model has no graph '${name}'`, this.found.where);
+    const opened = this.models.get(name) ?? this.open(file);
+    this.models.set(name, opened);
+    opened.catch(() => this.models.delete(name));
+    return opened;
+  }
+
+  /** The inputs and outputs of a graph. */
+  async signature(name: string): Promise<Signature> {
+    const { info } = await this.graph(name);
+    return { inputs: info.inputs.map(port), outputs: info.outputs.map(port) };
+  }
+
+  private open(file: string | Blob): Promise<InferenceModel> {
+    const { urls, device, flavour, threads, cache, cache_files } = this.request;
+    const bounds = {
+      max_loop_trips: MAX_LOOP_TRIPS,
+      max_compilations: MAX_COMPILATIONS,
+      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
+      max_run_seconds: undefined,
+    };
+    const start: StartPython = (addresses, signal) => {
+      if (!this.python?.alive) this.python = new Compiler(addresses, signal);
+      return this.python;
+    };
+    const shared: typeof openDevice = (options) => {
+      this.device ??= openDevice(options);
+      return this.device;
+    };
+    return openModel(
+      {
+        ...{ model: file, external: this.found.external, urls, device, flavour, threads },
+        ...{ cache, cache_files, ...bounds },
+      },
+      this.ended,
+      this.progress,
+      start,
+      shared,
+    );
+  }
+
+  /**
+   * Runs a graph.
+   * @param pinned names of outputs that stay in the engine
+   * @returns all of `outputs`, in their order
+   */
+  async run(
+    name: string,
+    feeds: Record<string, WireValue>,
+    outputs: string[],
+    pinned: string[],
+    seed: bigint | undefined,
+    signal: AbortSignal,
+  ): Promise<WireValue[]> {
+    const model = await this.graph(name);
+    const request = { feeds, outputs, seed, pinned, copied: false };
+    return model.run(request, [], signal, sessionWarnings(this.progress));
+  }
+
+  /** The device that the graphs run on. */
+  async opened(): Promise<Device> {
+    if (!this.device) await this.graph(this.names[0]!);
+    return this.device!;
+  }
+
+  /** Frees all memory. */
+  close(): void {
+    this.python?.end();
+    this.device?.then(
+      (device) => device.close(),
+      () => undefined,
+    );
+  }
+}
+
+function port({ name, dtype, shape }: ValueInfo): Port {
+  const dims = (shape ?? []).map((d) => (typeof d === "number" ? d : -1));
+  return { name, dtype, shape: dims };
+}
