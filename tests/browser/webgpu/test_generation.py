@@ -4,6 +4,7 @@ import pytest
 
 from ..conftest import Visit, edit_package, greedy
 from ..loading import error, load
+from ..test_kept import conversations
 
 GPU = {"device": "webgpu"}
 
@@ -195,3 +196,8 @@ def test_auto_takes_no_gpu_in_software(gpu_visit):
     assert got["name"] == "wasm" and ("in software" in why or "no measurement" in why)
     cpu = load(gpu_visit, "/files/model.edge", device="auto")["info"]["device"]
     assert cpu["name"] == "wasm" and "packages" in cpu["why"]
+
+
+def test_conversations(gpu_visit):
+    """States that are kept of earlier prompts, on the GPU."""
+    conversations(gpu_visit, "/files/gpu.edge", 4096, GPU, count=3, least=128, tokens=3)

@@ -216,7 +216,14 @@ export async function modelFiles(
   }
 }
 
-const COMPILING = ["capacity", "cache_dtype", "training", "max_length", "personalize"];
+const COMPILING = [
+  "capacity",
+  "cache_dtype",
+  "cache_bytes",
+  "training",
+  "max_length",
+  "personalize",
+];
 /** Options that readers of a model's files do not have. */
 const READERS = {
   tokenizer: COMPILING,
@@ -229,7 +236,7 @@ function notOf(task: string): readonly string[] {
   if (task === "text-generation") return ["personalize"];
   return GENERATES.includes(task)
     ? ["max_length", "training", "personalize"]
-    : ["capacity", "cache_dtype", "training"];
+    : ["capacity", "cache_dtype", "cache_bytes", "training"];
 }
 
 const OPTIONS: readonly string[] = [
@@ -243,6 +250,7 @@ const OPTIONS: readonly string[] = [
   "model_file_name",
   "capacity",
   "cache_dtype",
+  "cache_bytes",
   "training",
   "max_length",
   "personalize",
@@ -281,6 +289,7 @@ async function loadRequest(
     threads: options.threads ?? env.threads,
     capacity: options.capacity,
     cache_dtype: options.cache_dtype,
+    cache_bytes: options.cache_bytes,
     programs: programsOf(options.training),
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,
@@ -304,6 +313,7 @@ const TEXT_OPTIONS = [
   "skip_special_tokens",
   "clean_up_tokenization_spaces",
   "continue_final_message",
+  "cache",
 ];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
@@ -349,6 +359,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       return stats;
     },
     tokenizer: remoteTokenizer(client, id),
+    clearCache: () => client.call("clear", { model: id }),
     profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
       watched(client, id, typeof work === "function" ? work : () => call(work, options)),
     dispose: async () => client.end(),

@@ -67,6 +67,11 @@ export interface PipelineOptions extends DeviceChoice {
    * Default: false.
    */
   training?: boolean | TrainingPrograms;
+  /**
+   * Memory in bytes that the states of earlier conversations of text generation may take. The least
+   * recently used one goes first. Default: 256 MB, or one sequence of any size; 0: none are kept.
+   */
+  cache_bytes?: number;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep downloaded files for the next visit. Default: `env.cacheFiles`. */
@@ -223,6 +228,8 @@ export interface TextGenerationOutput {
 export interface Stats {
   /** Tokens in the prompt. */
   prompt_tokens: number;
+  /** Tokens of the prompt that were kept of an earlier call, and not read again. */
+  cached_tokens: number;
   /** Tokens generated. */
   new_tokens: number;
   /** Milliseconds to the first new token. */
@@ -274,6 +281,8 @@ export interface TextGenerationPipeline extends AdapterMethods {
      */
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
+  /** Frees the states of earlier conversations, which later calls would continue from. */
+  clearCache(): Promise<void>;
   /**
    * Profiles one call, or everything that a function does with this pipeline, training included:
    * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`.

@@ -155,6 +155,12 @@ export interface TextOptions {
   clean_up_tokenization_spaces?: boolean;
   /** Continue the last message of a chat. Default: true if its role is `assistant`. */
   continue_final_message?: boolean;
+  /**
+   * Continue from the states of an earlier call that begins with the same tokens, such as those of
+   * the same conversation, and keep these states for later calls. The results are those without.
+   * Default: true.
+   */
+  cache?: boolean;
 }
 
 /** A prompt of token ids, as `generate` of models takes it: nothing is added to it. */
@@ -190,6 +196,15 @@ export interface Generated {
   output: unknown;
   /** Updated info of the model: its memory grows. */
   info: ModelInfo;
-  /** Numbers of prompt tokens and new tokens, and the milliseconds spent on each. */
-  stats: { prompt_tokens: number; new_tokens: number; prefill_ms: number; decode_ms: number };
+  /**
+   * Numbers of prompt tokens, of those that were kept of an earlier call, and of new tokens; and
+   * the milliseconds spent on each.
+   */
+  stats: {
+    prompt_tokens: number;
+    cached_tokens: number;
+    new_tokens: number;
+    prefill_ms: number;
+    decode_ms: number;
+  };
 }

@@ -75,6 +75,8 @@ export interface LoadRequest {
   /** Training programs to compile, as python/edgewise/compiler/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;
+  /** Bytes of states of earlier generations; undefined: the default. */
+  cache_bytes?: number | undefined;
   cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;
@@ -119,8 +121,11 @@ export interface ModelInfo {
     r?: number;
     lora_alpha?: number;
   }[];
-  /** Bytes. `engine` is the total that the engine holds; the others are parts of it. */
-  memory: { engine: number; weights: number; cachePerSequence: number };
+  /**
+   * Bytes. `engine` is the total that the engine holds; the others are parts of it. `kept`: the
+   * states of earlier conversations.
+   */
+  memory: { engine: number; weights: number; cachePerSequence: number; kept: number };
   /**
    * Durations in milliseconds: instantiating the engine; compiling in Pyodide, including its start;
    * the whole load.

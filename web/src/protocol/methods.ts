@@ -37,6 +37,8 @@ export interface Methods {
     options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
   }): string;
   chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
+  /** Frees the states of earlier generations. */
+  clear(request: { model: number }): void;
   unload(request: { model: number }): void;
 
   /** Prepares a training run. A model has at most one. */

@@ -137,6 +137,7 @@ def _sequence(
         model.config,
         signal=job,
         logits_processor=scores,
+        cache=True,
         return_dict_in_generate=True,
         **fields,
     )

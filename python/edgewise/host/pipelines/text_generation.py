@@ -120,6 +120,7 @@ class TextGenerationPipeline:
         stopping_criteria: Any = None,
         logits_processor: Any = None,
         signal: Any = None,
+        cache: bool = True,
         **fields: Any,
     ) -> list[Any]:
         """Continues texts or answers chats.
@@ -140,6 +141,9 @@ class TextGenerationPipeline:
             tokenizer_encode_kwargs: of the tokenizer or its chat template.
             generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
                 edgewise.generate's.
+            cache: continue from the states of an earlier call that begins with the same tokens,
+                such as those of the same conversation, and keep these states for later calls. The
+                results are those without.
 
         Returns:
             [{"generated_text": ...}, ...], one per returned sequence; for several inputs a list of
@@ -172,6 +176,7 @@ class TextGenerationPipeline:
                 stopping_criteria=stopping_criteria,
                 signal=signal,
                 logits_processor=logits_processor,
+                cache=cache,
             )
             made = Output(
                 out["sequences"],
@@ -182,6 +187,12 @@ class TextGenerationPipeline:
             decode = partial(self.tokenizer.decode, **decoding)
             results.append(records_of(one, prompt, made, goes_on, shown, details, decode))
         return results if several else results[0]
+
+    def clear_cache(self) -> None:
+        """Frees the states of earlier calls, which later ones would continue from."""
+        clear = getattr(self.model, "clear_cache", None)
+        if clear is not None:
+            clear()
 
     def _generate(
         self,

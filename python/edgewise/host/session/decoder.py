@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import deque
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
@@ -13,6 +14,7 @@ from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
 from ...logic.generation.chunks import Shape, check_length, runs_of
+from ...logic.generation.kept import Kept, Taken, checked_budget
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..engine import Engine
+
+MAX_COMPARED = 1 << 24  # bytes of adapters of another owner, which are compared at each generation
 
 
 class DecoderModel(Owner):
@@ -47,8 +51,11 @@ class DecoderModel(Owner):
             "float16" in half the memory. By default float16 if the model declares its caches so.
         verify: compare the weights of an .edge package with their checksums when they are loaded.
         revision: branch, tag or commit of a model of the hub. Default: "main".
+        cache_bytes: memory that the states of earlier generations may take, for `take`. Default:
+            256 MB, or one sequence of any size; 0: none are kept.
 
     Attributes:
+        kept: these states; None: none are kept.
         vocab_size: number of logits.
         max_length: maximum length of a sequence in tokens.
         prefill_chunk: tokens between two checks of an abort signal; None: no checks.
@@ -70,8 +77,11 @@ class DecoderModel(Owner):
         cache_dtype: str | None = None,
         verify: bool = True,
         revision: str | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
+        checked_budget(cache_bytes)
         self.states = dict(states or {})
+        self.shared = list(self.states.values())  # of another owner, which may change them
         self.watch, self.ends = Watch(), Ends()
         self.busy = self.closed = False
         self.start_lock()
@@ -93,6 +103,9 @@ class DecoderModel(Owner):
         self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
+        self.returned: deque[tuple[Taken, list[int], list[int]]] = deque()  # for `kept`
+        self.changes = 0  # of weights
+        self.kept: Kept | None = None
         self.notes = read_notes(self.package.file(NOTES))
         self.buffers: dict[str, Buffer] = {}
         self.owned: list[Buffer] = []
@@ -102,6 +115,10 @@ class DecoderModel(Owner):
         except BaseException:
             self.free()
             raise
+        if self.prefill_chunk is not None and cache_bytes != 0:
+            fixed = sum(self.bytes_of[n] for n in self.fixed_states)
+            whole = sum(self.bytes_of.values())
+            self.kept = Kept(self, cache_bytes, self.prefill_chunk, whole, fixed)
 
     def _open_package(
         self,
@@ -149,7 +166,7 @@ class DecoderModel(Owner):
         self.caches = described["caches"]
         self.padded = described.get("padded") is not False
         self.fixed_states = [c["name"] for c in self.caches if c.get("fixed")]
-        self.cache_bytes = {c["name"]: c["bytes"] for c in self.caches}
+        self.bytes_of = {c["name"]: c["bytes"] for c in self.caches}
         self.cache_dtype: str = described.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
 
@@ -175,6 +192,7 @@ class DecoderModel(Owner):
         default from those with another owner.
         """
         with self.lock:
+            self.changes += 1
             for p in self.plans:
                 self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
 
@@ -283,6 +301,109 @@ class DecoderModel(Owner):
                 state[2] = True
             del tokens[length:]
 
+    # ---- sequences of earlier generations
+    def take(self, prompt: list[int]) -> Taken | None:
+        """A sequence for a prompt, which continues an earlier one that begins alike.
+
+        Returns:
+            To be given back; None where nothing is kept.
+
+        Raises: as `open`.
+        """
+        with self.lock:
+            self._check_open()
+            self._take_back()
+            key = self.kept_key()
+            return None if self.kept is None or key is None else self.kept.take(key, prompt)
+
+    def mark(self, taken: Taken, length: int, last: bool) -> None:
+        """Copies the states of a sequence that cannot be cut, if it is time (Kept.mark)."""
+        with self.lock:
+            if self.kept is not None:
+                self.kept.mark(taken, length, last)
+
+    def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
+        """Takes a sequence back that has read `ids`, whole pieces of a prompt, and may be followed
+        by others.
+        """
+        # Not kept here: a finalizer of a generator may call this, and must not wait.
+        self.returned.append((taken, ids, following))
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.busy:
+                    self._take_back()
+            finally:
+                self.lock.release()
+
+    def _take_back(self) -> None:
+        """Keeps the sequences that were given back. The caller holds the lock."""
+        while self.returned:
+            taken, ids, following = self.returned.popleft()
+            if self.kept is not None and not self.closed:
+                self.kept.give(taken, ids, following, self.kept_key() or "")
+
+    @memory_in_words
+    def read_ahead(self) -> bool:
+        """Reads a piece of tokens that the next prompt is likely to have after those that were
+        kept: the answer of the last generation. For hosts that have time between calls.
+
+        Returns:
+            Whether there was one.
+
+        Raises: as `forward`.
+        """
+        with self.lock:
+            self._take_back()
+            key = None if self.kept is None else self.kept_key()
+            ahead = None if self.kept is None or key is None else self.kept.ahead(key)
+            if self.kept is None or ahead is None:
+                return False
+            try:
+                self.forward(ahead.taken.sequence, ahead.piece)
+            except BaseException:
+                self.kept.give(ahead.taken, ahead.ids, [], key or "")
+                raise
+            self.kept.was_read(ahead, key or "")
+            return True
+
+    def clear_cache(self) -> None:
+        """Frees the states of earlier generations."""
+        with self.lock:
+            self._take_back()
+            if self.kept is not None:
+                self.kept.clear()
+
+    def kept_key(self) -> str | None:
+        """Names the weights that states come from; None: they may change at any time."""
+        if sum(b.nbytes for b in self.shared) > MAX_COMPARED:
+            return None
+        values = 0
+        for buffer in self.shared:
+            values = zlib.crc32(self.device.read(buffer), values)
+        return f"{self.changes}/{values}"
+
+    def save(self, sequence: int) -> dict[str, Buffer]:
+        """A copy of the states of fixed shape of a sequence."""
+        states = self.state(sequence)[0]
+        fixed = [c for c in self.caches if c["name"] in self.fixed_states]
+        saved = self._allocate_caches(fixed, "a copy of a sequence's states takes", "Or")
+        for name, buffer in saved.items():
+            self.device.copy(states[name], buffer)
+        return saved
+
+    def restore(self, saved: Mapping[str, Buffer], sequence: int, n: int) -> None:
+        """Removes all but the first `n` tokens, after which the states were saved."""
+        state = self.state(sequence)
+        for name, buffer in saved.items():
+            self.device.copy(buffer, state[0][name])
+        del state[1][n:]
+        state[2] = False
+
+    def drop(self, saved: Mapping[str, Buffer]) -> None:
+        """Frees a copy of states."""
+        for buffer in saved.values():
+            self.device.release(buffer)
+
     @memory_in_words
     def forward(
         self,
@@ -379,7 +500,7 @@ class DecoderModel(Owner):
         try:
             if stale:  # states that cannot be cut begin again
                 for name in self.fixed_states:
-                    self.device.fill(state[0][name], 0, 0, self.cache_bytes[name])
+                    self.device.fill(state[0][name], 0, 0, self.bytes_of[name])
             for size, part, past in runs:
                 logits = self._plan_for(size, past).run(sequence, part, past)
         except BaseException:
@@ -416,6 +537,8 @@ class DecoderModel(Owner):
             self._free()
 
     def _free(self) -> None:
+        if self.kept is not None and not self.closed:
+            self.kept.clear()
         self.closed = True
         for s in list(self.sequences):
             self.closing.append(self.sequences.pop(s)[0])

@@ -42,6 +42,7 @@ def generate(
     logits_processor: Functions = None,
     signal: Any = None,
     tokenizer: Decodes | None = None,
+    cache: bool = False,
     **fields: Any,
 ) -> list[list[int]] | GenerateOutput:
     """Continues token ids, as transformers' `GenerationMixin.generate`.
@@ -62,6 +63,9 @@ def generate(
             called between tokens; the others are also read from another thread while the model
             computes.
         tokenizer: for stop_strings: decode(ids, skip_special_tokens=False) -> str.
+        cache: continue from the states of an earlier generation that begins with the same tokens,
+            and keep these states for later ones, where the decoder can (CausalLM). The results are
+            those without. Default: False; pipelines: True.
         **fields: fields of GenerationConfig, which override `config`.
 
     Returns:
@@ -81,6 +85,7 @@ def generate(
         logits_processor,
         signal,
         tokenizer,
+        cache,
         **fields,
     )
     return finished(running)
@@ -114,6 +119,7 @@ def steps(
     logits_processor: Functions = None,
     signal: Any = None,
     tokenizer: Decodes | None = None,
+    cache: bool = False,
     **fields: Any,
 ) -> Generator[int | None, None, list[list[int]] | GenerateOutput]:
     """`generate` as a generator, for hosts that do other work between tokens.
@@ -128,7 +134,7 @@ def steps(
     given = GenerationConfig(**config) if isinstance(config, dict) else config
     decode = None if tokenizer is None else partial(tokenizer.decode, skip_special_tokens=False)
     host = GenerationHost(
-        decoder, streamer, signal, listed(stopping_criteria), listed(logits_processor)
+        decoder, streamer, signal, listed(stopping_criteria), listed(logits_processor), cache
     )
     inputs = prompts_of(input_ids)
     job = rules.prepared(host, model_defaults(decoder), given, fields, inputs, decode)

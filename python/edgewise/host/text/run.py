@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import Aborted, InputError
+from ...logic.generation.kept import Taken
 from ...logic.generation.requests import Criterion, Forward, Logits, Processor, Request
 from ...logic.generation.shortlist import suffices
 from .results import Tokens
@@ -70,6 +71,7 @@ class Decoder(Protocol):
             processed scores, and the token that was chosen from them.
         chooses, forward_best: optional; whether a device finds the highest logits itself, and the
             method that returns them (session/decoder.py).
+        take, mark, give: optional; see Keeps.
         lock: optional; a re-entrant lock, held over `forward` and the copy of its logits, so that
             generations of several threads take turns. `forward` then takes a third argument, a
             function that returns an error if the run is to end early, or None.
@@ -103,6 +105,23 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class Keeps(Protocol):
+    """A decoder that keeps sequences of earlier generations (logic/generation/kept.py)."""
+
+    def take(self, prompt: list[int]) -> Taken | None:
+        """A sequence for a prompt; None: nothing is kept."""
+        ...
+
+    def mark(self, taken: Taken, length: int, last: bool) -> None:
+        """Tells that a sequence holds `length` tokens, in whole pieces."""
+        ...
+
+    def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
+        """Takes a sequence back that has read `ids`, which others are likely to follow."""
+        ...
+
+
 class GenerationHost:
     """The host of logic/generation: a decoder, and the caller of a generation.
 
@@ -111,6 +130,7 @@ class GenerationHost:
         streamer: gets the prompt and the tokens, or None.
         signal: stops the work, or None.
         criteria, processors: of the caller.
+        cache: continue earlier generations, and be continued, where the decoder keeps them.
     """
 
     def __init__(
@@ -120,8 +140,10 @@ class GenerationHost:
         signal: Any = None,
         criteria: list[Criterion] | None = None,
         processors: list[Processor] | None = None,
+        cache: bool = False,
     ) -> None:
         self.decoder, self.streamer, self.signal = decoder, streamer, signal
+        self.keeps: Keeps | None = decoder if cache and isinstance(decoder, Keeps) else None
         self.engine, self.vocab_size = decoder.engine, decoder.vocab_size
         self.max_length = decoder.max_length
         self.piece: int | None = getattr(decoder, "prefill_chunk", None)
@@ -205,6 +227,20 @@ class GenerationHost:
             self.decoder.close(sequence)
         except InputError:  # the model was freed meanwhile, and its sequences with it
             pass
+
+    def take(self, prompt: list[int]) -> Taken | None:
+        """A sequence for a prompt; None: nothing is kept."""
+        return None if self.keeps is None else self.keeps.take(prompt)
+
+    def mark(self, taken: Taken, length: int, last: bool) -> None:
+        """Copies states that cannot be cut, if it is time."""
+        if self.keeps is not None:
+            self.keeps.mark(taken, length, last)
+
+    def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
+        """Takes a sequence back."""
+        if self.keeps is not None:
+            self.keeps.give(taken, ids, following)
 
     def put(self, ids: list[int]) -> None:
         """Gives ids to the streamer."""

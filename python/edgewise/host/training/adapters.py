@@ -120,7 +120,7 @@ class CausalLM(decoder.DecoderModel):
         lm.set_adapter(None)  # the base; nothing is compiled again
 
     Args:
-        model, dtype, capacity, engine, states, cache_dtype, verify, revision: as
+        model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes: as
             session.decoder.DecoderModel's.
         lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
             maximum rank; or the path of an adapter, which is loaded under the name "default" and
@@ -146,6 +146,7 @@ class CausalLM(decoder.DecoderModel):
         cache_dtype: str | None = None,
         verify: bool = True,
         revision: str | None = None,
+        cache_bytes: int | None = None,
     ):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
@@ -164,7 +165,9 @@ class CausalLM(decoder.DecoderModel):
                 model, dtype, capacity, lora, cache_dtype, target, revision
             )
             revision = None
-        super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify, revision)
+        super().__init__(
+            model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes
+        )
         described = self.package.manifest["decoder"]
         training = next(
             (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
@@ -182,6 +185,8 @@ class CausalLM(decoder.DecoderModel):
         self._swapped: dict[str, Buffer] = {}  # of weights that the adapter replaces
         self.adapters: dict[str, Adapter] = {}
         self.adapter: str | None = None
+        self._loads: dict[str, int] = {}  # how often an adapter of a name was loaded
+        self._scale = 1.0
         self._placed: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {}
         if first is not None:
             self.load_adapter(first, "default")
@@ -238,6 +243,7 @@ class CausalLM(decoder.DecoderModel):
             weights[slot.name] = as_weight(floats(x), saved, slot.nbytes)
         self.adapters[name] = adapter
         self._placed[name] = states, weights
+        self._loads[name] = self._loads.get(name, 0) + 1
         if self.adapter == name:
             self.set_adapter(name)
 
@@ -297,7 +303,16 @@ class CausalLM(decoder.DecoderModel):
             for buffer in self._swapped.values():
                 self.device.release(buffer)
             self._swapped = fresh
-        self.adapter = name
+            self.changes -= 1  # the key names the adapter
+        self.adapter, self._scale = name, scale
+
+    def kept_key(self) -> str | None:
+        """Names the weights and the adapter that states come from."""
+        base = super().kept_key()
+        adapter = getattr(self, "adapter", None)
+        if base is None or adapter is None:
+            return base
+        return f"{base}/{self._loads[adapter]}/{self._scale}/{adapter}"
 
     def _write(self, buffer: Buffer, data: bytes) -> None:
         if len(data) > buffer.nbytes:

@@ -68,7 +68,7 @@ class BeamSearch(Run):
         self.state = self.alloc(self.call("ew_beams_bytes", self.params))
         self.call("ew_beams_start", self.params, self.state, self.ids_at, len(self.prompt))
         self.seed_random(0)
-        caches = [self.open()]
+        caches = [self.begin()]
         logits: Logits = yield from self.prefill(caches[0])
         records: list[list[Recorded]] = []
         bounded = self.task.stop is not None or self.task.deadline is not None
@@ -157,6 +157,5 @@ class BeamSearch(Run):
                 all_.append(self.open())
             self.host.copy(all_[source], all_[target])
         for number in found.unused:  # fewer beams run than before, which is rare
-            self.sequences.remove(all_[number])
-            self.host.close(all_[number])
+            self.close(all_[number])
         return [all_[number] for number in found.of_beams]

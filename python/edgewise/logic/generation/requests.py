@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from .kept import Taken
+
 Chosen = Callable[[Callable[[], int]], int]
 """A token, given a function that draws one from the scores in the engine's memory."""
 
@@ -127,6 +129,22 @@ class Host(Protocol):
 
     def truncate(self, sequence: Any, n: int) -> None:
         """Removes all but the first `n` tokens."""
+        ...
+
+    def take(self, prompt: list[int]) -> Taken | None:
+        """A sequence for a prompt, which may hold the beginning of it; None: nothing is kept."""
+        ...
+
+    def mark(self, taken: Taken, length: int, last: bool) -> None:
+        """Tells that a sequence holds `length` tokens, in whole pieces. last: less than a piece of
+        the prompt follows.
+        """
+        ...
+
+    def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
+        """Takes a sequence back, which has read `ids`, in whole pieces, and may hold more.
+        following: tokens that the next prompt is likely to have after them.
+        """
         ...
 
     def choosing(self, members: Mapping[str, Any], work: int) -> Any | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ...errors import Aborted, InputError
 from ..native import float32_bytes, float32s, float_bits, int32_bytes, int32s
 from .config import Configuration, error_for
+from .kept import Taken
 from .records import pack, size
 from .requests import Engine, Forward, Host, Logits, Step, Steps
 from .stop_strings import StopStrings
@@ -28,6 +29,8 @@ class Output:
             (None once it has ended) or running beam.
         logits: with output_logits: as `scores`, before processing.
         sequences_scores: of beams: sum of log-probabilities / length ** length_penalty.
+        cached_tokens: tokens of prompts that were kept of earlier calls, and not read again; None
+            where nothing is kept.
     """
 
     sequences: list[list[int]]
@@ -35,6 +38,7 @@ class Output:
     scores: list[list[array[float] | None]] | None = None
     logits: list[list[array[float] | None]] | None = None
     sequences_scores: list[float] | None = None
+    cached_tokens: int | None = None
 
 
 class Recorded(NamedTuple):
@@ -85,6 +89,9 @@ class Run:
         self.choosing: Any = None
         self.addresses: list[int] = []
         self.sequences: list[Any] = []  # open ones
+        self.taken: Taken | None = None  # the sequence of the prompt, where the host keeps it
+        self.made: list[int] = []  # the sequence, where there is one
+        self.read = 0  # tokens of the prompt in whole pieces that it holds
         self.current: list[list[int]] = []  # sequences that an abort interrupts
         self.params = self.lists = self.work = self.rng = self.ids_at = 0
 
@@ -116,8 +123,13 @@ class Run:
     def free(self) -> None:
         """Closes the sequences and frees the memory."""
         sequences, addresses = self.sequences, self.addresses
+        taken = self.taken
         self.sequences = []
         self.addresses = []
+        self.taken = None
+        if taken is not None:
+            made = self.made or (self.current[0] if len(self.current) == 1 else self.prompt)
+            self.host.give(taken, self.prompt[: self.read], made[self.read :])
         for sequence in sequences:
             self.host.close(sequence)
         for address in addresses:
@@ -155,15 +167,36 @@ class Run:
         self.sequences.append(sequence)
         return sequence
 
+    def begin(self) -> Any:
+        """The sequence of the prompt. It may have its beginning from an earlier generation."""
+        self.taken = self.host.take(self.prompt) if self.cached else None
+        if self.taken is None:
+            return self.open()
+        self.read = self.taken.past
+        self.output.cached_tokens = (self.output.cached_tokens or 0) + self.taken.past
+        return self.taken.sequence
+
+    def close(self, sequence: Any) -> None:
+        """Closes a sequence that the run has opened before its end."""
+        if self.taken is None or sequence != self.taken.sequence:
+            self.sequences.remove(sequence)
+            self.host.close(sequence)
+
     def prefill(self, sequence: Any) -> Steps[Logits]:
         """Runs the prompt, with a Step between its pieces. Returns the logits after it."""
-        piece = self.host.piece or len(self.prompt)
+        length = len(self.prompt)
+        piece = self.host.piece or length
         logits: Logits = 0
-        for at in range(0, len(self.prompt), piece):
-            if at:
+        start = self.read
+        for at in range(start, length, piece):
+            if at > start:
                 yield Step(None)
             self.check_abort()
             logits = yield from self.compute(sequence, self.prompt[at : at + piece], 1)
+            end = at + piece
+            if self.taken is not None and end <= length:
+                self.host.mark(self.taken, end, end + piece >= length)
+                self.read = end
         return logits
 
     def forward(self, sequence: Any, ids: list[int]) -> Steps[Logits]:

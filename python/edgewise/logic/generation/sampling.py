@@ -16,7 +16,7 @@ class Sampling(Run):
         self.allocate(True)
         host, vocab = self.host, self.host.vocab_size
         count: int = self.config.get("num_return_sequences")
-        first = self.open()
+        first = self.begin()
         logits: Logits = yield from self.prefill(first)
         if count > 1 and isinstance(logits, int):
             # the first token of each sequence is drawn from these, and the next answer ends them
@@ -68,6 +68,7 @@ class Sampling(Run):
             if reason is None:
                 logits = yield from self.forward(sequence, ids)
         self.current = []
+        self.made = ids
         self.output.sequences.append(ids)
         self.output.finish_reasons.append(reason)
 

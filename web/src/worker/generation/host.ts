@@ -1,6 +1,7 @@
 // A decoder of this worker, as logic/generation's host.
 
 import type { Host as Engine } from "../../device/device.ts";
+import type { Kept, Taken } from "../../logic/generation/kept.ts";
 import type {
   Criterion,
   Forward,
@@ -28,6 +29,7 @@ export class GenerationHost<S> implements Host {
   readonly scores: boolean;
   readonly criteria: Criterion[];
   readonly processors: Processor[];
+  private readonly kept: Kept | undefined;
 
   constructor(
     private readonly decoder: Decoder<S>,
@@ -38,6 +40,7 @@ export class GenerationHost<S> implements Host {
     this.max_length = decoder.max_length;
     this.piece = decoder.prefill_chunk ?? null;
     this.encoder_ids = decoder.encoder_input_ids ?? null;
+    this.kept = options.cache ? decoder.kept : undefined;
     this.streams = options.streamer !== undefined;
     this.scores = decoder.scored !== undefined;
     this.criteria = listed(options.stopping_criteria);
@@ -94,6 +97,18 @@ export class GenerationHost<S> implements Host {
 
   truncate(sequence: S, n: number): void {
     this.decoder.truncate(sequence, n);
+  }
+
+  take(prompt: number[]): Taken | null {
+    return this.kept?.take(this.decoder.key!(), prompt) ?? null;
+  }
+
+  mark(taken: Taken, length: number, last: boolean): void {
+    this.kept?.mark(taken, length, last);
+  }
+
+  give(taken: Taken, ids: number[], following: number[]): void {
+    this.kept?.give(taken, ids, following, this.decoder.key!());
   }
 
   choosing(members: Readonly<Record<string, number>>, work: number): Choosing | null {

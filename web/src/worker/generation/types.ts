@@ -1,6 +1,7 @@
 // Interfaces of generation: decoder, options and results.
 
 import type { Chooser, Host, Picker } from "../../device/device.ts";
+import type { Kept } from "../../logic/generation/kept.ts";
 import type { Criterion, Logits, Processor } from "../../logic/generation/requests.ts";
 import type { Output } from "../../logic/generation/run.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
@@ -24,6 +25,10 @@ export interface Decoder<S = unknown> {
    * the token that was chosen from them.
    */
   scored?: ((scores: number, token: number) => void) | undefined;
+  /** The states of earlier generations; undefined: none are kept. */
+  readonly kept?: Kept | undefined;
+  /** Names the weights and the adapter that states come from. */
+  key?(): string;
   /** C functions for sampling, whose memory receives the logits of `forward`. */
   readonly engine: Host;
   /**
@@ -90,6 +95,11 @@ export interface GenerationOptions {
   logits_processor?: Processor | Processor[];
   /** Called after each token; any of them can end the sequence. */
   stopping_criteria?: Criterion | Criterion[];
+  /**
+   * Continue from the states of an earlier generation that begins alike, and keep these states.
+   * Default: false.
+   */
+  cache?: boolean;
   /** Receives warnings. Default: console.warn. */
   warn?: (message: string) => void;
 }

@@ -4,6 +4,7 @@
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import type { DecoderPlan } from "../../gen/schema.ts";
 import { check_length, runs_of, type Shape } from "../../logic/generation/chunks.ts";
+import { Kept } from "../../logic/generation/kept.ts";
 import { EngineError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
@@ -22,6 +23,12 @@ export interface DecoderState {
   stale: boolean;
   /** Tokens that were chosen and, but for the last one, run before they were asked for. */
   ahead: number[];
+}
+
+/** A copy of states of fixed shape. */
+interface Saved {
+  device: Device;
+  states: ReadonlyMap<string, Buffer>;
 }
 
 interface LoadedSize {
@@ -53,6 +60,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly prefill_chunk: number | undefined;
   /** Whether sequences have states of fixed shape. */
   private readonly fixed: boolean;
+  /** The states of earlier generations; undefined: none are kept. */
+  readonly kept: Kept | undefined;
+  /** Names the active adapter; its values are others where the text is another one. */
+  adapter: () => string = () => "";
+  /** Changes of weights and devices. */
+  private changes = 0;
   /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
   private readonly shape: Shape;
@@ -89,6 +102,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     readonly config: Record<string, unknown>,
     private readonly where: string,
     private readonly release: boolean,
+    cache_bytes: number | null = null,
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
@@ -106,6 +120,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
     };
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
+    if (!info.recompute && cache_bytes !== 0) {
+      const states = info.caches.reduce((sum, c) => sum + (c.fixed ? c.bytes : 0), 0);
+      this.kept = new Kept(this, cache_bytes, most, this.cacheBytes, states);
+    }
     this.start();
   }
 
@@ -156,6 +174,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * sequences become invalid.
    */
   useWeights(instead: Map<string, Buffer>): void {
+    this.changes++;
     for (const { info, plan } of this.plans) {
       const place = `${this.where}, ${info.file}`;
       info.slots.forEach(({ name, kind }, slot) => {
@@ -243,13 +262,74 @@ export class EngineDecoder implements Decoder<DecoderState> {
     sequence.ids.length = Math.min(sequence.ids.length, n);
   }
 
+  /** Names the weights and the adapter that states come from. */
+  key(): string {
+    return `${this.changes}/${this.adapter()}`;
+  }
+
+  /**
+   * Reads a piece of the last answer, which the next prompt is likely to have.
+   * @returns whether there was one
+   */
+  async readAhead(): Promise<boolean> {
+    const { kept } = this;
+    const key = this.key();
+    const ahead = kept?.ahead(key);
+    if (!ahead) return false;
+    try {
+      await this.forward(ahead.taken.sequence as DecoderState, ahead.piece);
+    } catch {
+      kept!.give(ahead.taken, ahead.ids, [], key); // it is read when a prompt has it
+      return false;
+    }
+    kept!.was_read(ahead, key);
+    return true;
+  }
+
+  /** Frees the states of earlier generations. */
+  clearCache(): void {
+    this.kept?.clear();
+    for (const caches of this.spare)
+      for (const buffer of caches.values()) this.device.release(buffer);
+    this.spare = [];
+  }
+
+  /** A copy of the states of fixed shape of a sequence. */
+  save(sequence: DecoderState): Saved {
+    const { device } = this;
+    const states = new Map<string, Buffer>();
+    try {
+      for (const { name, fixed, bytes } of this.info.caches) {
+        if (!fixed) continue;
+        states.set(name, device.allocate(bytes, `a copy of the state '${name}'`));
+        device.copy(sequence.caches.get(name)!, states.get(name)!);
+      }
+    } catch (e) {
+      this.drop({ device, states });
+      throw e;
+    }
+    return { device, states };
+  }
+
+  /** Removes all but the first `n` tokens, after which the states were saved. */
+  restore({ states }: Saved, sequence: DecoderState, n: number): void {
+    for (const [name, buffer] of states) this.device.copy(buffer, sequence.caches.get(name)!);
+    this.truncate(sequence, n);
+    sequence.stale = false;
+  }
+
+  /** Frees a copy of states. */
+  drop({ device, states }: Saved): void {
+    if (device === this.device) for (const buffer of states.values()) device.release(buffer);
+  }
+
   /**
    * Appends ids to a sequence and runs them.
    * @returns address in the host's memory of the logits after the last id, float32 [vocab_size],
    *   valid until the next call
    */
   forward(sequence: DecoderState, ids: ArrayLike<number>): Promise<number> {
-    return this.kept(sequence, () => this.device.hosted(this.run(sequence, ids)));
+    return this.lasting(sequence, () => this.device.hosted(this.run(sequence, ids)));
   }
 
   /** See {@link Decoder.choosing}. */
@@ -261,7 +341,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** See {@link Decoder.forwardBest}. */
   forwardBest(sequence: DecoderState, ids: number[], by: Choosing, room: number): Promise<Logits> {
-    return this.kept(sequence, async () => {
+    return this.lasting(sequence, async () => {
       const { device, picker, info } = this;
       if (by.picker !== picker)
         Object.assign(by, { picker, chooser: picker?.begin(by.members, by.work) });
@@ -293,14 +373,14 @@ export class EngineDecoder implements Decoder<DecoderState> {
   }
 
   /** Runs a sequence; again on another device, if a GPU was lost meanwhile. */
-  private async kept<T>(sequence: DecoderState, work: () => Promise<T>): Promise<T> {
+  private async lasting<T>(sequence: DecoderState, work: () => Promise<T>): Promise<T> {
     const { past } = sequence;
     try {
       return await work();
     } catch (e) {
       this.truncate(sequence, past);
       if (!(await this.recover(undefined, this.signal))) throw e;
-      return this.kept(sequence, work);
+      return this.lasting(sequence, work);
     }
   }
 
@@ -314,6 +394,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const { device: lost, weights } = this;
     const device = await lost.replacement?.(error);
     if (!device || !this.refill) return false;
+    this.changes++; // states of the device that was lost are not kept
+    this.kept?.clear();
     const before = Array.from(this.sequences, (one) => ({ one, ids: one.ids }));
     try {
       this.weights = await this.refill(device, signal);

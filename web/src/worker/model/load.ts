@@ -122,7 +122,15 @@ export async function loadModel(
   const model = await fillModel(request, signal, progress, check, async (filled) => {
     const { job, device, found, weights, files, texts } = filled;
     const { manifest, where } = found;
-    const decoder = await makeDecoder(device, found, weights, described, files, texts);
+    const decoder = await makeDecoder(
+      device,
+      found,
+      weights,
+      described,
+      files,
+      texts,
+      request.cache_bytes,
+    );
     await addCapacity(described, () => device.ready());
     const tokenizer = job.readTexts(texts, where)!;
     const model: Model = {
@@ -215,13 +223,19 @@ function makeDecoder(
   described: DecoderInfo,
   files: Map<string, Uint8Array>,
   texts: Texts,
+  cache_bytes: number | undefined,
 ): Promise<EngineDecoder> {
   const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
   const config = parseConfig(texts.get("config.json"), "config.json");
   const release = !manifest.training.size;
   return addCapacity(
     described,
-    () => new EngineDecoder(device, described, weights, files, generation, config, where, release),
+    () =>
+      new EngineDecoder(
+        ...([device, described, weights, files, generation, config, where] as const),
+        release,
+        cache_bytes,
+      ),
   );
 }
 
@@ -272,6 +286,7 @@ function infoOf(
       engine: device.memoryBytes,
       weights: weights.bytes,
       cachePerSequence: decoder.cacheBytes,
+      kept: 0,
     },
     ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },
   };

@@ -75,7 +75,7 @@ export async function generateText(
     ...(clean === undefined ? {} : { clean_up_tokenization_spaces: clean }),
   };
   const results: unknown[] = [];
-  const stats = { prompt_tokens: 0, new_tokens: 0, prefill_ms: 0, decode_ms: 0 };
+  const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
     const { prompt, goingOn } = await promptOf(model, input, request.options);
     const started = performance.now();
@@ -85,11 +85,13 @@ export async function generateText(
       streamer: single ? watch : undefined,
       signal,
       tokenizer,
+      cache: request.options.cache ?? true,
     }).then(
       (output) => output as GenerateOutput,
       (e: unknown) => soFar(e, signal, prompt),
     );
     stats.prompt_tokens += prompt.length;
+    stats.cached_tokens += made.cached_tokens ?? 0;
     stats.new_tokens += made.sequences.reduce((sum, s) => sum + s.length - prompt.length, 0);
     stats.prefill_ms += (watch.first || performance.now()) - started;
     stats.decode_ms += watch.first ? watch.last - watch.first : 0;
@@ -97,6 +99,7 @@ export async function generateText(
     const details = !!fields.return_dict_in_generate;
     results.push(records_of(input, prompt, made, goingOn, { ...request.options }, details, decode));
   }
+  info.memory.kept = decoder.kept?.bytes() ?? 0;
   info.memory.engine = model.device.memoryBytes; // it may be another one by now
   return { output: several ? results : results[0], info, stats };
 }
@@ -112,6 +115,7 @@ function soFar(e: unknown, signal: AbortSignal, prompt: number[]): GenerateOutpu
     scores: null,
     logits: null,
     sequences_scores: null,
+    cached_tokens: null,
   };
 }
 

@@ -6,11 +6,26 @@ import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
 import { generateText } from "../model/text-generation.ts";
 
-type Names = "load" | "find" | "generate" | "encode" | "decode" | "chat" | "unload";
+type Names = "load" | "find" | "generate" | "clear" | "encode" | "decode" | "chat" | "unload";
+
+/** Milliseconds without a call, after which the last answer is read ahead. */
+const IDLE = 200;
 
 /** The methods of text-generation pipelines. */
 export function modelMethods(scope: Scope): Pick<Handlers, Names> {
   let next = 1;
+  let idle: ReturnType<typeof setTimeout> | undefined;
+
+  /** Reads the last answer while there is nothing else to do, a piece at a time. */
+  function readAhead(id: number): void {
+    clearTimeout(idle);
+    idle = setTimeout(() => {
+      const read = async () => {
+        if (await scope.models.get(id)?.decoder.readAhead()) readAhead(id);
+      };
+      void scope.turn(id, read).catch(() => undefined); // nobody waits for it
+    }, IDLE);
+  }
 
   function generate(request: GenerateRequest, { signal, send }: Call): Promise<Generated> {
     throwIfAborted(signal);
@@ -39,7 +54,13 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
       const { modelFiles } = await import("../model/onnx/index.ts");
       return modelFiles(request, signal, (progress) => send({ progress }));
     },
-    generate: (request, call) => scope.turn(request.model, () => generate(request, call)),
+    generate(request, call) {
+      clearTimeout(idle);
+      return scope
+        .turn(request.model, () => generate(request, call))
+        .finally(() => readAhead(request.model));
+    },
+    clear: ({ model }) => scope.turn(model, () => scope.model(model).decoder.clearCache()),
     encode: ({ model, text, add_special_tokens }) =>
       scope.model(model).tokenizer.encode(text, add_special_tokens),
     decode: ({ model, ids, options }) => scope.model(model).tokenizer.decode(ids, options),

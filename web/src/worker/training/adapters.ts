@@ -41,13 +41,21 @@ export class Adapters {
   private decoderUses: Map<string, Buffer> | undefined;
   /** Training has changed weights since the decoder computed constants from them. */
   private stale = false;
+  /** Changes of adapters, and looks at one that is being trained. */
+  private changes = 0;
 
   constructor(
     private device: Device,
     private weights: Weights,
     private readonly decoder: EngineDecoder,
     private readonly manifest: Pick<Manifest, "training">,
-  ) {}
+  ) {
+    decoder.adapter = () => {
+      const { active } = this;
+      if (active?.session) this.changes++; // the next step changes it
+      return active ? `${this.changes}/${active.scale}/${active.name}` : "";
+    };
+  }
 
   /** Takes the device in the place of a lost GPU; `revive` must follow. */
   moved(device: Device, weights: Weights): void {
@@ -122,7 +130,9 @@ export class Adapters {
     if (this.entries.has(name)) await this.remove(name);
     await this.park(program);
     const entry: Entry = { name, program, lora, scale: 1, tensors: undefined, session };
+    this.changes++;
     this.entries.set(name, entry);
+    this.decoder.clearCache(); // training needs the memory
     this.resident.set(program, entry);
     if (!program.lora) this.adopt(program, session);
     await this.use(name, 1);
@@ -139,6 +149,7 @@ export class Adapters {
    * Prepares a training step: the trained adapter must be on the device and active with scale 1.
    */
   async train(name: string): Promise<void> {
+    this.changes++;
     const entry = this.entry(name);
     if (this.active !== entry || entry.scale !== 1) await this.use(name, 1);
     entry.tensors = undefined;
@@ -218,6 +229,7 @@ export class Adapters {
 
   /** What remains of an adapter whose session is on no device. */
   keepOnly(name: string, values: ReadonlyMap<string, Uint8Array<ArrayBuffer>> | undefined): void {
+    this.changes++;
     const entry = this.entry(name);
     this.resident.delete(entry.program);
     entry.tensors =
@@ -236,6 +248,7 @@ export class Adapters {
       if (entry.session === session) {
         const lost = !entry.tensors && this.resident.get(entry.program) !== entry;
         if (!lost) await this.copyOut(entry);
+        this.changes++;
         entry.session = undefined;
         if (lost) await this.remove(entry.name); // with a GPU, before its first copy
         if (!entry.program.lora) {
@@ -407,6 +420,7 @@ export class Adapters {
       );
     this.entries.delete(name);
     entry.name = to;
+    this.changes++;
     this.entries.set(to, entry);
   }
 
@@ -471,6 +485,7 @@ export class Adapters {
     const tensors = await readTensors(weights, given, program, lora);
     if (this.entries.has(name)) await this.remove(name);
     const entry: Entry = { name, program, lora, scale: 1, tensors, session: undefined };
+    this.changes++;
     this.entries.set(name, entry);
     return this.info(entry);
   }

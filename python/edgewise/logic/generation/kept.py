@@ -1,0 +1,327 @@
+"""States of earlier generations, from which later ones continue: what was read is not read again.
+
+A new conversation is read in pieces of a fixed number of tokens. Kept are whole pieces, so that a
+prompt which begins with the same tokens continues from bits that reading it would give. Tokens that
+were generated are read again as part of the next prompt, since runs of one token sum in another
+order; a host that has time reads them ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...errors import InputError, OutOfMemory
+from ..native import written
+
+BUDGET = 1 << 28
+"""Bytes of the sequences that are kept, by default; a single one may be larger."""
+
+MARK_EVERY = 4
+"""Pieces between two copies of states that cannot be cut."""
+
+MAX_MARKS = 8
+"""Such copies of a sequence."""
+
+
+class Store(Protocol):
+    """The sequences of a decoder."""
+
+    def open(self) -> Any:
+        """A new sequence."""
+        ...
+
+    def close(self, sequence: Any) -> None:
+        """Frees a sequence."""
+        ...
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copies the state of a sequence."""
+        ...
+
+    def truncate(self, sequence: Any, n: int) -> None:
+        """Removes all but the first `n` tokens."""
+        ...
+
+    def save(self, sequence: Any) -> Any:
+        """A copy of the states of a sequence that cannot be cut."""
+        ...
+
+    def restore(self, saved: Any, sequence: Any, n: int) -> None:
+        """Removes all but the first `n` tokens of a sequence, after which its states were saved."""
+        ...
+
+    def drop(self, saved: Any) -> None:
+        """Frees a copy of states."""
+        ...
+
+
+@dataclass
+class Mark:
+    """A copy of the states that cannot be cut, as they were after `length` tokens."""
+
+    length: int
+    saved: Any
+
+
+@dataclass
+class Taken:
+    """A sequence for a prompt.
+
+    Attributes:
+        sequence: of the store.
+        past: tokens of the prompt that it holds.
+        key: of its states.
+        marks: copies of its states, in the order of their lengths.
+    """
+
+    sequence: Any
+    past: int
+    key: str
+    marks: list[Mark]
+
+
+@dataclass
+class Entry:
+    """A sequence that is kept.
+
+    Attributes:
+        taken: the sequence.
+        ids: the tokens that it holds.
+        following: tokens that the next prompt is likely to have after them.
+    """
+
+    taken: Taken
+    ids: list[int]
+    following: list[int]
+
+
+@dataclass
+class Ahead:
+    """A piece that is read before a prompt has it.
+
+    Attributes:
+        taken: the sequence, which is to be given back.
+        ids: tokens that it holds.
+        piece: tokens that are to be appended.
+        following: tokens after these.
+    """
+
+    taken: Taken
+    ids: list[int]
+    piece: list[int]
+    following: list[int]
+
+
+class Kept:
+    """The sequences that are kept of a decoder.
+
+    Args:
+        store: has the sequences.
+        budget: bytes that they may take; None: BUDGET, or one sequence of any size.
+        piece: tokens of a piece.
+        sequence_bytes: of a sequence.
+        mark_bytes: of its states that cannot be cut; 0: it has none.
+
+    Raises:
+        InputError: the budget is not a number of bytes.
+    """
+
+    def __init__(
+        self, store: Store, budget: int | None, piece: int, sequence_bytes: int, mark_bytes: int
+    ) -> None:
+        self.store, self.piece = store, piece
+        self.sequence_bytes, self.mark_bytes = sequence_bytes, mark_bytes
+        self.budget = checked_budget(budget)
+        if budget is None:
+            self.budget = max(self.budget, sequence_bytes + MAX_MARKS * mark_bytes)
+        self.entries: list[Entry] = []  # the latest is the last
+
+    def bytes(self) -> int:
+        """The memory of what is kept."""
+        return sum([self._bytes_of(entry.taken) for entry in self.entries])
+
+    def take(self, key: str, prompt: Sequence[int]) -> Taken:
+        """A sequence for a prompt, which continues an earlier one where it can. The caller owns it
+        until it gives it back.
+
+        Args:
+            key: equal where equal tokens give equal states: names weights and adapter.
+            prompt: token ids.
+
+        Raises:
+            OutOfMemory: there is no memory for a sequence.
+        """
+        best, past = None, 0
+        for entry in self.entries:
+            length = self._usable(entry, prompt) if entry.taken.key == key else 0
+            if length > 0 and length >= past:
+                best, past = entry, length
+        if best is None:
+            return Taken(self._open(), 0, key, [])
+        if 2 * past < len(best.ids) and self._fits(best):
+            return self._branch(best, past)
+        self.entries.remove(best)
+        taken = best.taken
+        self._cut(taken, past)
+        taken.past = past
+        return taken
+
+    def mark(self, taken: Taken, length: int, last: bool) -> None:
+        """Copies the states that cannot be cut, if it is time.
+
+        Args:
+            taken: holds `length` tokens, a whole number of pieces.
+            length: as above.
+            last: whether less than a piece of the prompt follows.
+        """
+        if self.mark_bytes == 0 or not (last or length % (MARK_EVERY * self.piece) == 0):
+            return
+        taken.marks.append(Mark(length, self.store.save(taken.sequence)))
+        if len(taken.marks) > MAX_MARKS:
+            self.store.drop(taken.marks.pop(0).saved)
+
+    def give(self, taken: Taken, ids: list[int], following: list[int], key: str) -> None:
+        """Takes a sequence back.
+
+        Args:
+            taken: from `take`.
+            ids: whole pieces that it has read.
+            following: tokens that the next prompt is likely to have after them.
+            key: as it is now: a sequence of other weights is not kept.
+        """
+        held = ids
+        if self.mark_bytes > 0:
+            while taken.marks and taken.marks[-1].length > len(ids):
+                self.store.drop(taken.marks.pop().saved)
+            while len(taken.marks) > 1 and self._bytes_of(taken) > self.budget:
+                self.store.drop(taken.marks.pop(0).saved)
+            held = ids[: taken.marks[-1].length] if taken.marks else []
+        if not held or taken.key != key or self._bytes_of(taken) > self.budget:
+            self._free(taken)
+            return
+        for entry in list(self.entries):
+            if entry.taken.key == key and held[: len(entry.ids)] == entry.ids:
+                self._forget(entry)
+        self.store.truncate(taken.sequence, len(held))
+        after = following if len(held) == len(ids) else []
+        self.entries.append(Entry(taken, held, after))
+        while self.bytes() > self.budget:
+            self._forget(self.entries[0])
+
+    def ahead(self, key: str) -> Ahead | None:
+        """What can be read before the next prompt comes: a piece that follows the latest sequence.
+        None: nothing.
+        """
+        if not self.entries:
+            return None
+        entry = self.entries[-1]
+        if entry.taken.key != key or len(entry.following) < self.piece:
+            return None
+        self.entries.remove(entry)
+        self._cut(entry.taken, len(entry.ids))
+        piece, after = entry.following[: self.piece], entry.following[self.piece :]
+        return Ahead(entry.taken, entry.ids, piece, after)
+
+    def was_read(self, ahead: Ahead, key: str) -> None:
+        """Takes a sequence back to which a piece was appended."""
+        ids = [*ahead.ids, *ahead.piece]
+        self.mark(ahead.taken, len(ids), len(ahead.following) < self.piece)
+        self.give(ahead.taken, ids, ahead.following, key)
+
+    def clear(self) -> None:
+        """Frees all that is kept."""
+        while self.entries:
+            self._forget(self.entries[0])
+
+    def _usable(self, entry: Entry, prompt: Sequence[int]) -> int:
+        """The tokens of a prompt that an entry holds. The last one is always run."""
+        most, n = min(len(entry.ids), len(prompt) - 1), 0
+        while n < most and entry.ids[n] == prompt[n]:
+            n += 1
+        n -= n % self.piece
+        if self.mark_bytes == 0:
+            return n
+        lengths = [mark.length for mark in entry.taken.marks if mark.length <= n]
+        return lengths[-1] if lengths else 0
+
+    def _fits(self, source: Entry) -> bool:
+        """Whether a copy of an entry fits beside it."""
+        return 2 * self._bytes_of(source.taken) <= self.budget
+
+    def _branch(self, source: Entry, past: int) -> Taken:
+        """A copy of the beginning of another conversation."""
+        self.entries.remove(source)  # it is not freed for the copy
+        try:
+            sequence = self._open()
+        finally:
+            self.entries.append(source)
+        taken = Taken(sequence, past, source.taken.key, [])
+        try:
+            self.store.copy(source.taken.sequence, sequence)
+            if self.mark_bytes == 0:
+                self.store.truncate(sequence, past)
+            else:
+                mark = [one for one in source.taken.marks if one.length == past][0]
+                self.store.restore(mark.saved, sequence, past)
+                taken.marks.append(Mark(past, self.store.save(sequence)))
+        except Exception:
+            self.store.close(sequence)
+            raise
+        return taken
+
+    def _cut(self, taken: Taken, length: int) -> None:
+        """Removes all but the first tokens. Frees the sequence if that fails."""
+        try:
+            if self.mark_bytes == 0:
+                self.store.truncate(taken.sequence, length)
+                return
+            while taken.marks[-1].length > length:
+                self.store.drop(taken.marks.pop().saved)
+            self.store.restore(taken.marks[-1].saved, taken.sequence, length)
+        except Exception:
+            self._free(taken)
+            raise
+
+    def _open(self) -> Any:
+        """A new sequence, in the place of old ones where there is no room."""
+        while self.entries and self.bytes() + self.sequence_bytes > self.budget:
+            self._forget(self.entries[0])
+        try:
+            return self.store.open()
+        except OutOfMemory:
+            if not self.entries:
+                raise
+            self.clear()
+            return self.store.open()
+
+    def _bytes_of(self, taken: Taken) -> int:
+        return self.sequence_bytes + self.mark_bytes * len(taken.marks)
+
+    def _forget(self, entry: Entry) -> None:
+        self.entries.remove(entry)
+        self._free(entry.taken)
+
+    def _free(self, taken: Taken) -> None:
+        for mark in taken.marks:
+            self.store.drop(mark.saved)
+        taken.marks = []
+        self.store.close(taken.sequence)
+
+
+def checked_budget(budget: int | None) -> int:
+    """The bytes that sequences may take.
+
+    Raises:
+        InputError: it is not a number of bytes.
+    """
+    if budget is None:
+        return BUDGET
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        raise InputError(
+            f"{written(budget)} is not a number of bytes",
+            "cache_bytes",
+            "Give the memory that earlier conversations may take, or 0 to keep none.",
+        )
+    return budget
