@@ -19,6 +19,7 @@ from ..plan import Plan
 from ..targets import CPU, Target
 from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
+from .grouped import static_groups
 from .join import join_embedding, takes_embeddings
 from .mixtures import static_mixtures
 from .model_file import (
@@ -124,7 +125,8 @@ def compile_causal_lm(
             a cache.
     """
     # Adapters are for layers of the graph itself, not of its branches.
-    graph = static_mixtures(graph, target.jumps and lora is None and not trainable)
+    branches = target.jumps and lora is None and not trainable
+    graph = static_groups(static_mixtures(graph, branches), branches)
     found = interface(graph)
     states = found.states
     _check_options(capacity, cache_dtype)

@@ -18,6 +18,7 @@ from ..plan.explain import GENERATION, explained
 from ..targets import Target
 from .caches import Interface, state_shape
 from .states import STATES_OF_OPS
+from .tables import one_size
 
 if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
@@ -82,9 +83,12 @@ class DecoderCompiler:
             shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
         states = self.found.states.values()
         self.saved = []
+        graph = one_size(self.graph, capacity)
+        # Tables are chosen by the number of tokens: padding does not count.
+        self.padded = self.padded and graph is self.graph
         with explained(GENERATION, self.graph.name or "model"):
             plan, _ = compile_graph(
-                self.graph,
+                graph,
                 shapes,
                 None,
                 known,

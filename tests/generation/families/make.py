@@ -1,0 +1,404 @@
+"""Makes the models of this folder: tiny random language models of the real classes of transformers,
+as their exporters write them, with the tokens that transformers generates.
+
+    python make.py optimum NAME...       # torch, transformers 4.57, optimum-onnx 0.1
+    python make.py GenAI NAME...         # torch, transformers 5.24, onnxruntime-genai 0.18
+    python make.py transformers NAME...  # torch 2.13, transformers 5.24, onnxscript
+    python make.py torch NAME...         # the same, with the names of onnx-community's files
+
+Weights are multiples of 1/8, so that the files are small. A file is EXPORTER_NAME.onnx.xz, its
+tokens and config.json are in expected.json under the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import lzma
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import onnx
+import torch
+import transformers
+
+HERE = Path(__file__).parent
+VOCAB = 96
+PROMPTS = ([1, *range(5, 15)], [1, *(3 + (i * i * 7 + i * 3) % 90 for i in range(36))])
+BASE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": False,
+}
+HEAD = {"head_dim": 16}
+LINEAR = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+}
+MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LATENT = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "num_key_value_heads": 2,
+}
+MAMBA = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 1,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 8,
+}
+SLIDING, FULL = "sliding_attention", "full_attention"
+WIDE = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+ROTARY = {
+    "type": "longrope",
+    "short_factor": [1.0 + 0.1 * i for i in range(8)],
+    "long_factor": [2.0 + i for i in range(8)],
+}
+# By name: the classes without their ends, and fields of the configuration besides BASE.
+MODELS: dict[str, tuple[str, str, dict]] = {
+    "qwen2": ("Qwen2", "Qwen2", {}),
+    "qwen3": ("Qwen3", "Qwen3", {**HEAD, "tie_word_embeddings": True}),
+    "qwen3_moe": ("Qwen3Moe", "Qwen3Moe", {**HEAD, **MIXTURE}),
+    "qwen3_next": (
+        "Qwen3Next",
+        "Qwen3Next",
+        {
+            **HEAD,
+            **MIXTURE,
+            **LINEAR,
+            "num_hidden_layers": 4,
+            "shared_expert_intermediate_size": 32,
+            "partial_rotary_factor": 0.5,
+        },
+    ),
+    "qwen3_5": (
+        "Qwen3_5",
+        "Qwen3_5Text",
+        {**HEAD, **LINEAR, "num_hidden_layers": 4, "partial_rotary_factor": 0.5},
+    ),
+    "gemma3": (
+        "Gemma3",
+        "Gemma3Text",
+        {
+            **HEAD,
+            "num_hidden_layers": 3,
+            "sliding_window": 8,
+            "layer_types": [SLIDING, SLIDING, FULL],
+            "query_pre_attn_scalar": 16,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "gemma3n": (
+        "Gemma3n",
+        "Gemma3nText",
+        {
+            **HEAD,
+            "num_hidden_layers": 4,
+            "intermediate_size": [32] * 4,
+            "vocab_size_per_layer_input": VOCAB,
+            "hidden_size_per_layer_input": 16,
+            "altup_num_inputs": 2,
+            "num_kv_shared_layers": 2,
+            "laurel_rank": 8,
+            "sliding_window": 8,
+            "layer_types": [SLIDING, FULL] * 2,
+            "activation_sparsity_pattern": [0.0] * 4,
+        },
+    ),
+    "gemma4": (
+        "Gemma4",
+        "Gemma4Text",
+        {
+            **HEAD,
+            "num_hidden_layers": 4,
+            "sliding_window": 8,
+            "layer_types": [SLIDING, FULL] * 2,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": VOCAB,
+            "num_kv_shared_layers": 2,
+            "global_head_dim": 32,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "llama3": (
+        "Llama",
+        "Llama",
+        {
+            **HEAD,
+            "rope_theta": 500000.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "mistral": ("Mistral", "Mistral", {**HEAD, "sliding_window": None}),
+    "mistral_window": ("Mistral", "Mistral", {**HEAD, "sliding_window": 8}),
+    "ministral3": ("Ministral3", "Ministral3", HEAD),
+    "smollm3": ("SmolLM3", "SmolLM3", {"num_hidden_layers": 4}),
+    "lfm2": (
+        "Lfm2",
+        "Lfm2",
+        {
+            **WIDE,
+            "num_hidden_layers": 4,
+            "layer_types": ["conv", FULL] * 2,
+            "block_auto_adjust_ff_dim": False,
+        },
+    ),
+    "lfm2_moe": (
+        "Lfm2Moe",
+        "Lfm2Moe",
+        {
+            **WIDE,
+            **MIXTURE,
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", FULL, "conv"],
+            "num_dense_layers": 1,
+        },
+    ),
+    "granite": ("Granite", "Granite", {}),
+    "granite4": (
+        "GraniteMoeHybrid",
+        "GraniteMoeHybrid",
+        {
+            **MAMBA,
+            "layer_types": ["attention", "attention"],
+            "position_embedding_type": "rope",
+            "num_local_experts": 0,
+            "shared_intermediate_size": 32,
+        },
+    ),
+    "granite4h": (
+        "GraniteMoeHybrid",
+        "GraniteMoeHybrid",
+        {
+            **MAMBA,
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 0,
+            "shared_intermediate_size": 32,
+        },
+    ),
+    "phi4": (
+        "Phi3",
+        "Phi3",
+        {"hidden_size": 64, "partial_rotary_factor": 0.5, "original_max_position_embeddings": 256},
+    ),
+    "phi4_long": ("Phi3", "Phi3", {"original_max_position_embeddings": 24, "rope_scaling": ROTARY}),
+    "gpt_oss": (
+        "GptOss",
+        "GptOss",
+        {
+            **HEAD,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 8,
+            "layer_types": [SLIDING, FULL],
+        },
+    ),
+    "olmo2": ("Olmo2", "Olmo2", {}),
+    "olmo3": ("Olmo3", "Olmo3", {"sliding_window": 8}),
+    "olmo_hybrid": ("OlmoHybrid", "OlmoHybrid", {**LINEAR, "num_hidden_layers": 4}),
+    "ernie4_5": ("Ernie4_5", "Ernie4_5", HEAD),
+    "hunyuan": ("HunYuanDenseV1", "HunYuanDenseV1", HEAD),
+    "exaone4": ("Exaone4", "Exaone4", {**HEAD, "sliding_window": 8, "sliding_window_pattern": 2}),
+    "nemotron": ("Nemotron", "Nemotron", {"head_dim": 32}),
+    "apertus": ("Apertus", "Apertus", {}),
+    "cohere2": ("Cohere2", "Cohere2", {"num_hidden_layers": 4, "sliding_window": 8}),
+    "minicpm3": ("MiniCPM3", "MiniCPM3", LATENT),
+    "deepseek_v3": (
+        "DeepseekV3",
+        "DeepseekV3",
+        {
+            **LATENT,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_group": 2,
+            "topk_group": 1,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+        },
+    ),
+    "falcon_h1": ("FalconH1", "FalconH1", {**MAMBA, **HEAD, "mamba_d_ssm": 64, "mamba_expand": 1}),
+    "bamba": ("Bamba", "Bamba", {**MAMBA, "num_hidden_layers": 3, "attn_layer_indices": [1]}),
+    "nemotron_h": (
+        "NemotronH",
+        "NemotronH",
+        {
+            **HEAD,
+            "num_hidden_layers": 4,
+            "layers_block_type": ["mamba", "attention", "mamba", "mlp"],
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 16,
+            "ssm_state_size": 16,
+            "n_groups": 1,
+            "chunk_size": 8,
+        },
+    ),
+    "mamba2": (
+        "Mamba2",
+        "Mamba2",
+        {
+            "num_heads": 4,
+            "head_dim": 16,
+            "state_size": 16,
+            "conv_kernel": 4,
+            "expand": 2,
+            "n_groups": 1,
+            "chunk_size": 8,
+        },
+    ),
+    "zamba2": (
+        "Zamba2",
+        "Zamba2",
+        {
+            "num_hidden_layers": 4,
+            "layers_block_type": ["mamba", "hybrid"] * 2,
+            "num_key_value_heads": 2,
+            "mamba_d_state": 16,
+            "mamba_expand": 2,
+            "mamba_ngroups": 1,
+            "n_mamba_heads": 4,
+            "mamba_headdim": 16,
+            "num_mem_blocks": 1,
+            "chunk_size": 8,
+            "adapter_rank": 8,
+            "hybrid_layer_ids": [1, 3],
+        },
+    ),
+    "kimi_linear": ("KimiLinear", "KimiLinear", {"num_hidden_layers": 4}),
+    "xlstm": ("xLSTM", "xLSTM", {"num_heads": 2, "chunk_size": 8}),
+}
+
+
+def make(name: str) -> torch.nn.Module:
+    """A random model, whose weights are multiples of 1/8."""
+    model, config, fields = MODELS[name]
+    fields = {**BASE, **fields}
+    if transformers.__version__ >= "5" and fields.get("rope_scaling") is ROTARY:
+        fields["rope_scaling"] = {**ROTARY, "rope_type": "longrope"}
+    torch.manual_seed(0)
+    made = getattr(transformers, f"{model}ForCausalLM")(
+        getattr(transformers, f"{config}Config")(**fields)
+    )
+    made = made.eval().float()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for key, p in made.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if p.ndim == 1 and "A_log" not in key and key.split(".")[-1] not in ("D", "dt_bias"):
+                p.add_(noise * 0.1)
+            elif p.ndim > 1 and p.std() < 0.1:
+                p.add_(noise * 0.2)
+            p.copy_((p * 8).round() / 8)
+    options = made.generation_config
+    options.eos_token_id, options.pad_token_id, options.do_sample = None, 0, False
+    made.config.architectures = [f"{model}ForCausalLM"]
+    return made
+
+
+def expected(model: torch.nn.Module) -> dict[str, object]:
+    """What transformers generates: 24 tokens of each prompt, and 10 by 3 beams."""
+
+    def after(ids: list[int], **options: object) -> list[int]:
+        given = torch.tensor([ids])
+        out = model.generate(given, attention_mask=torch.ones_like(given), **options)
+        return out[0].tolist()[len(ids) :]
+
+    with torch.no_grad():
+        greedy = [after(ids, max_new_tokens=24) for ids in PROMPTS]
+        return {"greedy": greedy, "beams": after(PROMPTS[0], max_new_tokens=10, num_beams=3)}
+
+
+def optimum(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
+    from optimum.exporters.onnx import onnx_export_from_model
+
+    task = "text-generation-with-past"
+    onnx_export_from_model(model, str(folder), task=task, opset=18, do_validation=False)
+    return onnx.load(str(folder / "model.onnx"))
+
+
+def genai(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
+    from onnxruntime_genai.models import builder
+    from tokenizers import Tokenizer, models
+
+    source, out = str(folder / "source"), str(folder / "out")
+    model.save_pretrained(source)
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, "w0"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(source)
+    with contextlib.redirect_stdout(io.StringIO()):
+        options = builder.parse_extra_options(source, source, out, "fp32", "cpu", "cache", [])
+        builder.create_model(source, source, out, "fp32", "cpu", "cache", **options)
+    return onnx.load(f"{out}/model.onnx")
+
+
+def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+    from transformers.exporters.utils import decompose_for_generation
+
+    ids = torch.tensor([PROMPTS[0]])
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    parts = decompose_for_generation(model, given, multi_token_decode=True)
+    exporter = OnnxExporter()
+    inputs = copy.deepcopy(parts["decode"][1])
+    exported = exporter.export(model, inputs, OnnxConfig(dynamic=True))
+    exporter.save_program(exported.program, folder / "model.onnx")
+    return onnx.load(str(folder / "model.onnx"))
+
+
+EXPORTERS = {"optimum": optimum, "GenAI": genai, "transformers": transformers5}
+
+
+def main(exporter: str, names: list[str]) -> None:
+    path = HERE / "expected.json"
+    for name in names:
+        model = make(name)
+        tokens = expected(model)
+        folder = Path(tempfile.mkdtemp())
+        exported = EXPORTERS[exporter](model, folder)
+        for node in exported.graph.node:
+            node.doc_string = ""
+            del node.metadata_props[:]
+        del exported.graph.value_info[:]
+        data = lzma.compress(exported.SerializeToString(), preset=9)
+        (HERE / f"{exporter}_{name}.onnx.xz").write_bytes(data)
+        known = json.loads(path.read_text()) if path.exists() else {}
+        config = json.loads(model.config.to_json_string())
+        kept = ("head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings")
+        config = {k: config[k] for k in kept if k in config}
+        known[f"{exporter}_{name}"] = {"config": config, **tokens}
+        lines = (f'"{k}": {json.dumps(v)}' for k, v in sorted(known.items()))
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        shutil.rmtree(folder)
+        print(exporter, name, len(data), flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,128 @@
+"""Families of language models, tiny and random, as three exporters write them (families/make.py):
+tokens are those of transformers and of onnxruntime's loop.
+"""
+
+import json
+import lzma
+import re
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from edgewise import CausalLM, generate
+
+HERE = Path(__file__).parent / "families"
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+PROMPTS = ([1, *range(5, 15)], [1, *(3 + (i * i * 7 + i * 3) % 90 for i in range(36))])
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+# Tables that onnxruntime switches when a sequence grows beyond them, transformers for all tokens.
+SWITCHED = {"GenAI_phi4_long"}
+MODELS = [
+    pytest.param("GenAI_ernie4_5", marks=pytest.mark.family("ERNIE 4.5", exporter="GenAI")),
+    pytest.param("GenAI_gpt_oss", marks=pytest.mark.family("gpt-oss", exporter="GenAI")),
+    pytest.param("GenAI_granite", marks=pytest.mark.family("Granite", exporter="GenAI")),
+    pytest.param("GenAI_granite4", marks=pytest.mark.family("Granite 4", exporter="GenAI")),
+    pytest.param("GenAI_hunyuan", marks=pytest.mark.family("HunYuan", exporter="GenAI")),
+    pytest.param("GenAI_lfm2", marks=pytest.mark.family("LFM2", exporter="GenAI")),
+    pytest.param("GenAI_lfm2_moe", marks=pytest.mark.family("LFM2 MoE", exporter="GenAI")),
+    pytest.param("GenAI_llama3", marks=pytest.mark.family("Llama 3", exporter="GenAI")),
+    pytest.param("GenAI_mistral", marks=pytest.mark.family("Mistral", exporter="GenAI")),
+    pytest.param("GenAI_nemotron", marks=pytest.mark.family("Nemotron", exporter="GenAI")),
+    pytest.param("GenAI_phi4", marks=pytest.mark.family("Phi-4", exporter="GenAI")),
+    pytest.param("GenAI_phi4_long", marks=pytest.mark.family("Phi-4", exporter="GenAI")),
+    pytest.param("GenAI_qwen2", marks=pytest.mark.family("Qwen2", exporter="GenAI")),
+    pytest.param("GenAI_qwen3", marks=pytest.mark.family("Qwen3", exporter="GenAI")),
+    pytest.param(
+        "optimum_deepseek_v3", marks=pytest.mark.family("DeepSeek V3", exporter="optimum")
+    ),
+    pytest.param("optimum_gemma3", marks=pytest.mark.family("Gemma 3", exporter="optimum")),
+    pytest.param("optimum_gpt_oss", marks=pytest.mark.family("gpt-oss", exporter="optimum")),
+    pytest.param("optimum_granite", marks=pytest.mark.family("Granite", exporter="optimum")),
+    pytest.param("optimum_llama3", marks=pytest.mark.family("Llama 3", exporter="optimum")),
+    pytest.param("optimum_mistral", marks=pytest.mark.family("Mistral", exporter="optimum")),
+    pytest.param("optimum_olmo2", marks=pytest.mark.family("OLMo 2", exporter="optimum")),
+    pytest.param("optimum_phi4", marks=pytest.mark.family("Phi-4", exporter="optimum")),
+    pytest.param("optimum_qwen2", marks=pytest.mark.family("Qwen2", exporter="optimum")),
+    pytest.param("optimum_qwen3", marks=pytest.mark.family("Qwen3", exporter="optimum")),
+    pytest.param("optimum_qwen3_moe", marks=pytest.mark.family("Qwen3 MoE", exporter="optimum")),
+    pytest.param("optimum_smollm3", marks=pytest.mark.family("SmolLM3", exporter="optimum")),
+]
+
+
+class Loop:
+    """A model in onnxruntime, greedily: a prompt at once, then one token after the other."""
+
+    def __init__(self, model, config):
+        self.session = onnxruntime.InferenceSession(model)
+        self.head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        outputs = [o.name for o in self.session.get_outputs()]
+        by_name = {_bare(n): n for n in outputs if n != "logits"}
+        self.inputs = {i.name: i for i in self.session.get_inputs()}
+        self.pairs = {n: by_name[_bare(n)] for n in self.inputs if _bare(n) in by_name}
+
+    def _first(self, info):
+        """A state before the first token; a cache of a window has its rows."""
+        shape = []
+        for i, d in enumerate(info.shape):
+            known = isinstance(d, int) or d.isdigit()
+            rows = 8 if d == "past_sliding_length" else 0
+            shape.append(
+                int(d) if known else self.head if d == "kv_cache_dim" else rows if i else 1
+            )
+        return np.zeros(shape, TYPES[info.type])
+
+    def greedy(self, ids, count):
+        states = {n: self._first(self.inputs[n]) for n in self.pairs}
+        made, new, before = [], list(ids), 0
+        while len(made) < count:
+            feeds = {"input_ids": [new], "attention_mask": np.ones((1, before + len(new)))}
+            feeds["position_ids"] = [range(before, before + len(new))]
+            feeds = {n: np.array(feeds[n], np.int64) for n in feeds if n in self.inputs}
+            outputs = ["logits", *self.pairs.values()]
+            logits, *after = self.session.run(outputs, feeds | states)
+            states, before = dict(zip(self.pairs, after)), before + len(new)
+            new = [int(logits[0, -1].argmax())]
+            made += new
+        return made
+
+
+def _bare(name):
+    words = r"past_key_values|present_key_values|past|present|input|output|cache"
+    return re.sub(r"[^a-z0-9]+", ".", re.sub(words, "", name)).strip(".")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens(tmp_path, name):
+    """Greedy ones of two prompts, alone and together, and those of beams; of a prompt in two parts
+    the logits.
+    """
+    known = EXPECTED[name]
+    model = lzma.decompress((HERE / f"{name}.onnx.xz").read_bytes())
+    (tmp_path / "model.onnx").write_bytes(model)
+    (tmp_path / "config.json").write_text(json.dumps(known["config"]))
+    lm = CausalLM(tmp_path, capacity=96)
+    options = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+
+    def made(*prompts, **more):
+        rows = generate(lm, list(prompts), **options, **more)
+        return [list(row[len(ids) :]) for ids, row in zip(prompts, rows)]
+
+    loop = Loop(model, known["config"])
+    prompts = PROMPTS[:1] if name in SWITCHED else PROMPTS
+    for ids, greedy in zip(prompts, known["greedy"]):
+        assert made(ids, max_new_tokens=24) == [loop.greedy(ids, 24)]
+        assert name in SWITCHED or made(ids, max_new_tokens=24) == [greedy]
+    if name in SWITCHED:
+        return
+    assert made(*PROMPTS, max_new_tokens=24) == known["greedy"]
+    assert made(PROMPTS[0], max_new_tokens=10, num_beams=3) == [known["beams"]]
+    whole, parts = lm.open(), lm.open()
+    at_once = np.array(lm.logits(lm.forward(whole, PROMPTS[1])))
+    lm.forward(parts, PROMPTS[1][:17])
+    np.testing.assert_allclose(lm.logits(lm.forward(parts, PROMPTS[1][17:])), at_once, atol=1e-4)
+
+
+def test_all_files_are_run():
+    names = {m.values[0] for m in MODELS}
+    assert names == set(EXPECTED) == {p.name.split(".")[0] for p in HERE.glob("*.xz")}
