@@ -75,6 +75,11 @@ def from_base64(text: str) -> bytes | None:
         return None
 
 
+def utf8(data: Sequence[int]) -> str:
+    """The text of bytes in UTF-8; U+FFFD for what is not."""
+    return bytes(data).decode("utf-8", "replace")
+
+
 def sha256(data: bytes) -> str:
     """The SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -7,6 +7,7 @@ export const WORKER_PARTS = [
   "worker-diffusion",
   "worker-generation",
   "worker-heads",
+  "worker-hearing",
   "worker-images",
   "worker-indexed",
   "worker-inference",

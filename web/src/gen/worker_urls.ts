@@ -8,6 +8,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
   "worker-heads": new URL("./worker-heads.js", import.meta.url).href,
+  "worker-hearing": new URL("./worker-hearing.js", import.meta.url).href,
   "worker-images": new URL("./worker-images.js", import.meta.url).href,
   "worker-indexed": new URL("./worker-indexed.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,

@@ -46,6 +46,10 @@ export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
   }
 }
 
+/** The text of bytes in UTF-8; U+FFFD for what is not. */
+export const utf8 = (data: ArrayLike<number>): string =>
+  new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(data));
+
 /** Parses JSON in UTF-8: [the value, ""] or [null, what is wrong], which completes a sentence. */
 export function read_json(
   text: Uint8Array,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
+from ...json_text import parse_json
 from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
 from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
@@ -28,6 +29,7 @@ from ..targets import CPU, Target, target_named
 from .ctc import ctc_description
 from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
+from .hearing import SPEECH, hearing_files, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
 from .seq2seq import seq2seq_package
@@ -158,17 +160,21 @@ def compile_task(
             raise InputError("the task has several files", model_file, "Give the model's folder.")
         graphs = {"model": model_file}
     chosen = graphs or choose_graphs(files, name, dtype)
+    if name == SPEECH:
+        chosen = hearing_files(chosen.values()) or chosen
     if len(chosen) == 1:  # a page calls it by its own name
         chosen = {"model": next(iter(chosen.values()))}
     kind = TASKS[name].kind
-    if kind == "seq2seq" and "model" in chosen:  # a CTC model
+    texts = task_texts(files)
+    if name == SPEECH and hears(chosen, files, _settings(texts)):
+        kind = "hearing"
+    elif kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
         kind = "sound"
     if cache_dtype is not None and kind != "seq2seq":
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
-    texts = task_texts(files)
-    if personalize and kind in ("seq2seq", "diffusion"):
+    if personalize and kind in ("seq2seq", "diffusion", "hearing"):
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
         name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
@@ -209,6 +215,15 @@ class Request:
         return Programs(self.task, self.files, self.texts, self.target, self.compare)
 
 
+def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """The contents of preprocessor_config.json, or of processor_config.json; {}: there is none."""
+    for name in TASK_FILES[:2]:
+        if name in texts:
+            found = parse_json(texts[name], name)
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
 def _text_package(request: Request) -> Package:
     programs, personal = request.programs(), Personal(request, "text")
     without_states(personal.graph, TEXT_INPUTS)
@@ -241,6 +256,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "speech": synthesis_package,
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
+    "hearing": hearing_package,
     "diffusion": text_to_image_package,
 }
 """{kind of a task: builder of its package}"""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from ...errors import InputError
 from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
 from ..compile.model_file import PREFERRED, pick_model_file
+from .hearing import SPEECH, hearing_files
 
 Dtype = str | Mapping[str, str] | None
 
@@ -54,6 +55,12 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
         one = dtype.get("model") if isinstance(dtype, Mapping) else dtype
         return {"model": pick_model_file(names, one)}
     graphs = sorted(n for n in names if n.endswith(".onnx"))
+    if task == SPEECH and not isinstance(dtype, Mapping):
+        suffixes = PREFERRED if dtype in (None, "auto") else SUFFIX_OF.get(str(dtype), ())
+        for suffix in suffixes:
+            parts = hearing_files(graphs, (suffix,))
+            if parts is not None:
+                return parts
     for each in alternatives:
         found: dict[str, str] = {}
         for name in each:

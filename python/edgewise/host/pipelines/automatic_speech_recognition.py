@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
+from ...compiler.task_package.hearing import hearing_files, hears
 from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
@@ -26,6 +27,7 @@ from .base import Pipeline
 from .files import ModelFiles
 from .seq2seq import Seq2SeqPipeline
 from .speech.ctc import CTCRecognizer
+from .speech.hearing import HearingRecognizer
 from .speech.moonshine import MoonshineRecognizer
 from .whisper_features import WhisperFeatures
 
@@ -78,6 +80,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
 
     task = "automatic-speech-recognition"
     STEMS = (("encoder_model", "model"),)
+    find_graphs = staticmethod(hearing_files)
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys(OPTIONS),
         "return_language": False,
@@ -92,7 +95,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
-        self.other: CTCRecognizer | MoonshineRecognizer | None = None
+        self.other: CTCRecognizer | HearingRecognizer | MoonshineRecognizer | None = None
         super().__init__(model, tokenizer, **options)
 
     def _take(self, model: Any) -> None:
@@ -110,7 +113,22 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             return "model" in self.files.package.manifest["programs"]
         return "model" in (self.sessions if self.files is None else self.files.graphs)
 
+    @property
+    def hears(self) -> bool:
+        """Whether the model is a transducer, or a CTC model of features of any length."""
+        if self.files is None:
+            return False
+        if self.files.package is not None:
+            return "hearing" in self.files.package.manifest.get("processor", {})
+        settings = self.processor if isinstance(self.processor, Mapping) else None
+        if settings is None:
+            settings = self._json("preprocessor_config.json")
+            settings = settings or self._json("processor_config.json")
+        return hears(self.files.graphs, self.files.names, settings)
+
     def _tokenizer(self, given: Any) -> Any:
+        if self.hears:
+            return None
         if not self.is_ctc or (given is not None and not isinstance(given, (str, os.PathLike))):
             return super()._tokenizer(given)
         if given is None and self.files is None:
@@ -134,6 +152,11 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             self.processor.close()
         if self.other is not None:
             self.other.close()
+
+    @property
+    def spaced(self) -> bool:
+        """Whether words of results begin with their spaces, as Whisper's do."""
+        return not (self.is_ctc or self.hears)
 
     def stream(
         self,
@@ -188,6 +211,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
 
     def _find_other(self) -> None:
         """Makes the recognizer of models other than Whisper's."""
+        if self.other is None and self.hears:
+            self.other = HearingRecognizer(self)
         if self.other is None and self.is_ctc:
             self.other = CTCRecognizer(self)
         if self.other is None and self.config.get("model_type") == "moonshine":

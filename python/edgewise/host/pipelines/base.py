@@ -103,7 +103,13 @@ class Pipeline(Owner):
         self.batch_size = check_batch_size(batch_size)
         if isinstance(model, (str, os.PathLike)):
             self.files = ModelFiles(
-                model, *self.stems(model), dtype, revision, subfolder, model_file_name
+                model,
+                *self.stems(model),
+                dtype,
+                revision,
+                subfolder,
+                model_file_name,
+                self.find_graphs,
             )
             if self.files.package is not None:
                 self._check_package(self.files.package.manifest, self.files.where)
@@ -124,6 +130,11 @@ class Pipeline(Owner):
     def stems(self, model: str | os.PathLike[str]) -> tuple[Sequence[Stem], Sequence[str]]:
         """STEMS and OPTIONAL of a model."""
         return self.STEMS, self.OPTIONAL
+
+    @staticmethod
+    def find_graphs(names: Sequence[str], suffixes: Sequence[str]) -> dict[str, str] | None:
+        """Finds the graphs of further forms of models; see ModelFiles."""
+        return None
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Checks the values of the options of a call. Raises InputError."""

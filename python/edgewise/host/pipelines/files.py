@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...compiler.compile.model_file import MAX_TEXT, PREFERRED
@@ -25,6 +25,8 @@ SMALL = re.compile(r".*\.(json|jinja|txt|model|npz|npy)|voices/.*\.bin", re.IGNO
 Stem = str | tuple[str, ...]
 """Name of a graph without suffix, such as "model"; a tuple: the first that exists."""
 Dtype = str | Mapping[str, str] | None
+Finder = Callable[[Sequence[str], Sequence[str]], dict[str, str] | None]
+"""(names of files, suffixes of a dtype) -> {stem: file}, or None"""
 
 
 class ModelFiles:
@@ -39,6 +41,7 @@ class ModelFiles:
         revision: branch, tag or commit of an id.
         subfolder: of the graphs; they are also looked for in the model's folder.
         model_file_name: replaces the stem of the task's only graph.
+        find: finds the graphs of further forms of models by their names, before `stems`.
 
     Attributes:
         where: the model, for messages.
@@ -58,6 +61,7 @@ class ModelFiles:
         revision: str | None = None,
         subfolder: str = "onnx",
         model_file_name: str | None = None,
+        find: Finder | None = None,
     ) -> None:
         path = self.where = os.fsdecode(model)
         self.graphs: dict[str, str] = {}
@@ -66,6 +70,7 @@ class ModelFiles:
         self.names: list[str] = []
         self.subfolder = subfolder
         self.named = subfolder != "onnx" or model_file_name is not None
+        self.find = None if self.named else find
         if model_file_name is not None:
             first = stems[0] if isinstance(stems[0], str) else stems[0][0]
             if len(stems) != 1 or (optional and first != "model"):
@@ -133,6 +138,13 @@ class ModelFiles:
         """{stem: file} of the graphs. Raises InputError."""
         graphs = sorted(n for n in names if n.endswith(".onnx"))
         found: dict[str, str] = {}
+        if self.find is not None:
+            named = {*dtypes.values()}
+            suffixes = [s for d in named for s in DTYPES[d]] if named else PREFERRED
+            for suffix in suffixes:
+                further = self.find(graphs, (suffix,))
+                if further is not None:
+                    return further
         for stem in stems:
             choices = (stem,) if isinstance(stem, str) else stem
             for one in choices:

@@ -396,6 +396,31 @@ class CTCFields(TypedDict):
     windows: list[Pair]
 
 
+class HearingFields(TypedDict):
+    """A model that hears pieces of words; see task_package/hearing.py.
+
+    Fields:
+        tokens: by id; see logic.speech.pieces.Pieces.
+        blank: id of the token that is none.
+        hidden: ids of tokens that are no text.
+        samples: of a frame of the encoder's output.
+        durations: frames that a token may sound, of TDT; none for others.
+        symbols: most tokens of a frame.
+        context: tokens that a transducer's predictor gets; 0: one, and it has states.
+        states: their shapes.
+    """
+
+    kind: Literal["ctc", "transducer", "prompted"]
+    tokens: Annotated[list[str], Some]
+    blank: Annotated[int, Range(0, MAX_SPEAKERS)]
+    hidden: list[int]
+    samples: Count
+    durations: list[int]
+    symbols: Count
+    context: Annotated[int, Range(0, 64)]
+    states: list[list[Count]]
+
+
 class SpeechModel(TypedDict):
     """A model that speaks; see task_package/synthesis.py.
 
@@ -486,6 +511,7 @@ class Processor(TypedDict):
     voice_activity: NotRequired[VoiceActivityFields]
     text: NotRequired[TextFields]
     ctc: NotRequired[CTCFields]
+    hearing: NotRequired[HearingFields]
     speech: NotRequired[SpeechFields]
     moonshine: NotRequired[bool]
     labels: NotRequired[Annotated[Mapping[str, str], RULED]]

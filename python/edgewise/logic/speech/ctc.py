@@ -144,6 +144,21 @@ def times_of(options: Mapping[str, Any]) -> str:
     return str(value)
 
 
+def divided(frames: Frames, options: Mapping[str, Any], count: int) -> tuple[list[Chunk], bool]:
+    """The chunks of a recording, and whether their overlaps are left out: where chunk_length_s is
+    given, or the recording is too long for the model. Args and errors as of `recognized`.
+    """
+    seconds: object = options.get("chunk_length_s")
+    most = frames.most
+    if (seconds is None or seconds == 0) and most is not None and count > most:
+        seconds = most // frames.samples * frames.samples / frames.rate  # of whole frames
+    if seconds is None or seconds == 0:
+        return [Chunk(0, count, 0, 0)], False
+    stride: object = options.get("stride_length_s")
+    size, before, after = chunk_lengths(seconds, stride, frames.rate, frames.samples)
+    return chunks_of(count, size, before, after), True
+
+
 def recognized(
     frames: Frames, options: Mapping[str, Any], count: int
 ) -> Generator[Hear | Done, Any, list[int]]:
@@ -158,21 +173,12 @@ def recognized(
     Raises:
         InputError: see `chunk_lengths`.
     """
-    seconds: object = options.get("chunk_length_s")
-    most = frames.most
-    if (seconds is None or seconds == 0) and most is not None and count > most:
-        seconds = most // frames.samples * frames.samples / frames.rate  # of whole frames
-    chunks = [Chunk(0, count, 0, 0)]
-    divided = seconds is not None and seconds != 0
-    if divided:
-        stride: object = options.get("stride_length_s")
-        size, before, after = chunk_lengths(seconds, stride, frames.rate, frames.samples)
-        chunks = chunks_of(count, size, before, after)
+    chunks, cut = divided(frames, options, count)
     ids: list[int] = []
     for chunk in chunks:
         found: list[int] = yield Hear(chunk.start, chunk.length)
         first, end = 0, len(found)
-        if divided:
+        if cut:
             first, end = frames_of(chunk, frames.samples)
         if frames.padded:
             end = min(end, _frames_without_silence(frames, chunk.length))

@@ -21,6 +21,7 @@ const sounds = () => import("./sounds/index.ts");
 const generation = () => import("./seq2seq/index.ts");
 const speech: Part = () => import("./seq2seq/speech/index.ts");
 const moonshine: Part = () => import("./seq2seq/moonshine/index.ts");
+const hearing: Part = () => import("./sounds/hearing/index.ts");
 const voices: Part = () => import("./synthesis/index.ts");
 const candidates =
   (inputs: () => Promise<{ perceive: Perceive }>): Part =>
@@ -167,8 +168,10 @@ function makeStream(host: TaskHost): Make {
 }
 
 /** The part that a model of a task needs. */
-function partOf(task: string, { ctc, moonshine: hears }: TaskHost["processor"]): Part | undefined {
-  return ctc ? sounds : hears ? moonshine : PARTS[task];
+function partOf(task: string, processor: TaskHost["processor"]): Part | undefined {
+  if (processor.ctc) return sounds;
+  if (processor.hearing) return hearing;
+  return processor.moonshine ? moonshine : PARTS[task];
 }
 
 /**

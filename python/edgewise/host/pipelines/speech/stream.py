@@ -123,10 +123,10 @@ class SpeechStream:
     def _words(self, data: bytes, before: str) -> list[dict[str, Any]]:
         """The words in sound, which follows a text."""
         options = dict(self.options)
-        if before and not self.pipe.is_ctc:
+        if before and self.pipe.spaced:
             text = "<|startofprev|>" + before
             ids = self.pipe.tokenizer.encode(text, add_special_tokens=False)
             options["prompt_ids"] = list(getattr(ids, "ids", ids))
         found = self.pipe(Array((len(data) // 4,), "float32", data), **options)
-        space = " " if self.pipe.is_ctc else ""  # Whisper's words begin with theirs
+        space = "" if self.pipe.spaced else " "  # Whisper's words begin with theirs
         return [{**word, "text": space + word["text"]} for word in found["chunks"]]

@@ -1,7 +1,7 @@
 // Which .onnx files a task's model consists of: those of
 // python/edgewise/logic/manifest/limits.py's GRAPHS, each in the first precision that exists.
 
-import { EMBEDDINGS, GRAPHS } from "../../../gen/manifest.ts";
+import { EMBEDDINGS, GRAPHS, SUFFIX_OF } from "../../../gen/manifest.ts";
 import type { DType } from "../../../protocol/loading.ts";
 import { InputError, ModelError } from "../../../shared/errors.ts";
 import { NotFound } from "../../../shared/files/connection.ts";
@@ -82,19 +82,20 @@ export function graphFiles(
         stem,
         optional: one.endsWith("?"),
         candidates: folders.flatMap((folder) =>
-          dtypesOf(typeof dtype === "object" ? (dtype[stem] ?? "auto") : dtype).map((d) => ({
-            path: `${folder}${stem}${SUFFIX[d]}.onnx`,
-            dtype: d,
-          })),
+          dtypesOf(typeof dtype === "object" ? (dtype[stem] ?? "auto") : dtype).map(
+            ([d, suffix]) => ({ path: `${folder}${stem}${suffix}.onnx`, dtype: d }),
+          ),
         ),
       };
     }),
   );
 }
 
-function dtypesOf(dtype: DType): Exclude<DType, "auto">[] {
+/** Precisions with the suffixes of their files; of one that was asked for, all of them. */
+function dtypesOf(dtype: DType): [Exclude<DType, "auto">, string][] {
   checkDTypes(dtype);
-  return dtype === "auto" ? AUTO : [dtype];
+  if (dtype === "auto") return AUTO.map((d) => [d, SUFFIX[d]]);
+  return SUFFIX_OF[dtype].map((suffix) => [dtype, suffix]);
 }
 
 /** The files of the first complete alternative; undefined if there is none. */

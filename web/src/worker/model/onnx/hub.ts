@@ -93,6 +93,8 @@ const DIFFUSION_FILES = [
 ];
 
 const SPEECH = "automatic-speech-recognition";
+/** Lists of tokens (python/edgewise/compiler/tokenizers/pieces.py). */
+const VOCABULARIES = ["vocab.txt", "tokens.txt", "processor_config.json"];
 
 /** The files that a model at an address is asked for, apart from its graph. */
 export function folderTexts(task: string): string[] {
@@ -102,7 +104,8 @@ export function folderTexts(task: string): string[] {
     return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;
   if (task === "text-to-speech") return [config, "tokenizer_config.json", TASK_FILES[1]];
-  if (task === SPEECH) return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1]];
+  if (task === SPEECH)
+    return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1], ...VOCABULARIES];
   if (/^zero-shot-(image|audio)-/.test(task)) return [config, ...tokenizer, TASK_FILES[0]];
   if (task === "feature-extraction" || task === "text-ranking")
     return [config, ...tokenizer, ...TASK_FILES.slice(2)];

@@ -1,0 +1,78 @@
+"""automatic-speech-recognition with transducers and CTC of pieces of words in a page, as in
+Python.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from edgewise import pipeline
+from edgewise.cli import main
+from pipelines.sounds import tiny_hearing
+from pipelines.sounds.test_hearing import MAKERS
+
+COUNTS = (16000, 40001)
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    made = files / "hearing"
+    for kind, make in MAKERS.items():
+        make(made / kind)
+        main(["build", "--task", "asr", str(made / kind), "-o", str(made / f"{kind}.edge")])
+    for i, count in enumerate(COUNTS):
+        (made / f"{i}.f32").write_bytes(tiny_hearing.sound(count, i).tobytes())
+    return made
+
+
+def test_text_and_times(visit, server, folder):
+    cases = [
+        ("tdt.edge", 0, {"return_timestamps": "word"}),
+        ("tdt.edge", 1, {"return_timestamps": True, "num_beams": 3}),
+        ("rnnt.edge", 0, {"return_timestamps": "char"}),
+        ("k2.edge", 1, {"return_timestamps": "word", "chunk_length_s": 1}),
+        ("gigaam.edge", 1, {"return_timestamps": "char", "num_beams": 2}),
+        ("ctc.edge", 1, {"return_timestamps": True}),
+        ("tdt/", 1, {"return_timestamps": "char"}),  # is compiled in the page
+    ]
+    found = visit(server).run(
+        f"""
+            const results = [];
+            for (const [name, i, options] of {json.dumps(cases)}) {{
+              const listen = await ew.pipeline("asr", `/files/hearing/${{name}}`);
+              const bytes = await (await fetch(`/files/hearing/${{i}}.f32`)).arrayBuffer();
+              results.push(await listen(new Float32Array(bytes), options));
+              await listen.dispose();
+            }}
+            const listen = await ew.pipeline("asr", "/files/hearing/tdt.edge");
+            const long = new Float32Array(16000 * 40).map((_, j) => Math.sin(j * j * 1e-5));
+            const seen = [];
+            await listen(long, {{ onProgress: (x) => seen.push(x) }});
+            const errors = [];
+            for (const options of [
+              {{ return_timestamps: "line" }}, {{ num_beams: 0 }}, {{ language: "de" }},
+            ])
+              errors.push(await listen(long, options).then((x) => x.text, (e) => e.message));
+            errors.push(await listen(new Float32Array(100)).then((x) => x.text, (e) => e.message));
+            const stream = listen.stream({{ interval: 0.5 }});
+            const bytes = await (await fetch("/files/hearing/1.f32")).arrayBuffer();
+            const sound = new Float32Array(bytes);
+            const events = [...(await stream.feed(sound)), ...(await stream.end())];
+            await listen.dispose();
+            return {{ results, seen, errors, events }};
+        """
+    )
+    assert "error" not in found, found
+    for (name, i, options), result in zip(cases, found["results"], strict=True):
+        sound = np.fromfile(folder / f"{i}.f32", np.float32)
+        with pipeline("asr", folder / name.rstrip("/")) as listen:
+            expected = listen(sound, **options)
+        assert result["text"] == expected["text"] and result["text"]
+        for ours, theirs in zip(result["chunks"], expected["chunks"], strict=True):
+            assert ours["text"] == theirs["text"]
+            assert ours["timestamp"] == pytest.approx(theirs["timestamp"])
+    assert len(found["seen"]) > 1 and found["seen"][-1] == 1
+    times, beams, language, short = found["errors"]
+    assert "no times of kind 'line'" in times.replace('"', "'") and "num_beams" in beams
+    assert "language" in language and "100 samples" in short
+    assert "".join(event["committed"] for event in found["events"])

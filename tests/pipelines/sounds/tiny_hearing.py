@@ -1,0 +1,253 @@
+"""Tiny random models in the forms of NeMo's exports (as onnx-asr's repositories have them, and
+sherpa-onnx'), k2's transducers without a state, and GigaAM's, with their vocabularies.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WIDTH, HIDDEN, LAYERS = 24, 16, 2
+WORDS = ["▁the", "▁a", "s", "ing", "▁be", "e", "r", "▁in", "t", "o", ".", "▁w", "n", "<0xC3>"]
+WORDS += ["<0xA9>", "▁", "d", "?", "<|en|>", "<unk>"]
+
+
+class Encoder(nn.Module):
+    """Frames of features, some at a time, each with what is around it; frames after the sound do
+    not count.
+    """
+
+    def __init__(self, mels: int, by: int, turned: bool, out_turned: bool) -> None:
+        super().__init__()
+        self.by, self.turned, self.out_turned = by, turned, out_turned
+        self.conv = nn.Conv1d(mels, WIDTH, by + 1, stride=by, padding=by // 2)
+        self.mix = nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+        x = x if self.turned else x.transpose(1, 2)
+        inside = torch.arange(x.shape[2])[None] < length[:, None]
+        found = self.conv(x * inside[:, None].float()).transpose(1, 2)
+        count = (length - 1) // self.by + 1
+        found = 3 * self.mix(found)[0]
+        return (found.transpose(1, 2) if self.out_turned else found), count
+
+
+class Joint(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.last = nn.Linear(HIDDEN, size)
+
+    def forward(self, frames: Tensor, predicted: Tensor) -> Tensor:
+        """[1, t, width], [1, u, hidden] to [1, t, u, size]."""
+        mixed = self.first(frames)[:, :, None] + 4 * self.second(predicted)[:, None]
+        return 4 * self.last(torch.tanh(2 * mixed))
+
+
+class Predictor(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(size, HIDDEN)
+        self.lstm = nn.LSTM(HIDDEN, HIDDEN, LAYERS, batch_first=True)
+
+    def forward(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found, (h, c) = self.lstm(3 * self.embed(ids), (h, c))
+        return found, h, c
+
+
+class DecoderJoint(nn.Module):
+    """As NeMo's `decoder_joint`."""
+
+    def __init__(self, size: int, more: int) -> None:
+        super().__init__()
+        self.predictor, self.joint = Predictor(size), Joint(size + more)
+
+    def forward(self, frames: Any, ids: Any, length: Any, h: Any, c: Any) -> Any:
+        found, h, c = self.predictor(ids.long(), h, c)
+        return self.joint(frames.transpose(1, 2), found), length, h, c
+
+
+class Ctc(nn.Module):
+    def __init__(self, encoder: Encoder, size: int) -> None:
+        super().__init__()
+        self.encoder, self.last = encoder, nn.Linear(WIDTH, size)
+
+    def forward(self, x: Tensor, length: Tensor) -> Tensor:
+        return torch.log_softmax(3 * self.last(self.encoder(x, length)[0]), -1)
+
+
+class Stateless(nn.Module):
+    """As k2's decoder: the last two tokens."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(size, HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)
+
+    def forward(self, y: Tensor) -> Tensor:
+        some = self.embed(y.clamp(min=0)) * (y >= 0)[..., None]
+        return self.mix(2 * some.flatten(1))
+
+
+class Joiner(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.joint = Joint(size)
+
+    def forward(self, frame: Tensor, predicted: Tensor) -> Tensor:
+        return self.joint(frame[:, None], predicted[:, None])[:, 0, 0]
+
+
+def write(
+    model: nn.Module,
+    path: Path,
+    inputs: Mapping[str, Tensor],
+    outputs: Sequence[str],
+    axes: Mapping[str, Mapping[int, str]],
+) -> None:
+    """Writes an .onnx file, as torch's older exporter does, which NeMo and k2 use."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model.eval(),
+            tuple(inputs.values()),
+            path,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes=axes,
+            opset_version=17,
+            dynamo=False,
+        )
+
+
+def _vocabulary(path: Path, blank_first: bool = False) -> int:
+    words = ["<blk>", *WORDS] if blank_first else [*WORDS, "<blk>"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{word} {i}\n" for i, word in enumerate(words)), encoding="utf-8")
+    return len(words)
+
+
+def nemo(folder: Path, durations: int = 5, seed: int = 0, mels: int = 80) -> Path:
+    """RNN-T (durations 0) or TDT: encoder-model.onnx, decoder_joint-model.onnx, vocab.txt."""
+    torch.manual_seed(seed)
+    size = _vocabulary(folder / "vocab.txt")
+    kind = "nemo-conformer-tdt" if durations else "nemo-conformer-rnnt"
+    config = {"model_type": kind, "features_size": mels, "subsampling_factor": 8}
+    (folder / "config.json").write_text(json.dumps(config))
+    x = {"audio_signal": torch.randn(1, mels, 50), "length": torch.tensor([50])}
+    write(
+        Encoder(mels, 8, True, True),
+        folder / "encoder-model.onnx",
+        x,
+        ["outputs", "encoded_lengths"],
+        {
+            "audio_signal": {0: "b", 2: "t"},
+            "length": {0: "b"},
+            "outputs": {0: "b", 2: "t"},
+            "encoded_lengths": {0: "b"},
+        },
+    )
+    states = {f"input_states_{i}": torch.zeros(LAYERS, 1, HIDDEN) for i in (1, 2)}
+    step = {
+        "encoder_outputs": torch.randn(1, WIDTH, 3),
+        "targets": torch.zeros(1, 2, dtype=torch.int32),
+        "target_length": torch.tensor([2], dtype=torch.int32),
+        **states,
+    }
+    write(
+        DecoderJoint(size, durations),
+        folder / "decoder_joint-model.onnx",
+        step,
+        ["outputs", "prednet_lengths", "output_states_1", "output_states_2"],
+        {
+            "encoder_outputs": {0: "b", 2: "t"},
+            "targets": {0: "b", 1: "u"},
+            "target_length": {0: "b"},
+            **{name: {1: "b"} for name in states},
+            "outputs": {0: "b", 1: "t", 2: "u"},
+            "prednet_lengths": {0: "b"},
+            "output_states_1": {1: "b"},
+            "output_states_2": {1: "b"},
+        },
+    )
+    return folder
+
+
+def nemo_ctc(folder: Path, seed: int = 0) -> Path:
+    """NeMo's CTC as onnx-asr has it: model.onnx, vocab.txt."""
+    torch.manual_seed(seed)
+    size = _vocabulary(folder / "vocab.txt")
+    (folder / "config.json").write_text(json.dumps({"model_type": "nemo-conformer-ctc"}))
+    x = {"audio_signal": torch.randn(1, 80, 50), "length": torch.tensor([50])}
+    axes = {"audio_signal": {0: "b", 2: "t"}, "length": {0: "b"}, "logprobs": {0: "b", 1: "t"}}
+    write(Ctc(Encoder(80, 8, True, False), size), folder / "model.onnx", x, ["logprobs"], axes)
+    return folder
+
+
+def k2(folder: Path, seed: int = 0) -> Path:
+    """A transducer of k2 as sherpa-onnx has it, with names of its releases, and tokens.txt."""
+    torch.manual_seed(seed)
+    size = _vocabulary(folder / "tokens.txt", blank_first=True)
+    x = {"x": torch.randn(1, 50, 80), "x_lens": torch.tensor([50])}
+    axes = {"x": {0: "N", 1: "T"}, "x_lens": {0: "N"}}
+    axes |= {"encoder_out": {0: "N", 1: "T"}, "encoder_out_lens": {0: "N"}}
+    end = "-epoch-99-avg-1.onnx"
+    outputs = ["encoder_out", "encoder_out_lens"]
+    write(Encoder(80, 4, False, False), folder / f"encoder{end}", x, outputs, axes)
+    y = {"y": torch.zeros(1, 2, dtype=torch.int64)}
+    axes = {"y": {0: "N"}, "decoder_out": {0: "N"}}
+    write(Stateless(size), folder / f"decoder{end}", y, ["decoder_out"], axes)
+    two = {"encoder_out": torch.randn(1, WIDTH), "decoder_out": torch.randn(1, HIDDEN)}
+    axes = {name: {0: "N"} for name in (*two, "logit")}
+    write(Joiner(size), folder / f"joiner{end}", two, ["logit"], axes)
+    return folder
+
+
+class GigaPredictor(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(size, HIDDEN)
+        self.lstm = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
+
+    def forward(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found, (h, c) = self.lstm(3 * self.embed(ids), (h, c))
+        return found, h, c
+
+
+class GigaJoint(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.joint = Joint(size)
+
+    def forward(self, enc: Tensor, dec: Tensor) -> Tensor:
+        return self.joint(enc.transpose(1, 2), dec.transpose(1, 2))
+
+
+def gigaam(folder: Path, seed: int = 0) -> Path:
+    """GigaAM's RNN-T: v2_rnnt_encoder.onnx, v2_rnnt_decoder.onnx, v2_rnnt_joint.onnx."""
+    torch.manual_seed(seed)
+    size = _vocabulary(folder / "v2_vocab.txt")
+    x = {"audio_signal": torch.randn(1, 64, 50), "length": torch.tensor([50])}
+    axes = {"audio_signal": {0: "b", 2: "t"}, "length": {0: "b"}, "encoded": {0: "b", 2: "t"}}
+    outputs = ["encoded", "encoded_len"]
+    write(Encoder(64, 4, True, True), folder / "v2_rnnt_encoder.onnx", x, outputs, axes)
+    states = {f"{n}.1": torch.zeros(1, 1, HIDDEN) for n in "hc"}
+    step = {"x": torch.zeros(1, 1, dtype=torch.int64), **states}
+    write(GigaPredictor(size), folder / "v2_rnnt_decoder.onnx", step, ["dec", "h", "c"], {})
+    two = {"enc": torch.randn(1, WIDTH, 1), "dec": torch.randn(1, HIDDEN, 1)}
+    write(GigaJoint(size), folder / "v2_rnnt_joint.onnx", two, ["joint"], {})
+    return folder
+
+
+def sound(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Noise whose loudness changes: float32 [count] at 16 kHz."""
+    generator = np.random.default_rng(seed)
+    steps = np.repeat(generator.uniform(0, 0.5, count // 800 + 1), 800)[:count]
+    return (generator.standard_normal(count) * steps).astype(np.float32)
