@@ -174,7 +174,7 @@ def _shake(model) -> None:
                 p.copy_(torch.randn_like(p))
 
 
-def _snac():
+def snac_module(size: int = 32):
     """A module with SNAC's layers: codebooks of three strides, residual."""
     import torch
     from torch import nn
@@ -183,7 +183,7 @@ def _snac():
         def __init__(self, stride):
             super().__init__()
             self.stride = stride
-            self.codes = nn.Parameter(torch.randn(32, 4))
+            self.codes = nn.Parameter(torch.randn(size, 4))
             self.down, self.up = nn.Conv1d(8, 4, 1), nn.Conv1d(4, 8, 1)
 
         def encode(self, z):
@@ -222,10 +222,11 @@ def _snac():
     return Snac().eval()
 
 
-def make_snac(folder: Path):
+def make_snac(folder: Path, size: int = 32):
+    """The graphs of `snac_module`. size: codes of a codebook."""
     import torch
 
-    model = _snac()
+    model = snac_module(size)
     names = [f"audio_codes.{i}" for i in range(3)]
     export(
         _module(lambda x: tuple(model.encode(x)), model), {"input_values": torch.randn(1, 1, 64)},
@@ -240,7 +241,35 @@ def make_snac(folder: Path):
     )  # fmt: skip
     config = {
         "model_type": "snac", "sampling_rate": RATE, "encoder_rates": [4], "vq_strides": [4, 2, 1],
-        "codebook_size": 32, "attn_window_size": None,
+        "codebook_size": size, "attn_window_size": None,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     return model
+
+
+def make_books(folder: Path, books: int, size: int):
+    """A decoder of one tensor [1, books, n], with a configuration of DAC."""
+    import torch
+    from torch import nn
+
+    class Books(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes = nn.ModuleList(nn.Embedding(size, 4) for _ in range(books))
+            self.outer = nn.ConvTranspose1d(4, 1, 8, 4, padding=2)
+
+        def forward(self, codes):
+            found = sum(of(codes[:, i]) for i, of in enumerate(self.codes))
+            return self.outer(found.transpose(1, 2)).tanh()
+
+    torch.manual_seed(5)
+    export(
+        Books(), {"audio_codes": torch.randint(0, size, (1, books, 9))}, ["audio_values"],
+        {"audio_codes": {2: "frames"}, "audio_values": {2: "samples"}},
+        folder / "onnx/decoder_model.onnx",
+    )  # fmt: skip
+    config = {
+        "model_type": "dac", "sampling_rate": RATE, "downsampling_ratios": [4],
+        "codebook_size": size, "n_codebooks": books,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))

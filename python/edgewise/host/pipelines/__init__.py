@@ -89,4 +89,5 @@ def pipeline(
         )
     module, kind = TASKS[task]
     made = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
-    return made(model, tokenizer, **options)
+    kind = made.of(model, options) if hasattr(made, "of") else made
+    return kind(model, tokenizer, **options)

@@ -127,6 +127,11 @@ class Pipeline(Owner):
 
     # What subclasses use and override
 
+    @classmethod
+    def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        """The class of a model's pipeline, where a task has several."""
+        return cls
+
     def stems(self, model: str | os.PathLike[str]) -> tuple[Sequence[Stem], Sequence[str]]:
         """STEMS and OPTIONAL of a model."""
         return self.STEMS, self.OPTIONAL

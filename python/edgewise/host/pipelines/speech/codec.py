@@ -94,6 +94,11 @@ class Codec(Pipeline):
         return self._codec.channels
 
     @property
+    def streams(self) -> int:
+        """Tensors of codes that `decode` takes. Raises InputError: the model has no decoder."""
+        return streams_of(self._signature(DECODER))
+
+    @property
     def num_codebooks(self) -> int:
         """Number of codebooks; 0: the model does not say."""
         has = DECODER in self._roles()

@@ -87,6 +87,14 @@ class TextToSpeechPipeline(Pipeline):
 
     _speaker: Speaker | None = None
 
+    @classmethod
+    def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        if "codec" in options:
+            from .language_model import SpeakingLanguageModel
+
+            return SpeakingLanguageModel
+        return cls
+
     def session(self, stem: str) -> Any:
         """As Pipeline.session; the programs of a package are one session."""
         package = self.files.package if self.files is not None else None
