@@ -8,6 +8,7 @@ import { drive } from "../../shared/drive.ts";
 import { arrayOf } from "../../shared/element-arrays.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { fromHalf, toHalf } from "../../shared/float16.ts";
+import { seedOfRun } from "../../shared/seeds.ts";
 import type { InferenceModel } from "../inference/model.ts";
 import type { Graphs } from "./model.ts";
 
@@ -25,6 +26,7 @@ const size = (dims: readonly number[]): number => dims.reduce((n, d) => n * d, 1
 
 /** A call of logic that runs graphs. */
 export class GraphHost {
+  private runs = 0;
   private readonly slots = new Map<string, Value>();
   private readonly results = new Map<string, { piece: TaskTensor; axis: "last" | "first" }[]>();
 
@@ -83,7 +85,8 @@ export class GraphHost {
       given[name] = await this.fed(feed, types.get(name) ?? "float32", model);
     const names = [...keep.keys(), ...read];
     const pinned = [...keep.keys()];
-    const outputs = await this.graphs.run(file, given, names, pinned, this.seed, this.signal);
+    const seed = this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs++);
+    const outputs = await this.graphs.run(file, given, names, pinned, seed, this.signal);
     const found = new Map<string, Numbers>();
     for (const [i, name] of names.entries()) {
       const value = tensorOf(outputs[i]!, given, name);

@@ -30,7 +30,7 @@ from ...text.signals import check_signal
 from ..base import Pipeline
 from ..files import Stem
 from .graphs import GraphHost, numbers_of, signature_of
-from .text_to_speech import Speech
+from .sound import Speech
 
 __all__ = ["Codec", "Codes"]
 

@@ -22,6 +22,7 @@ from ....logic.speech.graphs import (
     Run,
     Signature,
 )
+from ....seeds import seed_of_run
 from ...drive import drive
 from ...session import RunOptions
 
@@ -51,7 +52,7 @@ class GraphHost:
     Args:
         session: gives the session of a graph by its name.
         check: is called before each run; raises Aborted.
-        seed: of the random numbers of all runs; None: they are unpredictable.
+        seed: of the random numbers of the runs; None: they are unpredictable.
 
     Attributes:
         slots: what is kept.
@@ -64,7 +65,7 @@ class GraphHost:
         check: Callable[[], None] = lambda: None,
         seed: int | None = None,
     ) -> None:
-        self.session, self.check, self.seed = session, check, seed
+        self.session, self.check, self.seed, self.runs = session, check, seed, 0
         self.slots: dict[str, Value] = {}
         self.results: dict[str, list[tuple[Value, str]]] = {}
 
@@ -99,7 +100,8 @@ class GraphHost:
         options = None
         if self.seed is not None:
             options = RunOptions()
-            options.seed = self.seed
+            options.seed = seed_of_run(self.seed, self.runs)
+            self.runs += 1
         made = dict(zip(names, session.run(names, feeds, options), strict=True))
         found: dict[str, Numbers] = {}
         for name, slot in request.keep.items():

@@ -27,7 +27,7 @@ from ....seeds import check_seed
 from ...text.generate import steps
 from ..text_generation import TextGenerationPipeline
 from .codec import Codec
-from .text_to_speech import Speech, sentences
+from .sound import Speech, sentences
 
 __all__ = ["SpeakingLanguageModel"]
 

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import math
 import os
-import struct
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ....compiler.arrays import as_input, as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
-from ....logic.speech.sentences import Sentences
 from ....logic.speech.voices import Say, Sound, check_options, spoken
 from ...drive import drive
 from ...session import RunOptions
@@ -22,31 +19,12 @@ from ...text import Tokenizer
 from ...text.signals import check_signal
 from ..base import Pipeline
 from .packaged import PackagedVoice
+from .sound import Speech, sentences
 from .synthesis import Speaker
 
-__all__ = ["Speech", "TextToSpeechPipeline"]
+__all__ = ["Speech", "TextToSpeechPipeline", "sentences"]
 
 _MODEL = ("voice", "speaker", "speed", "noise_scale", "length_scale", "noise_w", "phonemizer")
-
-
-class Speech(dict[str, Any]):
-    """A result: {"audio": float32 [1, samples], "sampling_rate": Hz}, and of `stream` "text"."""
-
-    def to_wav(self) -> bytes:
-        """The sound as a WAV file of 16 bits. What exceeds -1 to 1 is cut."""
-        values = array("f", memoryview(as_input(self["audio"], "audio")[2]).cast("B").tobytes())
-        pcm = array("h", [round(max(-1.0, min(1.0, x)) * 32767) for x in values])
-        data, rate = struct.pack(f"<{len(pcm)}h", *pcm), self["sampling_rate"]
-        head = struct.pack(
-            "<4sI8sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVEfmt ", 16, 1, 1,
-            rate, 2 * rate, 2, 16, b"data", len(data),
-        )  # fmt: skip
-        return head + data
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a WAV file."""
-        with open(path, "wb") as file:
-            file.write(self.to_wav())
 
 
 class TextToSpeechPipeline(Pipeline):
@@ -93,7 +71,9 @@ class TextToSpeechPipeline(Pipeline):
             from .language_model import SpeakingLanguageModel
 
             return SpeakingLanguageModel
-        return cls
+        from .graph_speech import GraphSpeechPipeline, kind_of
+
+        return GraphSpeechPipeline if kind_of(model, options.get("revision")) else cls
 
     def session(self, stem: str) -> Any:
         """As Pipeline.session; the programs of a package are one session."""
@@ -223,11 +203,3 @@ class TextToSpeechPipeline(Pipeline):
     def _speech(self, data: bytes) -> Speech:
         audio = as_output(FLOAT, [1, len(data) // 4], data)
         return Speech({"audio": audio, "sampling_rate": self.sampling_rate})
-
-
-def sentences(pieces: Iterable[str]) -> Iterator[str]:
-    """The sentences of a text in pieces, each as soon as it is known to have ended."""
-    logic = Sentences()
-    for piece in pieces:
-        yield from logic.feed(piece)
-    yield from logic.end()
