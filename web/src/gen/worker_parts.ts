@@ -11,6 +11,7 @@ export const WORKER_PARTS = [
   "worker-images",
   "worker-indexed",
   "worker-inference",
+  "worker-masks",
   "worker-moonshine",
   "worker-onnx",
   "worker-pipelines",

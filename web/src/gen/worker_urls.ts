@@ -12,6 +12,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-images": new URL("./worker-images.js", import.meta.url).href,
   "worker-indexed": new URL("./worker-indexed.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
+  "worker-masks": new URL("./worker-masks.js", import.meta.url).href,
   "worker-moonshine": new URL("./worker-moonshine.js", import.meta.url).href,
   "worker-onnx": new URL("./worker-onnx.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,

@@ -54,13 +54,14 @@ export type TaskSound = {
   sampling_rate: number;
 } & ({ samples: Float32Array<ArrayBuffer> } | { wav: WavSamples });
 
-/** One input of a call. */
+/** One input of a call. `picture`: the number of one that is open. */
 export type TaskInput =
   | string
   | { text: string; text_pair: string }
   | { question: string; context: string }
   | { query: string; documents: string[] }
   | { image: TaskPicture }
+  | { picture: number }
   | { sound: TaskSound }
   | { speech: TaskSpeech };
 

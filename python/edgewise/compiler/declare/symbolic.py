@@ -161,6 +161,8 @@ class Sym:
         raise NotStatic(f"{self} // {o}")
 
     def __rfloordiv__(self, o: int) -> int:
+        if o == 0 and self.min > 0:
+            return 0
         raise NotStatic(f"{o} // {self}")
 
     def __mod__(self, o: Sym | int) -> Sym | int:

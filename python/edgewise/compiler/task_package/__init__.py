@@ -32,6 +32,7 @@ from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_files, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
+from .prompts import prompts_package
 from .seq2seq import seq2seq_package
 from .sounds import add_sounds, add_voice_activity
 from .synthesis import synthesis_package
@@ -90,6 +91,7 @@ TASKS = {
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,), any_name=True),
     **dict.fromkeys(COMPARED, Task("zero-shot", ())),
+    "mask-generation": Task("prompts", ()),
     "text-to-image": Task("diffusion", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
@@ -252,6 +254,7 @@ def _sound_package(request: Request) -> Package:
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "text": _text_package,
     "image": image_package,
+    "prompts": prompts_package,
     "zero-shot": zero_shot_package,
     "speech": synthesis_package,
     "sound": _sound_package,

@@ -29,6 +29,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "image-segmentation": ("images.image_segmentation", "ImageSegmentationPipeline"),
     "background-removal": ("images.image_segmentation", "BackgroundRemovalPipeline"),
     "depth-estimation": ("images.depth_estimation", "DepthEstimationPipeline"),
+    "mask-generation": ("images.mask_generation", "MaskGenerationPipeline"),
     "zero-shot-image-classification": ("zero_shot.pictures", "ZeroShotImageClassificationPipeline"),
     "zero-shot-audio-classification": ("zero_shot.sounds", "ZeroShotAudioClassificationPipeline"),
     "automatic-speech-recognition": (

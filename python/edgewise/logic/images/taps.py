@@ -91,3 +91,13 @@ def _mirrored(at: int, last: int) -> int:
         return 0
     rest = abs(at) % (2 * last)
     return min(rest, 2 * last - rest)
+
+
+def composed(outer: Taps, inner: Taps) -> Taps:
+    """The positions of `inner`'s source that `outer`, applied to its result, is computed from."""
+    made = Taps(outer.count * inner.count, [], [])
+    for at, weight in zip(outer.at, outer.weights):
+        for k in range(at * inner.count, (at + 1) * inner.count):
+            made.at.append(inner.at[k])
+            made.weights.append(weight * inner.weights[k])
+    return made

@@ -85,6 +85,7 @@ ProgramTask = Literal[
     "image-segmentation",
     "background-removal",
     "depth-estimation",
+    "mask-generation",
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
     Seq2SeqTask,
@@ -111,6 +112,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
     "zero-shot-audio-classification": (("model",), ("audio_model", "text_model")),
+    "mask-generation": (("vision_encoder", "prompt_encoder_mask_decoder"),),
     "text-to-image": (
         (
             "text_encoder/model",

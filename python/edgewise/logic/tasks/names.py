@@ -25,6 +25,7 @@ KINDS: dict[str, Kind] = {
     "image-segmentation": "image",
     "background-removal": "image",
     "depth-estimation": "image",
+    "mask-generation": "image",
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
     "automatic-speech-recognition": "sound",

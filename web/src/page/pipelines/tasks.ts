@@ -16,6 +16,7 @@ import { type Client, type CallOptions as ClientCallOptions, startClient } from 
 import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
 import { drawingPipeline } from "./drawing.ts";
+import { opener } from "./open-pictures.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
 import { workers } from "./sound-streams.ts";
@@ -143,7 +144,8 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
   };
   const more = KINDS.get(task) === "image" ? { processor } : {};
   const dispose = async () => client.end();
-  const made = Object.assign(call, { ...more, task, info, dispose }, methods.members);
+  const open = task === "mask-generation" ? { open: opener(run) } : {};
+  const made = Object.assign(call, { ...more, ...open, task, info, dispose }, methods.members);
   workers.set(made, { client, task });
   return made as never;
 }
@@ -210,11 +212,18 @@ async function read(
 ): Promise<TaskInput> {
   if (KINDS.get(task) === "sound")
     return { sound: await sendableSound(input as SoundInput, signal) };
-  if (KINDS.get(task) === "image") return { image: await sendable(input as ImageInput) };
+  if (KINDS.get(task) === "image")
+    return isOpen(task, input) ? input : { image: await sendable(input as ImageInput) };
   const texts = typeof input === "string" ? [input] : Object.values(input ?? {}).flat();
   if (!texts.length || !texts.every((text) => typeof text === "string"))
     throw new InputError("the input is no text", task, "Give a string or a list of strings.");
   return input as TaskInput;
+}
+
+/** Whether an input is a picture that is open. */
+function isOpen(task: Task, input: unknown): input is { picture: number } {
+  const given = task === "mask-generation" && typeof input === "object" && input;
+  return !!given && "picture" in given;
 }
 
 function buffersOf(input: TaskInput): Transferable[] {
@@ -264,11 +273,26 @@ const FORMS: Record<string, ((result: unknown) => unknown) | undefined> = {
   "image-segmentation": (masks) =>
     (masks as { mask: TaskImageResult }[]).map((one) => ({ ...one, mask: picture(one.mask) })),
   "background-removal": (result) => picture(result as TaskImageResult),
+  "mask-generation": (result) => masksOf(result as Generated),
   "depth-estimation": (result) => {
     const found = result as { predicted_depth: Values; depth: TaskImageResult };
     return { predicted_depth: joined([found.predicted_depth]), depth: picture(found.depth) };
   },
 };
+
+/** Masks of everything, or of prompts; or the size of a picture that was opened. */
+interface Generated {
+  masks?: TaskImageResult[] | { dims: number[]; data: Uint8Array<ArrayBuffer> };
+}
+
+function masksOf(result: Generated): unknown {
+  const masks = result?.masks;
+  if (!masks) return result;
+  if (Array.isArray(masks)) return { ...result, masks: masks.map(picture) };
+  const { masks: _, ...rest } = result;
+  const scores = Object.entries(rest).map(([name, value]) => [name, joined([value as Values])]);
+  return { masks: new Tensor("bool", masks.data, masks.dims), ...Object.fromEntries(scores) };
+}
 
 interface Values {
   dims: number[];

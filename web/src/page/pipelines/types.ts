@@ -10,12 +10,14 @@ import type {
   Text2TextOptions,
   TranslationOptions,
 } from "./generation-types.ts";
+import type { MaskPrompts, OpenPicture } from "./open-pictures.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 import type { TextToSpeechPipeline } from "./speaking.ts";
 
 export type * from "./generation-types.ts";
+export type { MaskPrompts, OpenPicture, PromptedMasks } from "./open-pictures.ts";
 export type { CallOptions, PipelineBase };
 
 /** Options for the tokenizer. */
@@ -499,6 +501,53 @@ export interface DepthEstimationPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, CallOptions, DepthResult> {}
 
+/** Options of mask-generation. Without prompts the masks of everything are found. */
+export interface MaskGenerationOptions extends MaskPrompts {
+  /** Points that run together, at most 64. Default: 64. */
+  points_per_batch?: number;
+  /** Points of a side of the grid. Default: 32. */
+  points_per_crop?: number;
+  /** Find masks in crops of the picture, too: so many layers of them. Default: 0. */
+  crops_n_layers?: number;
+  /** How much crops overlap, as a part of the shorter side. Default: 512 / 1500. */
+  crop_overlap_ratio?: number;
+  /** A layer's grid has so many times fewer points on a side than the one before. Default: 1. */
+  crop_n_points_downscale_factor?: number;
+  /** Masks with a higher score are kept. Default: 0.88. */
+  pred_iou_thresh?: number;
+  /** Masks that change less with their threshold are kept. Default: 0.95. */
+  stability_score_thresh?: number;
+  /** By how much the threshold is changed for that. Default: 1. */
+  stability_score_offset?: number;
+  /** Of two boxes that overlap more, the one with the lower score is left out. Default: 0.7. */
+  crops_nms_thresh?: number;
+  /** Add run lengths, column by column. Default: false. */
+  output_rle_mask?: boolean;
+  /** Add boxes: left, top, right, bottom. Default: false. */
+  output_bboxes_mask?: boolean;
+}
+
+/** The masks of everything in a picture, the highest score first; or those of prompts. */
+export interface GeneratedMasks {
+  /** Of everything: 255 in the mask. Of prompts: bool [objects, masks, height, width]. */
+  masks: RawImage[] | Tensor;
+  /** Of everything. */
+  scores?: number[];
+  rle_mask?: { size: [height: number, width: number]; counts: number[] }[];
+  bounding_boxes?: [number, number, number, number][];
+  /** Of prompts: [objects, masks]. */
+  iou_scores?: Tensor;
+  object_score_logits?: Tensor;
+}
+
+/** Masks of what points and boxes show, or of everything: SAM, SAM 2, EdgeTAM, SAM 3's tracker. */
+export interface MaskGenerationPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, MaskGenerationOptions, GeneratedMasks> {
+  /** Shows the model a picture, for masks of several prompts. */
+  open(image: ImageInput, options?: CallOptions): Promise<OpenPicture>;
+}
+
 /** Transcribes speech. */
 export interface SpeechRecognitionPipeline
   extends PipelineBase,
@@ -534,6 +583,7 @@ export interface TaskPipelines {
   "image-segmentation": ImageSegmentationPipeline;
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
+  "mask-generation": MaskGenerationPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;

@@ -23,6 +23,10 @@ const speech: Part = () => import("./seq2seq/speech/index.ts");
 const moonshine: Part = () => import("./seq2seq/moonshine/index.ts");
 const hearing: Part = () => import("./sounds/hearing/index.ts");
 const voices: Part = () => import("./synthesis/index.ts");
+const masks: Part = async () => {
+  const [{ tasksOf }, pictures] = await Promise.all([import("./masks/index.ts"), images()]);
+  return { TASKS: tasksOf(pictures) };
+};
 const candidates =
   (inputs: () => Promise<{ perceive: Perceive }>): Part =>
   async () => {
@@ -46,6 +50,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "image-segmentation": images,
   "background-removal": images,
   "depth-estimation": images,
+  "mask-generation": masks,
   "zero-shot-image-classification": candidates(images),
   "zero-shot-audio-classification": candidates(sounds),
   "audio-classification": sounds,

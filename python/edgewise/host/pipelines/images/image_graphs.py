@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....compiler.declare.dtypes import FLOAT, INT32, INT64, UINT8
+from ....compiler.declare.dtypes import BOOL, FLOAT, INT32, INT64, UINT8
 from ....compiler.ir import Graph, Info, Node, Tensor
 from ....model_metadata import ModelMetadata
 from ...session import InferenceSession
@@ -206,7 +206,50 @@ def _foreground() -> Graph:
     )
 
 
+def _masks() -> Graph:
+    """Masks at the size of a picture, by matrices of weights; and what is measured of them."""
+    return _graph(
+        "masks",
+        [
+            Node("MatMul", ["rows", "x"], ["tall"]),
+            Node("MatMul", ["tall", "columns"], ["large"]),
+            Node("Greater", ["large", "threshold"], ["mask"]),
+            Node("Add", ["threshold", "offset"], ["more"]),
+            Node("Sub", ["threshold", "offset"], ["less"]),
+            Node("Greater", ["large", "more"], ["sure"]),
+            Node("Greater", ["large", "less"], ["perhaps"]),
+            Node("Cast", ["sure"], ["sure_ones"], {"to": INT32}),
+            Node("Cast", ["perhaps"], ["perhaps_ones"], {"to": INT32}),
+            Node("ReduceSum", ["sure_ones", "sides"], ["inner"], {"keepdims": 0}),
+            Node("ReduceSum", ["perhaps_ones", "sides"], ["outer"], {"keepdims": 0}),
+            Node("Cast", ["mask"], ["ones"], {"to": INT32}),
+            Node("ReduceMax", ["ones", "across"], ["high"], {"keepdims": 0}),
+            Node("ReduceMax", ["ones", "down"], ["wide"], {"keepdims": 0}),
+        ],
+        [
+            ("x", FLOAT, ["masks", "height", "width"]),
+            ("rows", FLOAT, ["out_height", "height"]),
+            ("columns", FLOAT, ["width", "out_width"]),
+            ("threshold", FLOAT, [1]),
+            ("offset", FLOAT, [1]),
+        ],
+        [
+            ("mask", BOOL, ["masks", "out_height", "out_width"]),
+            ("inner", INT32, ["masks"]),
+            ("outer", INT32, ["masks"]),
+            ("high", INT32, ["masks", "out_height"]),
+            ("wide", INT32, ["masks", "out_width"]),
+        ],
+        [
+            Tensor.of("sides", INT64, [2], [1, 2]),
+            Tensor.of("across", INT64, [1], [2]),
+            Tensor.of("down", INT64, [1], [1]),
+        ],
+    )
+
+
 _GRAPHS = {
+    "masks": _masks,
     "strongest": _strongest,
     "class_planes": _class_planes,
     "owners": _owners,

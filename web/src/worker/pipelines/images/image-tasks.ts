@@ -29,7 +29,7 @@ export interface Seen extends Looked {
  * The picture of an input.
  * @throws InputError, which names the picture
  */
-function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<TaskImage> {
+export function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<TaskImage> {
   if (typeof input === "object" && "image" in input) return readImage(input.image, ending);
   throw new InputError("the input is no picture", host.task, "Give a picture.");
 }

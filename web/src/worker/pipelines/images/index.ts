@@ -10,7 +10,9 @@ import {
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
 
-export { perceive, processed } from "./image-tasks.ts";
+export { imageOf, perceive, processed } from "./image-tasks.ts";
+export { Interpolation } from "./interpolation.ts";
+export { pixelValues } from "./pictures.ts";
 
 export const TASKS: Tasks = {
   "image-classification": imageClassification,

@@ -10,16 +10,17 @@ export class Interpolation {
   private readonly columns: Taps;
   private readonly wide: Float32Array;
 
-  /** `kind`: "linear" is torch's bilinear, "cubic" its bicubic. */
+  /** `kind`: "linear" is torch's bilinear, "cubic" its bicubic; or rows and columns themselves. */
   constructor(
-    kind: Filter,
+    kind: Filter | readonly [rows: Taps, columns: Taps],
     private readonly height: number,
     private readonly width: number,
     private readonly outHeight: number,
     private readonly outWidth: number,
   ) {
-    this.rows = taps(kind, height, outHeight);
-    this.columns = taps(kind, width, outWidth);
+    const named = typeof kind === "string";
+    this.rows = named ? taps(kind, height, outHeight) : kind[0];
+    this.columns = named ? taps(kind, width, outWidth) : kind[1];
     this.wide = new Float32Array(height * outWidth);
   }
 
