@@ -6,10 +6,12 @@ a parameter or on the module:
 
     @pytest.mark.family("Qwen3", exporter="optimum")
     pytest.param("lfm2", marks=pytest.mark.family("LFM2", exporter="GenAI"))
+    pytestmark = pytest.mark.families("tests/generation/test_families.py")
 
-The name is one of FAMILIES, the exporter one of EXPORTERS; both are literals, since the marks are
-read from the text of the tests. The host is that of the test's folder (HOSTS), unless the mark has
-`host="WebGPU"`. tests/structure/test_families.py checks that the table is up to date.
+The last one stands for all marks of another file, on the host of this one. The name is one of
+FAMILIES, the exporter one of EXPORTERS; both are literals, since the marks are read from the text
+of the tests. The host is that of the test's folder (HOSTS), unless the mark has `host="WebGPU"`.
+tests/structure/test_families.py checks that the table is up to date.
 """
 
 from __future__ import annotations
@@ -227,10 +229,17 @@ def marks_of(text: str, path: str) -> Iterator[Mark]:
     Raises:
         ValueError: one is not as the module's description says.
     """
-    if "mark.family" not in text:
+    if "mark.famil" not in text:
         return
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("mark.family"):
+        if not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node.func).endswith("mark.families"):
+            other = ast.literal_eval(node.args[0])
+            for mark in marks_of((ROOT / other).read_text(), other):
+                yield mark._replace(path=path, line=node.lineno, host=_host(path))
+            continue
+        if not ast.unparse(node.func).endswith("mark.family"):
             continue
         where = f"{path}:{node.lineno}"
         given = {k.arg: k.value for k in node.keywords}

@@ -68,7 +68,30 @@ scatter_nd = Op("ScatterND", moves=True)
 
 @scatter_nd.decompose
 def scatter_nd_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    return _reduced(node, graph)
+    return _of_rows(node, graph) or _reduced(node, graph)
+
+
+def _of_rows(node: BoundNode, graph: Binder) -> Decomposed:
+    """Rows that follow each other are put between those before and after, where the size of a row
+    is known only in a run: `slice_scatter` of PyTorch, as torch.onnx.export writes it.
+    """
+    x, i, u = node.inputs
+    rows = i.numbers
+    if node.attr("reduction", "none") != "none" or rows is None or list(i.shape) != [len(rows), 1]:
+        return None
+    if not any(isinstance(d, Sym) for d in x.shape[2:]) or not rows:
+        return None
+    ends, least = x.shape[0], rows[0]
+    if rows != list(range(least, least + len(rows))) or isinstance(ends, Sym):
+        return None
+    if least < 0 or rows[-1] >= ends or list(u.shape) != [len(rows), *x.shape[1:]]:
+        return None
+
+    def part(start: int, end: int) -> list[Value]:
+        bounds = (graph.ints([n]) for n in (start, end, 0))
+        return [graph.op("Slice", x, *bounds)] if start < end else []
+
+    return [graph.op("Concat", *part(0, least), u, *part(rows[-1] + 1, ends), axis=0)]
 
 
 @scatter_nd.infer

@@ -1,0 +1,70 @@
+"""Families of language models in pages: tokens are those of transformers (see
+tests/generation/families).
+"""
+
+import io
+import json
+import lzma
+
+import pytest
+from edgewise.compiler.compile import compile_package
+from edgewise.host.session.open import folder_files
+
+from tests.generation.test_families import EXPECTED, HERE, PROMPTS, SWITCHED
+
+pytestmark = pytest.mark.families("tests/generation/test_families.py")
+WORDS = {
+    "version": "1.0",
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(96)}, "unk_token": "w0"},
+}
+RUN = """
+    const made = {};
+    for (const [name, prompts] of Object.entries(arg)) {
+      try {
+        const p = await ew.pipeline("text-generation", `/files/${name}.edge`);
+        made[name] = [];
+        for (const [prompt, count] of prompts) {
+          const ids = [];
+          const streamer = { put: (x) => ids.push(...x), end() {} };
+          await p(prompt, { max_new_tokens: count, do_sample: false, streamer });
+          made[name].push(ids.slice(-count));
+        }
+        const beams = { max_new_tokens: 10, num_beams: 3, do_sample: false };
+        const [{ generated_text }] = await p(prompts[0][0], beams);
+        made[name].push(generated_text.split(" ").slice(-10).map((w) => Number(w.slice(1))));
+        await p.dispose();
+      } catch (e) {
+        made[name] = `${e.name}: ${e.message}`;
+      }
+    }
+    return made;
+"""
+
+
+def packed(folder, name):
+    """A package of a model, as bytes."""
+    folder.mkdir()
+    model = lzma.decompress((HERE / f"{name}.onnx.xz").read_bytes())
+    (folder / "model.onnx").write_bytes(model)
+    (folder / "config.json").write_text(json.dumps(EXPECTED[name]["config"]))
+    (folder / "tokenizer.json").write_text(json.dumps(WORDS))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    sources, _ = folder_files(folder)
+    compile_package(sources, capacity=96).write(out := io.BytesIO())
+    return out.getvalue()
+
+
+def test_tokens(visit, server, files, tmp_path):
+    """Of two prompts in turn, greedily, and of beams."""
+    asked, expected = {}, {}
+    for name in sorted(set(EXPECTED) - SWITCHED):
+        (files / f"{name}.edge").write_bytes(packed(tmp_path / name, name))
+        asked[name] = [(" ".join(f"w{i}" for i in ids), 24) for ids in PROMPTS]
+        expected[name] = [*EXPECTED[name]["greedy"], EXPECTED[name]["beams"]]
+    assert visit(server).run(RUN, asked) == expected
