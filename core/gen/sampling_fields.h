@@ -138,6 +138,10 @@ enum {
   EW_S_NO_TOKEN = -3,
   EW_S_BAD_LIST = -4,
   EW_S_BAD_CALL = -5,
+  EW_S_BAD_GRAMMAR = -6,
+  EW_S_FULL = -7,
+  EW_S_AMBIGUOUS = -8,
+  EW_S_STUCK = -9,
   EW_S_BAD_FIELD = -1000,
 };
 enum {

@@ -14,6 +14,10 @@ ERRORS = {
     "NO_TOKEN": -3,  # every token is suppressed: all scores are -inf
     "BAD_LIST": -4,  # a list reaches outside the lists array or its lengths do not add up
     "BAD_CALL": -5,  # an argument does not fit the state (length, beam index)
+    "BAD_GRAMMAR": -6,  # the tables of a grammar contradict each other
+    "FULL": -7,  # the memory of a grammar's states does not suffice
+    "AMBIGUOUS": -8,  # a text can be read in too many ways
+    "STUCK": -9,  # no token continues a text that is not complete
     "BAD_FIELD": -1000,
 }
 
