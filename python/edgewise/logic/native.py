@@ -133,6 +133,33 @@ def next_up(value: float) -> float:
     return math.nextafter(value, math.inf)
 
 
+def digits_of(value: float) -> str:
+    """The shortest decimal number that is read as a number of 0 or more, without an exponent."""
+    if isinstance(value, int):
+        return str(value)
+    digits, _, exponent = repr(value).partition("e")
+    whole, _, fraction = digits.partition(".")
+    point = len(whole) + int(exponent or 0)
+    all_ = (whole + fraction).ljust(point, "0")
+    text = "0" * (1 - point) + all_
+    point = max(point, 1)
+    return (text[:point] + "." + text[point:]).rstrip("0").rstrip(".")
+
+
+def written_json(value: Any) -> str:
+    """A value as JSON."""
+    return json.dumps(value)
+
+
+def number_of(text: str) -> tuple[Any, bool]:
+    """(the number that JSON is, whether it is one)"""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None, False
+    return value, True
+
+
 def order(count: int, seed: Seed) -> list[int]:
     """range(count) in the order of the random numbers that follow from a seed."""
     return sorted(range(count), key=lambda k: seeds.seed_of_run(seed, k))

@@ -1,5 +1,7 @@
 """Text generation on a page's GPU."""
 
+import re
+
 import pytest
 
 from ..conftest import Visit, edit_package, greedy
@@ -59,6 +61,15 @@ def both(gpu_browser, server, gpu_files):
 def in_workers(visit, *script):
     """What a script returns in the workers of both pipelines."""
     return [worker.evaluate(*script) for worker in visit.workers]
+
+
+def test_formats(both):
+    """A device that chooses tokens gives its logits where a format restricts them."""
+    form = {"type": "regex", "regex": "[A-Z][a-z]{2,8}( [a-z]{1,7}){2,3}\\."}
+    arg = {"prompt": "Once upon a time", "fields": {"response_format": form}}
+    texts = [both.run(GENERATED, {"on": on, **arg}) for on in ("wasm", "webgpu")]
+    assert texts[0] == texts[1]
+    assert re.fullmatch(form["regex"], texts[0].removeprefix("Once upon a time"))
 
 
 def test_memory_of_the_gpu_that_could_not_be_allocated(both):

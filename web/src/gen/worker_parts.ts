@@ -6,6 +6,7 @@ export const WORKER_PARTS = [
   "worker-codecs",
   "worker-diffusion",
   "worker-generation",
+  "worker-grammar",
   "worker-heads",
   "worker-hearing",
   "worker-images",

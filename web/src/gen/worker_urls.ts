@@ -7,6 +7,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-codecs": new URL("./worker-codecs.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
+  "worker-grammar": new URL("./worker-grammar.js", import.meta.url).href,
   "worker-heads": new URL("./worker-heads.js", import.meta.url).href,
   "worker-hearing": new URL("./worker-hearing.js", import.meta.url).href,
   "worker-images": new URL("./worker-images.js", import.meta.url).href,

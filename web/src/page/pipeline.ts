@@ -324,7 +324,8 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, stopping_criteria, ...rest } = options ?? {};
+    const { streamer, signal, stopping_criteria, on_parsed, ...rest } = options ?? {};
+    checkFunction("on_parsed", on_parsed);
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (!follower) checkFunction("streamer", streamer);
     const text = textStreamer(streamer);
@@ -334,6 +335,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       ...splitFields(rest),
       stream: text && streamOptions(text),
       tokens: follower !== undefined,
+      parsed: typeof on_parsed === "function",
     };
     const result = await interruptible(stopping_criteria, (interrupt) =>
       client.call("generate", request, {
@@ -344,6 +346,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
           if (end) follower?.end();
         },
         onTokens: (ids) => follower?.put(ids),
+        onEvent: ({ value }) => on_parsed?.(value),
       }),
     );
     current = last = result.info;

@@ -199,6 +199,10 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
   /** Cancels the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /**
+   * Receives the value of `response_format` JSON, as far as it is written, whenever it has grown.
+   */
+  on_parsed?: (value: unknown) => void;
   /** Ends the generation when it is interrupted: the promise resolves with what there is. */
   stopping_criteria?: StoppingCriteria;
 }
@@ -210,6 +214,8 @@ export interface TextGenerationOutput {
    * all messages, followed by the assistant's answer.
    */
   generated_text: string | Message[];
+  /** With a `response_format` of JSON: its value, as far as it is written. */
+  parsed?: unknown;
   /** Token ids, in place of the text, with `return_tensors`. */
   generated_token_ids?: number[];
   /**

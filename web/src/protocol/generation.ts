@@ -137,9 +137,40 @@ export interface GenerationFields {
   bos_token_id?: number | null;
   /** Token ids that end the generation. Default: the model's. */
   eos_token_id?: number | number[] | null;
+  /**
+   * What the new text has to be. Results of JSON have its value as `parsed`. Default: null (any
+   * text).
+   */
+  response_format?: ResponseFormat | null;
   /** Fields that cannot change the tokens are accepted; all others throw UnsupportedField. */
   [name: string]: unknown;
 }
+
+/**
+ * A form of generated text: OpenAI's `json_schema` and `json_object`, `regex`, `grammar`
+ * (llama.cpp's GBNF, or Lark's syntax), `choices`, or a bare JSON schema. JSON has no white space
+ * unless `whitespace` is `flexible`.
+ */
+export type ResponseFormat =
+  | { type: "json_schema"; json_schema: JsonSchemaForm; whitespace?: Whitespace }
+  | { type: "json_object"; whitespace?: Whitespace }
+  | { type: "regex"; regex: string }
+  | { type: "grammar"; grammar: string; syntax?: "gbnf" | "lark" }
+  | { type: "choices"; choices: readonly string[] }
+  | { type: "text" }
+  | JsonSchema;
+
+/** A schema as OpenAI's API takes it. Results always follow it, so that `strict` has no effect. */
+export interface JsonSchemaForm {
+  schema: JsonSchema;
+  name?: string;
+  strict?: boolean | null;
+}
+
+/** JSON Schema 2020-12. */
+export type JsonSchema = { readonly [keyword: string]: unknown };
+
+type Whitespace = "flexible" | "compact";
 
 /** Options of a call besides the fields of GenerationConfig. */
 export interface TextOptions {
@@ -189,6 +220,8 @@ export interface GenerateRequest {
     | undefined;
   /** Whether to send token ids as events. */
   tokens: boolean;
+  /** Whether to send the value of JSON, as far as it is written, as events. */
+  parsed: boolean;
 }
 /** Result of a generation. */
 export interface Generated {

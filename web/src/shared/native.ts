@@ -80,6 +80,29 @@ export function next_up(value: number): number {
   return new Float64Array(bits.buffer)[0] as number;
 }
 
+/** The shortest decimal number that is read as a number of 0 or more, without an exponent. */
+export function digits_of(value: number): string {
+  const [digits = "", exponent = "0"] = String(value).split("e");
+  if (exponent === "0") return digits;
+  const [whole = "", fraction = ""] = digits.split(".");
+  const point = whole.length + Number(exponent);
+  const text = "0".repeat(Math.max(1 - point, 0)) + (whole + fraction).padEnd(point, "0");
+  const at = Math.max(point, 1);
+  return text.length > at ? `${text.slice(0, at)}.${text.slice(at)}` : text;
+}
+
+/** A value as JSON. */
+export const written_json = (value: unknown): string => JSON.stringify(value);
+
+/** (the number that JSON is, whether it is one) */
+export function number_of(text: string): [unknown, boolean] {
+  try {
+    return [JSON.parse(text), true];
+  } catch {
+    return [null, false];
+  }
+}
+
 /** The numbers below count in the order of the random numbers that follow from a seed. */
 export function order(count: number, seed: Seed): number[] {
   return Array.from({ length: count }, (_, k): [bigint, number] => [seedOfRun(seed, k), k])

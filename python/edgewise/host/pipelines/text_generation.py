@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,10 +19,12 @@ from ...logic.generation.text import (
     records_of,
     task_defaults,
 )
+from ...logic.grammar.partial import ParsedText, is_json, parsed
 from ..hub import tokenizer_path
 from ..profile import Profile
-from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
+from ..text import GenerateOutput, GenerationConfig, TextStreamer, Tokenizer, generate
 from ..text.generate import model_defaults
+from ..text.streamers import Streamers
 
 if TYPE_CHECKING:
     from ..training.adapters import CausalLM
@@ -121,6 +123,8 @@ class TextGenerationPipeline:
         logits_processor: Any = None,
         signal: Any = None,
         cache: bool = True,
+        response_format: Any = None,
+        on_parsed: Callable[[Any], object] | None = None,
         **fields: Any,
     ) -> list[Any]:
         """Continues texts or answers chats.
@@ -139,6 +143,9 @@ class TextGenerationPipeline:
             skip_special_tokens: leave them out of the text. Default: True.
             add_special_tokens: to the prompt. Default: True; not for chats.
             tokenizer_encode_kwargs: of the tokenizer or its chat template.
+            response_format: what the answer has to be, as edgewise.generate's. If it is JSON, the
+                results have its value as "parsed".
+            on_parsed: called with that value, as far as it is written, whenever it has grown.
             generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
                 edgewise.generate's.
             cache: continue from the states of an earlier call that begins with the same tokens,
@@ -161,6 +168,9 @@ class TextGenerationPipeline:
         if clean_up_tokenization_spaces is not None:
             decoding["clean_up_tokenization_spaces"] = clean_up_tokenization_spaces
         shown = {"return_full_text": return_full_text, "return_tensors": return_tensors}
+        read = parsed if is_json(response_format) else None
+        if on_parsed is not None:
+            streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)
         results = []
         for one in inputs:
             goes_on = continues(one, continue_final_message)
@@ -177,6 +187,7 @@ class TextGenerationPipeline:
                 signal=signal,
                 logits_processor=logits_processor,
                 cache=cache,
+                response_format=response_format,
             )
             made = Output(
                 out["sequences"],
@@ -185,7 +196,7 @@ class TextGenerationPipeline:
             )
             details = bool(fields.get("return_dict_in_generate"))
             decode = partial(self.tokenizer.decode, **decoding)
-            results.append(records_of(one, prompt, made, goes_on, shown, details, decode))
+            results.append(records_of(one, prompt, made, goes_on, shown, details, decode, read))
         return results if several else results[0]
 
     def clear_cache(self) -> None:
@@ -281,6 +292,19 @@ def _check_arguments(
             "pipeline",
             'It can be None or "hole".',
         )
+
+
+def _parsing(tokenizer: Any, reads: bool, on_parsed: Callable[[Any], object], streamer: Any) -> Any:
+    """A streamer that tells of JSON that is being written, beside the caller's own one."""
+    if not reads:
+        raise InputError(
+            "on_parsed needs a response_format of JSON",
+            "pipeline",
+            "Give a schema, or take the text from streamer.",
+        )
+    value = ParsedText(on_parsed)
+    own = TextStreamer(tokenizer, True, value.put, by_word=False, skip_special_tokens=True)
+    return own if streamer is None else Streamers([own, streamer])
 
 
 def _listed(text_inputs: Any) -> Any:

@@ -16,6 +16,7 @@ from ...logic.generation import generate as rules
 from ...logic.generation.config import Configuration
 from .arguments import listed, model_defaults, prompts_of
 from .config import GenerationConfig
+from .formats import format_of
 from .results import GenerateOutput, Tokens
 from .run import Decoder, GenerationHost, finished
 
@@ -43,6 +44,7 @@ def generate(
     signal: Any = None,
     tokenizer: Decodes | None = None,
     cache: bool = False,
+    response_format: Any = None,
     **fields: Any,
 ) -> list[list[int]] | GenerateOutput:
     """Continues token ids, as transformers' `GenerationMixin.generate`.
@@ -62,7 +64,13 @@ def generate(
         signal: stops the work if signal.aborted, signal.is_set() or signal() is true. A function is
             called between tokens; the others are also read from another thread while the model
             computes.
-        tokenizer: for stop_strings: decode(ids, skip_special_tokens=False) -> str.
+        tokenizer: for stop_strings: decode(ids, skip_special_tokens=False) -> str; for
+            response_format: edgewise.text.Tokenizer.
+        response_format: what the new text has to be: a JSON schema, `{"type": "json_schema",
+            "json_schema": {"schema": ...}}`, `{"type": "json_object"}`, `{"type": "regex",
+            "regex": ...}`, `{"type": "grammar", "grammar": ..., "syntax": "gbnf" or "lark"}` or
+            `{"type": "choices", "choices": [...]}`. JSON has no white space unless
+            `"whitespace"` is `"flexible"`.
         cache: continue from the states of an earlier generation that begins with the same tokens,
             and keep these states for later ones, where the decoder can (CausalLM). The results are
             those without. Default: False; pipelines: True.
@@ -86,6 +94,7 @@ def generate(
         signal,
         tokenizer,
         cache,
+        response_format,
         **fields,
     )
     return finished(running)
@@ -120,6 +129,7 @@ def steps(
     signal: Any = None,
     tokenizer: Decodes | None = None,
     cache: bool = False,
+    response_format: Any = None,
     **fields: Any,
 ) -> Generator[int | None, None, list[list[int]] | GenerateOutput]:
     """`generate` as a generator, for hosts that do other work between tokens.
@@ -134,7 +144,13 @@ def steps(
     given = GenerationConfig(**config) if isinstance(config, dict) else config
     decode = None if tokenizer is None else partial(tokenizer.decode, skip_special_tokens=False)
     host = GenerationHost(
-        decoder, streamer, signal, listed(stopping_criteria), listed(logits_processor), cache
+        decoder,
+        streamer,
+        signal,
+        listed(stopping_criteria),
+        listed(logits_processor),
+        cache,
+        format_of(decoder, tokenizer, response_format),
     )
     inputs = prompts_of(input_ids)
     job = rules.prepared(host, model_defaults(decoder), given, fields, inputs, decode)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import Aborted, InputError
 from ...logic.generation.kept import Taken
-from ...logic.generation.requests import Criterion, Forward, Logits, Processor, Request
+from ...logic.generation.requests import Criterion, Format, Forward, Logits, Processor, Request
 from ...logic.generation.shortlist import suffices
 from .results import Tokens
 from .shortlist import Shortlist
@@ -131,6 +131,7 @@ class GenerationHost:
         signal: stops the work, or None.
         criteria, processors: of the caller.
         cache: continue earlier generations, and be continued, where the decoder keeps them.
+        format: what the texts have to be; None: anything.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class GenerationHost:
         criteria: list[Criterion] | None = None,
         processors: list[Processor] | None = None,
         cache: bool = False,
+        format: Format | None = None,
     ) -> None:
         self.decoder, self.streamer, self.signal = decoder, streamer, signal
         self.keeps: Keeps | None = decoder if cache and isinstance(decoder, Keeps) else None
@@ -152,6 +154,7 @@ class GenerationHost:
         self.scored: Any = getattr(decoder, "scored", None)
         self.scores = self.scored is not None
         self.criteria, self.processors = criteria or [], processors or []
+        self.format = format
         self.open, self.copy, self.truncate = decoder.open, decoder.copy, decoder.truncate
         self.now = time.monotonic
         self.lock = getattr(decoder, "lock", None)

@@ -6,12 +6,29 @@ The protocol is that of transformers: put(ids), the first time with the prompt, 
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...logic.generation.streamers import TextPieces
 
-__all__ = ["TextIteratorStreamer", "TextStreamer"]
+__all__ = ["Streamers", "TextIteratorStreamer", "TextStreamer"]
+
+
+class Streamers:
+    """Several streamers as one."""
+
+    def __init__(self, streamers: Sequence[Any]) -> None:
+        self.streamers = streamers
+
+    def put(self, value: Any) -> None:
+        """Gives ids to all of them."""
+        for streamer in self.streamers:
+            streamer.put(value)
+
+    def end(self) -> None:
+        """Tells all of them that there are no more."""
+        for streamer in self.streamers:
+            streamer.end()
 
 
 class TextStreamer:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
+from ...logic.grammar.vocabulary import alphabet_of
 from ...logic.speech.ctc import cleaned
 from ...logic.text.chat import SPECIAL, default_template, read_special_tokens, tokens_around
 from ...logic.text.encoding import (
@@ -59,6 +60,7 @@ class Tokenizer:
             tokens, None if there is none. Each has an id: bos_token_id, ...
         chat_template: the template's text, or None.
         model_max_length: as in tokenizer_config.json.
+        alphabet: how its tokens are written.
         continuing_subword_prefix: what tokens within a word begin with, such as "##", or None.
 
     Raises:
@@ -92,6 +94,8 @@ class Tokenizer:
         )
         self._post_processor = value.get("post_processor")
         self._template: Template | None = None
+        read = ("decoder", "pre_tokenizer", "added_tokens")
+        self.alphabet = alphabet_of({name: value.get(name) for name in read})
         model = value.get("model")
         self.continuing_subword_prefix = (
             model.get("continuing_subword_prefix") if isinstance(model, dict) else None
@@ -331,6 +335,11 @@ class Tokenizer:
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """The text of tokens, as in transformers."""
         return cast(str, self._guarded(lambda: self.backend.join(tokens)))
+
+    def token_of(self, number: int) -> str | None:
+        """The token of an id; None if there is none."""
+        found: str | None = self._guarded(lambda: self.backend.id_to_token(number))
+        return found
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token, or None."""

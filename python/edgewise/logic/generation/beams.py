@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...errors import InputError
 from ..native import int32_bytes
 from .fields import REASONS
 from .records import offset, size, unpack
@@ -59,15 +60,23 @@ def caches_of(parents: Sequence[int], count: int) -> Caches:
 class BeamSearch(Run):
     """Generates the num_return_sequences best of num_beams beams."""
 
+    places: list[Any]  # of the running beams in the format
     state: int  # address of the search's state
     head: Mapping[str, int]  # members of ew_beams
 
     def steps(self) -> Loop:
         """Adds the sequences to the output."""
         self.allocate()
+        if self.constraint is not None and not self.config.eos_token_ids:
+            raise InputError(
+                "beams end by a token, and the model has none",
+                "response_format",
+                "Set eos_token_id, or num_beams to 1.",
+            )
         self.state = self.alloc(self.call("ew_beams_bytes", self.params))
         self.call("ew_beams_start", self.params, self.state, self.ids_at, len(self.prompt))
         self.seed_random(0)
+        self.places = [None if self.constraint is None else self.constraint.first()]
         caches = [self.begin()]
         logits: Logits = yield from self.prefill(caches[0])
         records: list[list[Recorded]] = []
@@ -84,6 +93,7 @@ class BeamSearch(Run):
                 break
             parents = self.integers(self.state + self.head["parents_at"], self.head["n_running"])
             caches = self._reorder(caches, parents)
+            self._follow(parents)
             yield Step(None)
         self._finish()
         self.record(records)
@@ -107,6 +117,8 @@ class BeamSearch(Run):
         """Writes the processed and warped logits of a running beam to `work`."""
         length = self.head["length"]
         self.process(self._row_at(beam), length, lambda: self._row(beam), logits)
+        if self.constraint is not None:
+            self.constrain(self.places[beam])
         self.call("ew_sampling_warp", self.params, self.work)
 
     def _finish(self) -> None:
@@ -148,6 +160,15 @@ class BeamSearch(Run):
             if reason is not None:
                 where = self.state + at + i * size("ew_candidate") + offset("ew_candidate", "done")
                 self.engine.write(where, int32_bytes([REASONS[reason]]))
+
+    def _follow(self, parents: Sequence[int]) -> None:
+        """Sets the places of the new beams in the format; beam i continues parents[i]."""
+        constraint = self.constraint
+        if constraint is not None:
+            self.places = [
+                constraint.after(self.places[parent], self._row(beam)[-1])
+                for beam, parent in enumerate(parents)
+            ]
 
     def _reorder(self, caches: list[Any], parents: Sequence[int]) -> list[Any]:
         """The caches of the new beams; beam i continues parents[i]."""

@@ -417,6 +417,18 @@ def error_for(code: int) -> EdgewiseError:
             "Loosen suppress_tokens, bad_words_ids, no_repeat_ngram_size, min_length or your own"
             " processor.",
         )
+    if code == ERRORS["STUCK"]:
+        return InputError(
+            "no token of the vocabulary continues the text as its format demands",
+            "response_format",
+            "The format has characters that the tokenizer cannot write.",
+        )
+    if code == ERRORS["AMBIGUOUS"]:
+        return InputError(
+            "the text can be read in too many ways by the grammar",
+            "response_format",
+            "Write it so that alternatives differ early, and repetitions are not nested.",
+        )
     lists = "the packed lists are inconsistent"
     what = lists if code == ERRORS["BAD_LIST"] else f"the sampling code returned {code}"
     return EngineError(what, "generate", "This is a bug in Edgewise.")

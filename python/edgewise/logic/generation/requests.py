@@ -87,6 +87,36 @@ class Engine(Protocol):
         ...
 
 
+class Constraint(Protocol):
+    """Where the sequences of a generation are in a format (logic/grammar/constraint.py)."""
+
+    def first(self) -> Any:
+        """The place before the first token."""
+        ...
+
+    def after(self, place: Any, token: int) -> Any:
+        """The place after a token that was allowed."""
+        ...
+
+    def apply(self, place: Any, scores: int, vocab_size: int) -> bool:
+        """Sets the scores of tokens that are not allowed to -inf. Returns whether only the end is.
+        scores: address of float32 [vocab_size].
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what it has in the engine."""
+        ...
+
+
+class Format(Protocol):
+    """What texts have to be."""
+
+    def open(self, ends: Sequence[int]) -> Constraint:
+        """The constraint of a generation. ends: ids that end a text."""
+        ...
+
+
 class Host(Protocol):
     """What computes logits, and the caller of a generation.
 
@@ -99,6 +129,7 @@ class Host(Protocol):
         streams: whether `put` and `end` have a taker.
         scores: whether `scored` has one.
         criteria, processors: of the caller.
+        format: what the texts have to be; None: anything.
     """
 
     vocab_size: int
@@ -109,6 +140,7 @@ class Host(Protocol):
     scores: bool
     criteria: list[Criterion]
     processors: list[Processor]
+    format: Format | None
 
     @property
     def engine(self) -> Engine:

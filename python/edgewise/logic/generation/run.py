@@ -12,7 +12,7 @@ from ..native import float32_bytes, float32s, float_bits, int32_bytes, int32s
 from .config import Configuration, error_for
 from .kept import Taken
 from .records import pack, size
-from .requests import Engine, Forward, Host, Logits, Step, Steps
+from .requests import Constraint, Engine, Forward, Host, Logits, Step, Steps
 from .stop_strings import StopStrings
 
 FinishReason = Literal["eos", "length", "stop_string", "max_time", "stopping_criteria"]
@@ -87,6 +87,7 @@ class Run:
         self.output_scores: bool = bool(self.config.get("output_scores"))
         self.output_logits: bool = bool(self.config.get("output_logits"))
         self.choosing: Any = None
+        self.constraint: Constraint | None = None
         self.addresses: list[int] = []
         self.sequences: list[Any] = []  # open ones
         self.taken: Taken | None = None  # the sequence of the prompt, where the host keeps it
@@ -108,8 +109,10 @@ class Run:
         self.rng = self.alloc(16)
         self.ids_at = self.alloc(4 * self.task.limit)
         self.write_ids(0, self.prompt)
+        if host.format is not None:
+            self.constraint = host.format.open(self.config.eos_token_ids)
         whole = self.output_scores or self.output_logits or host.scores or len(host.processors) > 0
-        if chooses and not whole:
+        if chooses and not whole and self.constraint is None:
             self.choosing = host.choosing(members, self.work)
 
     def alloc(self, n: int, data: bytes | None = None) -> int:
@@ -122,14 +125,17 @@ class Run:
 
     def free(self) -> None:
         """Closes the sequences and frees the memory."""
-        sequences, addresses = self.sequences, self.addresses
+        sequences, addresses, constraint = self.sequences, self.addresses, self.constraint
         taken = self.taken
         self.sequences = []
         self.addresses = []
+        self.constraint = None
         self.taken = None
         if taken is not None:
             made = self.made or (self.current[0] if len(self.current) == 1 else self.prompt)
             self.host.give(taken, self.prompt[: self.read], made[self.read :])
+        if constraint is not None:
+            constraint.close()
         for sequence in sequences:
             self.host.close(sequence)
         for address in addresses:
@@ -249,6 +255,17 @@ class Run:
                     "generate",
                 )
         self.engine.write(self.work, float32_bytes(scores))
+
+    def constrain(self, place: Any) -> bool:
+        """Takes the scores in `work` from tokens that the format does not have next. Returns
+        whether only the end is left.
+
+        Args:
+            place: of the sequence in the format.
+        """
+        if self.constraint is None:
+            return False
+        return self.constraint.apply(place, self.work, self.host.vocab_size)
 
     def ended(self, ids: list[int]) -> FinishReason | None:
         """Why a sequence ends with its last id, by the criteria that the engine does not have;

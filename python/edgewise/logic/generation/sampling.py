@@ -47,9 +47,14 @@ class Sampling(Run):
         ids, logits = list(self.prompt), first
         self.current = [ids]
         reason: FinishReason | None = None
+        constraint = self.constraint
+        place: Any = None if constraint is None else constraint.first()
         while reason is None:
             self.check_abort()
-            token = self._next(ids, logits)
+            token = self._next(ids, logits, place)
+            if token < 0:
+                reason = "eos"
+                break
             if host.scores:
                 host.scored(self.work, token)
             if records:
@@ -66,19 +71,24 @@ class Sampling(Run):
             else:
                 reason = self.ended(ids)
             if reason is None:
+                if constraint is not None:
+                    place = constraint.after(place, token)
                 logits = yield from self.forward(sequence, ids)
         self.current = []
         self.made = ids
         self.output.sequences.append(ids)
         self.output.finish_reasons.append(reason)
 
-    def _next(self, ids: list[int], logits: Logits) -> int:
-        """Chooses the token after `ids`."""
+    def _next(self, ids: list[int], logits: Logits, place: Any) -> int:
+        """Chooses the token after `ids`, which are at a place in the format. -1: the format is
+        complete, and no token says so.
+        """
         if not isinstance(logits, int):
             return logits(lambda: self._pick())
-        if self.host.processors:
+        if self.host.processors or self.constraint is not None:
             self.process(self.ids_at, len(ids), lambda: list(ids), logits)
-            return self._pick()
+            over = self.constrain(place)
+            return -1 if over and not self.config.eos_token_ids else self._pick()
         return self.call(
             "ew_sampling_next",
             self.params,

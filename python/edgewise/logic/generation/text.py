@@ -102,6 +102,7 @@ def records_of(
     options: Mapping[str, Any],
     details: bool,
     decode: Callable[[list[int]], str],
+    read: Callable[[str], Any] | None = None,
 ) -> list[dict[str, Any]]:
     """The results of an input.
 
@@ -113,6 +114,7 @@ def records_of(
         options: return_full_text, return_tensors.
         details: whether the results say why they ended, and their scores.
         decode: the text of token ids.
+        read: the value of new text that is JSON; None: it is none.
     """
     records: list[dict[str, Any]] = []
     for i, ids in enumerate(output.sequences):
@@ -125,6 +127,8 @@ def records_of(
             new = part(whole, size(decode(prompt)), size(whole))
             full = options.get("return_full_text") is not False and not is_ids(given)
             record["generated_text"] = _full(given, new, goes_on) if full else new
+            if read is not None:
+                record["parsed"] = read(new)
         if details:
             record["finish_reasons"] = output.finish_reasons[i]
             if output.sequences_scores is not None:

@@ -4,6 +4,7 @@ import type { Host as Engine } from "../../device/device.ts";
 import type { Kept, Taken } from "../../logic/generation/kept.ts";
 import type {
   Criterion,
+  Format,
   Forward,
   Host,
   Logits,
@@ -30,6 +31,7 @@ export class GenerationHost<S> implements Host {
   readonly criteria: Criterion[];
   readonly processors: Processor[];
   private readonly kept: Kept | undefined;
+  readonly format: Format | null;
 
   constructor(
     private readonly decoder: Decoder<S>,
@@ -45,6 +47,7 @@ export class GenerationHost<S> implements Host {
     this.scores = decoder.scored !== undefined;
     this.criteria = listed(options.stopping_criteria);
     this.processors = listed(options.logits_processor);
+    this.format = options.format ?? null;
   }
 
   /** What logic returns, with turns of the event loop between its steps. */

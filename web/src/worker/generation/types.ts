@@ -2,7 +2,7 @@
 
 import type { Chooser, Host, Picker } from "../../device/device.ts";
 import type { Kept } from "../../logic/generation/kept.ts";
-import type { Criterion, Logits, Processor } from "../../logic/generation/requests.ts";
+import type { Criterion, Format, Logits, Processor } from "../../logic/generation/requests.ts";
 import type { Output } from "../../logic/generation/run.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
@@ -100,6 +100,8 @@ export interface GenerationOptions {
    * Default: false.
    */
   cache?: boolean;
+  /** What the texts have to be. */
+  format?: Format | null;
   /** Receives warnings. Default: console.warn. */
   warn?: (message: string) => void;
 }

@@ -28,6 +28,7 @@ import {
   modelDefaults,
   type Streamer,
 } from "../generation/index.ts";
+import type { GrammarPart } from "../grammar/index.ts";
 import type { Model } from "./model.ts";
 
 /** What a call generates from. */
@@ -37,7 +38,10 @@ type Input = string | Message[] | Prompt;
 export interface Sink {
   text(piece: string, end: boolean): void;
   tokens(ids: number[]): void;
+  parsed(value: unknown): void;
 }
+
+type Grammar = Omit<GrammarPart, "is_json"> & { isJson: boolean };
 
 /**
  * Executes a call of a pipeline.
@@ -50,7 +54,7 @@ export async function generateText(
   signal: AbortSignal,
 ): Promise<Generated> {
   const { decoder, tokenizer, info } = model;
-  const fields = request.fields as GenerationFields;
+  const { response_format: form, ...fields } = request.fields as GenerationFields;
   const [inputs, several]: [Input[], boolean] = inputs_of(request.input);
   const own = modelDefaults(decoder);
   const base = inputs.every(is_ids) ? {} : DEFAULTS;
@@ -62,7 +66,7 @@ export async function generateText(
     inputs.length === 1 &&
     merged.get("num_beams") === 1 &&
     merged.get("num_return_sequences") === 1;
-  if ((request.stream || request.tokens) && !single)
+  if ((request.stream || request.tokens || request.parsed) && !single)
     throw new InputError(
       "a streamer can follow one text only",
       "streamer",
@@ -74,18 +78,21 @@ export async function generateText(
     skip_special_tokens,
     ...(clean === undefined ? {} : { clean_up_tokenization_spaces: clean }),
   };
+  const grammar = await grammarOf(request);
+  const format = grammar?.formatOf(model, form) ?? null;
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
     const { prompt, goingOn } = await promptOf(model, input, request.options);
     const started = performance.now();
-    const watch = new Watch(model, request, sink, started);
+    const watch = new Watch(model, request, sink, started, grammar);
     const made = await generate(decoder, prompt, config, {
       fields: { ...fields, return_dict_in_generate: true },
       streamer: single ? watch : undefined,
       signal,
       tokenizer,
       cache: request.options.cache ?? true,
+      format,
     }).then(
       (output) => output as GenerateOutput,
       (e: unknown) => soFar(e, signal, prompt),
@@ -97,11 +104,28 @@ export async function generateText(
     stats.decode_ms += watch.first ? watch.last - watch.first : 0;
     const decode = (ids: number[]) => tokenizer.decode(ids, decoding);
     const details = !!fields.return_dict_in_generate;
-    results.push(records_of(input, prompt, made, goingOn, { ...request.options }, details, decode));
+    const shown = { ...request.options };
+    const read = grammar?.isJson ? grammar.parsed : null;
+    results.push(records_of(input, prompt, made, goingOn, shown, details, decode, read));
   }
   info.memory.kept = decoder.kept?.bytes() ?? 0;
   info.memory.engine = model.device.memoryBytes; // it may be another one by now
   return { output: several ? results : results[0], info, stats };
+}
+
+/** What formats need, if the call has one. */
+async function grammarOf({ fields, parsed }: GenerateRequest): Promise<Grammar | undefined> {
+  const { response_format: format } = fields;
+  const { is_json, ...part } =
+    format == null ? { is_json: null } : await import("../grammar/index.ts");
+  const isJson = is_json?.(format) ?? false;
+  if (parsed && !isJson)
+    throw new InputError(
+      "on_parsed needs a response_format of JSON",
+      "pipeline",
+      "Give a schema, or take the text from streamer.",
+    );
+  return is_json ? { ...(part as GrammarPart), isJson } : undefined;
 }
 
 /** What was generated before the page's stopping criteria interrupted it; else throws. */
@@ -144,12 +168,14 @@ class Watch implements Streamer {
   last: number;
   private steps = 0;
   private readonly text: DecodingStreamer | undefined;
+  private readonly value: DecodingStreamer | undefined;
 
   constructor(
     { tokenizer }: Model,
     private readonly request: GenerateRequest,
     private readonly sink: Sink,
     started: number,
+    grammar: Grammar | undefined,
   ) {
     this.last = started;
     const { stream } = request;
@@ -160,6 +186,13 @@ class Watch implements Streamer {
         callback_function: (piece) => sink.text(piece, false),
         decode_kwargs: stream.decode,
       });
+    if (!grammar || !request.parsed) return;
+    const value = new grammar.ParsedText((parsed) => sink.parsed(parsed));
+    this.value = new DecodingStreamer(tokenizer, {
+      skip_prompt: true,
+      by_word: false,
+      callback_function: (piece) => value.put(piece),
+    });
   }
 
   put(ids: number[]): void {
@@ -167,10 +200,12 @@ class Watch implements Streamer {
     if (this.steps++ === 1) this.first = this.last; // the first call has the prompt
     if (this.request.tokens) this.sink.tokens(Array.from(ids));
     this.text?.put(ids);
+    this.value?.put(ids);
   }
 
   end(): void {
     this.text?.end();
+    this.value?.end();
     this.sink.text("", true);
   }
 }

@@ -32,6 +32,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     const sink = {
       text: (text: string, end: boolean) => (text || end) && send({ text, end }),
       tokens: (tokens: number[]) => send({ tokens }),
+      parsed: (parsed: unknown) => send({ event: { name: "parsed", value: parsed } }),
     };
     const model = scope.model(request.model);
     model.adapters?.refresh();

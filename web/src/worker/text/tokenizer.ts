@@ -90,7 +90,7 @@ export class Tokenizer {
   private readonly special: Map<string, string>;
   private readonly template: unknown;
   /** tokenizer.json */
-  private readonly json: Config;
+  readonly json: Config;
   /** tokenizer_config.json */
   readonly config: Config;
   private readonly growth: Growth;

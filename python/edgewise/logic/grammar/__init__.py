@@ -1,0 +1,1 @@
+"""Formats of generated text: JSON schemas, regular expressions and grammars."""
