@@ -7,9 +7,6 @@ import type { Model } from "../model/model.ts";
 
 export { is_json, ParsedText, parsed } from "../../logic/grammar/partial.ts";
 
-/** The exports of this part. */
-export type GrammarPart = typeof import("./index.ts");
-
 const kept = new WeakMap<object, Formats>();
 
 /**

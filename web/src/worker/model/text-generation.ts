@@ -28,7 +28,6 @@ import {
   modelDefaults,
   type Streamer,
 } from "../generation/index.ts";
-import type { GrammarPart } from "../grammar/index.ts";
 import type { Model } from "./model.ts";
 
 /** What a call generates from. */
@@ -41,6 +40,7 @@ export interface Sink {
   parsed(value: unknown): void;
 }
 
+type GrammarPart = typeof import("../grammar/index.ts");
 type Grammar = Omit<GrammarPart, "is_json"> & { isJson: boolean };
 
 /**
