@@ -140,7 +140,42 @@ def _siglip(transformers):
     return _clip(transformers, "Siglip", "SiglipImageProcessor")
 
 
+def _vitpose(transformers):
+    backbone = transformers.VitPoseBackboneConfig(
+        **{k: v for k, v in SMALL.items() if k != "intermediate_size"},
+        image_size=[64, 48],
+        patch_size=[16, 16],
+        mlp_ratio=2,
+        out_indices=[2],
+        initializer_range=0.3,
+    )
+    config = transformers.VitPoseConfig(
+        backbone_config=backbone, scale_factor=4, use_simple_decoder=True, initializer_range=0.3
+    )
+    return config, "VitPoseImageProcessor", {"size": {"height": 64, "width": 48}}
+
+
+def _superpoint(transformers):
+    config = transformers.SuperPointConfig(
+        encoder_hidden_sizes=[8, 8, 16, 16],
+        decoder_hidden_size=16,
+        keypoint_decoder_dim=65,
+        descriptor_decoder_dim=16,
+        keypoint_threshold=0.02,
+        max_keypoints=-1,
+        initializer_range=0.3,
+    )
+    fields = {"size": {"height": 48, "width": 64}, "do_grayscale": True}
+    return config, "SuperPointImageProcessor", fields
+
+
 KINDS = {
+    "vitpose": (_vitpose, "VitPoseForPoseEstimation", ["heatmaps"]),
+    "superpoint": (
+        _superpoint,
+        "SuperPointForKeypointDetection",
+        ["keypoints", "scores", "descriptors", "mask"],
+    ),
     "vit": (_vit, "ViTForImageClassification", ["logits"]),
     "vit-base": (_vit, "ViTModel", ["last_hidden_state", "pooler_output"]),
     "detr": (_detr, "DetrForObjectDetection", ["logits", "pred_boxes"]),
@@ -162,6 +197,10 @@ def _inputs(torch, kind):
         inputs["pixel_values"] = torch.rand(1, 3, 32, 32)
     if kind == "yolos":
         inputs["pixel_values"] = torch.rand(1, 3, 48, 64)
+    if kind == "vitpose":
+        return {"pixel_values": torch.rand(1, 3, 64, 48)}, {}
+    if kind == "superpoint":
+        return {"pixel_values": torch.rand(1, 3, 48, 64)}, {}
     axes = {"pixel_values": {2: "height", 3: "width"}}
     if kind.startswith("detr"):
         inputs["pixel_mask"] = torch.ones(1, 64, 64, dtype=torch.int64)
@@ -220,7 +259,13 @@ def make(folder: Path, kind: str, separate: bool = False, **changes) -> Path:
     if separate:
         _export_halves(transformers, folder, kind, inputs, axes)
         return folder
+    if kind == "superpoint":  # a MaxPool of three dimensions is no valid ONNX
+        from transformers.models.superpoint import modeling_superpoint as module
+
+        plain, module.simple_nms = module.simple_nms, lambda x, radius: plain(x[None], radius)[0]
     export(model, inputs, outputs, axes, folder / "onnx/model.onnx")
+    if kind == "superpoint":
+        module.simple_nms = plain
     return folder
 
 

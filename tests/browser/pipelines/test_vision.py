@@ -27,6 +27,7 @@ TASKS = {
     "dpt": "depth-estimation",
     "glpn": "depth-estimation",
     "vit-base": "image-feature-extraction",
+    "vitpose": "keypoint-detection",
     "clip": "zero-shot-image-classification",
     "siglip": "zero-shot-image-classification",
 }
@@ -481,3 +482,34 @@ def test_refusals(page, folder):
         assert part in text
     assert "broken.png" in errors[10] and "20000 x 20000" in errors[12]
     assert count > 1
+
+
+def test_keypoints(page, folder):
+    """Poses of boxes, of a package and of a folder, as in Python; and boxes that are none."""
+    boxes = [[10.0, 5.0, 20.0, 30.0], [-6.0, -9.0, 30.5, 20.25]]
+    found = page.run(
+        """
+            const found = [];
+            for (const model of ["vitpose.edge", "vitpose/"]) {
+              const p = await ew.pipeline("keypoint-detection", "/files/vision/" + model);
+              const wrong = await p("/files/vision/a.png", { boxes: [[900, 0, 5, 5]] }).catch(
+                (e) => e.message,
+              );
+              const poses = await p("/files/vision/a.png", { boxes: arg });
+              const [whole] = await p("/files/vision/b.png", { threshold: 0.1 });
+              found.push({ wrong, poses, whole });
+              await p.dispose();
+            }
+            return found;
+        """,
+        boxes,
+    )
+    with pipeline("keypoint-detection", folder / "vitpose") as pipe:
+        want = pipe(str(folder / "a.png"), boxes=boxes)
+        (whole,) = pipe(str(folder / "b.png"), threshold=0.1)
+    for one in found:
+        assert "outside of the picture" in one["wrong"]
+        for ours, theirs in zip([*one["poses"], one["whole"]], [*want, whole], strict=True):
+            assert ours["labels"] == theirs["labels"] and ours["box"] == theirs["box"]
+            assert ours["scores"] == pytest.approx(theirs["scores"], abs=2e-2)
+            np.testing.assert_allclose(ours["keypoints"], theirs["keypoints"], atol=0.5)

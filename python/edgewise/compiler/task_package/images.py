@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
-from ..ir import Graph
+from ...logic.tasks.keypoints import HEATMAPS, POINTS
+from ..declare.dtypes import INT64
+from ..ir import Graph, Tensor
 from ..processors.images import Description, read_description
 from ..processors.images.fixed import with_sizes
 from ..processors.images.graph import image_graph
@@ -38,10 +40,12 @@ IMAGE_OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "background-removal": (),
     "depth-estimation": (("predicted_depth",),),
+    "keypoint-detection": ((HEATMAPS,), POINTS),
 }
 """Outputs that pipelines read: alternatives, of which the first is taken that a graph has all of;
 else the graph's first output."""
 NEEDED = ("image-segmentation", "depth-estimation")  # these do not take just any output
+DATASET = "dataset_index"
 YOLO_SIZE = 640  # pixels of a side, where the graph does not say
 
 
@@ -51,6 +55,7 @@ def image_package(request: Request) -> Package:
         raise InputError("this task has no texts", "max_length", "Leave it out.")
     programs, personal = request.programs(), Personal(request, "image")
     graph = personal.graph
+    one_dataset(graph)
     description, shapes = add_pictures(programs, request, graph)
     outputs = personal.also(_outputs(graph, request.task))
     programs.add("model", graph, [(s, None) for s in shapes], outputs)
@@ -59,6 +64,13 @@ def image_package(request: Request) -> Package:
     if description.type == "YoloImageProcessor" and labels:
         processor["labels"] = labels
     return personal.package(programs, processor)
+
+
+def one_dataset(graph: Graph) -> None:
+    """Makes the input `dataset_index` of ViTPose+ a constant: 0, which is that of COCO's people."""
+    if any(i.name == DATASET for i in graph.input_names()):
+        graph.constants[DATASET] = Tensor.of(DATASET, INT64, [1], [0])
+        graph.inputs = [i for i in graph.inputs if i.name != DATASET]
 
 
 def add_pictures(

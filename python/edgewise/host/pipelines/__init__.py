@@ -29,6 +29,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "object-detection": ("images.object_detection", "ObjectDetectionPipeline"),
     "image-segmentation": ("images.image_segmentation", "ImageSegmentationPipeline"),
     "background-removal": ("images.image_segmentation", "BackgroundRemovalPipeline"),
+    "keypoint-detection": ("images.keypoint_detection", "KeypointDetectionPipeline"),
     "depth-estimation": ("images.depth_estimation", "DepthEstimationPipeline"),
     "mask-generation": ("images.mask_generation", "MaskGenerationPipeline"),
     "zero-shot-image-classification": ("zero_shot.pictures", "ZeroShotImageClassificationPipeline"),

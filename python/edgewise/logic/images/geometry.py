@@ -16,6 +16,8 @@ from ...errors import InputError
 
 Size = tuple[int, int]
 """Height and width in pixels."""
+Box = tuple[float, float, float, float]
+"""Left, top, width and height in pixels."""
 Color = Sequence[int] | Literal["symmetric"]
 """RGB, or the picture itself, mirrored with its edge."""
 
@@ -37,6 +39,7 @@ class Rule(TypedDict, total=False):
     keep: bool | None
     of: Rule
     sizes: list[Size]
+    factor: float
 
 
 class Resize(TypedDict):
@@ -65,7 +68,21 @@ class Rotate(TypedDict):
     op: Literal["rotate"]
 
 
-Step = Resize | Window | Rotate
+class Warp(TypedDict):
+    """A part of the picture at another size: row y of the result is row y * down + top of the
+    picture, column x is x * across + left. Between pixels it is linear, and outside black.
+    """
+
+    op: Literal["warp"]
+    height: int
+    width: int
+    top: float
+    left: float
+    down: float
+    across: float
+
+
+Step = Resize | Window | Rotate | Warp
 
 MAX_PIXELS = 100_000_000
 """Pixels of the largest picture, as given and after each operation: 300 MB."""
@@ -82,6 +99,7 @@ class Layout:
             is zero after normalization.
         kept: height and width of the part, from the top left on, that a package's frame
             ("frame", "among") did not add.
+        box: the part of the picture that is looked at; None: all of it.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -89,19 +107,21 @@ class Layout:
     width: int = 0
     valid: tuple[int, int, int, int] = (0, 0, 0, 0)
     kept: Size = (0, 0)
+    box: Box | None = None
 
 
-def layout(steps: Sequence[Any], height: int, width: int) -> Layout:
+def layout(steps: Sequence[Any], height: int, width: int, box: Box | None = None) -> Layout:
     """Applies the rules of a description to the size of a picture.
 
     Args:
         steps: each a Rule of an image processor; see `description.py`.
         height, width: of the picture.
+        box: the part of the picture that is looked at, for the rule "box".
 
     Raises:
         InputError: the picture is empty, or an operation would make it empty or too large.
     """
-    out = Layout([], height, width, (0, 0, height, width))
+    out = Layout([], height, width, (0, 0, height, width), (0, 0), box)
     _check(height, width)
     for step in steps:
         rule: Rule = step
@@ -235,6 +255,70 @@ def _rotate(out: Layout, rule: Rule) -> None:
         _set(out, out.width, out.height)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A part of a picture, in pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def pose_frame(box: Box, height: int, width: int, factor: float) -> Frame:
+    """The part of a picture that ViTPose sees: the box with a quarter more on each side, and in the
+    proportions of what the model takes. As box_to_center_and_scale of its image processor.
+
+    Args:
+        box: of the person.
+        height: of what the model takes.
+        width: of what the model takes.
+        factor: normalize_factor of the processor.
+    """
+    left, top, across, down = box
+    x, y, aspect = left + across * 0.5, top + down * 0.5, width / height
+    if across > aspect * down:
+        down = across / aspect
+    elif across < aspect * down:
+        across = down * aspect
+    more = 1.25 * POSE_UNIT / factor
+    across, down = across * more, down * more
+    return Frame(x - 0.5 * across, y - 0.5 * down, across, down)
+
+
+POSE_UNIT = 200.0
+"""What transformers multiplies scales by, whatever the factor is that divides them."""
+
+
+def _warp(out: Layout, rule: Rule) -> None:
+    height, width = rule["height"], rule["width"]
+    box = (0.0, 0.0, float(out.width), float(out.height)) if out.box is None else out.box
+    seen = pose_frame(box, height, width, rule["factor"])
+    down, across = seen.height / max(height - 1, 1), seen.width / max(width - 1, 1)
+    top, left = max(math.floor(seen.top), 0), max(math.floor(seen.left), 0)
+    bottom = min(math.ceil(seen.top + seen.height) + 2, out.height)
+    right = min(math.ceil(seen.left + seen.width) + 2, out.width)
+    if bottom <= top or right <= left:
+        raise InputError(
+            f"a box lies outside of the picture, which has {out.height} x {out.width} pixels",
+            "image",
+            "Give a box within it.",
+        )
+    _window(out, top, left, bottom - top, right - left, [0, 0, 0])
+    out.steps.append(
+        {
+            "op": "warp",
+            "height": height,
+            "width": width,
+            "top": seen.top - top,
+            "left": seen.left - left,
+            "down": down,
+            "across": across,
+        }
+    )
+    _set(out, height, width)
+
+
 def _window(out: Layout, top: int, left: int, height: int, width: int, color: Color) -> None:
     if top or left or height != out.height or width != out.width:
         _check(height, width)
@@ -260,6 +344,7 @@ _OPERATIONS: dict[str, Callable[[Layout, Rule], None]] = {
     "pad": _pad,
     "frame": _frame,
     "rotate": _rotate,
+    "warp": _warp,
 }
 
 

@@ -53,6 +53,25 @@ def taps(filter_name: Filter, size: int, out: int) -> Taps:
     return made
 
 
+def straight(start: float, step: float, size: int, out: int) -> Taps:
+    """The positions for a part of the source: linear between them, and nothing outside.
+
+    Args:
+        start: in the source, of the first position of the result.
+        step: in the source, from one position of the result to the next.
+        size: of the source.
+        out: of the result.
+    """
+    made = Taps(2, [], [])
+    for i in range(out):
+        x = i * step + start
+        inside = 0 <= x <= size - 1
+        low = math.floor(x) if inside else 0
+        made.at += [low, min(low + 1, size - 1)]
+        made.weights += [1 - (x - low), x - low] if inside else [0.0, 0.0]
+    return made
+
+
 def _cubic(rest: float) -> list[float]:
     a = -0.75
 

@@ -86,6 +86,7 @@ ProgramTask = Literal[
     "background-removal",
     "depth-estimation",
     "mask-generation",
+    "keypoint-detection",
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
     Seq2SeqTask,

@@ -196,6 +196,12 @@ class Rotate(Sides):
     op: Literal["rotate"]
 
 
+class WarpBox(Sides):
+    op: Literal["warp"]
+    rule: Literal["box"]
+    factor: Annotated[float, Range(1e-6, 1e6)]
+
+
 Step = (
     AnyResize
     | CropCenter
@@ -210,6 +216,7 @@ Step = (
     | FrameDivisor
     | FrameCorner
     | Rotate
+    | WarpBox
 )
 
 
@@ -223,6 +230,7 @@ class ImageFields(TypedDict):
     flip: bool
     frame: bool
     mask: bool
+    gray: NotRequired[bool]
 
 
 # ---- pictures that a language model sees: the rules of `seen` (logic/images/views.py)

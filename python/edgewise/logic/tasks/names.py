@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "background-removal": "image",
     "depth-estimation": "image",
     "mask-generation": "image",
+    "keypoint-detection": "image",
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
     "automatic-speech-recognition": "sound",

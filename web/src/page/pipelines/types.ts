@@ -300,6 +300,28 @@ export interface DepthResult {
   depth: RawImage;
 }
 
+/** Options of keypoint-detection. */
+export interface KeypointOptions extends CallOptions {
+  /**
+   * Where the people are: [left, top, width, height] of each in pixels, or the results of
+   * object-detection. Default: one, which is the whole picture.
+   */
+  boxes?: readonly (readonly number[] | DetectedObject | DetectedObject["box"])[];
+  /** Scores above it are kept. Default: all. */
+  threshold?: number;
+  /** Side of the Gaussian that heatmaps are blurred with. Default: 11. */
+  kernel_size?: number;
+}
+
+/** The keypoints in a box. */
+export interface KeypointResult {
+  /** x and y in pixels. */
+  keypoints: [number, number][];
+  scores: number[];
+  labels: string[];
+  box: DetectedObject["box"];
+}
+
 /** Options of a stream of automatic-speech-recognition; others are those of a call. */
 export interface SpeechStreamOptions
   extends CallOptions,
@@ -547,6 +569,10 @@ export interface MaskGenerationPipeline
   /** Shows the model a picture, for masks of several prompts. */
   open(image: ImageInput, options?: CallOptions): Promise<OpenPicture>;
 }
+/** Finds the joints of people: ViTPose. Result of a picture: one for each box. */
+export interface KeypointDetectionPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, KeypointOptions, KeypointResult[]> {}
 
 /** Transcribes speech. */
 export interface SpeechRecognitionPipeline
@@ -584,6 +610,7 @@ export interface TaskPipelines {
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
   "mask-generation": MaskGenerationPipeline;
+  "keypoint-detection": KeypointDetectionPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;

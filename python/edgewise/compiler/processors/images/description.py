@@ -22,11 +22,13 @@ class Description:
         type: image_processor_type, without "Fast".
         steps: {"op": "resize", "rule", "filter", ...}, {"op": "crop", "rule", ...},
             {"op": "pad", "rule", "color", ...}, {"op": "frame", "rule", ...} (padding that is zero
-            after normalization) and {"op": "rotate", "height", "width"}.
+            after normalization), {"op": "rotate", "height", "width"} and {"op": "warp", "rule":
+            "box", "height", "width", "factor"}.
         scale, bias: of each channel, in the order of the output.
         flip: whether the output's channels are blue, green, red.
         frame: whether there may be padding that is zero after normalization.
         mask: whether the model has an input pixel_mask: int64 [1, height, width], 1 in the picture.
+        gray: whether all channels get the brightness, as SuperPoint computes it.
     """
 
     type: str
@@ -36,6 +38,7 @@ class Description:
     flip: bool = False
     frame: bool = False
     mask: bool = False
+    gray: bool = False
 
     def to_dict(self) -> ImageFields:
         """As JSON."""
@@ -52,7 +55,7 @@ class Description:
         for step in reversed(self.steps):
             if step["op"] == "rotate" or step["rule"] in ("fraction", "thumbnail"):
                 continue
-            if step["rule"] in ("exact", "center", "corner", "middle", "letterbox") and (
+            if step["rule"] in ("exact", "center", "corner", "middle", "letterbox", "box") and (
                 step["op"] != "resize" or step["rule"] == "exact"
             ):
                 return step["height"], step["width"]

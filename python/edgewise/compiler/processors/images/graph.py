@@ -43,8 +43,10 @@ def image_graph(
         last = "flipped"
     nodes += [
         Node("Cast", [last], ["numbers"], {"to": FLOAT}),
-        Node("Mul", ["numbers", "scale"], ["scaled"]),
+        Node("Mul", ["numbers", "scale"], ["colored" if description.gray else "scaled"]),
     ]
+    if description.gray:
+        _gray(nodes, constants)
     inputs = [Info("pixels", UINT8, [h, w, 3])]
     outputs = [Info("pixel_values", FLOAT, [1, 3, h, w])]
     if description.frame:
@@ -74,10 +76,39 @@ def image_graph(
     )
 
 
-def resampling_graph() -> Graph:
+def _gray(nodes: list[Node], constants: list[Tensor]) -> None:
+    """The brightness of `colored` in all channels; a picture without colors stays as it is."""
+    constants += [
+        Tensor.of("parts", FLOAT, [1, 3, 1, 1], [0.2989, 0.5870, 0.1140]),
+        Tensor.of("channel", INT64, [1], [1]),
+        Tensor.of("all", INT64, [4], [0, 1, 2, 3]),
+        Tensor.of("none", FLOAT, [], [0.0]),
+    ]
+    nodes += [
+        Node("Mul", ["colored", "parts"], ["shares"]),
+        Node("ReduceSum", ["shares", "channel"], ["brightness"]),
+        Node("ReduceMax", ["colored", "channel"], ["brightest"]),
+        Node("ReduceMin", ["colored", "channel"], ["darkest"]),
+        Node("Sub", ["brightest", "darkest"], ["range"]),
+        Node("ReduceMax", ["range", "all"], ["color"]),
+        Node("Greater", ["color", "none"], ["is_colored"]),
+        Node("Where", ["is_colored", "brightness", "colored"], ["scaled"]),
+    ]
+
+
+def resampling_graph(half_up: bool = False) -> Graph:
     """The graph that resizes `pixels`, uint8 [height, width, 3], by matrices of weights: `rows`
     [out_height, height] and `columns` [out_width, width]. Output: uint8 [out_height, out_width, 3].
+
+    Args:
+        half_up: whether halves become the greater integer; else the even one.
     """
+    rounding = [Node("Round", ["resized"], ["rounded"])]
+    if half_up:
+        rounding = [
+            Node("Add", ["resized", "half"], ["above"]),
+            Node("Floor", ["above"], ["rounded"]),
+        ]
     nodes = [
         Node("Shape", ["columns"], ["old_width"], {"start": 1}),
         Node("Shape", ["rows"], ["new_height"], {"end": 1}),
@@ -89,7 +120,7 @@ def resampling_graph() -> Graph:
         Node("MatMul", ["rows", "lines"], ["narrow"]),
         Node("Reshape", ["narrow", "wide"], ["pixels_by_row"]),
         Node("MatMul", ["columns", "pixels_by_row"], ["resized"]),
-        Node("Round", ["resized"], ["rounded"]),
+        *rounding,
         Node("Cast", ["rounded"], ["picture"], {"to": UINT8}),
     ]
     return Graph(
@@ -103,6 +134,7 @@ def resampling_graph() -> Graph:
         [Info("picture", UINT8, ["out_height", "out_width", 3])],
         constants={
             "rest": Tensor.of("rest", INT64, [1], [-1]),
+            "half": Tensor.of("half", FLOAT, [], [0.5]),
             "three": Tensor.of("three", INT64, [1], [3]),
         },
         opsets={"": 18},

@@ -419,6 +419,25 @@ def _vilt(r: ConfigReader) -> None:
     r.out.mask = r.flag("do_pad")
 
 
+def _vitpose(r: ConfigReader) -> None:
+    """A box of the picture, with a margin and in the proportions of the result."""
+    if not r.flag("do_affine_transform"):
+        return
+    size = r.size()
+    if "height" not in size:
+        r.fail("size", "it has no height and width")
+    factor = r.number("normalize_factor")
+    if not 1e-6 < factor < 1e6:
+        r.fail("normalize_factor", f"{factor!r} is no factor")
+    r.out.steps.append({"op": "warp", "rule": "box", **size, "factor": float(factor)})
+
+
+def _superpoint(r: ConfigReader) -> None:
+    if r.flag("do_resize"):
+        r.resize_to(r.size())
+    r.out.gray = r.flag("do_grayscale")
+
+
 def _document(r: ConfigReader) -> None:
     size = r.size(square=True)
     if "height" not in size:
@@ -462,4 +481,6 @@ _FAMILIES: dict[str, Callable[[ConfigReader], None]] = {
     "vilt": _vilt,
     "document": _document,
     "letterbox": _letterbox,
+    "vitpose": _vitpose,
+    "superpoint": _superpoint,
 }

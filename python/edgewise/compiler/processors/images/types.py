@@ -185,6 +185,9 @@ TYPES: dict[str, dict[str, Any]] = {
     ),
     "SegformerImageProcessor": defaults("plain", _hw(512), None, BILINEAR, IMAGENET),
     "SiglipImageProcessor": defaults("plain", _hw(224), None, BICUBIC, HALF),
+    "SuperPointImageProcessor": defaults(
+        "superpoint", _hw(480, 640), None, BILINEAR, None, do_grayscale=False
+    ),
     "Swin2SRImageProcessor": defaults(
         "symmetric", None, None, BICUBIC, None, do_pad=True, size_divisor=8, pad_size=None
     ),
@@ -196,6 +199,15 @@ TYPES: dict[str, dict[str, Any]] = {
         "vilt", _edge(384), None, BICUBIC, HALF, size_divisor=32, do_pad=True
     ),
     "ViTImageProcessor": defaults("plain", _hw(224), None, BILINEAR, HALF),
+    "VitPoseImageProcessor": defaults(
+        "vitpose",
+        _hw(256, 192),
+        None,
+        BILINEAR,
+        IMAGENET,
+        do_affine_transform=True,
+        normalize_factor=200.0,
+    ),
     "YolosImageProcessor": _detr("yolos"),
     # Not in transformers: ultralytics' models are exported without a configuration.
     "YoloImageProcessor": defaults("letterbox", _hw(640), None, BILINEAR, None),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....compiler.processors.images import Description, layout
 from ....errors import InputError
+from ....logic.images.geometry import Box
 from ....logic.post.classification import id2label_of
 from ....logic.tasks.pictures import count_planes, kept_size
 from ...media.pictures import Picture, read_picture
@@ -71,7 +72,11 @@ class ImagePipeline(Pipeline):
             self.processor.close()
 
     def forward(
-        self, picture: Picture, *outputs: str, feeds: Mapping[str, Any] | None = None
+        self,
+        picture: Picture,
+        *outputs: str,
+        feeds: Mapping[str, Any] | None = None,
+        box: Box | None = None,
     ) -> list[Any]:
         """Runs the model on a picture.
 
@@ -79,6 +84,7 @@ class ImagePipeline(Pipeline):
             picture: input of the processor.
             outputs: names of outputs.
             feeds: other inputs of the graph.
+            box: the part of the picture that the model sees.
 
         Returns:
             the outputs
@@ -87,7 +93,7 @@ class ImagePipeline(Pipeline):
             InputError: the graph has inputs that are not known.
         """
         session = self.session(self.STEM)
-        values = self.processor(picture)
+        values = self.processor(picture, box) if box is not None else self.processor(picture)
         given = {**values, **(feeds or {})}
         if "pixel_values" not in session.inputs and len(session.inputs) == 1:
             given = {next(iter(session.inputs)): values["pixel_values"]}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.processors.images import Description, layout, read_description
 from ....compiler.processors.images.graph import image_graph, resampling_graph
-from ....logic.images.taps import OWN, taps
+from ....logic.images.geometry import Box, Step
+from ....logic.images.taps import OWN, Filter, Taps, straight, taps
 from ...media.pictures import Picture, apply_step, read_picture
 from ...session import InferenceSession
 
@@ -50,44 +51,60 @@ class ImageProcessor:
             config if isinstance(config, Description) else read_description(config, where)
         )
         self.session = InferenceSession(image_graph(self.description), engine=engine)
-        self.resampling: InferenceSession | None = None
+        self.resampling: dict[bool, InferenceSession] = {}
 
-    def resized(self, image: Any) -> tuple[Picture, tuple[int, int, int, int]]:
+    def resized(
+        self, image: Any, box: Box | None = None
+    ) -> tuple[Picture, tuple[int, int, int, int]]:
         """The picture before the arithmetic.
 
         Args:
             image: as of a call.
+            box: the part of the picture that is looked at.
 
         Returns:
             (the picture with its final size; top, left, bottom and right of the part that is not
             padding of zeros)
         """
         picture = read_picture(image)
-        done = layout(self.description.steps, picture.height, picture.width)
+        done = layout(self.description.steps, picture.height, picture.width, box)
         for step in done.steps:
-            own = step["op"] == "resize" and step["filter"] in OWN
-            picture = self._resampled(picture, step) if own else apply_step(picture, step)
+            picture = self._applied(picture, step)
         return picture, done.valid
 
-    def _resampled(self, picture: Picture, step: Any) -> Picture:
-        """The picture at another size, with a filter of logic.images.taps."""
-        if self.resampling is None:
-            self.resampling = InferenceSession(resampling_graph(), engine=self.session.engine)
-        height, width = step["height"], step["width"]
+    def _applied(self, picture: Picture, step: Step) -> Picture:
+        if step["op"] == "warp":
+            rows = straight(step["top"], step["down"], picture.height, step["height"])
+            columns = straight(step["left"], step["across"], picture.width, step["width"])
+            return self._resampled(picture, rows, columns, True)
+        if step["op"] == "resize" and step["filter"] in OWN:
+            kind = cast("Filter", step["filter"])
+            rows = taps(kind, picture.height, step["height"])
+            columns = taps(kind, picture.width, step["width"])
+            return self._resampled(picture, rows, columns, False)
+        return apply_step(picture, step)
+
+    def _resampled(self, picture: Picture, rows: Taps, columns: Taps, half_up: bool) -> Picture:
+        """The picture at another size, by taps of logic.images.taps."""
+        if half_up not in self.resampling:
+            made = InferenceSession(resampling_graph(half_up), engine=self.session.engine)
+            self.resampling[half_up] = made
+        height, width = (len(taps.at) // taps.count for taps in (rows, columns))
         feeds = {
             "pixels": Array((picture.height, picture.width, 3), "uint8", picture.pixels),
-            "rows": _matrix(step["filter"], picture.height, height),
-            "columns": _matrix(step["filter"], picture.width, width),
+            "rows": _matrix(rows, picture.height),
+            "columns": _matrix(columns, picture.width),
         }
-        (made,) = self.resampling.run(None, feeds)
+        (made,) = self.resampling[half_up].run(None, feeds)
         return Picture(bytes(as_input(made, "resized")[2]), height, width)
 
-    def __call__(self, image: Any) -> dict[str, Any]:
+    def __call__(self, image: Any, box: Box | None = None) -> dict[str, Any]:
         """The inputs of a model for one picture.
 
         Args:
             image: path of a file, its bytes, a PIL.Image, a Picture, or an array of uint8
                 [height, width, 3].
+            box: (left, top, width, height) of the part that is looked at, for ViTPose.
 
         Returns:
             {"pixel_values": float32 [1, 3, height, width]}, and "pixel_mask", int64
@@ -96,7 +113,7 @@ class ImageProcessor:
         Raises:
             InputError: the picture is damaged, empty or too large.
         """
-        picture, valid = self.resized(image)
+        picture, valid = self.resized(image, box)
         shape = (picture.height, picture.width, 3)
         feeds: dict[str, Any] = {"pixels": Array(shape, "uint8", picture.pixels)}
         if self.description.frame:
@@ -107,13 +124,14 @@ class ImageProcessor:
     def close(self) -> None:
         """Frees the memory of the graph."""
         self.session.free()
-        if self.resampling is not None:
-            self.resampling.free()
+        for session in self.resampling.values():
+            session.free()
 
 
-def _matrix(name: Any, size: int, out: int) -> Array:
+def _matrix(found: Taps, size: int) -> Array:
     """The weights of the source's rows for those of the result: float32 [out, size]."""
-    found, rows = taps(name, size, out), array("f", bytes(4 * size * out))
+    out = len(found.at) // found.count
+    rows = array("f", bytes(4 * size * out))
     for i, (at, weight) in enumerate(zip(found.at, found.weights)):
         rows[i // found.count * size + at] += weight
     return Array((out, size), "float32", rows.tobytes())

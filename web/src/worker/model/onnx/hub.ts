@@ -100,7 +100,7 @@ const VOCABULARIES = ["vocab.txt", "tokens.txt", "processor_config.json"];
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
-  if (/^(image|object|background|depth|audio|voice|speaker)-/.test(task))
+  if (/^(image|object|background|depth|keypoint|audio|voice|speaker)-/.test(task))
     return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;
   if (task === "text-to-speech") return [config, "tokenizer_config.json", TASK_FILES[1]];

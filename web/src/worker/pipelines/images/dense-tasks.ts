@@ -83,7 +83,7 @@ function planesOf(host: TaskHost, values: Numbers, { done }: Seen): Planes {
 function enlarged({ data, count, size }: Planes, to: Size): Planes {
   const [from, pixels] = [size[0] * size[1], to[0] * to[1]];
   const large = new Float32Array(count * pixels);
-  const enlarge = new Interpolation("linear", ...size, ...to);
+  const enlarge = Interpolation.of("linear", ...size, ...to);
   for (let i = 0; i < count; i++)
     enlarge.run(data, i * from, large.subarray(i * pixels, (i + 1) * pixels));
   return { data: large, count, size: to };

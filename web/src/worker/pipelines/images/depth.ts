@@ -15,7 +15,7 @@ export function depthMap(
   [height, width]: readonly [number, number],
 ): { depth: Float32Array<ArrayBuffer>; picture: Uint8Array<ArrayBuffer> } {
   const depth = new Float32Array(height * width);
-  new Interpolation("cubic", fromHeight, fromWidth, height, width).run(values, 0, depth);
+  Interpolation.of("cubic", fromHeight, fromWidth, height, width).run(values, 0, depth);
   let [least, most] = [Infinity, -Infinity];
   for (const d of depth) {
     least = Math.min(least, d);

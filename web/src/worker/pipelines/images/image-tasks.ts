@@ -1,7 +1,7 @@
 // What tasks on pictures share, and image-classification. Names, options and results are those of
 // transformers.js.
 
-import type { Layout } from "../../../logic/images/geometry.ts";
+import type { Box, Layout } from "../../../logic/images/geometry.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
@@ -34,10 +34,17 @@ export function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promi
   throw new InputError("the input is no picture", host.task, "Give a picture.");
 }
 
-/** Runs the graph "model" on a picture. */
-async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> {
-  const image = await imageOf(host, input, ending);
-  const { values, done } = await pixelValues(host, image, ending);
+/**
+ * Runs the graph "model" on a picture.
+ * @param box the part of the picture that it sees
+ */
+export async function look(
+  host: TaskHost,
+  image: TaskImage,
+  ending: Ending,
+  box?: Box,
+): Promise<Looked> {
+  const { values, done } = await pixelValues(host, image, ending, box);
   const feeds = Object.fromEntries(
     host.graph("model").inputs.map(({ name }, i) => {
       const value = values[name] ?? (i === 0 ? values.pixel_values : undefined);
@@ -49,14 +56,21 @@ async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<L
 
 /** The outputs of the graph "model" for a picture. */
 export const perceive = async (
-  ...given: [host: TaskHost, input: TaskInput, ending: Ending]
-): Promise<Record<string, TaskTensor>> => (await look(...given)).tensors;
+  host: TaskHost,
+  input: TaskInput,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> =>
+  (await look(host, await imageOf(host, input, ending), ending)).tensors;
 
-/** As `look`; the outputs are numbers. */
+/** The same with the outputs as numbers. */
+export function seen(looked: Looked): Seen {
+  const outputs = Object.entries(looked.tensors).map(([name, t]) => [name, numbers(t)]);
+  return { ...looked, outputs: Object.fromEntries(outputs) };
+}
+
+/** Runs the graph "model" on the picture of an input. */
 export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {
-  const seen = await look(host, input, ending);
-  const outputs = Object.entries(seen.tensors).map(([name, t]) => [name, numbers(t)]);
-  return { ...seen, outputs: Object.fromEntries(outputs) };
+  return seen(await look(host, await imageOf(host, input, ending), ending));
 }
 
 /** The inputs of a model for a picture. */

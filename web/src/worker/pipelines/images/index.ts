@@ -9,6 +9,7 @@ import {
   objectDetection,
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
+import { keypointDetection } from "./keypoints.ts";
 
 export { imageOf, perceive, processed } from "./image-tasks.ts";
 export { Interpolation } from "./interpolation.ts";
@@ -21,4 +22,5 @@ export const TASKS: Tasks = {
   "image-segmentation": imageSegmentation,
   "background-removal": backgroundRemoval,
   "depth-estimation": depthEstimation,
+  "keypoint-detection": keypointDetection,
 };

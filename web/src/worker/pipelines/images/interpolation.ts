@@ -4,24 +4,42 @@
 
 import { type Filter, type Taps, taps } from "../../../logic/images/taps.ts";
 
-/** Enlarges planes of one size to another, one after the other. */
+/** Rows, or columns, of a source, and what those of a result are computed from. */
+export interface Rows {
+  size: number;
+  taps: Taps;
+}
+
+/** Resizes planes of one size to another, one after the other. */
 export class Interpolation {
   private readonly rows: Taps;
   private readonly columns: Taps;
+  private readonly height: number;
+  private readonly width: number;
+  private readonly outHeight: number;
+  private readonly outWidth: number;
   private readonly wide: Float32Array;
 
-  /** `kind`: "linear" is torch's bilinear, "cubic" its bicubic; or rows and columns themselves. */
-  constructor(
-    kind: Filter | readonly [rows: Taps, columns: Taps],
-    private readonly height: number,
-    private readonly width: number,
-    private readonly outHeight: number,
-    private readonly outWidth: number,
-  ) {
-    const named = typeof kind === "string";
-    this.rows = named ? taps(kind, height, outHeight) : kind[0];
-    this.columns = named ? taps(kind, width, outWidth) : kind[1];
-    this.wide = new Float32Array(height * outWidth);
+  constructor(rows: Rows, columns: Rows) {
+    [this.rows, this.columns] = [rows.taps, columns.taps];
+    [this.height, this.width] = [rows.size, columns.size];
+    this.outHeight = this.rows.at.length / this.rows.count;
+    this.outWidth = this.columns.at.length / this.columns.count;
+    this.wide = new Float32Array(this.height * this.outWidth);
+  }
+
+  /** `kind`: "linear" is torch's bilinear, "cubic" its bicubic. */
+  static of(
+    kind: Filter,
+    height: number,
+    width: number,
+    outHeight: number,
+    outWidth: number,
+  ): Interpolation {
+    return new Interpolation(
+      { size: height, taps: taps(kind, height, outHeight) },
+      { size: width, taps: taps(kind, width, outWidth) },
+    );
   }
 
   /**
@@ -53,14 +71,11 @@ export class Interpolation {
  * @param pixels [height, width, 3]
  * @returns [outHeight, outWidth, 3]
  */
-export function resampled(
-  kind: Filter,
-  pixels: Uint8Array,
-  [height, width]: readonly [number, number],
-  [outHeight, outWidth]: readonly [number, number],
-): Uint8Array<ArrayBuffer> {
-  const resize = new Interpolation(kind, height, width, outHeight, outWidth);
-  const [plane, large] = [new Float32Array(height * width), new Float32Array(outHeight * outWidth)];
+export function resampled(rows: Rows, columns: Rows, pixels: Uint8Array): Uint8Array<ArrayBuffer> {
+  const resize = new Interpolation(rows, columns);
+  const [outHeight, outWidth] = [rows, columns].map(({ taps: t }) => t.at.length / t.count);
+  const plane = new Float32Array(rows.size * columns.size);
+  const large = new Float32Array(outHeight! * outWidth!);
   const made = new Uint8Array(3 * large.length);
   for (let c = 0; c < 3; c++) {
     for (let i = 0; i < plane.length; i++) plane[i] = pixels[3 * i + c]!;

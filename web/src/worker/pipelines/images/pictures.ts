@@ -2,14 +2,22 @@
 // "pre". Mirrors python/edgewise/host/media/pictures.py.
 
 import type { Device } from "../../../device/device.ts";
-import { type Layout, layout, type Step, type Window } from "../../../logic/images/geometry.ts";
-import { OWN, type Filter as Own } from "../../../logic/images/taps.ts";
+import {
+  type Box,
+  type Layout,
+  layout,
+  type Resize,
+  type Step,
+  type Warp,
+  type Window,
+} from "../../../logic/images/geometry.ts";
+import { OWN, type Filter as Own, straight, taps } from "../../../logic/images/taps.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
-import { resampled } from "./interpolation.ts";
+import { type Rows, resampled } from "./interpolation.ts";
 
 type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
 
@@ -22,6 +30,7 @@ interface Picture {
 
 /**
  * The inputs of a model for one picture.
+ * @param box the part of the picture that it sees
  * @returns `values`: `pixel_values` and, if the model has it, `pixel_mask`; and what was done
  * @throws InputError if the picture is too large or becomes empty
  */
@@ -29,8 +38,9 @@ export async function pixelValues(
   host: Host,
   { width, height, data }: TaskImage,
   ending: Ending,
+  box?: Box,
 ): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
-  const done = layout(described(host, "image").steps, height, width);
+  const done = layout(described(host, "image").steps, height, width, box ?? null);
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;
@@ -56,19 +66,29 @@ function applied(device: Device, picture: Picture, step: Step): Picture {
   if (step.op === "rotate") return rotated(picture);
   const { height, width } = step;
   if (step.op === "window") return { height, width, pixels: windowOf(picture, step) };
-  if (OWN.includes(step.filter as Own)) {
-    const [from, to] = [
-      [picture.height, picture.width],
-      [height, width],
-    ] as const;
-    return { height, width, pixels: resampled(step.filter as Own, picture.pixels, from, to) };
-  }
+  const own = ownTaps(picture, step);
+  if (own) return { height, width, pixels: resampled(own[0], own[1], picture.pixels) };
   const sizes = {
     ...{ height: picture.height, width: picture.width, channels: 3 },
     ...{ outHeight: height, outWidth: width },
   };
-  const pixels = resizeImage(device, picture.pixels, sizes, step.filter as Filter);
-  return { height, width, pixels };
+  const { filter } = step as Resize;
+  return { height, width, pixels: resizeImage(device, picture.pixels, sizes, filter as Filter) };
+}
+
+/** What rows and columns are computed from, where that is no filter of the engine. */
+function ownTaps({ height, width }: Picture, step: Resize | Warp): [Rows, Rows] | undefined {
+  if (step.op === "warp")
+    return [
+      { size: height, taps: straight(step.top, step.down, height, step.height) },
+      { size: width, taps: straight(step.left, step.across, width, step.width) },
+    ];
+  const filter = step.filter as Own;
+  if (!OWN.includes(filter)) return undefined;
+  return [
+    { size: height, taps: taps(filter, height, step.height) },
+    { size: width, taps: taps(filter, width, step.width) },
+  ];
 }
 
 /** A part of a picture, or more than the picture. */

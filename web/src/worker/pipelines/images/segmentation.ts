@@ -121,7 +121,7 @@ export function segmentMap(
   const [pixels, small] = [to[0] * to[1], from[0] * from[1]];
   const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
   const [owner, mask] = [new Uint16Array(pixels), new Float32Array(small)];
-  const enlarge = new Interpolation("linear", ...from, ...to);
+  const enlarge = Interpolation.of("linear", ...from, ...to);
   const [queries, scores, labels] = chosen;
   const whole = queries.map((query, k) => {
     const score = scores[k]!;
@@ -159,6 +159,6 @@ export function foreground(values: Numbers, from: Size, to: Size): Uint8Array {
   if (parts.some((v) => v < -1e-5 || v > 1 + 1e-5))
     for (const [i, v] of parts.entries()) parts[i] = sigmoid(v);
   const out = new Float32Array(to[0] * to[1]);
-  new Interpolation("linear", ...from, ...to).run(parts, 0, out);
+  Interpolation.of("linear", ...from, ...to).run(parts, 0, out);
   return Uint8Array.from(out, (v) => Math.min(Math.max(Math.floor(v * 255 + 0.5), 0), 255));
 }
