@@ -155,6 +155,21 @@ def _vitpose(transformers):
     return config, "VitPoseImageProcessor", {"size": {"height": 64, "width": 48}}
 
 
+def _swin2sr(transformers):
+    config = transformers.Swin2SRConfig(
+        image_size=24,
+        embed_dim=16,
+        depths=[2],
+        num_heads=[2],
+        window_size=8,
+        mlp_ratio=2,
+        upscale=2,
+        upsampler="pixelshuffle",
+        initializer_range=0.3,
+    )
+    return config, "Swin2SRImageProcessor", {}
+
+
 def _superpoint(transformers):
     config = transformers.SuperPointConfig(
         encoder_hidden_sizes=[8, 8, 16, 16],
@@ -171,6 +186,7 @@ def _superpoint(transformers):
 
 KINDS = {
     "vitpose": (_vitpose, "VitPoseForPoseEstimation", ["heatmaps"]),
+    "swin2sr": (_swin2sr, "Swin2SRForImageSuperResolution", ["reconstruction"]),
     "superpoint": (
         _superpoint,
         "SuperPointForKeypointDetection",
@@ -199,6 +215,8 @@ def _inputs(torch, kind):
         inputs["pixel_values"] = torch.rand(1, 3, 48, 64)
     if kind == "vitpose":
         return {"pixel_values": torch.rand(1, 3, 64, 48)}, {}
+    if kind == "swin2sr":  # its masks are those of one size
+        return {"pixel_values": torch.rand(1, 3, 24, 24)}, {}
     if kind == "superpoint":
         return {"pixel_values": torch.rand(1, 3, 48, 64)}, {}
     axes = {"pixel_values": {2: "height", 3: "width"}}
@@ -309,6 +327,29 @@ def yolo(folder: Path, classes: int = 3, size: int = 64) -> Path:
     )
     onnx.save(model, path)
     return path
+
+
+def upscaler(folder: Path) -> Path:
+    """A model of super-resolution without a configuration: twice the size, of any picture."""
+    import torch
+
+    from .exporting import export
+
+    torch.manual_seed(4)
+
+    class Upscaler(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = torch.nn.Conv2d(3, 8, 3, 1, 1), torch.nn.Conv2d(8, 12, 3, 1, 1)
+
+        def forward(self, image):
+            return {"output": torch.nn.functional.pixel_shuffle(self.outer(self.inner(image)), 2)}
+
+    axes = {"image": {2: "height", 3: "width"}}
+    model = Upscaler().eval()
+    export(model, {"image": torch.rand(1, 3, 8, 8)}, ["output"], axes, folder / "model.onnx")
+    torch.save(model.state_dict(), folder / "weights.pt")
+    return folder
 
 
 def constant(folder: Path, kind: str, outputs: dict) -> Path:

@@ -513,3 +513,30 @@ def test_keypoints(page, folder):
             assert ours["labels"] == theirs["labels"] and ours["box"] == theirs["box"]
             assert ours["scores"] == pytest.approx(theirs["scores"], abs=2e-2)
             np.testing.assert_allclose(ours["keypoints"], theirs["keypoints"], atol=0.5)
+
+
+def test_pictures_of_pictures(page, folder):
+    """A model without a configuration, of a package and of a folder; and a large picture."""
+    (folder / "upscaler").mkdir()
+    tiny_images.upscaler(folder / "upscaler")
+    build(folder, "image-to-image", "upscaler")
+    found = page.run(
+        """
+            const found = [];
+            for (const [model, subfolder] of [["upscaler.edge", "onnx"], ["upscaler/", ""]]) {
+              const path = "/files/vision/" + model;
+              const p = await ew.pipeline("image-to-image", path, { subfolder });
+              const large = new ew.RawImage(new Uint8Array(3 * 300 * 10), 300, 10, 3);
+              const wrong = await p(large).catch((e) => e.message);
+              const { data, width, height, channels } = await p("/files/vision/a.png");
+              found.push({ wrong, data: Array.from(data), shape: [height, width, channels] });
+              await p.dispose();
+            }
+            return found;
+        """
+    )
+    with pipeline("image-to-image", folder / "upscaler.edge") as pipe:
+        want = np.asarray(pipe(str(folder / "a.png"))).astype(int)
+    for one in found:
+        assert "the largest is 256 x 256" in one["wrong"] and one["shape"] == [*want.shape]
+        assert np.abs(np.reshape(one["data"], want.shape) - want).max() <= 1

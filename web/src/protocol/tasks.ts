@@ -90,7 +90,7 @@ export interface TaskImageResult {
   data: Uint8Array<ArrayBuffer>;
   width: number;
   height: number;
-  channels: 1 | 4;
+  channels: 1 | 3 | 4;
 }
 
 /** The next samples of a stream of sound. */

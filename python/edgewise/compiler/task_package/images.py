@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.tasks.keypoints import HEATMAPS, POINTS
+from ...logic.tasks.pictures import PAINTED
 from ..declare.dtypes import INT64
 from ..ir import Graph, Tensor
 from ..processors.images import Description, read_description
-from ..processors.images.fixed import with_sizes
+from ..processors.images.fixed import with_mirrors, with_sizes
 from ..processors.images.graph import image_graph
 from .personal import Personal
 
@@ -41,11 +42,14 @@ IMAGE_OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "background-removal": (),
     "depth-estimation": (("predicted_depth",),),
     "keypoint-detection": ((HEATMAPS,), POINTS),
+    "image-to-image": ((PAINTED,),),
 }
 """Outputs that pipelines read: alternatives, of which the first is taken that a graph has all of;
 else the graph's first output."""
 NEEDED = ("image-segmentation", "depth-estimation")  # these do not take just any output
 DATASET = "dataset_index"
+PLAIN = {"image_processor_type": "Swin2SRImageProcessor", "do_pad": False}
+"""Of models that make pictures of pictures, where there is no configuration: numbers of 0 to 1."""
 YOLO_SIZE = 640  # pixels of a side, where the graph does not say
 
 
@@ -83,7 +87,10 @@ def add_pictures(
     """
     described = _description(request, graph)
     masked = any(i.name == "pixel_mask" for i in graph.input_names())
-    description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
+    if request.task == "image-to-image":
+        description, sizes = with_mirrors(described, _own_size(graph))
+    else:
+        description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
     pre = image_graph(description)
     valid: dict[str, list[Any]] = {"valid": [4]} if description.frame else {}
     programs.add("pre", pre, [({"pixels": [*size, 3], **valid}, None) for size in sizes])
@@ -95,6 +102,8 @@ def _description(request: Request, graph: Graph) -> Description:
     if CONFIG in request.texts:
         config = parse_json(request.texts[CONFIG], CONFIG)
         return read_description(config if isinstance(config, dict) else {}, CONFIG)
+    if request.task == "image-to-image":
+        return read_description(PLAIN)
     config = yolo_config(graph) if request.task == "object-detection" else None
     if config is None:
         raise InputError("there is none", CONFIG, f"Put the model's {CONFIG} into its folder.")

@@ -172,6 +172,9 @@ def _centered(have: int, size: int) -> int:
 
 
 def _pad(out: Layout, rule: Rule) -> None:
+    if rule["rule"] == "among":
+        _among(out, rule, "symmetric")
+        return
     if rule["rule"] == "symmetric":
         divisor = _divisor(rule)
         height = (out.height // divisor + 1) * divisor
@@ -212,7 +215,7 @@ def _frame(out: Layout, rule: Rule) -> None:
     """Padding that is zero after normalization: the plan sets it to zero."""
     height, width = out.height, out.width
     if rule["rule"] == "among":
-        _among(out, rule)
+        _among(out, rule, [0, 0, 0])
         return
     if rule["rule"] == "divisor":
         height = -(-height // _divisor(rule)) * _divisor(rule)
@@ -233,7 +236,7 @@ def _frame(out: Layout, rule: Rule) -> None:
     out.valid = valid
 
 
-def _among(out: Layout, rule: Rule) -> None:
+def _among(out: Layout, rule: Rule, color: Color) -> None:
     """The first of several frames that has room for the picture."""
     have, valid = (out.height, out.width), out.valid
     found = next((s for s in rule["sizes"] if s[0] >= have[0] and s[1] >= have[1]), None)
@@ -241,9 +244,9 @@ def _among(out: Layout, rule: Rule) -> None:
         raise InputError(
             f"a picture of {have[0]} x {have[1]} pixels fits into no frame of the model",
             "image",
-            "Cut it to a shape that is less long.",
+            f"Cut or reduce it: the largest is {rule['sizes'][-1][0]} x {rule['sizes'][-1][1]}.",
         )
-    _window(out, 0, 0, found[0], found[1], [0, 0, 0])
+    _window(out, 0, 0, found[0], found[1], color)
     _set(out, found[0], found[1])
     out.kept, out.valid = have, valid
 

@@ -87,6 +87,7 @@ ProgramTask = Literal[
     "depth-estimation",
     "mask-generation",
     "keypoint-detection",
+    "image-to-image",
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
     Seq2SeqTask,

@@ -176,6 +176,12 @@ class PadSquare(TypedDict):
     color: NotRequired[Channels | None]
 
 
+class PadAmong(TypedDict):
+    op: Literal["pad"]
+    rule: Literal["among"]
+    sizes: Annotated[list[Pair], Some]
+
+
 class FrameAmong(TypedDict):
     op: Literal["frame"]
     rule: Literal["among"]
@@ -212,6 +218,7 @@ Step = (
     | PadCorner
     | PadSquare
     | PadWithin
+    | PadAmong
     | FrameAmong
     | FrameDivisor
     | FrameCorner

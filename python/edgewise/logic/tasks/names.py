@@ -27,6 +27,7 @@ KINDS: dict[str, Kind] = {
     "depth-estimation": "image",
     "mask-generation": "image",
     "keypoint-detection": "image",
+    "image-to-image": "image",
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
     "automatic-speech-recognition": "sound",

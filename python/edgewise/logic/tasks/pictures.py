@@ -37,6 +37,8 @@ MAX_FOUND = 300
 """Detections of YOLO models, as in ultralytics."""
 COMPARED = (384, 384)
 """Size to which the masks of Mask2Former are enlarged before they are compared."""
+PAINTED = "reconstruction"
+"""Output of models that make a picture of a picture."""
 SUBTASKS = ("default", "semantic", "instance", "panoptic")
 
 
@@ -74,6 +76,21 @@ def check_one_plane(dims: Sequence[int], task: str) -> None:
     """Raises InputError if an output is not one plane."""
     if count_planes(dims, task) != 1:
         raise wrong_shape(dims, task)
+
+
+def painted_channels(dims: Sequence[int], task: str) -> int:
+    """How many channels the picture of an output has: 1 or 3.
+
+    Args:
+        dims: of the output, [1, channels, height, width].
+        task: of the pipeline.
+
+    Raises:
+        InputError: it is no picture.
+    """
+    if len(dims) != 4 or dims[0] != 1 or dims[1] not in (1, 3) or min(dims) < 1:
+        raise wrong_shape(dims, task)
+    return dims[1]
 
 
 def feature_outputs(options: Mapping[str, Any]) -> list[str]:

@@ -272,6 +272,7 @@ const picture = ({ data, width, height, channels }: TaskImageResult): RawImage =
 const FORMS: Record<string, ((result: unknown) => unknown) | undefined> = {
   "image-segmentation": (masks) =>
     (masks as { mask: TaskImageResult }[]).map((one) => ({ ...one, mask: picture(one.mask) })),
+  "image-to-image": (result) => picture(result as TaskImageResult),
   "background-removal": (result) => picture(result as TaskImageResult),
   "mask-generation": (result) => masksOf(result as Generated),
   "depth-estimation": (result) => {

@@ -574,6 +574,11 @@ export interface KeypointDetectionPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, KeypointOptions, KeypointResult[]> {}
 
+/** Makes pictures of pictures: Swin2SR and others. */
+export interface ImageToImagePipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, CallOptions, RawImage> {}
+
 /** Transcribes speech. */
 export interface SpeechRecognitionPipeline
   extends PipelineBase,
@@ -610,6 +615,7 @@ export interface TaskPipelines {
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
   "mask-generation": MaskGenerationPipeline;
+  "image-to-image": ImageToImagePipeline;
   "keypoint-detection": KeypointDetectionPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;

@@ -51,6 +51,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "background-removal": images,
   "depth-estimation": images,
   "mask-generation": masks,
+  "image-to-image": images,
   "keypoint-detection": images,
   "zero-shot-image-classification": candidates(images),
   "zero-shot-audio-classification": candidates(sounds),

@@ -10,12 +10,13 @@ from ....errors import UnsupportedOp
 from ....logic.images.geometry import Size, layout
 from .description import Description
 
-__all__ = ["with_sizes"]
+__all__ = ["with_mirrors", "with_sizes"]
 
 # Height and width of pictures, for whose shapes a package has plans: 1:1, 4:3, 3:2, 16:9, and
 # upright ones.
 PICTURES = [(640, 640)] + [size for side in (480, 427, 360) for size in ((side, 640), (640, side))]
 FRAMES = [(480, 640), (640, 480)]
+MIRRORED = [(64, 64), (128, 128), (192, 256), (256, 192), (256, 256)]
 STEP = 32  # sizes of frames are multiples of it
 LONGEST = 2.0  # length of frames by their height, where the processor has no limit
 
@@ -66,6 +67,24 @@ def with_sizes(
         "sizes": [list(s) for s in sizes],
     }
     return description, sizes
+
+
+def with_mirrors(description: Description, size: Size | None) -> tuple[Description, list[Size]]:
+    """A processor whose results have some of a few sizes, to which pictures are continued by their
+    mirror image. For models that make pictures of pictures, which must not be resized.
+
+    Args:
+        description: of the processor.
+        size: the only size that the model takes, if there is one.
+
+    Returns:
+        (the description, the sizes of its results)
+    """
+    if description.size is not None:
+        return description, [description.size]
+    sizes = MIRRORED if size is None else [size]
+    pad = {"op": "pad", "rule": "among", "sizes": [list(s) for s in sizes]}
+    return replace(description, steps=[*description.steps, pad]), sizes
 
 
 def _certain(step: dict[str, Any]) -> dict[str, Any]:

@@ -89,8 +89,8 @@ def _gray(nodes: list[Node], constants: list[Tensor]) -> None:
         Node("ReduceSum", ["shares", "channel"], ["brightness"]),
         Node("ReduceMax", ["colored", "channel"], ["brightest"]),
         Node("ReduceMin", ["colored", "channel"], ["darkest"]),
-        Node("Sub", ["brightest", "darkest"], ["range"]),
-        Node("ReduceMax", ["range", "all"], ["color"]),
+        Node("Sub", ["brightest", "darkest"], ["spread"]),
+        Node("ReduceMax", ["spread", "all"], ["color"]),
         Node("Greater", ["color", "none"], ["is_colored"]),
         Node("Where", ["is_colored", "brightness", "colored"], ["scaled"]),
     ]

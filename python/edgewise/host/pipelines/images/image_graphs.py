@@ -248,8 +248,30 @@ def _masks() -> Graph:
     )
 
 
+def _painted() -> Graph:
+    """Numbers of 0 to 1 as a picture."""
+    return _graph(
+        "painted",
+        [
+            Node("Clip", ["x", "zero", "one"], ["inside"]),
+            Node("Mul", ["inside", "white"], ["scaled"]),
+            Node("Round", ["scaled"], ["rounded"]),
+            Node("Cast", ["rounded"], ["bytes"], {"to": UINT8}),
+            Node("Transpose", ["bytes"], ["picture"], {"perm": [0, 2, 3, 1]}),
+        ],
+        [_PLANES],
+        [("picture", UINT8, [1, "height", "width", "planes"])],
+        [
+            Tensor.of("zero", FLOAT, [], [0.0]),
+            Tensor.of("one", FLOAT, [], [1.0]),
+            Tensor.of("white", FLOAT, [], [255.0]),
+        ],
+    )
+
+
 _GRAPHS = {
     "masks": _masks,
+    "painted": _painted,
     "strongest": _strongest,
     "class_planes": _class_planes,
     "owners": _owners,

@@ -12,6 +12,8 @@ import {
   feature_outputs,
   kept_size,
   masks_of,
+  PAINTED,
+  painted_channels,
   query_boxes,
   type Segmenting,
   segmenting,
@@ -220,6 +222,25 @@ export const depthEstimation: TaskRunner = {
       const to = sizeOf(seen);
       const { depth, picture } = depthMap(data, size, to);
       return { predicted_depth: { data: depth, dims: to }, depth: gray(picture, to) };
+    };
+  },
+};
+
+/** `pipe(pictures)` */
+export const imageToImage: TaskRunner = {
+  options: [],
+  prepare(host) {
+    return async (input, ending): Promise<TaskImageResult> => {
+      const seen = await see(host, input, ending);
+      const made = output(host, seen.outputs, PAINTED);
+      const channels = painted_channels(made.dims, host.task);
+      const { data, size } = planesOf(host, made, seen);
+      const [height, width] = size;
+      const pixels = new Uint8ClampedArray(channels * height * width);
+      for (let c = 0; c < channels; c++)
+        for (let i = 0; i < height * width; i++)
+          pixels[channels * i + c] = 255 * Math.min(data[c * height * width + i]!, 1);
+      return { data: new Uint8Array(pixels.buffer), width, height, channels: channels as 1 | 3 };
     };
   },
 };

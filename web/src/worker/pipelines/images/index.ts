@@ -6,6 +6,7 @@ import {
   depthEstimation,
   imageFeatureExtraction,
   imageSegmentation,
+  imageToImage,
   objectDetection,
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
@@ -22,5 +23,6 @@ export const TASKS: Tasks = {
   "image-segmentation": imageSegmentation,
   "background-removal": backgroundRemoval,
   "depth-estimation": depthEstimation,
+  "image-to-image": imageToImage,
   "keypoint-detection": keypointDetection,
 };

@@ -1,4 +1,4 @@
-// keypoint-detection: logic/tasks/keypoints.ts decides which boxes are seen, and what is found.
+// keypoint-detection: logic/tasks decides which boxes are seen, and what is found.
 
 import type { Size } from "../../../logic/images/geometry.ts";
 import { boxes_of, HEATMAPS, type Pose, pose, posing } from "../../../logic/tasks/keypoints.ts";

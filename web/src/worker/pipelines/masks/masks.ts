@@ -195,7 +195,10 @@ class Masks {
     const { frame } = described(this.host, "image");
     const rows = mask_taps(height, frame ? done.height : 0, bottom - top, size[0]);
     const columns = mask_taps(width, frame ? done.width : 0, right - left, size[1]);
-    const enlarge = new this.images.Interpolation([rows, columns], height, width, ...size);
+    const enlarge = new this.images.Interpolation(
+      { size: height, taps: rows },
+      { size: width, taps: columns },
+    );
     const large = new Float32Array(size[0] * size[1]);
     return ({ data }, i) => {
       enlarge.run(data, i * height * width, large);
