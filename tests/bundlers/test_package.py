@@ -30,7 +30,8 @@ GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 TASKS = {
     "texts": (["pipelines", "texts"], 16_000),
     "pictures": (["pipelines", "images"], 16_000),
-    "pictures, any labels": (["pipelines", "images", "candidates"], 16_500),
+    "pictures, any labels": (["pipelines", "images", "candidates"], 17_000),
+    "pictures, their texts": (["pipelines", "images", "ocr"], 19_500),
     "sounds": (["pipelines", "sounds"], 14_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),
     "translation": (["pipelines", "generation"], 11_500),

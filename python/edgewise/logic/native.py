@@ -40,6 +40,11 @@ def float64(value: float) -> bytes:
     return struct.pack(">d", value)
 
 
+def next_one(data: bytes, value: int, start: int, stop: int) -> int:
+    """The first place of a byte from `start` on, before `stop`; -1 if there is none."""
+    return data.find(value, start, stop)
+
+
 def part(text: str, start: int, end: int) -> str:
     """text[start:end]. Positions of texts that come from the host, such as those of tokens, count
     code points in Python and units of UTF-16 in pages.

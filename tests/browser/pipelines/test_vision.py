@@ -540,3 +540,41 @@ def test_pictures_of_pictures(page, folder):
     for one in found:
         assert "the largest is 256 x 256" in one["wrong"] and one["shape"] == [*want.shape]
         assert np.abs(np.reshape(one["data"], want.shape) - want).max() <= 1
+
+
+def test_texts_of_pictures(page, folder):
+    """Lines of a package and of a folder, also slanted ones, as in Python."""
+    from tests.pipelines import tiny_ocr
+
+    made = tiny_ocr.make(folder / "ocr", metadata=False)
+    for part in ("det", "rec", "cls"):
+        (made / f"ch_tiny_{part}_infer.onnx").rename(made / f"{part}.onnx")
+    build(folder, "optical-character-recognition", "ocr")
+    bars = [("rgb", 30, 40, 240, 24), ("gr", 40, 120, 160, 30)]
+    whole = Image.fromarray(tiny_ocr.page(bars))
+    whole.save(folder / "bars.png")
+    whole.rotate(9, fillcolor=(255, 255, 255)).save(folder / "slanted.png")
+    found = page.run(
+        """
+            const found = [];
+            for (const [model, subfolder] of [["ocr.edge", "onnx"], ["ocr/", ""]]) {
+              const p = await ew.pipeline("ocr", "/files/vision/" + model, { subfolder });
+              const wrong = await p("a.png", { thresh: 2 }).catch((e) => e.message);
+              const white = new ew.RawImage(new Uint8Array(3).fill(255), 1, 1, 3);
+              const none = await p(white);
+              const lines = await p(["/files/vision/bars.png", "/files/vision/slanted.png"]);
+              found.push({ wrong, none, lines });
+              await p.dispose();
+            }
+            return found;
+        """
+    )
+    with pipeline("ocr", folder / "ocr.edge") as pipe:
+        want = [pipe(str(folder / name)) for name in ("bars.png", "slanted.png")]
+    assert [one["text"] for one in want[0]] == ["rgb", "rg"]
+    for one in found:
+        assert "thresh" in one["wrong"] and one["none"] == []
+        for ours, theirs in zip(one["lines"], want, strict=True):
+            for a, b in zip(ours, theirs, strict=True):
+                assert a["text"] == b["text"] and a["score"] == pytest.approx(b["score"], abs=0.02)
+                np.testing.assert_allclose(a["box"], b["box"], atol=1)

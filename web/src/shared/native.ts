@@ -21,6 +21,12 @@ export function float64(value: number): Uint8Array<ArrayBuffer> {
 }
 
 /** Positions of texts that come from the host, such as those of tokens, are in units of UTF-16. */
+/** The first place of a byte from `start` on, before `stop`; -1 if there is none. */
+export function next_one(data: Uint8Array, value: number, start: number, stop: number): number {
+  const at = data.indexOf(value, start);
+  return at < stop ? at : -1;
+}
+
 export function part(text: string, start: number, end: number): string {
   return text.slice(start, end);
 }

@@ -31,6 +31,7 @@ from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_files, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
+from .ocr import ocr_package
 from .personal import Personal
 from .prompts import prompts_package
 from .seq2seq import seq2seq_package
@@ -95,6 +96,7 @@ TASKS = {
     "text-to-image": Task("diffusion", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
+    "optical-character-recognition": Task("ocr", ()),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
 
@@ -176,7 +178,7 @@ def compile_task(
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
-    if personalize and kind in ("seq2seq", "diffusion", "hearing"):
+    if personalize and kind in ("seq2seq", "diffusion", "hearing", "ocr"):
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
         name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
@@ -261,6 +263,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "seq2seq": seq2seq_package,
     "hearing": hearing_package,
     "diffusion": text_to_image_package,
+    "ocr": ocr_package,
 }
 """{kind of a task: builder of its package}"""
 

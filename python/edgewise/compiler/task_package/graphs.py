@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
@@ -9,6 +10,8 @@ from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
 from ..compile.model_file import PREFERRED, pick_model_file
 from .hearing import SPEECH, hearing_files
 
+WORDS = ("det", "rec", "cls")
+"""Graphs whose files have any names with these words in them: the models of PP-OCR."""
 Dtype = str | Mapping[str, str] | None
 
 
@@ -93,4 +96,12 @@ def _find(graphs: list[str], stem: str, dtype: str | None) -> str | None:
         for name in graphs:
             if name == wanted or name.endswith("/" + wanted):
                 return name
-    return None
+    return by_word(graphs, stem)
+
+
+def by_word(graphs: Iterable[str], stem: str) -> str | None:
+    """The only file with a word of WORDS in its path, such as ch_PP-OCRv4_det_infer.onnx."""
+    if stem not in WORDS:
+        return None
+    found = [name for name in graphs if stem in re.split("[^a-z]+", name.lower())]
+    return found[0] if len(found) == 1 else None

@@ -30,6 +30,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "image-segmentation": ("images.image_segmentation", "ImageSegmentationPipeline"),
     "background-removal": ("images.image_segmentation", "BackgroundRemovalPipeline"),
     "keypoint-detection": ("images.keypoint_detection", "KeypointDetectionPipeline"),
+    "optical-character-recognition": ("images.ocr", "OpticalCharacterRecognitionPipeline"),
     "image-to-image": ("images.image_to_image", "ImageToImagePipeline"),
     "depth-estimation": ("images.depth_estimation", "DepthEstimationPipeline"),
     "mask-generation": ("images.mask_generation", "MaskGenerationPipeline"),

@@ -13,6 +13,7 @@ from typing import Any
 from ...compiler.compile.model_file import MAX_TEXT, PREFERRED
 from ...compiler.onnx import FileSource
 from ...compiler.package import Package
+from ...compiler.task_package.graphs import by_word
 from ...errors import InputError, ModelError, NoSuchFile
 from ...json_text import parse_json_object
 from ...logic.manifest.limits import SUFFIX_OF
@@ -176,7 +177,7 @@ class ModelFiles:
                 name = posixpath.join(folder, f"{stem}{suffix}.onnx")
                 if name in graphs:
                     return name
-        return None
+        return by_word(graphs, stem)
 
     def read(self, name: str) -> bytes | None:
         """Bytes of a small file, by its name relative to the model's folder; None: there is none.

@@ -175,7 +175,11 @@ def _pad(out: Layout, rule: Rule) -> None:
     if rule["rule"] == "among":
         _among(out, rule, "symmetric")
         return
-    if rule["rule"] == "symmetric":
+    if rule["rule"] == "strip":
+        margin = strip_margin(out.height, out.width)
+        height, width = out.height + 2 * margin, out.width
+        _window(out, 0 - margin, 0, height, width, [0, 0, 0])
+    elif rule["rule"] == "symmetric":
         divisor = _divisor(rule)
         height = (out.height // divisor + 1) * divisor
         width = (out.width // divisor + 1) * divisor
@@ -196,6 +200,13 @@ def _pad(out: Layout, rule: Rule) -> None:
         top, left = half(height - out.height), half(width - out.width)
         _window(out, 0 - top, 0 - left, height, width, _color(rule))
     _set(out, height, width)
+
+
+def strip_margin(height: int, width: int) -> int:
+    """Rows above and below a picture that is hardly more than a line, as RapidOCR adds them."""
+    if height > 30 and width / height <= 8:
+        return 0
+    return int(abs(max(int(width / 8), 30) * 2 - height) / 2)
 
 
 def _color(rule: Rule) -> Color:
@@ -456,6 +467,23 @@ def _thumbnail(rule: Rule, height: int, width: int) -> Size:
     return new_height, new_width
 
 
+def _text(rule: Rule, height: int, width: int) -> Size:
+    """As DetPreProcess of RapidOCR: the shorter side gets at least a length, and both sides become
+    multiples of a number.
+    """
+    scale = max(rule["size"] / min(height, width), 1.0)
+    longest, divisor = rule.get("longest"), _divisor(rule)
+    if longest is not None:
+        scale = min(scale, longest / max(height, width))
+    high, wide = round(int(height * scale) / divisor), round(int(width * scale) / divisor)
+    return max(high, 1) * divisor, max(wide, 1) * divisor
+
+
+def _line(rule: Rule, height: int, width: int) -> Size:
+    """A height, in the picture's proportions up to a width."""
+    return rule["height"], min(math.ceil(rule["height"] * width / height), rule["width"])
+
+
 def _nearest(rule: Rule, height: int, width: int) -> Size:
     """Of several sizes, the one that is most like the size that another rule gives."""
     inner = rule["of"]
@@ -482,4 +510,6 @@ _SIZES: dict[str, Callable[[Rule, int, int], Size]] = {
     "bounded": _bounded,
     "thumbnail": _thumbnail,
     "nearest": _nearest,
+    "text": _text,
+    "line": _line,
 }

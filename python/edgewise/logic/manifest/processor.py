@@ -112,6 +112,14 @@ class ResizeNearest(Resize):
     sizes: Annotated[list[Pair], Some]
 
 
+class ResizeText(Resize, Shortest):
+    rule: Literal["text"]
+
+
+class ResizeLine(Resize, Sides):
+    rule: Literal["line"]
+
+
 AnyResize = (
     ResizeExact
     | ResizeShortest
@@ -125,6 +133,8 @@ AnyResize = (
     | ResizeBounded
     | ResizeThumbnail
     | ResizeNearest
+    | ResizeText
+    | ResizeLine
 )
 
 
@@ -176,6 +186,11 @@ class PadSquare(TypedDict):
     color: NotRequired[Channels | None]
 
 
+class PadStrip(TypedDict):
+    op: Literal["pad"]
+    rule: Literal["strip"]
+
+
 class PadAmong(TypedDict):
     op: Literal["pad"]
     rule: Literal["among"]
@@ -219,6 +234,7 @@ Step = (
     | PadSquare
     | PadWithin
     | PadAmong
+    | PadStrip
     | FrameAmong
     | FrameDivisor
     | FrameCorner
@@ -238,6 +254,17 @@ class ImageFields(TypedDict):
     frame: bool
     mask: bool
     gray: NotRequired[bool]
+
+
+class OcrFields(TypedDict):
+    """What happens to pictures before the models of PP-OCR, and the characters of the recognizer's
+    numbers from 1 on.
+    """
+
+    det: ImageFields
+    rec: ImageFields
+    cls: NotRequired[ImageFields]
+    characters: Annotated[list[str], Entries(0, 1 << 20)]
 
 
 # ---- pictures that a language model sees: the rules of `seen` (logic/images/views.py)
@@ -520,6 +547,7 @@ class Processor(TypedDict):
     """`labels`, `diffusion` and `features` are checked by the pipelines that use them."""
 
     image: NotRequired[ImageFields]
+    ocr: NotRequired[OcrFields]
     vision: NotRequired[VisionFields]
     pictures: NotRequired[PromptFields]
     audio: NotRequired[AudioFields]

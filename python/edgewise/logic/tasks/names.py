@@ -28,6 +28,7 @@ KINDS: dict[str, Kind] = {
     "mask-generation": "image",
     "keypoint-detection": "image",
     "image-to-image": "image",
+    "optical-character-recognition": "image",
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
     "automatic-speech-recognition": "sound",
@@ -43,6 +44,7 @@ ALIASES = {
     "ner": "token-classification",
     "text-to-audio": "text-to-speech",
     "asr": "automatic-speech-recognition",
+    "ocr": "optical-character-recognition",
 }
 """Other names of tasks."""
 

@@ -142,7 +142,8 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
     const tensors = Object.entries(made as Record<string, TaskTensor>);
     return Object.fromEntries(tensors.map(([name, t]) => [name, tensor(t)]));
   };
-  const more = KINDS.get(task) === "image" ? { processor } : {};
+  const looks = KINDS.get(task) === "image" && task !== "optical-character-recognition";
+  const more = looks ? { processor } : {};
   const dispose = async () => client.end();
   const open = task === "mask-generation" ? { open: opener(run) } : {};
   const made = Object.assign(call, { ...more, ...open, task, info, dispose }, methods.members);

@@ -322,6 +322,28 @@ export interface KeypointResult {
   box: DetectedObject["box"];
 }
 
+/** Options of optical-character-recognition, with the names and defaults of RapidOCR. */
+export interface OcrOptions extends CallOptions {
+  /** Numbers of the detector's map above it are text. Default: 0.3. */
+  thresh?: number;
+  /** The mean of the map within a box is at least this. Default: 0.5. */
+  box_thresh?: number;
+  /** How far boxes are made larger. Default: 1.6. */
+  unclip_ratio?: number;
+  /** Lines with lower scores are left out. Default: 0.5. */
+  text_score?: number;
+  /** Whether texts that are upside down are turned. Default: true. */
+  use_cls?: boolean;
+}
+
+/** A line of text. */
+export interface OcrLine {
+  text: string;
+  score: number;
+  /** Corners (x, y) in pixels, from the top left one on, clockwise. */
+  box: [number, number][];
+}
+
 /** Options of a stream of automatic-speech-recognition; others are those of a call. */
 export interface SpeechStreamOptions
   extends CallOptions,
@@ -579,6 +601,9 @@ export interface ImageToImagePipeline
   extends ImagePipelineBase,
     Calls<ImageInput, CallOptions, RawImage> {}
 
+/** Reads the text in pictures: PP-OCR. Result of a picture: its lines in order. */
+export interface OcrPipeline extends PipelineBase, Calls<ImageInput, OcrOptions, OcrLine[]> {}
+
 /** Transcribes speech. */
 export interface SpeechRecognitionPipeline
   extends PipelineBase,
@@ -616,6 +641,8 @@ export interface TaskPipelines {
   "depth-estimation": DepthEstimationPipeline;
   "mask-generation": MaskGenerationPipeline;
   "image-to-image": ImageToImagePipeline;
+  "optical-character-recognition": OcrPipeline;
+  ocr: OcrPipeline;
   "keypoint-detection": KeypointDetectionPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;

@@ -35,6 +35,11 @@ const candidates =
     return { TASKS: tasksOf(perceive) };
   };
 
+const ocr: Part = async () => {
+  const [{ tasksOf }, pictures] = await Promise.all([import("./ocr/index.ts"), images()]);
+  return { TASKS: tasksOf(pictures) };
+};
+
 /** The part that has a task. */
 const PARTS: Readonly<Record<string, Part>> = {
   "feature-extraction": texts,
@@ -52,6 +57,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "depth-estimation": images,
   "mask-generation": masks,
   "image-to-image": images,
+  "optical-character-recognition": ocr,
   "keypoint-detection": images,
   "zero-shot-image-classification": candidates(images),
   "zero-shot-audio-classification": candidates(sounds),

@@ -269,8 +269,95 @@ def _painted() -> Graph:
     )
 
 
+def _cut_places() -> list[Node]:
+    """Nodes for `across_one` and `down_one`: where the pixels of a part are in the picture, as
+    GridSample counts: from -1 to 1, at the middles of the outermost pixels.
+    """
+    numbers = {f"m{i}": i for i in range(8)}
+    coordinates = [
+        # u and v of the pixels of the result
+        Node("Gather", ["size", "at_0"], ["rows"]),
+        Node("Gather", ["size", "at_1"], ["columns"]),
+        Node("Range", ["from", "columns", "step"], ["x"]),
+        Node("Range", ["from", "rows", "step"], ["y"]),
+        Node("Cast", ["x"], ["x_numbers"], {"to": FLOAT}),
+        Node("Cast", ["y"], ["y_numbers"], {"to": FLOAT}),
+        Node("Cast", ["columns"], ["width"], {"to": FLOAT}),
+        Node("Cast", ["rows"], ["height"], {"to": FLOAT}),
+        Node("Div", ["x_numbers", "width"], ["u"]),
+        Node("Div", ["y_numbers", "height"], ["v_row"]),
+        Node("Unsqueeze", ["v_row", "last"], ["v"]),
+        *(Node("Gather", ["matrix", f"at_{i}"], [name]) for name, i in numbers.items()),
+    ]
+    for name, (a, b, c) in {"across": ("m0", "m1", "m2"), "down": ("m3", "m4", "m5")}.items():
+        coordinates += [
+            Node("Mul", ["u", a], [f"{name}_u"]),
+            Node("Mul", ["v", b], [f"{name}_v"]),
+            Node("Add", [f"{name}_u", f"{name}_v"], [f"{name}_uv"]),
+            Node("Add", [f"{name}_uv", c], [f"{name}_all"]),
+        ]
+    coordinates += [
+        Node("Mul", ["u", "m6"], ["w_u"]),
+        Node("Mul", ["v", "m7"], ["w_v"]),
+        Node("Add", ["w_u", "w_v"], ["w_uv"]),
+        Node("Add", ["w_uv", "one"], ["w"]),
+    ]
+    for name, axis in (("across", 1), ("down", 0)):
+        coordinates += [
+            Node("Div", [f"{name}_all", "w"], [f"{name}_at"]),
+            Node("Shape", ["pixels"], [f"{name}_shape"], {"start": axis, "end": axis + 1}),
+            Node("Cast", [f"{name}_shape"], [f"{name}_size"], {"to": FLOAT}),
+            Node("Sub", [f"{name}_size", "one"], [f"{name}_most"]),
+            Node("Mul", [f"{name}_at", "two"], [f"{name}_twice"]),
+            Node("Div", [f"{name}_twice", f"{name}_most"], [f"{name}_part"]),
+            Node("Sub", [f"{name}_part", "one"], [f"{name}_grid"]),
+            Node("Unsqueeze", [f"{name}_grid", "outer"], [f"{name}_one"]),
+        ]
+    return coordinates
+
+
+def _cut() -> Graph:
+    """A part of a picture, of which `matrix` projects the unit square to the picture."""
+    return _graph(
+        "cut",
+        [
+            *_cut_places(),
+            Node("Concat", ["across_one", "down_one"], ["grid"], {"axis": -1}),
+            Node("Cast", ["pixels"], ["numbers"], {"to": FLOAT}),
+            Node("Transpose", ["numbers"], ["planes"], {"perm": [2, 0, 1]}),
+            Node("Unsqueeze", ["planes", "first"], ["batch"]),
+            Node(
+                "GridSample",
+                ["batch", "grid"],
+                ["sampled"],
+                {"mode": "bicubic", "padding_mode": "border", "align_corners": 1},
+            ),
+            Node("Squeeze", ["sampled", "first"], ["one_picture"]),
+            Node("Transpose", ["one_picture"], ["by_pixel"], {"perm": [1, 2, 0]}),
+            Node("Round", ["by_pixel"], ["rounded"]),
+            Node("Clip", ["rounded", "zero", "white"], ["inside"]),
+            Node("Cast", ["inside"], ["picture"], {"to": UINT8}),
+        ],
+        [("pixels", UINT8, ["height", "width", 3]), ("matrix", FLOAT, [8]), ("size", INT64, [2])],
+        [("picture", UINT8, ["out_height", "out_width", 3])],
+        [
+            *(Tensor.of(f"at_{i}", INT64, [], [i]) for i in range(8)),
+            Tensor.of("from", INT64, [], [0]),
+            Tensor.of("step", INT64, [], [1]),
+            Tensor.of("last", INT64, [1], [1]),
+            Tensor.of("first", INT64, [1], [0]),
+            Tensor.of("outer", INT64, [2], [0, 3]),
+            Tensor.of("one", FLOAT, [], [1.0]),
+            Tensor.of("two", FLOAT, [], [2.0]),
+            Tensor.of("zero", FLOAT, [], [0.0]),
+            Tensor.of("white", FLOAT, [], [255.0]),
+        ],
+    )
+
+
 _GRAPHS = {
     "masks": _masks,
+    "cut": _cut,
     "painted": _painted,
     "strongest": _strongest,
     "class_planes": _class_planes,

@@ -103,6 +103,7 @@ export function folderTexts(task: string): string[] {
   if (/^(image|object|background|depth|keypoint|audio|voice|speaker)-/.test(task))
     return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;
+  if (task === "optical-character-recognition") return ["dict.txt"];
   if (task === "text-to-speech") return [config, "tokenizer_config.json", TASK_FILES[1]];
   if (task === SPEECH)
     return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1], ...VOCABULARIES];

@@ -14,7 +14,7 @@ import { keypointDetection } from "./keypoints.ts";
 
 export { imageOf, perceive, processed } from "./image-tasks.ts";
 export { Interpolation } from "./interpolation.ts";
-export { pixelValues } from "./pictures.ts";
+export { pictureOf, pixelValues, prepared, rotated, windowOf } from "./pictures.ts";
 
 export const TASKS: Tasks = {
   "image-classification": imageClassification,

@@ -2,6 +2,7 @@
 // "pre". Mirrors python/edgewise/host/media/pictures.py.
 
 import type { Device } from "../../../device/device.ts";
+import type { Processor } from "../../../gen/schema.ts";
 import {
   type Box,
   type Layout,
@@ -19,10 +20,11 @@ import { described } from "../inputs.ts";
 import type { TaskImage } from "./decode.ts";
 import { type Rows, resampled } from "./interpolation.ts";
 
+type ImageFields = NonNullable<Processor["image"]>;
 type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
 
 /** RGB, 3 bytes a pixel, row by row. */
-interface Picture {
+export interface Picture {
   height: number;
   width: number;
   pixels: Uint8Array<ArrayBuffer>;
@@ -36,18 +38,45 @@ interface Picture {
  */
 export async function pixelValues(
   host: Host,
-  { width, height, data }: TaskImage,
+  image: TaskImage,
   ending: Ending,
   box?: Box,
-): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
-  const done = layout(described(host, "image").steps, height, width, box ?? null);
+): Promise<Prepared> {
+  return prepared(host, described(host, "image"), "pre", pictureOf(image), ending, box);
+}
+
+/** The inputs of a model, and what was done to the picture. */
+export interface Prepared {
+  values: Record<string, TaskTensor>;
+  done: Layout;
+}
+
+/** A picture without its opacity. */
+export function pictureOf({ width, height, data }: TaskImage): Picture {
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;
     pixels[j + 1] = data[i + 1]!;
     pixels[j + 2] = data[i + 2]!;
   }
-  let picture: Picture = { height, width, pixels };
+  return { height, width, pixels };
+}
+
+/**
+ * As `pixelValues`, of one of several models.
+ * @param fields what happens to its pictures
+ * @param pre name of the graph for the arithmetic
+ */
+export async function prepared(
+  host: Host,
+  fields: ImageFields,
+  pre: string,
+  given: Picture,
+  ending: Ending,
+  box?: Box,
+): Promise<Prepared> {
+  const done = layout(fields.steps, given.height, given.width, box ?? null);
+  let picture = given;
   for (const step of done.steps) picture = applied(host.device, picture, step);
   const feeds: Record<string, TaskTensor> = {
     pixels: { type: "uint8", dims: [picture.height, picture.width, 3], data: picture.pixels },
@@ -57,8 +86,8 @@ export async function pixelValues(
       data: new Uint8Array(BigInt64Array.from(done.valid, BigInt).buffer),
     },
   };
-  const inputs = host.graph("pre").inputs.map((input) => [input.name, feeds[input.name]!]);
-  const values = await host.run("pre", Object.fromEntries(inputs) as typeof feeds, ending);
+  const inputs = host.graph(pre).inputs.map((input) => [input.name, feeds[input.name]!]);
+  const values = await host.run(pre, Object.fromEntries(inputs) as typeof feeds, ending);
   return { values, done };
 }
 
@@ -92,9 +121,9 @@ function ownTaps({ height, width }: Picture, step: Resize | Warp): [Rows, Rows] 
 }
 
 /** A part of a picture, or more than the picture. */
-function windowOf(
+export function windowOf(
   { height: rows, width: columns, pixels: source }: Picture,
-  { top, left, height, width, color }: Window,
+  { top, left, height, width, color }: Omit<Window, "op">,
 ): Uint8Array<ArrayBuffer> {
   const pixels = new Uint8Array(3 * height * width);
   const mirrored = (i: number, size: number): number => {
@@ -117,7 +146,7 @@ function windowOf(
 }
 
 /** A quarter turn clockwise: a column from the bottom up becomes a row. */
-function rotated({ height, width, pixels: source }: Picture): Picture {
+export function rotated({ height, width, pixels: source }: Picture): Picture {
   const pixels = new Uint8Array(source.length);
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++)

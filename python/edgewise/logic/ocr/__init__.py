@@ -1,0 +1,1 @@
+"""Recognition of text in pictures."""
