@@ -22,6 +22,14 @@ WORDS = {
     "decoder": None,
     "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(96)}, "unk_token": "w0"},
 }
+ONE = """
+    const p = await ew.pipeline("text-generation", arg.model);
+    const ids = [];
+    const streamer = { put: (x) => ids.push(...x), end() {} };
+    await p(arg.prompt, { max_new_tokens: 24, do_sample: false, streamer });
+    await p.dispose();
+    return ids;
+"""
 RUN = """
     const made = {};
     for (const [name, prompts] of Object.entries(arg)) {
@@ -58,6 +66,32 @@ def packed(folder, name):
     sources, _ = folder_files(folder)
     compile_package(sources, capacity=96).write(out := io.BytesIO())
     return out.getvalue()
+
+
+def test_a_folder_of_genai(visit, server, files):
+    """Without config.json: sizes and special tokens are in genai_config.json."""
+    name = "GenAI_hunyuan"
+    greedy = EXPECTED[name]["greedy"][0]
+    (files / "genai").mkdir()
+    model = lzma.decompress((HERE / f"{name}.onnx.xz").read_bytes())
+    config = {"model": {"eos_token_id": greedy[5], "decoder": {"head_size": 16}}}
+    for file, content in (
+        ("model.onnx", model),
+        ("tokenizer.json", json.dumps(WORDS).encode()),
+        ("tokenizer_config.json", b'{"tokenizer_class": "PreTrainedTokenizerFast"}'),
+        ("genai_config.json", json.dumps(config).encode()),
+    ):
+        (files / "genai" / file).write_bytes(content)
+    page = visit(server)
+    prompt = " ".join(f"w{i}" for i in PROMPTS[0])
+    wanted = greedy[: greedy.index(greedy[5]) + 1]
+    got = page.run(ONE, {"model": "/files/genai/", "prompt": prompt})
+    assert got[-len(wanted) :] == wanted and len(got) in (
+        len(wanted),
+        len(wanted) + len(PROMPTS[0]),
+    )
+    asked = [r.url.rsplit("/", 1)[-1] for r in page.requests]
+    assert asked.count("genai_config.json") == 1
 
 
 def test_tokens(visit, server, files, tmp_path):

@@ -9,6 +9,8 @@ import pytest
 from edgewise import CausalLM, generate
 from edgewise.compiler.compile.causal_lm import compile_causal_lm
 from edgewise.compiler.onnx import as_source, read_model
+from edgewise.errors import UnsupportedOp
+from edgewise.inspect import inspect
 
 from .decoders import ROWS, SIZE, WINDOW, Loop, decoder
 
@@ -122,3 +124,53 @@ def test_a_window_of_fixed_size(tmp_path):
         near(lm, lm.forward(sequence, prompt(n)), loop.start().logits(prompt(n)))
         near(lm, lm.forward(sequence, [3]), loop.logits([3]))
     assert all(c["fixed"] for c in caches(made.model))
+
+
+def refused(layers, change):
+    """What compiling a changed decoder says."""
+    model = decoder(layers).model
+    change({i.name: i for i in itertools.chain(model.graph.input, model.graph.output)})
+    graph = read_model(as_source(model.SerializeToString()))
+    with pytest.raises(UnsupportedOp) as e:
+        compile_causal_lm(graph, capacity=CAPACITY)
+    return str(e.value)
+
+
+def dims(info):
+    return info.type.tensor_type.shape.dim
+
+
+def test_a_state_of_another_size_than_its_output():
+    def change(infos):
+        dims(infos["present_conv.0"])[1].dim_value = 7
+
+    said = refused(["conv", "attention"], change)
+    assert "'past_conv.0' of float32[1, 16, 2]" in said
+    assert "'present_conv.0' is float32[1, 7, 2]" in said
+
+
+def test_two_states_of_one_output():
+    def change(infos):
+        infos["present.1.value"].name = "other"
+        infos["past_key_values.1.value"].name = "past_key_values.1.key "
+
+    said = refused(["conv", "attention"], change)
+    assert "'past_key_values.1.key ' of float32[1, 2, past, 8]" in said
+    assert "'present.1.key' replaces 'past_key_values.1.key'" in said
+
+
+def test_a_state_without_a_shape():
+    def change(infos):
+        infos["past_conv.0"].type.tensor_type.ClearField("shape")
+
+    said = refused(["conv", "attention"], change)
+    assert "input 'past_conv.0': its shape is not declared" in said
+
+
+def test_inspect_knows_the_bytes_of_states(tmp_path):
+    for bits, size, dtype in ((8, 32, "int8"), (4, 16, "uint8"), (None, 128, "float32")):
+        model = decoder(["conv", gqa(bits=bits)]).model
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        cache = inspect(tmp_path / "model.onnx").cache
+        assert (cache.bytes_per_token, cache.dtype) == (size, dtype)
+        assert cache.fixed_bytes == 16 * 2 * 4

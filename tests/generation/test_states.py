@@ -5,6 +5,7 @@
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
 from edgewise import CausalLM, generate, page
 from edgewise.compiler.compile.caches import interface
@@ -190,6 +191,39 @@ def test_embeddings_in_a_graph_of_their_own(tmp_path, names):
     sequence = lm.open()
     near(lm, lm.forward(sequence, prompt(20)), loop.start().logits(prompt(20)))
     near(lm, lm.forward(sequence, [3]), loop.logits([3]))
+
+
+def test_dtypes_of_each_file(tmp_path):
+    """Of the decoder, and of the graph that embeds token ids."""
+    models = {}
+    for seed, dtype in enumerate(("", "_q4", "_fp16")):
+        model = hybrid_model(seed=seed)
+        parts = split_at_embeddings(model)
+        for part, name in zip(parts, ("embed_tokens", "decoder_model_merged")):
+            models[name + dtype] = part
+            (tmp_path / f"{name}{dtype}.onnx").write_bytes(part.SerializeToString())
+    (tmp_path / "vision_encoder_q4.onnx").write_bytes(b"not read")
+    for dtypes in (
+        {"decoder_model_merged": "q4", "embed_tokens": "fp16", "vision_encoder": "q4"},
+        {"decoder_model_merged": "fp32", "embed_tokens": "q4"},
+        {"embed_tokens": "fp16"},
+    ):
+        lm = CausalLM(tmp_path, dtypes, capacity=CAPACITY)
+        suffixes = {"fp32": "", "q4": "_q4", "fp16": "_fp16"}
+        names = [
+            n + suffixes[dtypes.get(n, "fp32")] for n in ("embed_tokens", "decoder_model_merged")
+        ]
+        embedding, decoder = (
+            onnxruntime.InferenceSession(models[n].SerializeToString()) for n in names
+        )
+        made = embedding.run(
+            None, {"input_ids": np.array([[5]]), "image_features": np.zeros((0, 16), np.float32)}
+        )
+        feeds = dict(zip(("inputs_embeds", "per_layer_inputs"), made))
+        states = Loop(hybrid_model()).states
+        feeds |= dict(zip(NAMES["optimum"][0], states))
+        (logits,) = decoder.run(["logits"], feeds)
+        near(lm, lm.forward(lm.open(), [5]), logits[0, -1])
 
 
 def test_a_decoder_of_embeddings_alone(tmp_path):

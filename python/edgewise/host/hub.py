@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,9 @@ def is_model_id(model: str) -> bool:
 
 
 def local_path(
-    model: str | os.PathLike[str], dtype: str | None = None, revision: str | None = None
+    model: str | os.PathLike[str],
+    dtype: str | Mapping[str, str] | None = None,
+    revision: str | None = None,
 ) -> str:
     """The path of a model on this machine. Existing files and folders take precedence over ids.
 
@@ -68,7 +70,8 @@ def local_path(
         from ..compiler.compile.model_file import find_embedding_file, pick_model_file
 
         chosen[:] = [pick_model_file(names, dtype)]
-        embedding = find_embedding_file(names, chosen[0])
+        dtypes = dtype if isinstance(dtype, Mapping) else None
+        embedding = find_embedding_file(names, chosen[0], dtypes)
         if embedding is not None:
             chosen.append(embedding)
         return chosen + _texts(names)

@@ -4,7 +4,6 @@ as their exporters write them, with the tokens that transformers generates.
     python make.py optimum NAME...       # torch, transformers 4.57, optimum-onnx 0.1
     python make.py GenAI NAME...         # torch, transformers 5.24, onnxruntime-genai 0.18
     python make.py transformers NAME...  # torch 2.13, transformers 5.24, onnxscript
-    python make.py torch NAME...         # the same, with the names of onnx-community's files
 
 Weights are multiples of 1/8, so that the files are small. A file is EXPORTER_NAME.onnx.xz, its
 tokens and config.json are in expected.json under the same name.
@@ -75,6 +74,31 @@ ROTARY = {
     "short_factor": [1.0 + 0.1 * i for i in range(8)],
     "long_factor": [2.0 + i for i in range(8)],
 }
+MROPE = {
+    "rope_type": "default",
+    "rope_theta": 10000.0,
+    "mrope_section": [2, 1, 1],
+    "mrope_interleaved": True,
+    "partial_rotary_factor": 0.5,
+}
+WITH_PICTURES = {
+    "vision_config": {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_heads": 2,
+        "patch_size": 8,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": 32,
+        "num_position_embeddings": 16,
+    },
+    "image_token_id": 92,
+    "video_token_id": 93,
+    "vision_start_token_id": 94,
+    "vision_end_token_id": 95,
+    "tie_word_embeddings": False,
+}
 # By name: the classes without their ends, and fields of the configuration besides BASE.
 MODELS: dict[str, tuple[str, str, dict]] = {
     "qwen2": ("Qwen2", "Qwen2", {}),
@@ -96,6 +120,23 @@ MODELS: dict[str, tuple[str, str, dict]] = {
         "Qwen3_5",
         "Qwen3_5Text",
         {**HEAD, **LINEAR, "num_hidden_layers": 4, "partial_rotary_factor": 0.5},
+    ),
+    "qwen3_5_text": (  # without a class of the configuration: the model with pictures
+        "Qwen3_5",
+        "",
+        {**HEAD, **LINEAR, "num_hidden_layers": 4, "rope_parameters": MROPE},
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5Moe",
+        "",
+        {
+            **HEAD,
+            **LINEAR,
+            **MIXTURE,
+            "num_hidden_layers": 4,
+            "shared_expert_intermediate_size": 32,
+            "rope_parameters": MROPE,
+        },
     ),
     "gemma3": (
         "Gemma3",
@@ -304,8 +345,11 @@ def make(name: str) -> torch.nn.Module:
     if transformers.__version__ >= "5" and fields.get("rope_scaling") is ROTARY:
         fields["rope_scaling"] = {**ROTARY, "rope_type": "longrope"}
     torch.manual_seed(0)
-    made = getattr(transformers, f"{model}ForCausalLM")(
-        getattr(transformers, f"{config}Config")(**fields)
+    whole = f"{model}ForCausalLM" if config else f"{model}ForConditionalGeneration"
+    made = getattr(transformers, whole)(
+        getattr(transformers, f"{config or model}Config")(
+            **(fields if config else {**WITH_PICTURES, "text_config": fields})
+        )
     )
     made = made.eval().float()
     generator = torch.Generator().manual_seed(1)
@@ -319,7 +363,7 @@ def make(name: str) -> torch.nn.Module:
             p.copy_((p * 8).round() / 8)
     options = made.generation_config
     options.eos_token_id, options.pad_token_id, options.do_sample = None, 0, False
-    made.config.architectures = [f"{model}ForCausalLM"]
+    made.config.architectures = [whole]
     return made
 
 
@@ -364,7 +408,8 @@ def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
 
     ids = torch.tensor([PROMPTS[0]])
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    parts = decompose_for_generation(model, given, multi_token_decode=True)
+    several = model.config.model_type not in ONE_TOKEN
+    parts = decompose_for_generation(model, given, multi_token_decode=several)
     exporter = OnnxExporter()
     inputs = copy.deepcopy(parts["decode"][1])
     exported = exporter.export(model, inputs, OnnxConfig(dynamic=True))
@@ -372,6 +417,8 @@ def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
     return onnx.load(str(folder / "model.onnx"))
 
 
+# Types of models whose decoders transformers exports for one token at a time alone.
+ONE_TOKEN = ("qwen3_next", "qwen3_5_text", "olmo_hybrid", "kimi_linear", "xlstm")
 EXPORTERS = {"optimum": optimum, "GenAI": genai, "transformers": transformers5}
 
 
@@ -391,6 +438,7 @@ def main(exporter: str, names: list[str]) -> None:
         known = json.loads(path.read_text()) if path.exists() else {}
         config = json.loads(model.config.to_json_string())
         kept = ("head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings")
+        config = config.get("text_config", config)
         config = {k: config[k] for k in kept if k in config}
         known[f"{exporter}_{name}"] = {"config": config, **tokens}
         lines = (f'"{k}": {json.dumps(v)}' for k, v in sorted(known.items()))

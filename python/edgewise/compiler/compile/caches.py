@@ -28,6 +28,8 @@ INPUT_TYPES = {
 }
 # Fields of config.json with the size of a head, and those that it follows from.
 HEAD_FIELDS = ("head_dim", "head_size", "attention_head_dim")
+# Those with the number of tokens that a short convolution reads.
+KERNEL_FIELDS = ("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv", "conv_L_cache")
 _REMEDY = "Export the model with past_key_values of shape [batch, heads, past, dim]."
 
 
@@ -118,7 +120,13 @@ def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> l
         UnsupportedOp: a dimension is not known.
     """
     shape: list[int] = []
-    declared = state.info.shape or []
+    if state.info.shape is None:
+        raise UnsupportedOp(
+            "its shape is not declared",
+            f"input '{state.name}'",
+            "Export the model with the shapes of its states.",
+        )
+    declared = state.info.shape
     for i, d in enumerate(declared):
         if isinstance(d, int):
             shape.append(d)
@@ -128,6 +136,8 @@ def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> l
             shape.append(1)
         elif i == len(declared) - 1 and state.axis is not None:
             shape.append(head_dim(graph, state.name, state.info, state.output, config))
+        elif state.axis is None and (kernel := _kernel(graph, state.name, config)):
+            shape.append(kernel)
         else:
             raise UnsupportedOp(
                 f"its shape is {declared}, where dimension {i} is not known",
@@ -135,6 +145,29 @@ def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> l
                 "Export the model with fixed sizes of its states.",
             )
     return shape
+
+
+def _kernel(graph: Graph, name: str, config: Mapping[str, Any]) -> int | None:
+    """How many of the last tokens a convolution reads: of the node that a state leads to, or by the
+    model's configuration.
+    """
+    reached, size = {name}, None
+    for node in graph.nodes:
+        if reached.isdisjoint(node.inputs):
+            continue
+        if node.op == "Conv" and node.inputs[0] in reached:
+            weight = graph.constants.get(node.inputs[1])
+            kernel = node.attrs.get("kernel_shape") or (weight.shape[2:] if weight else None)
+            if kernel:
+                size = (node.attrs.get("dilations") or [1])[-1] * (kernel[-1] - 1) + 1
+                break
+        elif node.op in ("Concat", "Cast", "Identity", "Transpose", "Slice", "Unsqueeze"):
+            reached.update(node.outputs)
+    if size is not None:
+        return int(size)
+    fields = (config, config.get("text_config"))
+    sizes = (c.get(k) for c in fields if isinstance(c, Mapping) for k in KERNEL_FIELDS)
+    return next((n for n in sizes if type(n) is int and n > 0), None)
 
 
 def head_dim(

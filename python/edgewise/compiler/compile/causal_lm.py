@@ -23,6 +23,7 @@ from .grouped import static_groups
 from .join import join_embedding, takes_embeddings
 from .mixtures import static_mixtures
 from .model_file import (
+    Dtype,
     find_embedding_file,
     missing_embedding,
     pick_model_file,
@@ -44,7 +45,7 @@ LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len
 
 def compile_package(
     files: Mapping[str, Source],
-    dtype: str | None = None,
+    dtype: Dtype = None,
     capacity: int | None = None,
     chunks: Sequence[int] = CHUNKS,
     model_file: str | None = None,
@@ -59,7 +60,8 @@ def compile_package(
     Args:
         files: {file name: Source}: the .onnx file, its external data, and config.json,
             tokenizer.json and so on, as in a Hugging Face folder.
-        dtype: which .onnx file, by suffix (pick_model_file).
+        dtype: which .onnx file, by suffix (pick_model_file); of each file by its name: that of
+            `dtypes`, too.
         capacity, chunks, lora, trainable, cache_dtype, target: as of compile_causal_lm.
         model_file: which .onnx file, by name.
         dtypes: of the file that embeds token ids, by its name, see find_embedding_file.
@@ -70,6 +72,8 @@ def compile_package(
     Raises:
         As compile_causal_lm.
     """
+    if isinstance(dtype, Mapping):
+        dtypes = dtypes or dtype
     chosen = model_file or pick_model_file(files, dtype)
     graph = read_model(files[chosen])
     if takes_embeddings(graph):

@@ -14,6 +14,7 @@ MAX_TEXT = 1 << 28  # bytes of config.json, tokenizer.json and the like
 TEXT_FILES = (
     "config.json",
     "generation_config.json",
+    "genai_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -27,13 +28,17 @@ SUFFIXES = (
 PREFERRED = ("", "_quantized", "_q8", *SUFFIXES)  # where no dtype is named, of several graphs
 
 
-def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
+Dtype = str | Mapping[str, str] | None  # of all files of a model, or of each by its name
+
+
+def pick_model_file(names: Iterable[str], dtype: Dtype = None) -> str:
     """The .onnx file of a model folder, chosen by dtype suffix as transformers.js does.
 
     Args:
         names: file names, with folders.
         dtype: a name of SUFFIX_OF; None or "auto": the only one, else that of fp32, else the first
-            suffix of SUFFIXES that exists.
+            suffix of SUFFIXES that exists. {name of STEMS: dtype}: of the first that is named;
+            other names are ignored.
 
     Raises:
         InputError: there is no such file, or several.
@@ -46,9 +51,13 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
             ", ".join(sorted(names)[:10]) or "empty folder",
             "Give the exported model's folder.",
         )
+    stems: Sequence[str] = STEMS
+    if isinstance(dtype, Mapping):
+        stems = [stem for stem in STEMS if stem in dtype][:1] or STEMS
+        dtype = dtype.get(stems[0])
     if dtype and dtype != "auto":
         suffix = _suffix(dtype)
-        found = _first(models, [f"{stem}{suffix}.onnx" for stem in STEMS])
+        found = _first(models, [f"{stem}{suffix}.onnx" for stem in stems])
         if found is None:
             raise InputError(
                 f"there is no model file for dtype '{dtype}'",
@@ -58,7 +67,7 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
         return found
     if len(models) == 1:
         return models[0]
-    found = _first(models, [f"{stem}{suffix}.onnx" for stem in STEMS for suffix in SUFFIXES])
+    found = _first(models, [f"{stem}{suffix}.onnx" for stem in stems for suffix in SUFFIXES])
     if found is None:
         raise InputError(
             "it is not clear which .onnx file is the model",

@@ -85,17 +85,35 @@ def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
             found[inputs[k].name] = name
     missing = next((i for i in inputs if i.name not in found), None)
     if missing is not None:
-        kind = NAME.get(missing.dtype, missing.dtype)
-        raise UnsupportedOp(
-            f"it has an input '{missing.name}' of {kind}{_shape(missing)} that text generation does"
-            " not know, and that no output replaces",
-            graph.name or "model",
-            "Export the model for text generation, or run it with InferenceSession.",
-        )
+        raise _unpaired(graph, missing, {name: own for own, name in found.items()})
     return {
         i.name: StateInput(i.name, found[i.name], i, _growing_axis(i, outputs[found[i.name]]))
         for i in inputs
     }
+
+
+def _unpaired(graph: Graph, missing: Info, replaced: Mapping[str, str]) -> UnsupportedOp:
+    """The error for an input that no output replaces.
+
+    Args:
+        replaced: {output: input} of those that are paired.
+    """
+    alike = next((o for o in graph.outputs if _bare(o.name) == _bare(missing.name)), None)
+    more = ""
+    if alike is not None and alike.name in replaced:
+        more = f": '{alike.name}' replaces '{replaced[alike.name]}'"
+    elif alike is not None:
+        more = f": '{alike.name}' is {_kind(alike)}{_shape(alike)}"
+    return UnsupportedOp(
+        f"it has an input '{missing.name}' of {_kind(missing)}{_shape(missing)} that text"
+        f" generation does not know, and that no output replaces{more}",
+        graph.name or "model",
+        "Export the model for text generation, or run it with InferenceSession.",
+    )
+
+
+def _kind(info: Info) -> str:
+    return str(NAME.get(info.dtype, info.dtype))
 
 
 def _shape(info: Info) -> str:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ...errors import EdgewiseError, InputError, UnsupportedOp
 from ..compile import cached_as_halves, interface, state_shape
-from ..declare.dtypes import FLOAT, INT64
+from ..compile.states import StateInput
+from ..declare.dtypes import FLOAT, FLOATS, INT64, NAME, size_of
 from ..declare.symbolic import most, product
 from ..ir import BROKEN, Graph, NeedsValue, Tensor, Value
 from ..onnx.dimensions import MAX_DIM
@@ -114,10 +115,19 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
     if not shapes:
         return None
     size = 2 if cached_as_halves(graph) else 4
-    per_token = sum(size * product(d or 1 for d in shape) for s, shape in shapes if not s.fixed)
-    fixed = sum(4 * product(shape) for s, shape in shapes if s.fixed)
+
+    def width(state: StateInput, of_floats: int) -> int:
+        return of_floats if state.info.dtype in FLOATS else size_of(state.info.dtype)
+
+    growing = [(s, [d or 1 for d in shape]) for s, shape in shapes if not s.fixed]
+    per_token = sum(width(s, size) * product(shape) for s, shape in growing)
+    fixed = sum(width(s, 4) * product(shape) for s, shape in shapes if s.fixed)
+    kept = {
+        "float16" if size == 2 else "float32" if s.info.dtype in FLOATS else NAME[s.info.dtype]
+        for s, _ in growing
+    }
     return Cache(
-        dtype="float16" if size == 2 else "float32",
+        dtype=" and ".join(sorted(kept)),
         tensors=sum(not s.fixed for s, _ in shapes),
         bytes_per_token=per_token,
         length=length,

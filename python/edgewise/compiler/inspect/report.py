@@ -141,7 +141,7 @@ class Cache:
     (see its argument `cache_dtype`).
 
     Attributes:
-        dtype: element type of those that grow.
+        dtype: element types of those that grow, joined by " and ".
         tensors: number of those that grow: keys and values.
         bytes_per_token: of these together.
         length: number of tokens that `bytes` is for.

@@ -42,7 +42,8 @@ class DecoderModel(Owner):
     Args:
         model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
             hub (needs `edgewise[hub]`); or a Package.
-        dtype: which .onnx file of a folder to use.
+        dtype: which .onnx file of a folder to use: "q4", or that of each by its name, as
+            {"decoder_model_merged": "q4", "embed_tokens": "fp16"}.
         capacity: maximum length of a sequence in tokens.
         engine: runs the model; by default the engine of the process.
         states: {name: Buffer} of adapters and parameters with another owner, such as a training
@@ -70,7 +71,7 @@ class DecoderModel(Owner):
     def __init__(
         self,
         model: str | os.PathLike[str] | Package,
-        dtype: str | None = None,
+        dtype: str | Mapping[str, str] | None = None,
         capacity: int | None = None,
         engine: Engine | None = None,
         states: Mapping[str, Buffer] | None = None,
@@ -161,7 +162,9 @@ class DecoderModel(Owner):
         self.recompute = bool(described.get("recompute"))
         longest = max(p["tokens"] for p in described["plans"])
         self.prefill_chunk = None if self.recompute else longest
-        self.config = self.package.json("config.json", {})
+        self.config = self.package.json("config.json", {}) or self.package.json(
+            "genai_config.json", {}
+        )
         self.generation_config = self.package.json("generation_config.json", {})
         self.caches = described["caches"]
         self.padded = described.get("padded") is not False

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.compile import compile_package
+from ...compiler.compile.model_file import Dtype
 from ...compiler.onnx import FileSource
 from ...compiler.onnx.source import LazyFileSource
 from ...compiler.package import Package
@@ -57,7 +58,7 @@ def folder_files(
 @memory_in_words
 def open_package(
     model: Any,
-    dtype: str | None = None,
+    dtype: Dtype = None,
     capacity: int | None = None,
     lora: Any = None,
     cache_dtype: str | None = None,
@@ -68,7 +69,7 @@ def open_package(
 
     Args:
         model: path, or the id of a model of the hub.
-        dtype: which .onnx file of a folder to use.
+        dtype: which .onnx file of a folder to use; or that of each by its name.
         capacity: maximum length of a sequence in tokens.
         lora: LoraConfig of adapters that can be added later; None: no adapters.
         cache_dtype: see DecoderModel.

@@ -18,13 +18,16 @@ def model_defaults(
     generation_config: Mapping[str, Any] | None, config: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
     """The contents of generation_config.json; without that file the special tokens of config.json,
-    as in transformers.
+    as in transformers, or of ONNX Runtime GenAI's genai_config.json.
     """
     if generation_config is not None and generation_config:
         return generation_config
     tokens: dict[str, Any] = {}
+    genai: Any = None if config is None else config.get("model")
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         value = None if config is None else config.get(name)
+        if value is None and isinstance(genai, dict):
+            value = genai.get(name)
         if value is not None:
             tokens[name] = value
     return tokens

@@ -25,7 +25,14 @@ import { checkDTypes, dtypeOf } from "./dtypes.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
-import { absolute, type FoundModel, fromPackage, LATER, lasting } from "./packages.ts";
+import {
+  absolute,
+  type FoundModel,
+  fromPackage,
+  GENAI_CONFIG,
+  LATER,
+  lasting,
+} from "./packages.ts";
 import { Weights } from "./weights.ts";
 
 /** A model whose weights are in device memory. */
@@ -226,7 +233,8 @@ function makeDecoder(
   cache_bytes: number | undefined,
 ): Promise<EngineDecoder> {
   const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
-  const config = parseConfig(texts.get("config.json"), "config.json");
+  const own = texts.has("config.json") ? "config.json" : GENAI_CONFIG;
+  const config = parseConfig(texts.get(own), own);
   const release = !manifest.training.size;
   return addCapacity(
     described,

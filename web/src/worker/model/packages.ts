@@ -32,6 +32,9 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
+/** Of ONNX Runtime GenAI: sizes of states and special tokens, where there is no config.json. */
+export const GENAI_CONFIG = "genai_config.json";
+
 /** Further files that pipelines read, by their paths (python/edgewise/compiler/task_package). */
 export const TASK_FILES = [
   "preprocessor_config.json",
@@ -92,7 +95,7 @@ export async function fromPackage(source: ByteSource): Promise<FoundModel> {
 /** Tokenizer and config files of a package. */
 export function textsOf(opened: OpenPackage): Texts {
   const texts: Texts = new Map();
-  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
+  for (const name of [...TEXT_FILES, ...TASK_FILES, GENAI_CONFIG]) {
     const bytes = opened.files.get(name);
     if (bytes) texts.set(name, new TextDecoder().decode(bytes));
   }

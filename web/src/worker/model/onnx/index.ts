@@ -28,6 +28,7 @@ import type { Onnx } from "../model.ts";
 import {
   type FoundModel,
   fromPackage,
+  GENAI_CONFIG,
   lasting,
   TASK_FILES,
   TEXT_FILES,
@@ -55,7 +56,7 @@ export async function fromChosen(
   const given = sortFiles(list, job.request);
   if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
   const texts: Texts = new Map();
-  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
+  for (const name of [...TEXT_FILES, ...TASK_FILES, GENAI_CONFIG]) {
     const blob = given.files.get(name);
     if (blob) texts.set(name, await blob.text());
   }

@@ -8,6 +8,7 @@ import { checkGit } from "../../files/listing.ts";
 import { parseConfig } from "../../text/tokenizer.ts";
 import type { Job, Texts } from "../job.ts";
 import { notThere } from "../not-there.ts";
+import { GENAI_CONFIG } from "../packages.ts";
 import { folderTexts } from "./hub.ts";
 
 /**
@@ -45,5 +46,8 @@ export async function fetchTexts(
     !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
   )
     await get("chat_template.jinja");
+  // ONNX Runtime GenAI's files have the sizes of states and the special tokens there.
+  if (names.includes("config.json") && !texts.has("config.json"))
+    if (job.request.task === "text-generation") await get(GENAI_CONFIG);
   return texts;
 }
