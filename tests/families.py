@@ -115,6 +115,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "Janus": CHAT,
         "Florence-2": READ,
         "TrOCR": READ,
+        "ViT-GPT2": READ,
         "Donut": "document-question-answering",
         "LightOnOCR": READ,
         "GLM-OCR": READ,

@@ -38,6 +38,7 @@ TASKS = {
     "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
     "transducers": (["pipelines", "sounds", "hearing"], 18_500),
+    "pictures to text": (["pipelines", "images", "generation", "writing"], 22_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
     "codecs": (["pipelines", "sounds", "onnx", "codecs"], 32_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 27_000),

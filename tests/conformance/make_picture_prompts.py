@@ -203,12 +203,87 @@ def positions():
     return out
 
 
+PIECES = [
+    "cat",
+    "a dog",
+    " two\nlines",
+    "caf\u00e9",
+    "<sep>",
+    "<poly>",
+    "</poly>",
+    "</s>",
+    "<pad>",
+    "an <od> x",
+    "<",
+    "it",
+]
+TASKS = [
+    *(
+        "<OD>",
+        "<OCR_WITH_REGION>",
+        "<REGION_PROPOSAL>",
+        "<CAPTION_TO_PHRASE_GROUNDING>",
+        "<CAPTION>",
+    ),
+    *("<REFERRING_EXPRESSION_SEGMENTATION>", "<OPEN_VOCABULARY_DETECTION>"),
+]
+
+
+def places():
+    """post_process_generation of Florence-2 on random texts."""
+    from transformers.models.florence2.processing_florence2 import (
+        Florence2PostProcessor,
+        Florence2Processor,
+    )
+
+    kinds = [
+        "ocr",
+        "phrase_grounding",
+        "pure_text",
+        "description_with_bboxes",
+        "polygons",
+        "bboxes",
+    ]
+    config = {kind: {} for kind in [*kinds, "description_with_bboxes_or_polygons"]}
+    config["phrase_grounding"]["banned_grounding_tokens"] = ["it"]
+    image = SimpleNamespace(image_seq_length=3, model_input_names=[])
+    words = SimpleNamespace(all_special_tokens=[], image_token="<image>", image_token_id=1)
+    processor = Florence2Processor.__new__(Florence2Processor)
+    try:
+        processor.__init__(image, words, post_processor_config=config)
+    except Exception:  # the base class checks the types of both; what is needed is set before
+        assert isinstance(processor.post_processor, Florence2PostProcessor)
+    rng = np.random.default_rng(5)
+    out = []
+    for task in TASKS:
+        for _ in range(14):
+            text = ""
+            for _ in range(rng.integers(1, 7)):
+                text += PIECES[rng.integers(len(PIECES))]
+                count = int(rng.choice([0, 2, 3, 4, 5, 8, 9, 8, 4]))
+                text += "".join(f"<loc_{i}>" for i in rng.integers(0, 1000, count))
+            size = [int(x) for x in rng.integers(1, 700, 2)]
+            found = processor.post_process_generation(text, task=task, image_size=size[::-1])
+            out.append({"task": task, "text": text, "size": size, "found": found})
+    return {"config": config, "prompts": prompts(processor), "cases": out}
+
+
+def prompts(processor):
+    """Prompts of each task."""
+    fixed = list(processor.task_prompts_without_inputs)
+    given = [f"{task}a cat" for task in processor.task_prompts_with_input]
+    return [[text, *processor._construct_prompts(text)] for text in [*fixed, *given, "What is it?"]]
+
+
 def main():
-    made = {"pictures": [case(*c) for c in CASES], "positions": positions()}
+    made = {"pictures": [case(*c) for c in CASES], "positions": positions(), "places": places()}
     path = Path(__file__).with_name("picture_prompts.json")
     lines = ",\n".join(json.dumps(c) for c in made["pictures"])
     rest = ",\n".join(json.dumps(c) for c in made["positions"])
-    path.write_text(f'{{"pictures": [\n{lines}\n],\n"positions": [\n{rest}\n]}}\n')
+    found = json.dumps(made["places"])
+    path.write_text(
+        f'{{"pictures": [\n{lines}\n],\n"positions": [\n{rest}\n],\n"places": {found}}}\n'
+    )
 
 
 if __name__ == "__main__":

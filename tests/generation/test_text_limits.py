@@ -334,3 +334,25 @@ def test_a_long_conversation_is_within_the_budget():
         " endfor %}{% for m in ns.all %}{{ m.role ~ ': ' ~ m.content }}\n{% endfor %}"
     )
     assert len(ChatTemplate(collect)(messages)) > 400_000
+
+
+def test_templates_of_processors():
+    """chat_template.json, of models that see or hear, is read before tokenizer_config.json."""
+    words = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    files = {
+        "tokenizer.json": json.dumps({"version": "1.0", "added_tokens": [], "model": words}),
+        "tokenizer_config.json": json.dumps({"chat_template": "config"}),
+        "chat_template.json": json.dumps({"chat_template": "processor"}),
+    }
+
+    def template():
+        return Tokenizer.from_files(
+            lambda name: files[name].encode() if name in files else None, "m"
+        ).chat_template
+
+    assert template() == "processor"
+    files["chat_template.jinja"] = "own"
+    assert template() == "own"
+    del files["chat_template.jinja"]
+    files["chat_template.json"] = json.dumps({"other": 1})
+    assert template() == "config"

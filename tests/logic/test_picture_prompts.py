@@ -82,3 +82,28 @@ def test_rules_of_files():
     janus = {"image_tag": "<image_placeholder>", "num_image_tokens": 576}
     made = picture_rule(clip, {"model_type": "multi_modality"}, janus)
     assert made["first"] == "<begin_of_image>" and made["count"] == 576
+
+
+@both
+def test_places(form):
+    """What Florence-2's texts say, and its prompts."""
+    documents = module(form, "tasks.documents")
+    v = vectors("picture_prompts")["places"]
+    for case in v["cases"]:
+        given = (case["text"], case["task"], tuple(case["size"]), v["config"])
+        assert documents.florence_result(*given) == case["found"], case
+    for prompt, text in v["prompts"]:
+        assert documents.florence_prompt(prompt).text == text
+    with pytest.raises(InputError, match="alone"):
+        documents.florence_prompt("<OCR> x")
+
+
+@both
+def test_answers_about_documents(form):
+    documents = module(form, "tasks.documents")
+    text = documents.question_prompt("Who?", "x")
+    assert text == "<s_docvqa><s_question>Who?</s_question><s_answer>"
+    assert documents.donut_answer(text + " me</s_answer></s>", ["</s>"]) == "me"
+    assert documents.donut_answer(text + " me</s>", ["</s>"]) is None
+    with pytest.raises(InputError, match="no text"):
+        documents.question_prompt(None, "x")

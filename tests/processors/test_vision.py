@@ -234,6 +234,12 @@ def test_configurations():
     size = {"shortest_edge": 4096, "longest_edge": 65536}  # transformers 4.57 does not read it
     assert read_vision({**config, "size": size}) == limits
     assert is_vision_config(config)
+    florence = {"image_processor_type": "CLIPImageProcessor", "image_seq_length": 577}
+    florence |= {"task_prompts_without_inputs": {"<OCR>": "What?"}, "size": 64}
+    assert read_vision(florence).rule["rule"] == "whole"
+    janus = {"image_processor_type": "VLMImageProcessor", "background_color": [127, 127, 127]}
+    (resize, pad) = read_vision({**janus, "image_size": 384, "min_size": 14}).rule["steps"]
+    assert (resize["size"], resize["least"], pad["color"]) == (384, 14, [127, 127, 127])
     assert not is_vision_config({"image_processor_type": "ViTImageProcessor"})
     for fields, name in [
         ({"patch_size": 0}, "patch_size"),

@@ -32,6 +32,7 @@ export const WORKER_PARTS = [
   "worker-webgpu-probe",
   "worker-webgpu-serial",
   "worker-webgpu-training",
+  "worker-writing",
 ] as const;
 /** Name of such a script. */
 export type WorkerPart = (typeof WORKER_PARTS)[number];

@@ -19,6 +19,7 @@ TEXT_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "chat_template.json",
 )
 STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
 SUFFIXES = (

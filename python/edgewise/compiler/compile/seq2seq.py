@@ -38,7 +38,17 @@ from .cross_attention import add_alignment
 from .decoder_plan import keep_logits
 from .half_weights import mark_half_weights
 from .model_file import read_texts
-from .seq2seq_files import TARGET_FIELDS, described, json_of, mask_step, read_graphs, width
+from .seq2seq_files import (
+    STATES,
+    TARGET_FIELDS,
+    described,
+    json_of,
+    mask_step,
+    present_name,
+    read_graphs,
+    width,
+    with_decoder,
+)
 from .seq2seq_files import alignment_heads as listed_heads
 from .seq2seq_files import source_lengths as source_sizes
 from .stand_in import in_order, stand_in
@@ -51,7 +61,10 @@ FIRST_TOKENS = (4, 16, 64, 256)  # sizes of plans for the first tokens, besides 
 ALIGN_TOKENS = (64, 160)  # likewise of those with weights of cross attention
 DEFAULT_CAPACITY = 512
 # Inputs of encoders, with what is fed in the positions after the input.
-ENCODER_INPUTS = ("input_features", "input_values", "input_ids", "attention_mask")
+ENCODER_INPUTS = (
+    *("input_features", "input_values", "input_ids", "pixel_values", "inputs_embeds"),
+    "attention_mask",
+)
 
 
 def compile_seq2seq(
@@ -94,7 +107,7 @@ def compile_seq2seq(
         UnsupportedOp: an operator is missing, or the graphs are no encoder and decoder.
     """
     texts = read_texts(files)
-    config = json_of(texts, "config.json")
+    config = with_decoder(json_of(texts, "config.json"))
     model = read_graphs(files, dtype, graphs)
     if halves and target is CPU:
         mark_half_weights(model.first, model.step)
@@ -115,6 +128,7 @@ def compile_seq2seq(
         fixed,
         FLOAT16 if cache_dtype == "float16" else FLOAT,
         target,
+        crossing=model.cross,
     )
     compiler.mask_step = mask_step(config)
     if alignment_heads is None:
@@ -212,11 +226,6 @@ def is_cross(name: str) -> bool:
     return ".encoder." in name
 
 
-def present_name(name: str) -> str:
-    """The output that belongs to an input past_key_values.*"""
-    return name.replace("past_key_values", "present")
-
-
 # ---- plans
 @dataclass
 class Seq2SeqCompiler:
@@ -233,6 +242,7 @@ class Seq2SeqCompiler:
         alignment_heads: (layer, head) of the weights that `align` plans compute.
         mask_step: elements of encoder_attention_mask of a position; Moonshine's has one per sample.
         vocab_size: found when a plan of the decoder is compiled.
+        crossing: graph of the keys and values of cross attention; None: `first`.
     """
 
     encoder: Graph
@@ -246,6 +256,7 @@ class Seq2SeqCompiler:
     alignment_heads: list[tuple[int, int]] = field(default_factory=list)
     mask_step: int = 1
     vocab_size: int = 0
+    crossing: Graph | None = None
 
     def __post_init__(self) -> None:
         inputs = {i.name: i for i in self.encoder.input_names()}
@@ -259,7 +270,8 @@ class Seq2SeqCompiler:
             )
         self.encoder_input = next(n for n in inputs if n != "attention_mask")
         # Convolutions have no plans for ranges of lengths: an InferenceSession runs the encoder.
-        self.outside = self.encoder_input == "input_values"
+        # Those of pictures are run by it for any size.
+        self.outside = self.encoder_input in ("input_values", "pixel_values", "inputs_embeds")
         self.caches = {i.name: i for i in self.step.input_names() if CACHE_NAME.search(i.name)}
         if not any(map(is_cross, self.caches)):
             raise UnsupportedOp(
@@ -312,7 +324,13 @@ class Seq2SeqCompiler:
                 bound.outputs[present_name(name)] = bound.binder.op("Concat", cache, value, axis=2)
 
         plan, _ = self._compile(
-            self.first, 1, positions, False, 0, [present_name(n) for n in names], keep
+            self.crossing or self.first,
+            1,
+            positions,
+            False,
+            0,
+            [present_name(n) for n in names],
+            keep,
         )
         return plan
 
@@ -332,7 +350,7 @@ class Seq2SeqCompiler:
             return self._compile(
                 self.step, 1, source, True, past, ["logits"], None, self._one_position(1)
             )[0]
-        names = list(self.caches)
+        names = [name for name in self.caches if name != STATES]
 
         def cut(bound: BoundGraph) -> None:
             for name in names:

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.manifest.limits import Run
 from ...logic.manifest.schema import Seq2SeqPlan
-from ..ir import Graph
+from ..declare.dtypes import INT64
+from ..ir import Graph, Info, Node, Tensor
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..plan import Plan
+from .caches import CACHE_NAME
+from .join import join_embedding
 from .model_file import find_model_file
 
 # Positions of the outputs of encoders of samples: 41.7 per second for Moonshine.
 SOUND_LENGTHS = (64, 256, 1024, 1664)
+# Of those of pictures: 577 for 384 pixels, with prompts in Florence-2; 4800 for Donut.
+PICTURE_LENGTHS = (64, 256, 640, 1024, 2048, 4864)
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)  # positions that encoders of text are compiled for
 TARGET_FIELDS = ("max_target_positions", "max_position_embeddings", "n_positions")
 
 
 @dataclass
 class Graphs:
-    """The graphs of a model; `first` and `step` are one graph where the decoder is merged."""
+    """The graphs of a model; `first` and `step` are one graph where the decoder is merged.
+
+    `cross` computes the keys and values of cross attention: as `first`, or see hidden_states.py.
+    """
 
     encoder: Graph
     first: Graph
     step: Graph
+    cross: Graph | None = None
 
 
 def read_graphs(
@@ -75,7 +84,59 @@ def read_graphs(
                 graph.name or name,
                 "Export the model with optimum-cli.",
             )
-    return Graphs(encoder, first, step)
+    embedding = read("embed_tokens", True)
+    if embedding is not None and not any(i.name == "input_ids" for i in first.input_names()):
+        same = first is step
+        first = join_embedding(embedding, first)
+        step = first if same else join_embedding(embedding, step)
+    return with_states(Graphs(encoder, first, step))
+
+
+STATES = "past_key_values.0.encoder.states"
+"""The name of a cache of the encoder's output itself."""
+
+
+def with_states(graphs: Graphs) -> Graphs:
+    """The graphs, of a decoder that attends to the encoder's output in each step (GPT-2), and has
+    no keys and values of it: the output itself becomes a cache, [1, 1, positions, width].
+    """
+    step, hidden = graphs.step, "encoder_hidden_states"
+    inputs = {i.name: i for i in step.input_names()}
+    kept = any(".encoder." in name for name in inputs)
+    if kept or hidden not in inputs or not any(map(CACHE_NAME.search, inputs)):
+        return graphs
+    shape = inputs[hidden].shape or [None, None, None]
+    info = Info(STATES, inputs[hidden].dtype, [shape[0], 1, *shape[1:]])
+    axis = Tensor.of("states_axis", INT64, [1], [1])
+
+    def taking(graph: Graph) -> Graph:
+        return replace(
+            graph,
+            nodes=[Node("Squeeze", [STATES, axis.name], [hidden]), *graph.nodes],
+            inputs=[info if i.name == hidden else i for i in graph.inputs],
+            constants={axis.name: axis, **graph.constants},
+            values=None,
+        )
+
+    made = taking(step)
+    cross = Graph(
+        "states",
+        [Node("Unsqueeze", [hidden, axis.name], [present_name(STATES)])],
+        [inputs[hidden]],
+        [replace(info, name=present_name(STATES))],
+        constants={axis.name: axis},
+        opsets={"": max(13, step.opsets.get("", 13))},
+        ir_version=step.ir_version,
+        about=step.about,
+    )
+    return Graphs(
+        graphs.encoder, made if graphs.first is step else taking(graphs.first), made, cross
+    )
+
+
+def present_name(name: str) -> str:
+    """The output that belongs to an input past_key_values.*"""
+    return name.replace("past_key_values", "present")
 
 
 def _share(first: Graph, step: Graph) -> None:
@@ -107,9 +168,19 @@ def json_of(texts: Mapping[str, bytes], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def with_decoder(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's configuration with the fields that that of its decoder of text has within it."""
+    for name in ("decoder", "text_config"):
+        inner = config.get(name)
+        if isinstance(inner, dict):
+            return {**inner, **config}
+    return dict(config)
+
+
 def width(graph: Graph, config: Mapping[str, Any]) -> int:
     """Elements of one position of the encoder's output."""
-    info = {i.name: i for i in graph.input_names()}.get("encoder_hidden_states")
+    inputs = {i.name: i for i in graph.input_names()}
+    info = inputs.get("encoder_hidden_states", inputs.get(STATES))
     if info is not None and info.shape and isinstance(info.shape[-1], int):
         return info.shape[-1]
     for name in ("d_model", "hidden_size"):
@@ -132,12 +203,14 @@ def source_lengths(
         return {2 * positions: positions}, True
     if "input_values" in names:  # the encoder is run by itself, and gives any number of positions
         return {n: n for n in given or SOUND_LENGTHS}, False
+    if "pixel_values" in names or "inputs_embeds" in names:  # likewise; see picture_positions
+        return {n: n for n in given or PICTURE_LENGTHS}, False
     if "input_ids" not in names:
         raise UnsupportedOp(
             f"its inputs are {', '.join(names)}",
             encoder.name or "encoder",
-            "Encoder-decoder models of text (input_ids), features (input_features) and samples"
-            " (input_values) are supported.",
+            "Encoder-decoder models of text (input_ids), features (input_features), samples"
+            " (input_values) and pictures (pixel_values) are supported.",
         )
     limit = next((config[k] for k in TARGET_FIELDS[1:] if type(config.get(k)) is int), 512)
     lengths = given or [*(n for n in SOURCE_LENGTHS if n < min(limit, 512)), min(limit, 512)]

@@ -219,6 +219,8 @@ def _onevision(files: _Files) -> PictureRule:
     count = files.number("num_image_tokens", files.processor, default=0)
     ratio = files.processor.get("vision_aspect_ratio") or files.config.get("vision_aspect_ratio")
     kept = str(ratio or "anyres_max_9").rpartition("_")[2]
+    if files.config.get("model_type") == "llava_next":  # which keeps all
+        kept = ""
     tile = files.vision.rule["tile"]
     out = _rule("anyres", token, token, count=count or (tile // patch) ** 2)
     if files.processor.get("vision_feature_select_strategy") == "default":

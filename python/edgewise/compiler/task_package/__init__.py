@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
-from ...logic.manifest.limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
+from ...logic.manifest.limits import GRAPHS, PICTURE_TEXT_TASKS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
 from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
 from ...logic.tasks.names import ALIASES, task_of
@@ -33,6 +33,7 @@ from .hearing import SPEECH, hearing_files, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
 from .ocr import ocr_package
 from .personal import Personal
+from .picture_texts import picture_text_package
 from .prompts import prompts_package
 from .seq2seq import seq2seq_package
 from .sounds import add_sounds, add_voice_activity
@@ -98,6 +99,7 @@ TASKS = {
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     "optical-character-recognition": Task("ocr", ()),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
+    **dict.fromkeys(PICTURE_TEXT_TASKS, Task("picture-text", _LOGITS)),
 }
 
 
@@ -174,11 +176,11 @@ def compile_task(
         kind = "hearing"
     elif kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
         kind = "sound"
-    if cache_dtype is not None and kind != "seq2seq":
+    if cache_dtype is not None and kind not in ("seq2seq", "picture-text"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
-    if personalize and kind in ("seq2seq", "diffusion", "hearing", "ocr"):
+    if personalize and kind in ("seq2seq", "picture-text", "diffusion", "hearing", "ocr"):
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
         name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
@@ -262,6 +264,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
     "hearing": hearing_package,
+    "picture-text": picture_text_package,
     "diffusion": text_to_image_package,
     "ocr": ocr_package,
 }

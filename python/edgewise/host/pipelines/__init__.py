@@ -40,6 +40,12 @@ TASKS: dict[str, tuple[str, str]] = {
         "automatic_speech_recognition",
         "AutomaticSpeechRecognitionPipeline",
     ),
+    "image-to-text": ("images.image_to_text", "ImageToTextPipeline"),
+    "visual-question-answering": (
+        "images.visual_question_answering",
+        "VisualQuestionAnsweringPipeline",
+    ),
+    "document-question-answering": ("images.image_to_text", "DocumentQuestionAnsweringPipeline"),
     "text2text-generation": ("text2text", "Text2TextGenerationPipeline"),
     "summarization": ("text2text", "SummarizationPipeline"),
     "translation": ("text2text", "TranslationPipeline"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Pipeline
 
@@ -21,7 +22,11 @@ class Seq2SeqPipeline(Pipeline):
         tokenizer, options: as of Pipeline.
     """
 
-    OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
+    OPTIONAL: ClassVar[Sequence[str]] = (
+        "decoder_model_merged",
+        "decoder_model",
+        "decoder_with_past_model",
+    )
     TOKENIZER = True
     PACKAGED = True
 

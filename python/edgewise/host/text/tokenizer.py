@@ -18,7 +18,14 @@ from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
 from ...json_text import parse_json_object
 from ...logic.grammar.vocabulary import alphabet_of
 from ...logic.speech.ctc import cleaned
-from ...logic.text.chat import SPECIAL, default_template, read_special_tokens, tokens_around
+from ...logic.text.chat import (
+    SPECIAL,
+    TEMPLATE_FILES,
+    default_template,
+    processor_template,
+    read_special_tokens,
+    tokens_around,
+)
 from ...logic.text.encoding import (
     Encoding,
     NotSupported,
@@ -189,11 +196,12 @@ class Tokenizer:
                 "A model needs a tokenizer.json (a slow tokenizer's vocabulary files are not"
                 " enough: save it once with transformers' AutoTokenizer(..., use_fast=True)).",
             )
+        template = text(TEMPLATE_FILES[0])
         return cls(
             tokenizer,
             load("tokenizer_config.json"),
             load("special_tokens_map.json"),
-            text("chat_template.jinja"),
+            template if template is not None else processor_template(load(TEMPLATE_FILES[1])),
             place("tokenizer.json"),
         )
 

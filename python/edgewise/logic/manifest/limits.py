@@ -64,8 +64,11 @@ CACHE_DTYPES: tuple[str, ...] = get_args(CacheDType)
 Seq2SeqTask = Literal[
     "automatic-speech-recognition", "translation", "summarization", "text2text-generation"
 ]
+PictureTextTask = Literal["image-to-text", "document-question-answering"]
 SEQ2SEQ_TASKS: tuple[str, ...] = get_args(Seq2SeqTask)
 """Tasks whose packages may have an encoder and a decoder; see compile/seq2seq.py."""
+PICTURE_TEXT_TASKS: tuple[str, ...] = get_args(PictureTextTask)
+"""Likewise, where the encoder sees pictures."""
 ProgramTask = Literal[
     "feature-extraction",
     "text-classification",
@@ -92,6 +95,7 @@ ProgramTask = Literal[
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
     Seq2SeqTask,
+    PictureTextTask,
 ]
 PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
@@ -101,6 +105,14 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(
         SEQ2SEQ_TASKS,
         (
+            ("encoder_model", "decoder_model_merged"),
+            ("encoder_model", "decoder_model", "decoder_with_past_model"),
+        ),
+    ),
+    **dict.fromkeys(
+        PICTURE_TEXT_TASKS,
+        (
+            ("vision_encoder", "embed_tokens", "encoder_model", "decoder_model_merged"),
             ("encoder_model", "decoder_model_merged"),
             ("encoder_model", "decoder_model", "decoder_with_past_model"),
         ),

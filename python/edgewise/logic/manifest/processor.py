@@ -557,6 +557,7 @@ class Processor(TypedDict):
     hearing: NotRequired[HearingFields]
     speech: NotRequired[SpeechFields]
     moonshine: NotRequired[bool]
+    places: NotRequired[bool]
     labels: NotRequired[Annotated[Mapping[str, str], RULED]]
     diffusion: NotRequired[Annotated[DiffusionFields, RULED]]
     features: NotRequired[Annotated[FeaturesFields, RULED]]

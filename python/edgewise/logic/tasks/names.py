@@ -32,6 +32,8 @@ KINDS: dict[str, Kind] = {
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
     "automatic-speech-recognition": "sound",
+    "image-to-text": "image",
+    "document-question-answering": "image",
     "translation": "text",
     "summarization": "text",
     "text2text-generation": "text",

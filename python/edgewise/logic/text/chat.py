@@ -74,6 +74,16 @@ def tokens_around(config: Mapping[str, Any]) -> list[str] | None:
     return found
 
 
+TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
+"""Files with a chat template: its text; and, of models that see or hear, until 2025, an object."""
+
+
+def processor_template(config: Mapping[str, Any]) -> str | None:
+    """The template in chat_template.json; None: there is none. config: its contents."""
+    template: object = default_template(config.get("chat_template"))
+    return template if isinstance(template, str) else None
+
+
 def default_template(given: object) -> object:
     """The template of a configuration: the default one of several."""
     if not isinstance(given, list):

@@ -29,6 +29,38 @@ export interface TranslationOptions extends Text2TextOptions {
   tgt_lang?: string | null;
 }
 
+/** Options of document-question-answering. */
+export interface PictureTextOptions extends CallOptions, GenerationFields {
+  /** More fields of GenerationConfig. */
+  generate_kwargs?: GenerationFields;
+  /** Receives the text while it is generated; for one input, without beams. */
+  streamer?: TextStreamer | ((text: string) => void);
+}
+
+/** Options of image-to-text. */
+export interface ImageToTextOptions extends PictureTextOptions {
+  /**
+   * Of Florence-2 a text, or the token of a task such as "<OD>"; of other models the text with
+   * which the decoder begins, such as Donut's "<s_cord-v2>".
+   */
+  prompt?: string | null;
+}
+
+/** What a model wrote about a picture. */
+export interface PictureText {
+  generated_text: string;
+  /**
+   * Of a task of Florence-2: {task: text}, or {task: {bboxes: [[left, top, right, bottom]],
+   * labels}}, {quad_boxes, labels} or {polygons, labels}, in pixels.
+   */
+  result?: Record<string, unknown>;
+}
+
+/** An answer about a document; null: the model wrote none. */
+export interface DocumentAnswer {
+  answer: string | null;
+}
+
 /** A part of a transcript: text, and its beginning and end in seconds. */
 export interface SpeechSegment {
   text: string;

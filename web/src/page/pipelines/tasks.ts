@@ -33,6 +33,8 @@ export const GENERATES: readonly string[] = [
   "translation",
   "summarization",
   "text2text-generation",
+  "image-to-text",
+  "document-question-answering",
 ] satisfies Task[];
 
 /** Names of the tasks and their aliases. */
@@ -156,6 +158,8 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
   const [first, second] = given;
   if (task.startsWith("zero-shot"))
     return [first, { ...(given[2] as object), candidate_labels: second }];
+  if (task === "document-question-answering")
+    return [first, { ...(given[2] as object), question: second }];
   if (task === "text-ranking" && Array.isArray(second))
     return [{ query: first, documents: second }, (given[2] ?? {}) as Record<string, unknown>];
   if (task !== "question-answering" || (typeof second !== "string" && !Array.isArray(second)))

@@ -4,7 +4,11 @@ import type { Tensor } from "../tensor.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
 import type {
+  DocumentAnswer,
   GeneratedText,
+  ImageToTextOptions,
+  PictureText,
+  PictureTextOptions,
   SpeechOptions,
   SpeechResult,
   Text2TextOptions,
@@ -615,6 +619,21 @@ export interface Text2TextPipeline<Name extends string, Options>
   extends PipelineBase,
     Calls<string, Options, GeneratedText<Name>[], GeneratedText<Name>[]> {}
 
+/** Describes or reads pictures. Result of a picture: a list of num_return_sequences. */
+export interface ImageToTextPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, ImageToTextOptions, PictureText[]> {}
+
+/** Answers questions about pictures of documents: `pipe(picture, question)`. */
+export interface DocumentQuestionAnsweringPipeline extends ImagePipelineBase {
+  (input: ImageInput, question: string, options?: PictureTextOptions): Promise<DocumentAnswer[]>;
+  (
+    inputs: readonly ImageInput[],
+    question: string,
+    options?: PictureTextOptions,
+  ): Promise<DocumentAnswer[][]>;
+}
+
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "text-to-image": TextToImagePipeline;
@@ -648,6 +667,8 @@ export interface TaskPipelines {
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;
   asr: SpeechRecognitionPipeline;
+  "image-to-text": ImageToTextPipeline;
+  "document-question-answering": DocumentQuestionAnsweringPipeline;
   translation: Text2TextPipeline<"translation", TranslationOptions>;
   summarization: Text2TextPipeline<"summary", Text2TextOptions>;
   "text2text-generation": Text2TextPipeline<"generated", Text2TextOptions>;

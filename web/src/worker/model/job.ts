@@ -95,6 +95,7 @@ export class Job {
       texts.get("chat_template.jinja"),
       where,
       texts.get("special_tokens_map.json"),
+      texts.get("chat_template.json"),
     ));
   }
 

@@ -30,6 +30,7 @@ export const TEXT_FILES = [
   "tokenizer_config.json",
   "special_tokens_map.json",
   "chat_template.jinja",
+  "chat_template.json",
 ] as const;
 
 /** Of ONNX Runtime GenAI: sizes of states and special tokens, where there is no config.json. */

@@ -22,6 +22,7 @@ const generation = () => import("./seq2seq/index.ts");
 const speech: Part = () => import("./seq2seq/speech/index.ts");
 const moonshine: Part = () => import("./seq2seq/moonshine/index.ts");
 const hearing: Part = () => import("./sounds/hearing/index.ts");
+const writing: Part = () => import("./seq2seq/pictures/index.ts");
 const voices: Part = () => import("./synthesis/index.ts");
 const masks: Part = async () => {
   const [{ tasksOf }, pictures] = await Promise.all([import("./masks/index.ts"), images()]);
@@ -66,6 +67,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   "speaker-verification": sounds,
   "automatic-speech-recognition": speech,
   "text-to-speech": voices,
+  "image-to-text": writing,
+  "document-question-answering": writing,
   translation: generation,
   summarization: generation,
   "text2text-generation": generation,

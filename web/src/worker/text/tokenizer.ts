@@ -7,6 +7,7 @@ import {
   default_template,
   final_text,
   left_open,
+  processor_template,
   read_special_tokens,
   tokens_around,
 } from "../../logic/text/chat.ts";
@@ -106,6 +107,7 @@ export class Tokenizer {
    * @param chatTemplate text of chat_template.jinja; takes precedence over the config's
    * @param where folder of the files, for errors
    * @param specialJson text of special_tokens_map.json, for tokens that are not in the config
+   * @param processorJson text of chat_template.json, which models that see or hear may have
    * @throws TokenizerError
    */
   constructor(
@@ -114,6 +116,7 @@ export class Tokenizer {
     chatTemplate: string | undefined,
     where: string,
     specialJson?: string,
+    processorJson?: string,
   ) {
     const place = (file: string) => (where ? `${where}, ${file}` : file);
     if (tokenizerJson === undefined)
@@ -137,7 +140,8 @@ export class Tokenizer {
       const ids = (name: string) => (around.includes(name) ? [this.id(name) ?? []].flat() : []);
       [this.prefix, this.suffix] = [ids("bos_token"), ids("eos_token")];
     }
-    this.template = default_template(chatTemplate ?? config.chat_template) ?? undefined;
+    const own = processor_template(parseConfig(processorJson, place("chat_template.json")));
+    this.template = default_template(chatTemplate ?? own ?? config.chat_template) ?? undefined;
   }
 
   /** Id of a special token by name (`eos_token`, ...). */

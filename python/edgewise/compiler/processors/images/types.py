@@ -257,6 +257,13 @@ EXTRA = {
     "do_convert_rgb",  # pictures are always converted
     "default_to_square",
     "image_seq_length",
+    "image_seq_len",
+    "num_additional_image_tokens",
+    "vision_feature_select_strategy",
+    "video_sampling",  # SmolVLM 2
+    "task_prompts_without_inputs",  # Florence-2
+    "task_prompts_with_input",
+    "tasks_answer_post_processing_type",
     "image_token_index",
     "num_image_tokens",
     "ocr_lang",

@@ -141,6 +141,7 @@ VISION_TYPES: dict[str, dict[str, Any]] = {
         do_pad=True,
         background_color=None,
         image_size=None,
+        pad_size=None,
     ),
 }
 """Processors of vision-language models alone. Others give one view of the whole picture."""

@@ -1,0 +1,76 @@
+"""visual-question-answering with a classifier of answers (ViLT). Mirrors
+transformers/pipelines/visual_question_answering.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import InputError
+from ....logic.post.classification import Labeling, check_top_k, labeled
+from ..post.plane import Plane
+from .base import ImagePipeline
+
+__all__ = ["VisualQuestionAnsweringPipeline"]
+
+
+class VisualQuestionAnsweringPipeline(ImagePipeline):
+    """Answers questions about pictures: `pipe("cats.jpg", "How many cats are there?")` gives
+    [{"score", "answer"}], the likeliest first.
+
+    Args:
+        model: folder of a model whose graph takes a picture and a text and gives logits of answers
+            (ViLT). Models that write their answers are for image-text-to-text.
+        tokenizer, options: as of Pipeline.
+
+    A call takes a picture and a question, or {"image", "question"}, or a list of these.
+
+    Options:
+        top_k: how many answers. Default: 5.
+    """
+
+    task = "visual-question-answering"
+    TOKENIZER = True
+    PACKAGED = False
+    CALL = {"top_k": 5}
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        check_top_k(options["top_k"], all_allowed=False)
+
+    def __call__(  # type: ignore[override]  # the names of transformers
+        self, image: Any, question: Any = None, **options: Any
+    ) -> Any:
+        """Runs the task.
+
+        Args:
+            image: a picture, or {"image", "question"}; or a list of these.
+            question: a text, or a list of them: each is asked about each picture.
+            options: of a call.
+        """
+        if question is None:
+            return super().__call__(image, **options)
+        several = isinstance(image, (list, tuple)) or isinstance(question, (list, tuple))
+        images = list(image) if isinstance(image, (list, tuple)) else [image]
+        questions = list(question) if isinstance(question, (list, tuple)) else [question]
+        pairs = [{"image": one, "question": q} for q in questions for one in images]
+        return super().__call__(pairs if several else pairs[0], **options)
+
+    def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+        if not isinstance(given, Mapping) or "image" not in given:
+            raise InputError("there is no question", self.task, "Give a picture and a question.")
+        question = given.get("question")
+        if not isinstance(question, str) or not question:
+            raise InputError("the question is no text", self.task, "Give a text as the question.")
+        found = self.tokenizer.encode(question)
+        ids = [int(i) for i in getattr(found, "ids", found)]
+        feeds = {
+            "input_ids": [ids],
+            "attention_mask": [[1] * len(ids)],
+            "token_type_ids": [[0] * len(ids)],
+        }
+        outputs = self.need_output(self.STEM, "logits")
+        (logits,) = self.forward(self.picture(given["image"]), outputs, feeds=feeds)
+        how = Labeling(options["top_k"], "sigmoid")
+        scores = labeled(list(Plane(logits).numbers), self.config, how)
+        return [{"score": one["score"], "answer": one["label"]} for one in scores]
