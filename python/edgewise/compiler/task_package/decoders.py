@@ -13,6 +13,8 @@ from ..ir import Graph, Info, Node, Tensor
 
 PAST = re.compile(r"(past|input\.cache|cache)[._]")
 """Names of inputs with the state after the tokens before, of all exporters."""
+FEATURES = re.compile(r"(image|video|audio)_features")
+"""Names of inputs with what pictures and sounds became, of embeddings of all of them."""
 KEEP = ("num_logits_to_keep", "logits_to_keep")
 MASK = "attention_mask"
 _ALONE = ("Cast", "Identity", "Tanh", "Mul", "Div", "Add", "Sub")
@@ -22,17 +24,20 @@ _PRODUCTS = ("MatMul", "MatMulNBits", "Gemm", "FusedMatMul")
 def empty_state(info: Info, batch: int = 1) -> Tensor | None:
     """The state before the first token, as a constant; None if an input is no state.
 
-    Dimensions that the file fixes keep their size, and the state is 0 there; the first is `batch`,
-    and others, which grow with the text, are 0.
+    Of features of pictures and sounds (EmbeddingGemma 2) there are none. Dimensions of a state that
+    the file fixes keep their size, and the state is 0 there; the first is `batch`, and others,
+    which grow with the text, are 0.
     """
     if info.name == "use_cache_branch":
         return Tensor.of(info.name, BOOL, [1], [False])
     if info.name in KEEP:
         rank = len(info.shape or ())
         return Tensor.of(info.name, INT64, [1] * rank, [1])
-    if not PAST.match(info.name) or not info.shape:
+    if not info.shape or info.dtype not in (FLOAT, FLOAT16):
         return None
-    if info.dtype not in (FLOAT, FLOAT16):
+    if FEATURES.fullmatch(info.name) and len(info.shape) == 2 and type(info.shape[1]) is int:
+        return Tensor.of(info.name, info.dtype, [0, info.shape[1]], [])
+    if not PAST.match(info.name):
         return None
     sizes = [d if isinstance(d, int) and d > 0 else 0 for d in info.shape]
     sizes[0] = sizes[0] or batch
