@@ -37,6 +37,7 @@ def model(tmp_path_factory):
     return folder, embed
 
 
+@pytest.mark.family("Qwen3-Embedding", exporter="torch")
 def test_last_token(model):
     folder, embed = model
     with edgewise.pipeline("feature-extraction", folder) as pipe:

@@ -33,6 +33,7 @@ def built(folder, tmp_path):
     return out
 
 
+@pytest.mark.family("Swin2SR", exporter="torch")
 def test_swin2sr(tmp_path):
     folder = tiny_images.make(tmp_path / "swin2sr", "swin2sr")
     theirs = transformers.pipeline("image-to-image", str(folder), device="cpu", use_fast=False)

@@ -32,6 +32,7 @@ def tiny(tmp_path_factory):
     return get
 
 
+@pytest.mark.family("ViTPose", exporter="torch")
 @pytest.mark.parametrize("packaged", [False, True])
 def test_vitpose(tiny, tmp_path, packaged):
     folder = source = tiny("vitpose")
@@ -81,6 +82,7 @@ def check_places(points, maps, box):
         assert abs(at_x - want_x) < 3 * cell_x and abs(at_y - want_y) < 3 * cell_y
 
 
+@pytest.mark.family("SuperPoint", exporter="torch")
 def test_superpoint(tiny):
     folder = tiny("superpoint")
     model = transformers.SuperPointForKeypointDetection.from_pretrained(folder).eval()

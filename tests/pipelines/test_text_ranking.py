@@ -34,6 +34,7 @@ def encoder(tiny_model):
     return folder, logits
 
 
+@pytest.mark.family("Cross-encoders", exporter="torch")
 def test_cross_encoder(encoder):
     folder, logits = encoder
     raw = logits(QUERY, DOCUMENTS)
@@ -74,6 +75,7 @@ def test_files_name_the_function(encoder, tmp_path, file, fields):
         same(rank(QUERY, DOCUMENTS), ranked([x.item() for x in logits(QUERY, DOCUMENTS)]))
 
 
+@pytest.mark.family("Qwen3-Reranker", exporter="torch")
 def test_language_model(qwen3):
     folder, model, words = qwen3
     with edgewise.pipeline("text-ranking", folder) as rank:

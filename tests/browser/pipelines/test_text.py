@@ -246,6 +246,8 @@ def test_errors_leave_the_pipeline_usable(page, references):
     assert "nonsense" in errors[1] and "top_k" in errors[2]
 
 
+@pytest.mark.family("Cross-encoders", exporter="torch")
+@pytest.mark.family("Qwen3-Reranker", exporter="torch")
 def test_ranking(page, folder):
     """A cross-encoder from its folder, and a language model from a package and its folder."""
     from tests.pipelines import tiny
@@ -269,6 +271,7 @@ def test_ranking(page, folder):
     assert call(page, "text-ranking", [QUERY, []], model="/files/tasks/q.edge") == []
 
 
+@pytest.mark.family("Qwen3-Embedding", exporter="torch")
 def test_embeddings_of_decoders(page, folder):
     """The last token's state of a model with caches, which a page leaves empty."""
     from tests.pipelines import tiny

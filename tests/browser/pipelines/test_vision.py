@@ -484,6 +484,7 @@ def test_refusals(page, folder):
     assert count > 1
 
 
+@pytest.mark.family("ViTPose", exporter="torch")
 def test_keypoints(page, folder):
     """Poses of boxes, of a package and of a folder, as in Python; and boxes that are none."""
     boxes = [[10.0, 5.0, 20.0, 30.0], [-6.0, -9.0, 30.5, 20.25]]
