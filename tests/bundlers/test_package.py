@@ -16,7 +16,7 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 
 # Bytes after gzip until the text model of a package can run, and of one file, which has what most
 # pages use; docs/guide/install.md has the sizes, and what is beside the one file.
-FILES_LIMIT, ONE_FILE_LIMIT = 250_000, 420_000
+FILES_LIMIT, ONE_FILE_LIMIT = 262_000, 420_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 # The same of the part for GPUs that language models need, and of those with more shaders.
 GPU_LIMITS = {"webgpu": 36_000, "webgpu-images": 10_000}

@@ -130,10 +130,18 @@ class JsonGrammar:
         elif not rule.parts:
             inside = repeat(characters(ANY), rule.least, rule.most)
         elif len(rule.parts) == 1 and rule.least == 0 and rule.most < 0:
-            inside = rule.parts[0]
+            inside = self._shared(rule)
         else:
             inside = automaton_node(texts_automaton(rule, at(name)))
         return _string(inside)
+
+    def _shared(self, rule: Texts) -> Node:
+        """The only expression of strings, once for all that have the same."""
+        if not rule.source:
+            return rule.parts[0]
+        if rule.source not in self.network.rules:
+            self.network.define(rule.source, quoted(rule.parts[0]))
+        return call(rule.source)
 
     # Arrays
 

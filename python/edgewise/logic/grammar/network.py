@@ -26,6 +26,10 @@ MAX_DEPTH = 200
 """Expressions within expressions."""
 INLINE = 4
 """Repetitions up to this number are written out."""
+CHAIN = 1000
+"""Repetitions up to this number are calls one after the other, which leads to the fewest places;
+beyond, they are sums of powers of two.
+"""
 
 ASCII = [(0, 0x7F)]
 PLAIN = [(0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E)]
@@ -136,7 +140,9 @@ class Network:
         if not few:
             part = self._rule_of(part, in_string, depth)
             in_string = False
-        if least <= INLINE:
+        if max(least, most) <= CHAIN:
+            few = True
+        if few or least <= INLINE:
             for _ in range(least):
                 source = self.add(part, source, in_string, depth + 1)
         else:

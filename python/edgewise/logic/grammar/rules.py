@@ -45,6 +45,7 @@ class Texts:
     Attributes:
         least, most: characters; most -1: any number.
         parts: expressions that all have to fit.
+        source: what the only part was made of, if the same text always makes it.
         values: the only ones, or None.
     """
 
@@ -52,6 +53,7 @@ class Texts:
     most: int = -1
     parts: list[Node] = field(default_factory=list)
     values: list[str] | None = None
+    source: str = ""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from ...errors import InputError, UnsupportedField
 from ..native import listed, written
 from .automaton import automaton_of, is_empty
 from .formats import FORMATS
+from .nodes import Node
 from .numbers import Bound
 from .regex import expression_of, pattern_of
 from .rules import (
@@ -112,6 +113,7 @@ class Schemas:
         self.constants: dict[str, Any] = {}
         self.anchors: dict[str, str] = {}
         self.open: list[str] = []
+        self.expressions: dict[str, Node] = {}  # of patterns and formats
         self.values["#"] = root
         self.id = ""
         if isinstance(root, dict):
@@ -283,7 +285,7 @@ class Schemas:
         if "number" in names or "integer" in names:
             made.numbers = _numbers(schema, "number" not in names, pointer)
         if "string" in names:
-            made.texts = _texts(schema, pointer)
+            made.texts = self._texts(schema, pointer)
         if "array" in names:
             made.arrays = self._arrays(schema, pointer)
         if "object" in names:
@@ -335,6 +337,35 @@ class Schemas:
                 return None
             raise refused("maxProperties", pointer)
         return made
+
+    def _texts(self, schema: dict[str, Any], pointer: str) -> Texts | None:
+        least, most = _count(schema, "minLength", pointer), _count(schema, "maxLength", pointer)
+        made = Texts(max(least, 0), most)
+        pattern: Any = schema.get("pattern")
+        if pattern is not None:
+            if not isinstance(pattern, str):
+                raise _wrong("pattern", pattern, "a string", pointer)
+            made.source = "pattern " + pattern
+            if made.source not in self.expressions:
+                read = pattern_of(pattern, f"{at(pointer)}, pattern")
+                self.expressions[made.source] = read
+            made.parts.append(self.expressions[made.source])
+        name: Any = schema.get("format")
+        if name is not None:
+            if not isinstance(name, str) or name not in FORMATS:
+                raise UnsupportedField(
+                    f"the format {written(name)} is not supported",
+                    at(pointer),
+                    f"Known are {', '.join(sorted(FORMATS))}; remove it, and check the result.",
+                )
+            made.source = "format " + name
+            if made.source not in self.expressions:
+                read = expression_of(FORMATS[name], f"{at(pointer)}, format")
+                self.expressions[made.source] = read
+            made.parts.append(self.expressions[made.source])
+        if len(made.parts) != 1:
+            made.source = ""
+        return None if most >= 0 and made.least > most else made
 
     # Values
 
@@ -604,26 +635,6 @@ def _numbers(schema: dict[str, Any], integer: bool, pointer: str) -> Numbers | N
     for rule in rules[1:]:
         found = None if found is None else both_numbers(found, rule)
     return found
-
-
-def _texts(schema: dict[str, Any], pointer: str) -> Texts | None:
-    least, most = _count(schema, "minLength", pointer), _count(schema, "maxLength", pointer)
-    made = Texts(max(least, 0), most)
-    pattern: Any = schema.get("pattern")
-    if pattern is not None:
-        if not isinstance(pattern, str):
-            raise _wrong("pattern", pattern, "a string", pointer)
-        made.parts.append(pattern_of(pattern, f"{at(pointer)}, pattern"))
-    name: Any = schema.get("format")
-    if name is not None:
-        if not isinstance(name, str) or name not in FORMATS:
-            raise UnsupportedField(
-                f"the format {written(name)} is not supported",
-                at(pointer),
-                f"Known are {', '.join(sorted(FORMATS))}; remove it, and check the result.",
-            )
-        made.parts.append(expression_of(FORMATS[name], f"{at(pointer)}, format"))
-    return None if most >= 0 and made.least > most else made
 
 
 def _joined(options: list[Option]) -> list[Option]:
