@@ -37,7 +37,7 @@ TASKS = {
     "translation": (["pipelines", "generation"], 11_500),
     "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
-    "transducers": (["pipelines", "sounds", "hearing"], 18_500),
+    "transducers": (["pipelines", "sounds", "hearing"], 19_000),
     "pictures to text": (["pipelines", "images", "generation", "writing"], 22_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
     "codecs": (["pipelines", "sounds", "onnx", "codecs"], 32_000),

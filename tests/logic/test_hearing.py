@@ -241,3 +241,76 @@ def test_options(form):
     assert transducer.beams_of({}) == 1 and transducer.beams_of({"num_beams": 99}) == 16
     with pytest.raises(InputError, match="num_beams"):
         transducer.beams_of({"num_beams": 0.5})
+
+
+WORDS = ["▁", "<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>", "<|en|>"]
+WORDS += ["<|de|>", "<|pnc|>", "<|nopnc|>", "<|noitn|>", "<|notimestamp|>", "<|timestamp|>"]
+WORDS += ["<|nodiarize|>", "<|endoftext|>", "<|0|>", "<|3|>", "<|12|>", "▁the", "s", "▁a"]
+
+
+@both
+def test_prompts_of_canary(form):
+    """Those of onnx-asr 0.12.0 for Canary 1B v2, and of NeMo for Canary 1B."""
+    canary, pieces = module(form, "speech.canary"), module(form, "speech.pieces")
+    model = pieces.Pieces(WORDS, 12, [12])
+    for options, times, expected in (
+        ({}, "", [0, 1, 2, 3, 4, 4, 6, 8, 9, 11]),
+        ({"language": "de"}, "", [0, 1, 2, 3, 5, 5, 6, 8, 9, 11]),
+        ({"language": "German", "task": "translate"}, "", [0, 1, 2, 3, 5, 4, 6, 8, 9, 11]),
+        ({"target_language": "de", "pnc": False}, "word", [0, 1, 2, 3, 4, 5, 7, 8, 10, 11]),
+    ):
+        assert canary.prompt_of(model, options, times) == expected
+    first = ["<|startoftranscript|>", "<|en|>", "<|de|>", "<|transcribe|>", "<|translate|>"]
+    model = pieces.Pieces([*first, "<|pnc|>", "<|nopnc|>", "<|endoftext|>"], 7, [7])
+    assert canary.prompt_of(model, {}, "") == [0, 1, 3, 1, 5]
+    options = {"language": "de", "target_language": "en", "pnc": False}
+    assert canary.prompt_of(model, options, "") == [0, 2, 4, 1, 6]
+    for options, times, message in (
+        ({}, "word", "gives no times"),
+        ({"language": "xx"}, "", "unknown to the model"),
+        ({"task": "sing"}, "", "transcribe, translate"),
+    ):
+        with pytest.raises(InputError, match=message):
+            canary.prompt_of(model, options, times)
+
+
+@both
+def test_times_that_canary_writes(form):
+    """`<|0|> the <|3|> <|3|> a s <|12|>`: words between their frames."""
+    canary, pieces = module(form, "speech.canary"), module(form, "speech.pieces")
+    model = pieces.Pieces(WORDS, 12, list(range(1, 16)))
+    heard = canary.heard_of(model, [13, 16, 14, 14, 18, 17, 15, 16])
+    assert [tuple(one) for one in heard] == [(16, 0, 3), (18, 3, 12), (17, 3, 12), (16, 12, 12)]
+    found = pieces.transcript(model, heard, "word", 0.08)
+    assert found["text"] == "the as the"
+    expected = [("the", 0.0, 0.24), ("as", 0.24, 0.96), ("the", 0.96, 0.96)]
+    for chunk, (text, start, end) in zip(found["chunks"], expected, strict=True):
+        assert chunk["text"] == text and chunk["timestamp"] == pytest.approx((start, end))
+
+
+@both
+def test_tokens_of_canary_end(form):
+    """A decoder that never ends is stopped where its plans end; parts are joined."""
+    canary, pieces = module(form, "speech.canary"), module(form, "speech.pieces")
+    ctc = module(form, "speech.ctc")
+    model, frames = pieces.Pieces(WORDS, 12, [12]), ctc.Frames(16000, 1280, [], 64000, False)
+    asked = []
+
+    def run(count, answers):
+        steps, value = canary.recognized(model, [1, 2], 8, frames, {}, count), None
+        while True:
+            try:
+                request = steps.send(value)
+            except StopIteration as over:
+                return over.value
+            value = 5
+            if request.kind == "decode":
+                asked.append((list(request.tokens), request.past))
+                value = answers(len(asked))
+
+    found = run(32000, lambda n: 16)
+    assert [one.token for one in found] == [16] * 6 and asked[-1] == ([16], 6)
+    asked.clear()
+    sequences = [16, 17, 18, 12, 17, 18, 16, 12]
+    found = run(100000, lambda n: sequences[n - 1])
+    assert [one.token for one in found] == [16, 17, 18, 16]

@@ -246,6 +246,103 @@ def gigaam(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+class AttentionLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+        self.second = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(3)])
+        self.inner, self.outer = nn.Linear(WIDTH, 48), nn.Linear(48, WIDTH)
+
+    def attend(self, parts: Any, query: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        q, k, v, o = parts
+        scores = q(query) @ k(memory).transpose(1, 2) / WIDTH**0.5
+        return o(torch.softmax(scores + mask, -1) @ v(memory))
+
+    def forward(self, x: Tensor, before: Tensor, hidden: Tensor, cross: Tensor) -> Tensor:
+        memory = torch.cat([before, x], 1)
+        n, m = x.shape[1], memory.shape[1]
+        later = torch.arange(m)[None] > torch.arange(n)[:, None] + (m - n)
+        own = later.float() * -1e4
+        x = x + self.attend(self.first, self.norms[0](x), self.norms[0](memory), own)
+        x = x + self.attend(self.second, self.norms[1](x), hidden, cross)
+        return x + self.outer(torch.relu(self.inner(self.norms[2](x))))
+
+
+class AedDecoder(nn.Module):
+    """As NeMo's decoder of Canary: it keeps what goes into each layer, and what comes out."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(size, WIDTH), nn.Embedding(1024, WIDTH)
+        self.layers = nn.ModuleList([AttentionLayer() for _ in range(LAYERS)])
+        self.last = nn.Linear(WIDTH, size)
+
+    def forward(self, ids: Tensor, hidden: Tensor, mask: Tensor, mems: Tensor) -> Any:
+        start = mems.shape[2]
+        at = torch.arange(ids.shape[1]) + start
+        x = 3 * self.embed(ids) + self.places(at)[None]
+        cross = (1 - mask.float())[:, None] * -1e4
+        kept = [torch.cat([mems[0], x], 1)]
+        for i, layer in enumerate(self.layers):
+            x = layer(x, mems[i], 3 * hidden, cross)
+            kept.append(torch.cat([mems[i + 1], x], 1))
+        return torch.log_softmax(4 * self.last(x), -1), torch.stack(kept)
+
+
+class AedEncoder(Encoder):
+    def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+        found, count = super().forward(x, length)
+        return found, (torch.arange(found.shape[1])[None] < count[:, None]).long()
+
+
+CANARY = ["▁", "<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>", "<|en|>"]
+CANARY += ["<|de|>", "<|pnc|>", "<|nopnc|>", "<|noitn|>", "<|notimestamp|>", "<|timestamp|>"]
+CANARY += ["<|nodiarize|>", "<|endoftext|>", *(f"<|{i}|>" for i in range(12))]
+CANARY += ["▁the", "▁a", "s", "ing", "▁be", "e", "r", "▁in", "t", "o", ".", "▁w", "n"]
+
+
+def canary(folder: Path, seed: int = 0) -> Path:
+    """NeMo's AED: encoder-model.onnx, decoder-model.onnx, vocab.txt."""
+    torch.manual_seed(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{word} {i}\n" for i, word in enumerate(CANARY))
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+    config = {"model_type": "nemo-conformer-aed", "max_sequence_length": 60, "features_size": 128}
+    (folder / "config.json").write_text(json.dumps(config))
+    x = {"audio_signal": torch.randn(1, 128, 50), "length": torch.tensor([50])}
+    names = ["encoder_embeddings", "encoder_mask"]
+    axes = {"audio_signal": {0: "b", 2: "t"}, "length": {0: "b"}}
+    axes |= {name: {0: "b", 1: "f"} for name in names}
+    write(AedEncoder(128, 8, True, False), folder / "encoder-model.onnx", x, names, axes)
+    step = {
+        "input_ids": torch.zeros(1, 3, dtype=torch.int64),
+        "encoder_embeddings": torch.randn(1, 7, WIDTH),
+        "encoder_mask": torch.ones(1, 7, dtype=torch.int64),
+        "decoder_mems": torch.randn(LAYERS + 1, 1, 4, WIDTH),
+    }
+    decoder = AedDecoder(len(CANARY))
+    with torch.no_grad():
+        for p in decoder.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+        decoder.last.bias[: CANARY.index("▁the")] -= 2
+    write(
+        decoder,
+        folder / "decoder-model.onnx",
+        step,
+        ["logits", "decoder_hidden_states"],
+        {
+            "input_ids": {0: "b", 1: "n"},
+            "encoder_embeddings": {0: "b", 1: "f"},
+            "encoder_mask": {0: "b", 1: "f"},
+            "decoder_mems": {1: "b", 2: "m"},
+            "logits": {0: "b", 1: "n"},
+            "decoder_hidden_states": {1: "b", 2: "k"},
+        },
+    )
+    return folder
+
+
 def sound(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
     """Noise whose loudness changes: float32 [count] at 16 kHz."""
     generator = np.random.default_rng(seed)

@@ -1,10 +1,10 @@
-"""Models that hear pieces of words with an encoder of features of any length: CTC, and transducers
-of two or three graphs (RNN-T, TDT, without a state), as NeMo, k2 (sherpa-onnx), GigaAM, onnx-asr
-and transformers have them.
+"""Models that hear pieces of words with an encoder of features of any length: CTC, transducers of
+two or three graphs (RNN-T, TDT, without a state), and Canary, as NeMo, k2 (sherpa-onnx), GigaAM,
+onnx-asr and transformers have them.
 
 The programs of a package are "pre" (samples to features), "encoder", and of a transducer
-"predictor" and "joiner", or "predictor" alone where the joiner is in it. hearing_graphs.py has
-their inputs and outputs.
+"predictor" and "joiner", or "predictor" alone where the joiner is in it, of Canary "decoder".
+hearing_graphs.py has their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SPEECH = "automatic-speech-recognition"
 EXTRACTORS = ("ParakeetFeatureExtractor",)  # whose features have as many frames as the sound
+PROMPTS = (9, 10, 5)  # tokens of Canary's prompts
 SECONDS = (1, 2, 4, 8, 15, 30)  # of plans, where there is none for all lengths
 MAX_SECONDS = 30  # seconds of sound at once, unless `max_length` says otherwise
 TRIED = (1, 4, 16, 64)  # how many times the least number of hops a plan may begin with
@@ -79,6 +80,9 @@ def hearing_files(
             found.setdefault("encoder", name)
     if "encoder" in found and "both" in found:
         return {"encoder": found["encoder"], "predictor": found["both"]}
+    stems = [found.get(part, "").rsplit("/", 1)[-1] for part in ("encoder", "decoder")]
+    if all(re.search(r"coder-model\b", stem) for stem in stems):  # Canary
+        return {"encoder": found["encoder"], "decoder": found["decoder"]}
     if all(part in found for part in ("encoder", "decoder", "joiner")):
         return {
             "encoder": found["encoder"],
@@ -124,7 +128,7 @@ def hears(graphs: Iterable[str], names: Iterable[str], settings: Mapping[str, An
         settings: contents of its preprocessor_config.json; {}: there is none.
     """
     graphs = [*graphs]
-    if "predictor" in graphs:
+    if "encoder" in graphs:
         return True
     inner = settings.get("feature_extractor", settings)
     kind = inner.get("feature_extractor_type") if isinstance(inner, Mapping) else None
@@ -153,15 +157,15 @@ class _Reader:
     def __init__(
         self, graphs: Mapping[str, Graph], names: Sequence[str], read: Callable[[str], bytes | None]
     ) -> None:
-        self.ctc = "predictor" not in graphs
+        self.ctc = "model" in graphs
+        self.prompted = "decoder" in graphs
         self.graphs, self.names, self.read = graphs, names, read
         first = graphs["model" if self.ctc else "encoder"]
         self.encoder = hear.encoder_of(first, "model.onnx" if self.ctc else "the encoder")
         self.config = self._json("config.json")
-        self.about = {
-            **first.about.custom_metadata_map,
-            **(graphs["predictor"].about.custom_metadata_map if not self.ctc else {}),
-        }
+        self.about: dict[str, str] = {}
+        for graph in graphs.values():
+            self.about |= graph.about.custom_metadata_map
         self.recipe = self._recipe()
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -250,7 +254,7 @@ class _Reader:
         )
         made = {"pre": heard(recipe, wanted)}
         fields: HearingFields = {
-            "kind": "ctc" if self.ctc else "transducer",
+            "kind": "prompted" if self.prompted else "ctc" if self.ctc else "transducer",
             "tokens": list(pieces.tokens),
             "blank": pieces.blank,
             "hidden": list(pieces.hidden),
@@ -260,7 +264,10 @@ class _Reader:
             "context": 0,
             "states": [],
         }
-        if self.ctc:
+        if self.prompted:
+            pieces = replace(pieces, blank=self._end(pieces))
+            made |= self._decoder(turned, pieces, fields)
+        elif self.ctc:
             made["encoder"] = self._ctc(turned, pieces)
         else:
             made |= self._transducer(turned, pieces, fields)
@@ -339,6 +346,48 @@ class _Reader:
         if join is not None:
             made["joiner"] = hear.joiner_graph(join, middle, count, durations)
         return made
+
+    def _end(self, pieces: Pieces) -> int:
+        """The id of the token that ends a text."""
+        for name in ("<|endoftext|>", "</s>"):
+            if name in pieces.tokens:
+                return list(pieces.tokens).index(name)
+        raise ModelError(
+            "its vocabulary has no <|endoftext|>", "vocab.txt", "Copy it again from the model."
+        )
+
+    def _decoder(self, turned: bool, pieces: Pieces, fields: HearingFields) -> dict[str, Graph]:
+        """The graphs of a model whose decoder gets a prompt."""
+        decoder = hear.decoder_of(self.graphs["decoder"])
+        middle = hear.is_turned(self.encoder.hidden, decoder.hidden)
+        if middle is None:
+            middle = self._encoded(turned)[1] == hear.size(decoder.hidden, 2)
+        layers, _, _, width = decoder.memory.shape or [0] * 4
+        count = len(pieces.tokens)
+        known = hear.size(decoder.out, hear.rank(decoder.out) - 1)
+        if known is None:
+            size = hear.size(decoder.hidden, 2) or width
+            shapes: dict[str, Sequence[int]] = {
+                decoder.tokens.name: [1, 2],
+                decoder.hidden.name: [1, 8, size],
+                decoder.mask.name: [1, 8],
+                decoder.memory.name: [layers, 1, 2, width],
+            }
+            known = _shape_of(decoder.graph, shapes, decoder.out.name)[-1]
+        if not count <= known <= count + 64 or type(layers) is not int:  # some are padded
+            raise ModelError(
+                f"it gives scores of {known} tokens, and its vocabulary has {count}",
+                "the decoder",
+                "Do the model and its vocabulary belong together?",
+            )
+        fields["blank"] = pieces.blank
+        fields["hidden"] = sorted({*pieces.hidden, pieces.blank} & {*range(count)})
+        fields["symbols"] = self._whole(1024, 16, 1 << 16, "max_sequence_length")
+        fields["states"] = [[layers, 1, 1, width]]
+        return {
+            "encoder": hear.encoder_graph(self.encoder, middle, self._subsampling(), False),
+            "decoder": hear.decoder_graph(decoder, count),
+        }
 
     def _context(self, predictor: hear.Predictor) -> int:
         """The number of tokens that the predictor takes."""
@@ -462,6 +511,8 @@ def hearing_package(request: Request) -> Package:
         programs.add("encoder", found.graphs["encoder"], [(_made(plan), None) for plan in plans])
         audio["lengths"] = lengths
     programs.package.manifest["processor"] = {"audio": audio, "hearing": found.fields}
+    if "decoder" in found.graphs:
+        _add_decoder(programs, found, audio)
     for name in ("predictor", "joiner"):
         if name in found.graphs:
             shapes = {i.name: list(i.shape or []) for i in found.graphs[name].input_names()}
@@ -471,6 +522,31 @@ def hearing_package(request: Request) -> Package:
                     shapes[inner] = [1, of[program]["plans"][0]["outputs"][output][2][1]]
             programs.add(name, found.graphs[name], [(shapes, None)])
     return programs.package
+
+
+def _add_decoder(programs: Programs, found: Hearing, audio: AudioFields) -> None:
+    """Adds "decoder": a plan for each prompt, and one for a token after others."""
+    fields = found.fields
+    (layers, _, _, width), most = fields["states"][0], fields["symbols"]
+    plans = programs.package.manifest["programs"]["encoder"]["plans"]
+    runs: list[Any] = []
+    for plan in plans:
+        frames, size = plan["outputs"][hear.HIDDEN][2]
+        ranges = [(1, most - 1)]
+        if isinstance(frames, list):
+            ranges = [(1, audio["any_length"][1] // fields["samples"] + 1), (1, most - 1)]
+        for count in (*PROMPTS, 1):
+            registers = Registers(ranges if count == 1 else ranges[:-1])
+            first = registers.length(0) if len(ranges) > 1 else frames
+            past: Any = registers.length(len(ranges) - 1) if count == 1 else 0
+            shapes = {
+                hear.CONTEXT: [1, count],
+                hear.HIDDEN: [first, size],
+                hear.COUNT: [1],
+                hear.state(0): [layers, 1, past, width],
+            }
+            runs.append((shapes, None))
+    programs.add("decoder", found.graphs["decoder"], runs)
 
 
 def _read(request: Request, name: str) -> bytes | None:

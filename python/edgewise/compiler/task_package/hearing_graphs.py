@@ -431,6 +431,78 @@ def joined(graph: Graph) -> tuple[Info, Info]:
     return first, next(i for i in inputs if i is not first)
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """The inputs and outputs of a decoder that gets a prompt.
+
+    Attributes:
+        tokens, hidden, mask, memory: inputs: tokens, the encoder's output, which of its frames are
+            of the sound, and what was computed of the tokens before.
+        following: output that replaces the memory.
+        out: output of scores.
+    """
+
+    graph: Graph
+    tokens: Info
+    hidden: Info
+    mask: Info
+    memory: Info
+    following: Info
+    out: Info
+
+
+def decoder_of(graph: Graph) -> Decoder:
+    """Finds the inputs and outputs of a decoder. Raises UnsupportedOp: it has others."""
+    inputs = graph.input_names()
+    whole = [i for i in inputs if i.dtype in WHOLE and "mask" not in i.name]
+    masks = [i for i in inputs if "mask" in i.name and rank(i) == 2]
+    floats = [i for i in inputs if i.dtype in FLOATS and i not in masks]
+    hidden, memory = ([i for i in floats if rank(i) == n] for n in (3, 4))
+    outs = [o for o in graph.outputs if o.dtype in (*FLOATS, 0)]
+    sizes = [len(part) for part in (whole, masks, hidden, memory)]
+    if sizes != [1] * 4 or len(inputs) != 4 or len(outs) != 2 or not size(memory[0], 3):
+        raise UnsupportedOp(
+            f"its inputs are {described(inputs)}",
+            "the decoder",
+            "The decoder of Canary takes tokens, what is encoded, its mask, and what was computed"
+            " of the tokens before [layers, 1, tokens, width].",
+        )
+    return Decoder(graph, whole[0], hidden[0], masks[0], memory[0], outs[1], outs[0])
+
+
+def decoder_graph(decoder: Decoder, tokens: int) -> Graph:
+    """The decoder with the inputs CONTEXT [1, n], HIDDEN [frames, width], COUNT [1] and one state
+    [layers, 1, past, width], and outputs as of `_scored` after the last token, and the state.
+
+    Args:
+        tokens: number of tokens.
+    """
+    r = Rewriting(decoder.graph)
+    shape = decoder.memory.shape or []
+    r.take(CONTEXT, decoder.tokens, INT64, [1, "n"], [1, -1])
+    width = size(decoder.hidden, 2) or shape[3]
+    r.take(HIDDEN, decoder.hidden, FLOAT, ["frames", width], [1, -1, width])
+    r.inputs.append(Info(COUNT, INT64, [1]))
+    r.inputs.append(Info(state(0), FLOAT, [shape[0], 1, "past", shape[3]]))
+    after, r.after = r.after, []  # these are before the graph's own
+    sizes = r.op("Gather", r.op("Shape", HIDDEN), r.numbers([0]))
+    zero, one = (r.op("Squeeze", r.numbers([n])) for n in (0, 1))
+    places = r.op("Range", zero, r.op("Squeeze", sizes), one)
+    inside = r.op("Cast", r.op("Less", places, COUNT), to=decoder.mask.dtype)
+    r.reshaped(inside, 1, -1, output=decoder.mask.name)
+    r.op("Cast", state(0), to=decoder.memory.dtype, output=decoder.memory.name)
+    r.before, r.after = [*r.before, *r.after], after
+    rows = r.float32(decoder.out.name, decoder.out.dtype)
+    if rank(decoder.out) in (-1, 3):
+        rows = r.op("Slice", rows, r.numbers([-1]), r.numbers([1 << 62]), r.numbers([1]))
+    last = replace(decoder.out, name=rows, dtype=FLOAT)
+    _scored(r, last, tokens, 0)
+    found = r.float32(decoder.following.name, decoder.following.dtype)
+    r.op("Identity", found, output=following(0))
+    r.give(following(0), FLOAT, [shape[0], 1, "tokens", shape[3]])
+    return r.made()
+
+
 def _scored(r: Rewriting, out: Info, tokens: int, durations: int) -> None:
     """Adds the outputs TOKENS and SCORES [BEST] of the likeliest tokens, and where there are
     durations DURATIONS [n]: logarithms of probabilities.

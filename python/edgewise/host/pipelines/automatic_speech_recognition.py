@@ -67,6 +67,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         compression_ratio_threshold, logprob_threshold, no_speech_threshold: see WhisperOptions.
         generate_kwargs: more of these and of the fields of GenerationConfig, which may also be
             given by themselves.
+        target_language, pnc: of Canary: the language of the text, and whether it has punctuation
+            and capitals.
         num_frames: frames of sound, for times of words. Default: those of the recording.
         force_full_sequences: raise InputError where the last chunk has no end.
         streamer, signal: as of edgewise.generate.
@@ -83,6 +85,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     find_graphs = staticmethod(hearing_files)
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys(OPTIONS),
+        "target_language": None,
+        "pnc": None,
         "return_language": False,
         "chunk_length_s": 0,
         "force_full_sequences": False,
@@ -223,6 +227,9 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         if self.other is not None:
             self.other.check(options)
             return
+        for name in ("target_language", "pnc"):
+            if options[name] is not None:
+                raise InputError("Whisper has no such option", name, "Leave it out.")
         if options["decoder_kwargs"] is not None:
             raise InputError(
                 "they are for CTC models with a language model", "decoder_kwargs", "Leave it out."

@@ -122,6 +122,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("encoder_model", "decoder_model", "decoder_with_past_model"),
         ("model",),
         ("encoder-model", "decoder_joint-model"),
+        ("encoder-model", "decoder-model"),
         ("encoder", "decoder", "joiner"),
         ("encoder", "decoder", "joint"),
     ),

@@ -447,7 +447,7 @@ class HearingFields(TypedDict):
         hidden: ids of tokens that are no text.
         samples: of a frame of the encoder's output.
         durations: frames that a token may sound, of TDT; none for others.
-        symbols: most tokens of a frame.
+        symbols: most tokens of a frame, or of a decoder's text with its prompt.
         context: tokens that a transducer's predictor gets; 0: one, and it has states.
         states: their shapes.
     """

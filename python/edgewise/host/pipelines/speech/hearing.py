@@ -15,7 +15,7 @@ from ....compiler.task_package import hearing_graphs as hear
 from ....compiler.task_package.hearing import hearing_of
 from ....errors import InputError
 from ....logic.manifest.processor import AudioFields, HearingFields
-from ....logic.speech import ctc, transducer
+from ....logic.speech import canary, ctc, transducer
 from ....logic.speech.chunks import Hear
 from ....logic.speech.pieces import Heard, Pieces, times_of, tokens_of, transcript
 from ....logic.speech.samples import check_longest, longest, plan_length, total_of
@@ -84,15 +84,19 @@ class HearingRecognizer(Owner):
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Checks the options of a call. Raises InputError."""
-        times_of(options)
+        times = times_of(options)
         fields = dict(options["generate_kwargs"] or {})
         transducer.beams_of(fields)
-        is_ctc = self.fields["kind"] == "ctc"
+        searches = self.fields["kind"] == "transducer"
         for name in fields:
-            if name != "num_beams" or (is_ctc and fields[name] not in (None, 1)):
+            if name != "num_beams" or (not searches and fields[name] not in (None, 1)):
                 raise InputError("the model has no such option", name, "Leave it out.")
+        others: tuple[str, ...] = (*_OTHERS, "generate_kwargs")
+        if self.fields["kind"] == "prompted":
+            others = (*others, *canary.OPTIONS)
+            canary.prompt_of(self.pieces, options, times)
         for name, value in options.items():
-            known = name in (*_OTHERS, "generate_kwargs")
+            known = name in others
             if not known and value not in (self.defaults[name], None, {}):
                 raise InputError("the model has no such option", name, "Leave it out.")
 
@@ -103,9 +107,11 @@ class HearingRecognizer(Owner):
         samples = read_sound(given, rate).samples
         encoded = _Encoded(self)
 
-        def answer(request: Hear | transducer.Request) -> Any:
+        def answer(request: Hear | canary.Request | transducer.Request) -> Any:
             if request.kind == "join":
                 return encoded.join(request)
+            if request.kind == "decode":
+                return encoded.decode(request)
             check_signal(options["signal"], TASK)
             if request.kind == "done":
                 if options["on_progress"] is not None:
@@ -119,13 +125,19 @@ class HearingRecognizer(Owner):
         total_of(self.audio, samples.size)  # there may be too few samples
         asked = {**(options["generate_kwargs"] or {}), **options}
         heard: list[Heard]
-        if fields["kind"] == "ctc":
+        times, seconds = times_of(options), fields["samples"] / rate
+        if fields["kind"] == "prompted":
+            prompt = canary.prompt_of(self.pieces, options, times)
+            limit, count = fields["symbols"], samples.size
+            heard = drive(
+                canary.recognized(self.pieces, prompt, limit, frames, asked, count), answer
+            )
+        elif fields["kind"] == "ctc":
             ids = drive(ctc.recognized(frames, asked, samples.size), answer)
             heard = tokens_of(self.pieces, ids)
         else:
             steps = transducer.recognized(self.search, frames, asked, samples.size)
             heard = drive(steps, answer)
-        times, seconds = times_of(options), fields["samples"] / rate
         marked = len(fields["durations"]) > 0
         found = transcript(self.pieces, heard, times, seconds, marked)
         return {**found, **{name: [value] for name, value in others.items()}}
@@ -144,6 +156,8 @@ class _Encoded:
         self.outer = outer
         self.rows, self.width = memoryview(b""), 0
         self.known: dict[int, dict[str, Any]] = {}  # outputs of the predictor
+        self.inputs: dict[str, Any] = {}  # of a decoder, which stay the same
+        self.memory: Any = None  # of a decoder
 
     def hear(self, data: bytes, ids: bool) -> Any:
         """Encodes samples. Returns the tokens of frames, or the number of frames."""
@@ -167,7 +181,20 @@ class _Encoded:
         _, sizes, rows = as_input(found, "encoder")
         self.rows, self.width = memoryview(rows).cast("B"), sizes[1]
         self.known.clear()
+        self.inputs = {hear.HIDDEN: found, hear.COUNT: frames}
         return length
+
+    def decode(self, request: canary.Decode) -> int:
+        """The likeliest token after others."""
+        session = self.outer.sessions["decoder"]
+        layers, _, _, width = self.outer.fields["states"][0]
+        if not request.past:
+            self.memory = Array((layers, 1, 0, width), "float32", b"")
+        size = len(request.tokens)
+        ids = Array((1, size), "int64", struct.pack(f"<{size}q", *request.tokens))
+        feeds = {**self.inputs, hear.CONTEXT: ids, hear.state(0): self.memory}
+        tokens, self.memory = session.run([hear.TOKENS, hear.following(0)], feeds)
+        return int(_numbers(tokens)[0])
 
     def join(self, request: transducer.Join) -> transducer.Joined:
         """Scores of tokens at a frame."""

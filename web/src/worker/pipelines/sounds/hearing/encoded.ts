@@ -2,6 +2,7 @@
 // python/edgewise/compiler/task_package/hearing_graphs.py names their inputs and outputs.
 
 import type { HearingFields } from "../../../../gen/schema.ts";
+import type { Decode } from "../../../../logic/speech/canary.ts";
 import { check_longest, plan_length, total_of } from "../../../../logic/speech/samples.ts";
 import type { Join, Joined } from "../../../../logic/speech/transducer.ts";
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
@@ -19,6 +20,9 @@ export class Encoded {
   private width = 0;
   /** Outputs of the predictor by the numbers of tokens. */
   private known = new Map<number, Tensors>();
+  /** Inputs of a decoder: what is encoded, and what was computed of the tokens before. */
+  private inputs: Tensors = {};
+  private memory: TaskTensor | undefined;
 
   constructor(
     private readonly host: TaskHost,
@@ -39,6 +43,7 @@ export class Encoded {
     this.rows = data as Float32Array<ArrayBuffer>;
     this.width = dims[1]!;
     this.known.clear();
+    this.inputs = { [`${HEARING}hidden`]: hidden!, [`${HEARING}count`]: ids([1], [count]) };
     return count;
   }
 
@@ -58,6 +63,20 @@ export class Encoded {
     const found = await host.run("encoder", Object.fromEntries(inputs), ending);
     const [count = 0] = integers(found[`${HEARING}count`]!);
     return { count, ids: found[`${HEARING}ids`], hidden: found[`${HEARING}hidden`] };
+  }
+
+  /** The likeliest token after others. */
+  async decode({ tokens, past }: Decode): Promise<number> {
+    const [layers = 1, , , width = 1] = this.fields.states[0]!;
+    if (!past) this.memory = floats([layers, 1, 0, width], new Float32Array(0));
+    const feeds = {
+      ...this.inputs,
+      [`${HEARING}context`]: ids([1, tokens.length], tokens),
+      [`${HEARING}state0`]: this.memory!,
+    };
+    const made = await this.host.run("decoder", feeds, this.ending);
+    this.memory = made[`${HEARING}next0`]!;
+    return integers(made[`${HEARING}tokens`]!)[0]!;
   }
 
   /** Scores of tokens at a frame. */
