@@ -26,6 +26,7 @@ __all__ = [
     "OutOfMemory",
     "PackageError",
     "PlanError",
+    "RequestError",
     "StorageError",
     "TokenizerError",
     "UnsupportedField",
@@ -112,6 +113,20 @@ class InputError(EdgewiseError, ValueError):
     """An argument is not valid: name, shape or type of an input, a token id, a value out of
     range.
     """
+
+
+class RequestError(InputError):
+    """A request to an API of OpenAI's form cannot be answered.
+
+    Args:
+        what: what is wrong, and what to do.
+        param: the field that is wrong; may be empty.
+        code: a word for programs; may be empty.
+    """
+
+    def __init__(self, what: object, param: str = "", code: str = "") -> None:
+        super().__init__(what, param)
+        self.param, self.code = param, code
 
 
 class NoSuchFile(ModelError, InputError, FileNotFoundError):

@@ -66,7 +66,7 @@ def send(server, body, path="/v1/completions", headers=TYPE, method="POST"):
         ({**GOOD, "logprobs": 21}, "integer from 0 to 20"),
         ({**GOOD, "stream": "yes"}, "true or false"),
         ({**GOOD, "stream_options": [1]}, "not an object"),
-        ({**GOOD, "echo": True}, "does not have `echo`"),
+        ({**GOOD, "echo": True}, "there is no `echo`"),
     ],
 )
 def test_refused_in_words(server, body, words):
@@ -83,8 +83,9 @@ def test_refused_in_words(server, body, words):
         ({"messages": [{"content": "Hi"}]}, "has no role"),
         ({"messages": [{"role": "user", "content": None}]}, "no content of text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "else than text"),
-        ({"tools": [{"type": "function"}]}, "calls no tools"),
-        ({"response_format": {"type": "json_object"}}, "plain text"),
+        ({"tools": [{"type": "function"}]}, "tools are not called"),
+        ({"response_format": "json"}, "not an object"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
         ({"continue_final_message": True}, "nothing to continue"),
         ({"add_generation_prompt": False}, "opposite"),
         ({"top_logprobs": 2}, "needs `logprobs: true`"),
@@ -412,7 +413,8 @@ def test_a_server_that_ends_says_so_in_its_streams(catalog):
 
 
 def test_detokenizer_tells_whole_characters():
-    from edgewise.extras.serve.detokenize import Detokenizer, StopText
+    from edgewise.extras.serve.detokenize import Detokenizer
+    from edgewise.logic.openai.stops import StopText
 
     class Bytes:
         def decode(self, ids, skip_special_tokens):

@@ -199,3 +199,19 @@ def test_errors_are_those_of_the_client(client):
     assert e.value.code == "context_length_exceeded" and e.value.param == "prompt"
     with pytest.raises(openai().BadRequestError, match="vocabulary has 4096"):
         client.completions.create(model="stories", prompt=[5000])
+
+
+def test_an_answer_of_a_schema(client):
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "maximum": 20}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema}}
+    said = client.chat.completions.create(
+        model="stories", messages=CHAT, temperature=1, seed=1, max_tokens=60, response_format=form
+    )
+    pet = json.loads(said.choices[0].message.content)
+    assert pet["name"] in ("cat", "dog") and pet["age"] <= 20
+    assert said.choices[0].finish_reason == "stop"

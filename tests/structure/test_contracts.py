@@ -251,7 +251,7 @@ HOMONYMS = {
     "product": ["compiler/declare/op.py"],
     "top_k": [
         "host/cli/generate.py",
-        "extras/serve/requests.py",
+        "logic/openai/requests.py",
         "logic/generation/config.py",
         "logic/generation/fields.py",
         "logic/generation/records.py",

@@ -40,6 +40,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   "extras/federated": ["logic", "shared", "shared/checkpoints"],
   "extras/release": ["shared"],
   "extras/hybrid": ["protocol", "shared"],
+  "extras/openai": ["logic", "page", "protocol", "shared"],
   "extras/split": ["extras/hybrid", "shared", "shared/checkpoints"],
   // page/index.ts, and the text library
   "extras/transformers": ["page", "shared", "shared/checkpoints", "worker"],

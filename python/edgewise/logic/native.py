@@ -85,6 +85,11 @@ def utf8(data: Sequence[int]) -> str:
     return bytes(data).decode("utf-8", "replace")
 
 
+def utf8_bytes(text: str) -> list[int]:
+    """The bytes of a text; those of U+FFFD for half of a surrogate pair."""
+    return list(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+
+
 def sha256(data: bytes) -> str:
     """The SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -1,6 +1,7 @@
 // pipeline(): loads a language model in a worker.
 
 import { TRAINING_DEFAULTS } from "../gen/training_defaults.ts";
+import type { TokenScore } from "../logic/openai/answers.ts";
 import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelFiles, ModelInfo } from "../protocol/loading.ts";
 import type { TaskInfo } from "../protocol/tasks.ts";
@@ -14,6 +15,7 @@ import {
   type Flavour,
   platform,
 } from "../shared/platform.ts";
+import { Queue } from "../shared/queue.ts";
 import { VERSION } from "../shared/version.ts";
 import { meant } from "../shared/words.ts";
 import { type Client, startClient } from "./client.ts";
@@ -314,6 +316,7 @@ const TEXT_OPTIONS = [
   "clean_up_tokenization_spaces",
   "continue_final_message",
   "cache",
+  "logprobs",
 ];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
@@ -324,10 +327,11 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, stopping_criteria, on_parsed, ...rest } = options ?? {};
+    const { streamer, signal, stopping_criteria, on_parsed, onScores, ...rest } = options ?? {};
     checkFunction("on_parsed", on_parsed);
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (!follower) checkFunction("streamer", streamer);
+    checkFunction("onScores", onScores);
     const text = textStreamer(streamer);
     const request = {
       model: id,
@@ -346,7 +350,8 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
           if (end) follower?.end();
         },
         onTokens: (ids) => follower?.put(ids),
-        onEvent: ({ value }) => on_parsed?.(value),
+        onEvent: ({ name, value }) =>
+          name === "scores" ? onScores?.(value as TokenScore[]) : on_parsed?.(value),
       }),
     );
     current = last = result.info;
@@ -362,6 +367,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       return stats;
     },
     tokenizer: remoteTokenizer(client, id),
+    stream: (input, options) => streamed(call, input, options),
     clearCache: () => client.call("clear", { model: id }),
     profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
       watched(client, id, typeof work === "function" ? work : () => call(work, options)),
@@ -374,6 +380,28 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
   }) as unknown as TextGenerationPipeline;
   handles.set(made, handle);
   return made;
+}
+
+/** The text of a call as it is generated. */
+async function* streamed(
+  call: (input: GenerateRequest["input"], options: GenerateOptions) => Promise<unknown>,
+  input: GenerateRequest["input"],
+  { signal, ...options }: GenerateOptions = {},
+): AsyncGenerator<string, void, undefined> {
+  const pieces = new Queue<string>();
+  const end = new AbortController();
+  const work = call(input, {
+    ...options,
+    streamer: (text) => pieces.put(text),
+    signal: signal ? AbortSignal.any([signal, end.signal]) : end.signal,
+  }).finally(() => pieces.end());
+  work.catch(() => undefined); // it is thrown below
+  try {
+    yield* pieces;
+    await work;
+  } finally {
+    end.abort();
+  }
 }
 
 /** Separates the fields of GenerationConfig from the call's other options; drops undefined ones. */

@@ -1,6 +1,7 @@
 // Types of text-generation pipelines, and the text streamer.
 
-import type { GenerationFields, Message, TextOptions } from "../protocol/generation.ts";
+import type { TokenScore } from "../logic/openai/answers.ts";
+import type { GenerationFields, Message, Prompt, TextOptions } from "../protocol/generation.ts";
 import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
@@ -197,6 +198,8 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
   seed?: number | bigint | null;
   /** {@link TextStreamer}, any {@link TokenStreamer}, or a function that receives new text. */
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
+  /** Receives the log-probabilities of each token, with `logprobs`. For one sequence. */
+  onScores?: (scores: TokenScore[]) => void;
   /** Cancels the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
   /**
@@ -256,8 +259,20 @@ export interface TextGenerationPipeline extends AdapterMethods {
    * @throws Aborted with the tokens generated so far in `sequences`
    * @throws OutOfMemory, EngineError
    */
-  (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
+  (input: string | Message[] | Prompt, options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
+  /**
+   * Generates text as an async iterator: `for await (const piece of write.stream("Once"))`.
+   * Leaving the loop ends the generation.
+   * @param input a prompt or the messages of a chat
+   * @param options see {@link GenerateOptions}
+   * @returns pieces of the new text, in whole words
+   * @throws as a call
+   */
+  stream(
+    input: string | Message[] | Prompt,
+    options?: Omit<GenerateOptions, "streamer">,
+  ): AsyncGenerator<string, void, undefined>;
   /** The task, as in transformers.js. */
   readonly task: "text-generation";
   /** Device, sizes and loading times. Memory figures are as of the last call. */

@@ -192,6 +192,11 @@ export interface TextOptions {
    * Default: true.
    */
   cache?: boolean;
+  /**
+   * Tell the log-probabilities of tokens to `onScores`, and those of so many of the likeliest
+   * tokens in their place. Default: none are told.
+   */
+  logprobs?: number;
 }
 
 /** A prompt of token ids, as `generate` of models takes it: nothing is added to it. */

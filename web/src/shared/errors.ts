@@ -71,7 +71,24 @@ export class EngineError extends EdgewiseError {
 }
 /** An argument is invalid: name, shape or type of an input, a token id, a parameter's range. */
 export class InputError extends EdgewiseError {
-  static override readonly className = "InputError";
+  static override readonly className: string = "InputError";
+}
+/** A request to an API of OpenAI's form cannot be answered. */
+export class RequestError extends InputError {
+  static override readonly className = "RequestError";
+
+  /**
+   * @param what what is wrong, and what to do
+   * @param param the field that is wrong; may be empty
+   * @param code a word for programs; may be empty
+   */
+  constructor(
+    what: string,
+    readonly param = "",
+    readonly code = "",
+  ) {
+    super(what, param);
+  }
 }
 /**
  * An {@link InputError} that is a TypeError as well, as ONNX Runtime Web throws: an argument is of

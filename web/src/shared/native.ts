@@ -44,6 +44,10 @@ export const is_broken = (text: string): boolean => /\p{Surrogate}/u.test(text);
 export const nfd = (text: string): string => text.normalize("NFD");
 
 /** The bytes of base64; null if it is not valid. */
+export function utf8_bytes(text: string): number[] {
+  return [...new TextEncoder().encode(text)];
+}
+
 export function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
   try {
     return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

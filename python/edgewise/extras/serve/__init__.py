@@ -2,12 +2,11 @@
 
     options: limits and addresses
     refusals: errors in OpenAI's format
-    requests: fields of requests, and their checks
-    detokenize: text of tokens as they come, stop strings
+    requests: fields of requests, and their checks (those for text are in logic/openai)
+    detokenize: text of tokens as they come
     catalog: the models that are served, by name
     jobs: the bounded queue and the thread that computes
     generation, embeddings, tensors: work of that thread for a request
-    answers: bodies and events of answers
     app, launch: routes and the server
 
 Needs `pip install edgewise[serve,text]`. Only app and launch import the HTTP libraries.

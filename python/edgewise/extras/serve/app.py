@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import hmac
+import json
 import re
+import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -18,14 +21,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from . import requests
-from .answers import Answer, event_of
+from ...logic.openai.answers import Answer, Usage
+from ...logic.openai.requests import Generation, parse_chat, parse_completion
 from .catalog import Catalog
 from .embeddings import embed
-from .generation import Usage, generate
+from .generation import generate
 from .jobs import Job, Worker
 from .options import ServeOptions
 from .refusals import Cancelled, Refusal, refusal_of
+from .requests import parse_body, parse_embedding
 from .tensors import CONTENT_TYPE, run_part
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -161,18 +165,18 @@ class Service:
 
     async def completions(self, request: Request) -> Response:
         """Continues texts."""
-        body = requests.parse_body(await self._body(request, "application/json"))
-        return await self._text(request, requests.parse_completion(body, self.options.limits))
+        body = parse_body(await self._body(request, "application/json"))
+        return await self._text(request, parse_completion(body, self.options.limits))
 
     async def chat(self, request: Request) -> Response:
         """Answers chats."""
-        body = requests.parse_body(await self._body(request, "application/json"))
-        return await self._text(request, requests.parse_chat(body, self.options.limits))
+        body = parse_body(await self._body(request, "application/json"))
+        return await self._text(request, parse_chat(body, self.options.limits))
 
     async def embeddings(self, request: Request) -> Response:
         """Embeds texts."""
-        body = requests.parse_body(await self._body(request, "application/json"))
-        asked = requests.parse_embedding(body, self.options.limits)
+        body = parse_body(await self._body(request, "application/json"))
+        asked = parse_embedding(body, self.options.limits)
         pipe = self.catalog.embedder(asked.model)
         job = self.worker.submit(lambda job: embed(pipe, asked, job))
         async with watched(request, job), aclosing(job.results()) as results:
@@ -186,14 +190,15 @@ class Service:
         async with watched(request, job), aclosing(job.results()) as results:
             return Response(await anext(results), media_type=CONTENT_TYPE)
 
-    async def _text(self, request: Request, asked: requests.Generation) -> Response:
+    async def _text(self, request: Request, asked: Generation) -> Response:
         model, adapter = self.catalog.text(asked.model)
         limits = self.options.limits
 
         def work(job: Job) -> Iterator[Any]:
             return generate(model, adapter, asked, limits, job)
 
-        job, answer = self.worker.submit(work), Answer(asked)
+        answer = Answer(asked, secrets.token_hex(12), int(time.time()))
+        job = self.worker.submit(work)
         results = job.results()
         async with watched(request, job):
             if not asked.stream:
@@ -238,6 +243,12 @@ async def _events(answer: Answer, first: Any, results: AsyncIterator[Any]) -> As
         yield event_of("[DONE]")
     except Exception as e:
         yield event_of(refusal_of(e).body)
+
+
+def event_of(record: Any) -> bytes:
+    """An event of a stream (text/event-stream). JSON has no line ends within."""
+    text = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))
+    return f"data: {text}\n\n".encode()
 
 
 @asynccontextmanager

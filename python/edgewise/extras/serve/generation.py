@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from heapq import nlargest
 from typing import Any
 
 from ...host.text.generate import steps
+from ...logic.openai.answers import Piece, TokenScore, Usage, finish_of
+from ...logic.openai.requests import Generation, check_length
+from ...logic.openai.scores import score_of
+from ...logic.openai.stops import StopText
 from .catalog import TextModel
-from .detokenize import Detokenizer, StopText
+from .detokenize import Detokenizer
 from .jobs import Job
 from .options import Limits
-from .refusals import Refusal
-from .requests import Generation
-
-
-@dataclass
-class TokenScore:
-    """The log-probability of a token, and of the likeliest ones in its place, highest first."""
-
-    text: str
-    logprob: float
-    top: list[tuple[str, float]]
-
-
-@dataclass
-class Piece:
-    """Text of a sequence.
-
-    Attributes:
-        index: of the sequence.
-        text: the new part.
-        finish: "stop" or "length" with the last piece, else None.
-        scores: of the tokens since the last piece, if they were asked for.
-    """
-
-    index: int
-    text: str
-    finish: str | None
-    scores: list[TokenScore]
-
-
-@dataclass
-class Usage:
-    """How many tokens a request took: the last event."""
-
-    prompt: int
-    completion: int
 
 
 class Scores:
@@ -64,18 +29,14 @@ class Scores:
 
     def of(self, token: int) -> TokenScore:
         """The score of the token that was chosen from the last logits."""
-        high = max(self.last)
-        total = high + math.log(sum(math.exp(x - high) for x in self.last))
-        best = nlargest(self.most, range(len(self.last)), key=self.last.__getitem__)
-        top = [(self._text(i), self.last[i] - total) for i in best]
-        return TokenScore(self._text(token), self.last[token] - total, top)
+        return score_of(self.last, token, self.most, self._text)
 
     def _text(self, token: int) -> str:
         return str(self.tokenizer.decode([token]))
 
 
 def prompts_of(model: TextModel, request: Generation) -> list[list[int]]:
-    """The token ids of a request's prompts. Raises Refusal, InputError, TokenizerError."""
+    """The token ids of a request's prompts. Raises InputError, TokenizerError."""
     tokenizer = model.pipe.tokenizer
     if request.chat:
         ids = tokenizer.apply_chat_template(
@@ -88,12 +49,7 @@ def prompts_of(model: TextModel, request: Generation) -> list[list[int]]:
         prompts = [tokenizer.encode(p) if isinstance(p, str) else p for p in request.prompts]
     room = model.pipe.model.max_length
     for ids in prompts:
-        if len(ids) >= room:
-            raise Refusal(
-                f"the prompt has {len(ids)} tokens, and the model's context {room}; shorten it",
-                param="messages" if request.chat else "prompt",
-                code="context_length_exceeded",
-            )
+        check_length(len(ids), room, request)
     return prompts
 
 
@@ -105,7 +61,7 @@ def generate(
     if lm.adapter != adapter:
         lm.set_adapter(adapter)
     prompts = prompts_of(model, request)
-    completion = 0
+    completion = cached = 0
     for index in range(len(prompts) * request.n):
         ids = prompts[index // request.n]
         fields = dict(request.fields)
@@ -113,8 +69,11 @@ def generate(
             fields["seed"] = (fields["seed"] + index % request.n) % 2**63
         room = min(limits.tokens, lm.max_length - len(ids))
         fields["max_new_tokens"] = min(request.max_tokens or room, room)
-        completion += yield from _sequence(model, ids, index, request, fields, job)
-    yield Usage(sum(map(len, prompts)), completion)
+        counts = yield from _sequence(model, ids, index, request, fields, job)
+        completion += counts.completion
+        if index % request.n == 0:  # the prompt counts once
+            cached += counts.cached
+    yield Usage(sum(map(len, prompts)), completion, cached)
 
 
 def _sequence(
@@ -124,19 +83,21 @@ def _sequence(
     request: Generation,
     fields: dict[str, Any],
     job: Job,
-) -> Generator[Piece, None, int]:
-    """Yields the pieces of a sequence. Returns how many tokens it has."""
+) -> Generator[Piece, None, Usage]:
+    """Yields the pieces of a sequence. Returns its counts."""
     tokenizer, eos = model.pipe.tokenizer, set(model.config.eos_token_ids)
     text, stop = Detokenizer(tokenizer, prompt), StopText(request.stop)
     scores = None if request.logprobs is None else Scores(tokenizer, request.logprobs)
     found: list[TokenScore] = []
-    count = 0
+    count = cached = 0
+    reason = ""
     running = steps(
         model.pipe.model,
         prompt,
         model.config,
         signal=job,
         logits_processor=scores,
+        tokenizer=tokenizer,
         cache=True,
         return_dict_in_generate=True,
         **fields,
@@ -147,6 +108,7 @@ def _sequence(
                 token = next(running)
             except StopIteration as over:
                 reason = over.value["finish_reasons"][0]
+                cached = over.value.get("cached_tokens") or 0
                 break
             if token is None:  # between pieces of the prompt
                 continue
@@ -161,6 +123,5 @@ def _sequence(
     finally:
         running.close()
     rest = "" if stop.stopped else stop.push(text.end()) + stop.end()
-    finish = "stop" if stop.stopped or reason == "eos" else "length"
-    yield Piece(index, rest, finish, found)
-    return count
+    yield Piece(index, rest, finish_of(reason, stop.stopped), found)
+    return Usage(len(prompt), count, cached)

@@ -7,34 +7,27 @@ import re
 from dataclasses import dataclass, field
 
 from ...errors import InputError
+from ...logic.openai.requests import TextLimits
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(TextLimits):
     """What one request may ask for.
 
     Attributes:
         body: bytes of a request's body.
         tensors: bytes of a request's body with tensors, and of all tensors of its answer.
         seconds: in which a body must arrive.
-        tokens: new tokens of a sequence.
         waiting: requests that wait for the engine; further ones are refused.
-        choices: sequences of a request (prompts times `n`).
         inputs: texts of a request for embeddings.
-        stops: stop strings. stop_chars: characters of one.
-        logprobs: alternatives of a token.
+        tokens, choices, stops, stop_chars, logprobs: of TextLimits.
     """
 
     body: int = 1 << 20
     tensors: int = 64 << 20
     seconds: float = 30.0
-    tokens: int = 4096
     waiting: int = 32
-    choices: int = 16
     inputs: int = 256
-    stops: int = 16
-    stop_chars: int = 500
-    logprobs: int = 20
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ...errors import EdgewiseError, InputError, OutOfMemory, TokenizerError, UnsupportedField
-
-TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-
+from ...errors import EdgewiseError, OutOfMemory, RequestError
+from ...logic.openai.answers import error_body, status_of
 
 LOG = logging.getLogger(__name__)
 
@@ -36,15 +34,7 @@ class Refusal(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """The answer's body."""
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        return {
-            "error": {
-                "message": str(self),
-                "type": TYPES.get(self.status, kind),
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        return error_body(str(self), self.status, self.param, self.code)
 
 
 def refusal_of(error: BaseException) -> Refusal:
@@ -53,11 +43,11 @@ def refusal_of(error: BaseException) -> Refusal:
         return error
     if isinstance(error, Cancelled):
         return Refusal("the request was cancelled", 503, code="cancelled")
-    if isinstance(error, OutOfMemory):
-        return Refusal(str(error), 503, code="out_of_memory")
-    if isinstance(error, (InputError, UnsupportedField, TokenizerError)):
-        return Refusal(str(error))
+    if isinstance(error, RequestError):
+        return Refusal(error.what, 400, error.param or None, error.code or None)
     if isinstance(error, EdgewiseError):
-        return Refusal(str(error), 500)
+        names = [c.__name__ for c in type(error).__mro__]
+        code = "out_of_memory" if isinstance(error, OutOfMemory) else None
+        return Refusal(str(error), status_of(names), code=code)
     LOG.error("a request failed", exc_info=error)
     return Refusal(f"the server failed: {type(error).__name__}", 500, code="internal_error")

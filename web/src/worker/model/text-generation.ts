@@ -10,6 +10,8 @@ import {
   records_of,
   task_defaults,
 } from "../../logic/generation/text.ts";
+import type { TokenScore } from "../../logic/openai/answers.ts";
+import { score_of } from "../../logic/openai/scores.ts";
 import {
   type Generated,
   type GenerateRequest,
@@ -38,6 +40,7 @@ export interface Sink {
   text(piece: string, end: boolean): void;
   tokens(ids: number[]): void;
   parsed(value: unknown): void;
+  scores(scores: TokenScore[]): void;
 }
 
 type GrammarPart = typeof import("../grammar/index.ts");
@@ -66,7 +69,9 @@ export async function generateText(
     inputs.length === 1 &&
     merged.get("num_beams") === 1 &&
     merged.get("num_return_sequences") === 1;
-  if ((request.stream || request.tokens || request.parsed) && !single)
+  const { logprobs } = request.options;
+  const follows = request.stream || request.tokens || request.parsed || logprobs !== undefined;
+  if (follows && !single)
     throw new InputError(
       "a streamer can follow one text only",
       "streamer",
@@ -93,6 +98,7 @@ export async function generateText(
       tokenizer,
       cache: request.options.cache ?? true,
       format,
+      logits_processor: watch.processor,
     }).then(
       (output) => output as GenerateOutput,
       (e: unknown) => soFar(e, signal, prompt),
@@ -169,16 +175,25 @@ class Watch implements Streamer {
   private steps = 0;
   private readonly text: DecodingStreamer | undefined;
   private readonly value: DecodingStreamer | undefined;
+  /** Keeps the logits of each step, where log-probabilities were asked for. */
+  readonly processor: ((ids: number[], scores: Float32Array) => null) | undefined;
+  private logits = new Float32Array();
 
   constructor(
-    { tokenizer }: Model,
+    private readonly model: Model,
     private readonly request: GenerateRequest,
     private readonly sink: Sink,
     started: number,
     grammar: Grammar | undefined,
   ) {
     this.last = started;
+    const { tokenizer } = model;
     const { stream } = request;
+    if (request.options.logprobs !== undefined)
+      this.processor = (_, scores) => {
+        this.logits = scores.slice();
+        return null;
+      };
     this.text =
       stream &&
       new DecodingStreamer(tokenizer, {
@@ -198,6 +213,11 @@ class Watch implements Streamer {
   put(ids: number[]): void {
     this.last = performance.now();
     if (this.steps++ === 1) this.first = this.last; // the first call has the prompt
+    const most = this.request.options.logprobs;
+    if (most !== undefined && this.steps > 1) {
+      const text = (id: number) => this.model.tokenizer.decode([id], {});
+      this.sink.scores(ids.map((id) => score_of(this.logits, id, most, text)));
+    }
     if (this.request.tokens) this.sink.tokens(Array.from(ids));
     this.text?.put(ids);
     this.value?.put(ids);

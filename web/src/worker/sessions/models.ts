@@ -1,5 +1,6 @@
 // Language models: loading, text generation and the tokenizer.
 
+import type { TokenScore } from "../../logic/openai/answers.ts";
 import type { Generated, GenerateRequest } from "../../protocol/generation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { Call, Handlers, Scope } from "../calls.ts";
@@ -33,6 +34,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
       text: (text: string, end: boolean) => (text || end) && send({ text, end }),
       tokens: (tokens: number[]) => send({ tokens }),
       parsed: (parsed: unknown) => send({ event: { name: "parsed", value: parsed } }),
+      scores: (scores: TokenScore[]) => send({ event: { name: "scores", value: scores } }),
     };
     const model = scope.model(request.model);
     model.adapters?.refresh();

@@ -1,0 +1,147 @@
+// Types of OpenAI's API for text, as far as it is here, with the names of the openai package.
+
+import type { Message } from "../../protocol/generation.ts";
+
+/** What both kinds of requests have. Other fields are refused by name. */
+export interface CompletionFields {
+  /** Name of a model, as given to `createClient`; of the only one it may be any text. */
+  model: string;
+  /** Most new tokens. Default: what the context has room for; of completions 16. */
+  max_tokens?: number | null;
+  /** 0 to 100; 0: the likeliest token. Default: the model's, else 0.7. */
+  temperature?: number | null;
+  /** Sample from the smallest set of tokens with this probability. */
+  top_p?: number | null;
+  /** Sample from this many tokens; -1: all. */
+  top_k?: number | null;
+  /** Sample from tokens with at least this fraction of the highest probability. */
+  min_p?: number | null;
+  /** -2 to 2. */
+  presence_penalty?: number | null;
+  /** -2 to 2. */
+  frequency_penalty?: number | null;
+  /** Divides the logits of tokens that occurred. */
+  repetition_penalty?: number | null;
+  /** Equal seeds give equal text. */
+  seed?: number | null;
+  /** Texts that end a sequence, and are not part of it: at most 16. */
+  stop?: string | string[] | null;
+  /** Added to the logits of token ids. */
+  logit_bias?: Record<string, number> | null;
+  /** Sequences: 1 to 16. */
+  n?: number | null;
+  /** Whether the answer is an async iterator of chunks. */
+  stream?: boolean | null;
+  /** `include_usage`: whether a last chunk has the counts of tokens. */
+  stream_options?: { include_usage?: boolean } | null;
+  [field: string]: unknown;
+}
+
+/** A request to `chat.completions.create`. */
+export interface ChatCompletionCreateParams extends CompletionFields {
+  /** The chat. Contents are texts, or lists of parts of type `text`. */
+  messages: Message[];
+  /** As `max_tokens`, which it replaces. */
+  max_completion_tokens?: number | null;
+  /** Whether the answer has log-probabilities. */
+  logprobs?: boolean | null;
+  /** How many of the likeliest tokens are told for each: 0 to 20. */
+  top_logprobs?: number | null;
+  /** The form of the answer, as `response_format` of the pipeline. Default: plain text. */
+  response_format?: Record<string, unknown> | null;
+  /** Continue the last message. Default: if it is the assistant's. */
+  continue_final_message?: boolean | null;
+}
+
+/** A request to `completions.create`. */
+export interface CompletionCreateParams extends CompletionFields {
+  /** Texts or token ids. */
+  prompt: string | string[] | number[] | number[][];
+  /** How many of the likeliest tokens are told for each: 0 to 20. */
+  logprobs?: number | null;
+}
+
+/** Counts of tokens. */
+export interface CompletionUsage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  /** `cached_tokens`: tokens of the prompt that were kept of an earlier request. */
+  prompt_tokens_details: { cached_tokens: number };
+}
+
+/** The log-probability of a token. */
+export interface TokenLogprob {
+  token: string;
+  logprob: number;
+  bytes: number[];
+}
+
+/** Log-probabilities of an answer to a chat. */
+export interface ChatLogprobs {
+  content: (TokenLogprob & { top_logprobs: TokenLogprob[] })[];
+}
+
+/** An answer to a chat. */
+export interface ChatCompletion {
+  id: string;
+  object: "chat.completion";
+  created: number;
+  model: string;
+  choices: {
+    index: number;
+    message: { role: "assistant"; content: string };
+    logprobs: ChatLogprobs | null;
+    finish_reason: "stop" | "length";
+  }[];
+  usage: CompletionUsage;
+}
+
+/** A part of an answer to a chat. */
+export interface ChatCompletionChunk {
+  id: string;
+  object: "chat.completion.chunk";
+  created: number;
+  model: string;
+  choices: {
+    index: number;
+    delta: { role?: "assistant"; content?: string };
+    logprobs: ChatLogprobs | null;
+    finish_reason: "stop" | "length" | null;
+  }[];
+  usage?: CompletionUsage | null;
+}
+
+/** A continued text, or a part of one. */
+export interface Completion {
+  id: string;
+  object: "text_completion";
+  created: number;
+  model: string;
+  choices: {
+    index: number;
+    text: string;
+    logprobs: {
+      tokens: string[];
+      token_logprobs: number[];
+      top_logprobs: Record<string, number>[];
+      text_offset: number[];
+    } | null;
+    finish_reason: "stop" | "length" | null;
+  }[];
+  usage?: CompletionUsage | null;
+}
+
+/** A model that the client has. */
+export interface Model {
+  id: string;
+  object: "model";
+  created: number;
+  owned_by: string;
+}
+
+/** Options of a call. */
+export interface RequestOptions {
+  /** Ends the call, which throws {@link Aborted}. */
+  signal?: AbortSignal | null;
+}
