@@ -36,6 +36,10 @@ def manifest(_table):
         for name, value in vars(manifest_limits).items()
         if name.startswith("MAX_")
     ]
+    inputs = ("FEATURES", "SELECTED", "POSITIONS")
+    lines += [
+        f"export const {name} = {json.dumps(getattr(manifest_limits, name))};" for name in inputs
+    ]
     tables = {name: getattr(manifest_limits, name) for name in ("SIZES", "STATE_SIZES")}
     lines += [
         f"export const {name}: Readonly<Record<string, number>> = {json.dumps(sizes)};"

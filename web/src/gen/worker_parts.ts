@@ -14,6 +14,7 @@ export const WORKER_PARTS = [
   "worker-inference",
   "worker-masks",
   "worker-moonshine",
+  "worker-multimodal",
   "worker-ocr",
   "worker-onnx",
   "worker-pipelines",

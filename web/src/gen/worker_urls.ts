@@ -15,6 +15,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-masks": new URL("./worker-masks.js", import.meta.url).href,
   "worker-moonshine": new URL("./worker-moonshine.js", import.meta.url).href,
+  "worker-multimodal": new URL("./worker-multimodal.js", import.meta.url).href,
   "worker-ocr": new URL("./worker-ocr.js", import.meta.url).href,
   "worker-onnx": new URL("./worker-onnx.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,

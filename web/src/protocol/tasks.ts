@@ -63,7 +63,15 @@ export type TaskInput =
   | { image: TaskPicture }
   | { picture: number }
   | { sound: TaskSound }
+  | { ask: TaskAsk }
   | { speech: TaskSpeech };
+
+/** Messages or texts; where they had pictures they have `{picture: index}`. */
+export interface TaskAsk {
+  text: unknown;
+  images: unknown;
+  pictures: TaskPicture[];
+}
 
 /** What is to be spoken. */
 export interface TaskSpeech {

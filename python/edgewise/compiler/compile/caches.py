@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
+from .features import INPUTS as FED
 from .states import StateInput, find_states
 
 CACHE_NAME = re.compile(
@@ -87,7 +88,8 @@ def decoder_states(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, StateI
                 f"input '{name}'",
                 f"Text generation takes {' or '.join(NAME[k] for k in kinds)} there.",
             )
-    return find_states(graph, [name for name in inputs if name not in INPUT_TYPES])
+    known = (*INPUT_TYPES, *FED)
+    return find_states(graph, [name for name in inputs if name not in known])
 
 
 def cached_as_halves(graph: Graph) -> bool:

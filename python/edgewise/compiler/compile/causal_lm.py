@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, memory_in_words
-from ...logic.manifest.limits import CACHE_DTYPES, CacheDType
+from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, CacheDType
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..declare.op import TooLong
@@ -19,6 +19,7 @@ from ..plan import Plan
 from ..targets import CPU, Target
 from .caches import cached_as_halves, interface
 from .decoder_plan import DecoderCompiler
+from .features import fed_shapes
 from .grouped import static_groups
 from .join import join_embedding, takes_embeddings
 from .mixtures import static_mixtures
@@ -154,6 +155,10 @@ def compile_causal_lm(
         ],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
     }
+    fed = fed_shapes(graph, 1)
+    if FEATURES in fed:
+        decoder["features"] = fed[FEATURES][-1]
+        decoder["positions"] = POSITIONS in fed
     if lora is not None:
         decoder["lora"] = asdict(lora)  # type: ignore[call-overload]
         decoder["saved"] = [

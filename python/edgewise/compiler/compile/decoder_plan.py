@@ -17,6 +17,7 @@ from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
 from .caches import Interface, state_shape
+from .features import fed_shapes
 from .states import STATES_OF_OPS
 from .tables import one_size
 
@@ -70,7 +71,7 @@ class DecoderCompiler:
         if self.found.states and capacity > tokens:
             past = Sym(PAST, 1, 0, 0, capacity - tokens)
         last: Any = Sym(LAST, 1, 0, 0, tokens - 1) if tokens > 1 else 0
-        shapes: dict[str, list[Any]] = {"input_ids": [1, tokens]}
+        shapes: dict[str, list[Any]] = {"input_ids": [1, tokens], **fed_shapes(self.graph, tokens)}
         known: dict[str, list[Any]] = {}
         if "use_cache_branch" in self.found.inputs:
             shapes["use_cache_branch"], known["use_cache_branch"] = [1], [True]

@@ -14,19 +14,24 @@ from typing import Any
 from ...errors import UnsupportedOp
 from ..declare.dtypes import NAME
 from ..ir import Graph, Info, Node, Tensor
+from .features import with_features
 
 IDS, EMBEDS = "input_ids", "inputs_embeds"
 # Inputs of embedding graphs with what pictures and sounds give, which text does without.
-FEATURES = ("image_features", "audio_features", "vision_features")
+FEATURES_OF = ("image_features", "audio_features", "vision_features")
 PREFIX = "embedding/"  # of the names of tensors
 
 
-def join_embedding(embedding: Graph, decoder: Graph) -> Graph:
+def join_embedding(
+    embedding: Graph, decoder: Graph, features: Mapping[str, Any] | None = None
+) -> Graph:
     """A decoder of token ids.
 
     Args:
         embedding: from `input_ids` to `inputs_embeds` and others of the decoder's inputs.
         decoder: takes these.
+        features: contents of config.json, where features of pictures or sounds may replace
+            embeddings (features.py).
 
     Raises:
         UnsupportedOp: the graphs do not fit together, or have other versions of an operator set.
@@ -50,6 +55,9 @@ def join_embedding(embedding: Graph, decoder: Graph) -> Graph:
                 f"its operator set '{domain or 'ai.onnx'}' is {version}, the decoder's"
                 f" {decoder.opsets[domain]}",
             )
+    source = next(name for name, of in outputs.items() if of == EMBEDS)
+    if features is not None:
+        outputs[source] = PREFIX + EMBEDS
     names = {IDS: IDS, **outputs}
     empty = [i for i in embedding.input_names() if i.name != IDS]
     constants = {
@@ -57,7 +65,7 @@ def join_embedding(embedding: Graph, decoder: Graph) -> Graph:
     }
     for info in empty:
         constants[PREFIX + info.name] = _nothing(embedding, info)
-    inputs = [i for i in decoder.inputs if i.name not in outputs.values()]
+    inputs = [i for i in decoder.inputs if i.name not in (*outputs.values(), EMBEDS)]
     joined = replace(
         decoder,
         nodes=[*(_renamed(n, names) for n in embedding.nodes), *decoder.nodes],
@@ -76,7 +84,12 @@ def join_embedding(embedding: Graph, decoder: Graph) -> Graph:
     )
     if any(decoder.functions.get(k, f) is not f for k, f in embedding.functions.items()):
         raise _unfit(embedding, "it has a function that the decoder has, too")
-    return joined
+    if features is None:
+        return joined
+    taken = wanted[EMBEDS]
+    if not isinstance((taken.shape or [None])[-1], int):  # the embedding may know the size
+        taken = replace(taken, shape=given[source].shape or taken.shape)
+    return with_features(joined, taken, PREFIX + EMBEDS, features)
 
 
 def _unfit(embedding: Graph, what: str) -> UnsupportedOp:
@@ -90,7 +103,7 @@ def _unfit(embedding: Graph, what: str) -> UnsupportedOp:
 def _nothing(embedding: Graph, info: Info) -> Tensor:
     """What stands for features of no picture and no sound: no rows."""
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
-    if info.name not in FEATURES or 0 not in shape:
+    if info.name not in FEATURES_OF or 0 not in shape:
         raise _unfit(
             embedding,
             f"it has an input '{info.name}' of {NAME.get(info.dtype, info.dtype)} that text does"

@@ -31,6 +31,7 @@ from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_files, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
+from .multimodal import multimodal_package
 from .ocr import ocr_package
 from .personal import Personal
 from .picture_texts import picture_text_package
@@ -95,6 +96,7 @@ TASKS = {
     **dict.fromkeys(COMPARED, Task("zero-shot", ())),
     "mask-generation": Task("prompts", ()),
     "text-to-image": Task("diffusion", ()),
+    "image-text-to-text": Task("multimodal", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     "optical-character-recognition": Task("ocr", ()),
@@ -141,6 +143,8 @@ def compile_task(
         dtype: which .onnx files, by suffix: for all, or {name of a file: dtype} (choose_graphs).
         max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
             Of encoder-decoder models: most tokens that are generated; default: the model's limit.
+            Of models that see pictures: most tokens of a sequence; default: the model's limit, at
+            most 4096.
             Of models that take sound of any length: most seconds; default: 30 (voices of frames 8).
             Of models that speak: most seconds of a part of a text; default: 12.
         model_file: which .onnx file, by name, of a task that has one.
@@ -176,11 +180,12 @@ def compile_task(
         kind = "hearing"
     elif kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
         kind = "sound"
-    if cache_dtype is not None and kind not in ("seq2seq", "picture-text"):
+    if cache_dtype is not None and kind not in ("seq2seq", "picture-text", "multimodal"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
-    if personalize and kind in ("seq2seq", "picture-text", "diffusion", "hearing", "ocr"):
+    unlabelled = ("seq2seq", "picture-text", "multimodal", "diffusion", "hearing", "ocr")
+    if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
         name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
@@ -265,6 +270,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "seq2seq": seq2seq_package,
     "hearing": hearing_package,
     "picture-text": picture_text_package,
+    "multimodal": multimodal_package,
     "diffusion": text_to_image_package,
     "ocr": ocr_package,
 }

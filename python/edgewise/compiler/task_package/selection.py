@@ -64,6 +64,40 @@ def without_selection(graph: Graph) -> tuple[Graph, list[str]]:
     return replace(graph, nodes=writer.nodes, constants=constants, values=None), found.rows
 
 
+def with_all_selected(graph: Graph, name: str) -> Graph:
+    """Takes masks that depend on an input for true everywhere.
+
+    Encoders of pictures leave out pictures of zeros, which fill up a batch: there are none where
+    pictures are encoded one by one.
+
+    Args:
+        graph: the encoder.
+        name: of the input.
+    """
+    found, follows = _selections(graph), {name}
+    for node in graph.nodes:
+        if not follows.isdisjoint(node.inputs):
+            follows.update(node.outputs)
+    masks = {i: mask for i, mask in found.masks.items() if mask in follows}
+    if not masks:
+        return graph
+    writer = _Writer()
+    for node in graph.nodes:
+        mask = masks.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        if node.op == "NonZero" and node.inputs[0] in masks.values():
+            writer.indices(node)
+        elif node.op == "GatherND" and mask is not None:
+            writer.all_rows(node, mask)
+        elif node.op == "ScatterND" and mask is not None:
+            x, rows = node.inputs[0], node.inputs[2]
+            writer.nodes.append(Node("Shape", [x], [f"{x}/sizes"], name=f"{x}/sizes"))
+            writer.nodes.append(Node("Reshape", [rows, f"{x}/sizes"], node.outputs))
+        else:
+            writer.nodes.append(node)
+    constants = {**graph.constants, **writer.constants}
+    return replace(graph, nodes=writer.nodes, constants=constants, values=None)
+
+
 def _readers(graph: Graph) -> dict[str, list[Node]]:
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
@@ -190,6 +224,14 @@ class _Writer:
         rows = self._op("Where", chosen, x, zero)
         size = self._op("Concat", self._ints(-1), rest, axis=0)
         self._op("Reshape", rows, size, output=node.outputs[0])
+
+    def all_rows(self, node: Node, mask: str) -> None:
+        """All rows of x [mask's dimensions, ...]."""
+        x = node.inputs[0]
+        shape = self._op("Shape", self._op("Shape", mask))
+        rest = self._op("Slice", self._op("Shape", x), shape, self._ints(END))
+        size = self._op("Concat", self._ints(-1), rest, axis=0)
+        self._op("Reshape", x, size, output=node.outputs[0])
 
     def scatter(self, node: Node, mask: str) -> None:
         """The rows where the mask is true, x elsewhere."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..engine import Engine
+    from .features import Features
 
 MAX_COMPARED = 1 << 24  # bytes of adapters of another owner, which are compared at each generation
 
@@ -99,8 +100,8 @@ class DecoderModel(Owner):
             self.device, self.states, checks_of(self.package) if verify else None
         )
         self.plans: list[DecoderPlan] = []
-        # by number: the caches by name, the tokens so far, and whether states of fixed shape hold
-        # others than these
+        # by number: the caches by name, the tokens so far, whether states of fixed shape hold
+        # others than these, and the features of the prompt or None
         self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
@@ -111,6 +112,7 @@ class DecoderModel(Owner):
         self.buffers: dict[str, Buffer] = {}
         self.owned: list[Buffer] = []
         self.filled = 0  # ids in the input buffer
+        self.selected = 0  # tokens of the last run whose features were written
         try:
             self._load(self.package.manifest)
         except BaseException:
@@ -201,8 +203,12 @@ class DecoderModel(Owner):
 
     # ---- sequences ----
     @memory_in_words
-    def open(self) -> int:
-        """A new empty sequence. Raises OutOfMemory, InputError after `free`."""
+    def open(self, features: Features | None = None) -> int:
+        """A new empty sequence. Raises OutOfMemory, InputError after `free`.
+
+        Args:
+            features: of the prompt that it will begin with; None: it has none.
+        """
         with self.lock:
             self._check_open()
             caches = self._allocate_caches(
@@ -211,7 +217,7 @@ class DecoderModel(Owner):
                 "Load or build the model with a smaller capacity, close other sequences, or",
             )
             handle, self.next = self.next, self.next + 1
-            self.sequences[handle] = [caches, [], False]
+            self.sequences[handle] = [caches, [], False, features]
             return handle
 
     def _allocate_caches(
@@ -248,8 +254,14 @@ class DecoderModel(Owner):
         """{name: Buffer} of the caches that plans read and write for a sequence."""
         return cast("Mapping[str, Buffer]", self.sequences[sequence][0])
 
+    def features_of(self, sequence: int) -> Features | None:
+        """The features of a sequence's prompt."""
+        return cast("Features | None", self.sequences[sequence][3])
+
     def state(self, sequence: int) -> list[Any]:
-        """[caches, tokens, stale] of an open sequence. Raises InputError if it is not open."""
+        """[caches, tokens, stale, features] of an open sequence. Raises InputError if it is not
+        open.
+        """
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:
             self._check_open()
@@ -288,7 +300,7 @@ class DecoderModel(Owner):
             a, b = self.state(source), self.state(target)
             for c in self.caches:
                 self.device.copy(a[0][c["name"]], b[0][c["name"]])
-            b[1], b[2] = list(a[1]), a[2]
+            b[1], b[2], b[3] = list(a[1]), a[2], a[3]
 
     def length(self, sequence: int) -> int:
         """Number of tokens of a sequence. Raises InputError if it is not open."""

@@ -6,6 +6,8 @@ import struct
 from typing import TYPE_CHECKING, cast
 
 from ...compiler.plan.plan import Plan, Slot, step_kernels
+from ...logic.manifest.limits import FEATURES, POSITIONS, SELECTED
+from .features import feed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from ...logic.manifest.schema import PlanFile
     from ..engine import Buffer
     from .decoder import DecoderModel
+
+
+FED = ("input_ids", FEATURES, SELECTED, POSITIONS)
+"""Inputs of a decoder's plans."""
 
 
 class DecoderPlan:
@@ -87,8 +93,9 @@ class DecoderPlan:
         for i, s in enumerate(self.slots):
             if s.kind in ("input", "output"):
                 nbytes = s.nbytes
-                if s.name == "input_ids" and not prefix:  # shared by plans for any number of ids
-                    nbytes = 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
+                if s.name in FED and not prefix:  # shared by plans for any number of ids
+                    most = max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
+                    nbytes = s.nbytes // self.tokens * most
                 buffer = lm.buffer(prefix + s.name, nbytes)
                 self.loaded.bind(i, buffer)
                 (self.inputs if s.kind == "input" else self.outputs)[s.name] = buffer
@@ -116,6 +123,7 @@ class DecoderPlan:
         if lm.filled > len(ids):  # from a longer run; the memory was zeroed at first
             lm.device.fill(given, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
         lm.filled = len(ids)
+        feed(self, lm.features_of(sequence), past, len(ids))
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], len(ids) - 1)

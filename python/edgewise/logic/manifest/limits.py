@@ -94,6 +94,7 @@ ProgramTask = Literal[
     "optical-character-recognition",
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
+    "image-text-to-text",
     Seq2SeqTask,
     PictureTextTask,
 ]
@@ -127,6 +128,12 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("encoder", "decoder", "joint"),
     ),
     "optical-character-recognition": (("det", "rec", "cls?"),),
+    "image-text-to-text": (
+        ("vision_encoder", "embed_tokens", "decoder_model_merged"),
+        ("vision_encoder", "embed_tokens", "decoder_model"),
+        ("vision", "embedding", "model"),
+        ("vision", "embedding", "text"),
+    ),
     "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
     "zero-shot-audio-classification": (("model",), ("audio_model", "text_model")),
     "mask-generation": (("vision_encoder", "prompt_encoder_mask_decoder"),),
@@ -146,6 +153,11 @@ may be absent. Other tasks have the file "model"."""
 EMBEDDINGS = ("embed_tokens", "embedding", "embeddings", "text_embeddings", "decoder_embed")
 """Files of the graphs that embed token ids, for decoders that take embeddings, without suffix and
 ending: of transformers.js, of ONNX Runtime GenAI, and of others."""
+FEATURES = "edgewise.features"
+SELECTED = "edgewise.selected"
+POSITIONS = "edgewise.positions"
+"""Inputs of a decoder's plans: rows that replace embeddings, which tokens they are of, and
+positions of several dimensions; see compile/features.py."""
 SUFFIX_OF: dict[str, tuple[str, ...]] = {
     "fp32": ("",),
     "fp16": ("_fp16",),

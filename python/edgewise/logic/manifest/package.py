@@ -145,8 +145,9 @@ def check_manifest(
     """
     fields = c.read_object(value, "the manifest")
     task = c.read_choice(fields.get("task"), "task", TASKS)
-    seq2seq = task in PROGRAM_TASKS and "decoder" in fields
-    c.check_record(value, _record_of(task, seq2seq), "")
+    decodes = task in PROGRAM_TASKS and "decoder" in fields
+    seq2seq = decodes and "encoder" in fields
+    c.check_record(value, _record_of(task, seq2seq, decodes), "")
     checked = cast(Manifest, value)
     check_files(c, checked, data_bytes)
     contents = Contents(files=checked["files"], own=own)
@@ -158,18 +159,22 @@ def check_manifest(
         if seq2seq:
             of = cast(Seq2SeqPipeline, value)
             check_seq2seq(c, of["encoder"], of["decoder"], contents)
+        elif decodes:
+            check_decoder(c, checked["decoder"], contents)
         _check_programs(c, cast(Pipeline, value), seq2seq, contents)
     else:
         check_decoder(c, checked["decoder"], contents)
     return checked
 
 
-def _record_of(task: str, seq2seq: bool) -> str:
+def _record_of(task: str, seq2seq: bool, decodes: bool) -> str:
     if task == "text-generation":
         return "TextGeneration"
     if task == "inference":
         return "AnyModel"
-    return "Seq2SeqPipeline" if seq2seq else "Pipeline"
+    if seq2seq:
+        return "Seq2SeqPipeline"
+    return "MultimodalPipeline" if decodes else "Pipeline"
 
 
 def _check_programs(c: Checker, manifest: Pipeline, seq2seq: bool, contents: Contents) -> None:
@@ -205,6 +210,7 @@ def plans_of(manifest: Manifest) -> list[PlanSlots]:
             plans += cast(list[PlanFile], program["plans"])
         if "decoder" in manifest:
             plans += manifest["decoder"]["plans"]
+        if "encoder" in manifest:
             for entry in manifest["encoder"]["plans"]:
                 plans += entry["plans"]
     for training in manifest.get("training", []):

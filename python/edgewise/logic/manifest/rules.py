@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 from .checker import Checker
 from .limits import (
+    FEATURES,
     MAX_DRAWN,
     MAX_FILE,
     MAX_LENGTH,
     MAX_SIZE,
     MAX_TEMPS,
     PIECE,
+    POSITIONS,
+    SELECTED,
     STATE_SIZES,
     TRAINING_PLANS,
     WEIGHT_FILES,
@@ -214,12 +217,18 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
         if len(plan["registers"]) != 2:
             c.fail(f"{at}.registers", "has registers other than 'past' and 'last'")
         kinds: set[str] = set()
+        inputs: set[str] = set()
         for s, slot in enumerate(plan["slots"]):
             kinds.add(slot["kind"])
             _check_decoder_slot(c, slot, f"{at}.slots[{s}]", contents, caches)
-            _check_ends(c, slot, f"{at}.slots[{s}]", plan, decoder["vocab_size"])
+            _check_ends(c, slot, f"{at}.slots[{s}]", plan, decoder)
+            if slot["kind"] == "input":
+                inputs.add(slot["name"])
         if "input" not in kinds or "output" not in kinds:
             c.fail(at, "lacks the input 'input_ids' or the output 'logits'")
+        for name in fed_bytes(decoder, plan["tokens"]):
+            if name not in inputs:
+                c.fail(at, f"lacks the input '{name}'")
     if not tokens:
         c.fail("decoder.plans", "has no plan")
     if decoder["recompute"] and max(tokens) != decoder["capacity"]:
@@ -241,13 +250,27 @@ def _check_decoder_slot(
         c.fail(path, f"has the same name as the cache '{name}'")
 
 
+def fed_bytes(decoder: Decoder, tokens: int) -> dict[str, End]:
+    """The inputs of a decoder's plan for so many tokens: element type and bytes of each."""
+    found: dict[str, End] = {"input_ids": ("int64", 8 * tokens)}
+    hidden = decoder.get("features")
+    if hidden is not None:
+        found[FEATURES] = ("float32", 4 * tokens * hidden)
+        found[SELECTED] = ("int64", 8 * tokens)
+    if decoder.get("positions"):
+        found[POSITIONS] = ("int64", 24 * tokens)
+    return found
+
+
 def _check_ends(
-    c: Checker, slot: ManifestSlot, path: str, plan: DecoderPlan, vocabulary: int
+    c: Checker, slot: ManifestSlot, path: str, plan: DecoderPlan, decoder: Decoder
 ) -> None:
-    """Checks the input and the output of a plan."""
-    tokens = plan["tokens"]
-    if slot["kind"] == "input" and not _is(slot, "input_ids", "int64", 8 * tokens):
-        c.fail(path, f"is not the one input 'input_ids', int64 [1, {tokens}]")
+    """Checks an input or the output of a plan."""
+    tokens, vocabulary = plan["tokens"], decoder["vocab_size"]
+    if slot["kind"] == "input":
+        wanted = fed_bytes(decoder, tokens).get(slot["name"])
+        if wanted is None or slot["dtype"] != wanted[0] or slot["bytes"] != wanted[1]:
+            c.fail(path, f"is not the one input 'input_ids', int64 [1, {tokens}]")
     if slot["kind"] == "output" and not _is(slot, "logits", "float32", 4 * vocabulary):
         c.fail(path, f"is not the one output 'logits', float32 [1, {vocabulary}]")
 

@@ -123,6 +123,9 @@ class Decoder(TypedDict):
         caches: of one sequence.
         lora: configuration of the adapters that its plans have.
         saved: weights that its plans have as states; packages have none.
+        features: numbers of a row that may replace the embedding of a token; none: there is no
+            such input.
+        positions: whether its plans take positions of time, height and width.
     """
 
     recompute: bool
@@ -134,6 +137,8 @@ class Decoder(TypedDict):
     lora: NotRequired[JsonObject | None]
     saved: NotRequired[Annotated[list[dict[str, Any]], RULED] | None]
     caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
+    features: NotRequired[Vocabulary]
+    positions: NotRequired[bool]
     plans: Annotated[list[DecoderPlan], Entries(0, MAX_DECODER_PLANS)]
 
 
@@ -417,6 +422,12 @@ class Seq2SeqPipeline(Pipeline):
     decoder: Seq2SeqDecoder
 
 
+class MultimodalPipeline(Pipeline):
+    """Of a pipeline with a language model that takes features of pictures or sounds."""
+
+    decoder: Decoder
+
+
 class Manifest(Head):
     """Of any package: which fields it has depends on `task`."""
 
@@ -432,6 +443,6 @@ class Manifest(Head):
 def records() -> Records:
     """The schema as data: fields of each record."""
     found: dict[str, dict[str, Node]] = {}
-    for record in (TextGeneration, AnyModel, Pipeline, Seq2SeqPipeline):
+    for record in (TextGeneration, AnyModel, Pipeline, Seq2SeqPipeline, MultimodalPipeline):
         add_record(record, found)
     return found

@@ -96,3 +96,98 @@ def placed(ids: list[int], tokens: Sequence[int], shown: Sequence[Shown], task: 
             " tokens itself.",
         )
     return Prepared(ids, places)
+
+
+def check_room(prompt: Prepared, room: int, task: str) -> None:
+    """Raises InputError for a prompt that is too long, before its pictures are encoded.
+
+    Args:
+        prompt: with the places of its features.
+        room: most tokens of a sequence.
+        task: its name, for the error.
+    """
+    if len(prompt.ids) > room:
+        raise InputError(
+            f"the prompt has {len(prompt.ids)} tokens, {len(prompt.places)} of them of pictures or"
+            f" sounds, and a sequence has at most {room}",
+            task,
+            "Give fewer or smaller ones, or load the model with a larger capacity.",
+        )
+
+
+def check_rows(count: float, shown: Shown, task: str) -> None:
+    """Raises InputError if an encoder gives other features than a prompt has tokens for.
+
+    Args:
+        count: of the features.
+        shown: what they are of.
+        task: its name, for the error.
+    """
+    if count != shown.count:
+        raise InputError(
+            f"its encoder gives {count} features of an input, and the prompt has {shown.count}"
+            " tokens for them",
+            task,
+            "Do the model's encoder, preprocessor_config.json and processor_config.json belong"
+            " together?",
+        )
+
+
+@dataclass
+class Rows:
+    """Features of consecutive tokens of a run.
+
+    Attributes:
+        at: index of the first token in the run.
+        part: index of the picture, or so.
+        first: the first feature of it.
+        count: how many.
+    """
+
+    at: int
+    part: int
+    first: int
+    count: int
+
+
+def rows_of_run(places: Sequence[int], counts: Sequence[int], past: int, count: int) -> list[Rows]:
+    """The features of a run of a decoder.
+
+    Args:
+        places: of the prompt (Prepared).
+        counts: features of each picture, or so.
+        past: tokens of the prompt before the run.
+        count: tokens of the run.
+    """
+    found: list[Rows] = []
+    part, first = 0, 0
+    for place in places:
+        while first == counts[part]:
+            part, first = part + 1, 0
+        at = place - past
+        if 0 <= at < count:
+            last = found[-1] if found else None
+            if last is not None and last.part == part and last.at + last.count == at:
+                last.count += 1
+            else:
+                found.append(Rows(at, part, first, 1))
+        first += 1
+    return found
+
+
+def positions_of_run(positions: Sequence[Sequence[int]], past: int, count: int) -> list[list[int]]:
+    """Positions of time, height and width of a run.
+
+    Args:
+        positions: of the prompt (Prepared); empty: tokens are counted.
+        past: tokens before the run.
+        count: tokens of the run.
+    """
+    if not positions:
+        return [list(range(past, past + count)) for axis in range(3)]
+    length = len(positions[0])
+    after = max([max(row) for row in positions]) + 1 - length
+    return [
+        [row[i] if i < length else i + after for i in range(past, past + count)]
+        for row in positions
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["text", "image", "sound"]
+Kind = Literal["text", "image", "sound", "chat"]
 
 KINDS: dict[str, Kind] = {
     "feature-extraction": "text",
@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "translation": "text",
     "summarization": "text",
     "text2text-generation": "text",
+    "image-text-to-text": "chat",
 }
 """What the inputs of each task are; text-generation, which takes chats too, is none of them."""
 

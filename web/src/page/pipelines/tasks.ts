@@ -8,6 +8,7 @@ import type {
   TaskImageResult,
   TaskInfo,
   TaskInput,
+  TaskPicture,
   TaskTensor,
 } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
@@ -15,6 +16,7 @@ import { checkFunction } from "../../shared/inputs.ts";
 import { type Client, type CallOptions as ClientCallOptions, startClient } from "../client.ts";
 import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
+import { askOf } from "./asking.ts";
 import { drawingPipeline } from "./drawing.ts";
 import { opener } from "./open-pictures.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
@@ -33,6 +35,7 @@ export const GENERATES: readonly string[] = [
   "translation",
   "summarization",
   "text2text-generation",
+  "image-text-to-text",
   "image-to-text",
   "document-question-answering",
 ] satisfies Task[];
@@ -118,6 +121,14 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
     return run(input, options);
   };
   const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
+    if (KINDS.get(task) === "chat") {
+      const { images, ...others } = options;
+      const { ask, revived } = await askOf(input, images);
+      return revived(await called({ ask }, others));
+    }
+    return called(input, options);
+  };
+  const called = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
     const { signal, streamer, onProgress, onSegment, ...rest } = options as CallOptions & Callbacks;
     const several = Array.isArray(input);
     const inputs: Many = several ? input : [input];
@@ -219,6 +230,7 @@ async function read(
     return { sound: await sendableSound(input as SoundInput, signal) };
   if (KINDS.get(task) === "image")
     return isOpen(task, input) ? input : { image: await sendable(input as ImageInput) };
+  if (KINDS.get(task) === "chat") return input as TaskInput;
   const texts = typeof input === "string" ? [input] : Object.values(input ?? {}).flat();
   if (!texts.length || !texts.every((text) => typeof text === "string"))
     throw new InputError("the input is no text", task, "Give a string or a list of strings.");
@@ -232,8 +244,10 @@ function isOpen(task: Task, input: unknown): input is { picture: number } {
 }
 
 function buffersOf(input: TaskInput): Transferable[] {
-  if (typeof input === "object" && "image" in input)
-    return typeof input.image === "object" && "close" in input.image ? [input.image] : [];
+  const bitmaps = (pictures: readonly TaskPicture[]): Transferable[] =>
+    pictures.filter((one) => typeof one === "object" && "close" in one);
+  if (typeof input === "object" && "image" in input) return bitmaps([input.image]);
+  if (typeof input === "object" && "ask" in input) return bitmaps(input.ask.pictures);
   if (typeof input === "object" && "sound" in input) return soundBuffers(input.sound);
   return [];
 }

@@ -1,6 +1,7 @@
 // Types of the pipelines for tasks other than text generation. Names are those of transformers.js.
 
 import type { Tensor } from "../tensor.ts";
+import type { ImageTextToTextPipeline } from "./asking.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
 import type {
@@ -637,6 +638,7 @@ export interface DocumentQuestionAnsweringPipeline extends ImagePipelineBase {
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "text-to-image": TextToImagePipeline;
+  "image-text-to-text": ImageTextToTextPipeline;
   "text-to-speech": TextToSpeechPipeline;
   "text-to-audio": TextToSpeechPipeline;
   "feature-extraction": FeatureExtractionPipeline;

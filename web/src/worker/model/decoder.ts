@@ -23,6 +23,30 @@ export interface DecoderState {
   stale: boolean;
   /** Tokens that were chosen and, but for the last one, run before they were asked for. */
   ahead: number[];
+  /** What the prompt has besides ids; undefined: nothing. */
+  features: unknown;
+}
+
+/** Inputs of plans besides ids: features of pictures or sounds, and positions. */
+export interface Feeding {
+  /** Makes the inputs of plans for up to so many tokens. */
+  allocate(device: Device, most: number): ReadonlyMap<string, Buffer>;
+  /**
+   * Writes the inputs of a run.
+   * @param buffers that `allocate` made
+   * @param tokens that the plan is for
+   * @param features of the sequence
+   * @param past tokens before the run
+   * @param count tokens of the run
+   */
+  write(
+    device: Device,
+    buffers: ReadonlyMap<string, Buffer>,
+    tokens: number,
+    features: unknown,
+    past: number,
+    count: number,
+  ): void;
 }
 
 /** A copy of states of fixed shape. */
@@ -88,6 +112,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Input of the plans: int64 token ids. */
   private input!: Buffer;
+  /** Other inputs of the plans. */
+  private fed: ReadonlyMap<string, Buffer> = new Map();
   /** Staging memory for `input`; two 32-bit words per id. */
   private readonly staging: Uint32Array<ArrayBuffer>;
   /** Number of ids in `input`; zeros follow. */
@@ -103,6 +129,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
     private readonly where: string,
     private readonly release: boolean,
     cache_bytes: number | null = null,
+    private readonly feeding?: Feeding,
+    /** Plans of the package that are loaded already. */
+    private others: Parameters<Weights["compute"]>[0] = [],
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
@@ -134,6 +163,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const logits = device.allocate(4 * info.vocabSize, "the logits");
     this.picker = device.picker?.(logits);
     this.input = device.allocate(4 * this.staging.length, "the input");
+    this.fed = this.feeding?.allocate(device, this.staging.length / 2) ?? this.fed;
     // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
@@ -153,18 +183,17 @@ export class EngineDecoder implements Decoder<DecoderState> {
         } else if (kind === "state") {
           device.bind(handle, slot, weights.adapter(name, bytes), what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name });
-        else if (kind === "input" || kind === "output")
-          device.bind(handle, slot, kind === "input" ? this.input : logits, what);
+        else if (kind === "input")
+          device.bind(handle, slot, this.fed.get(name) ?? this.input, what);
+        else if (kind === "output") device.bind(handle, slot, logits, what);
       });
     }
     // Caches are allocated with the first sequence: they then reuse memory of weights that were
     // packed and freed.
-    weights.compute(
-      this.plans
-        .map(({ plan, info: { slots, file } }) => ({ plan, slots, where: `${where}, ${file}` }))
-        .reverse(),
-      this.release,
-    );
+    const own = this.plans.map(({ plan, info: { slots, file } }) => ({
+      ...{ plan, slots, where: `${where}, ${file}` },
+    }));
+    weights.compute([...this.others, ...own.reverse()], this.release);
     if (this.picker) this.close(this.open()); // on a GPU no buffer is made later
   }
 
@@ -199,10 +228,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /**
    * Makes an empty sequence.
+   * @param features what the prompt has that it will begin with, besides ids
    * @throws OutOfMemory
    */
-  open(): DecoderState {
-    const sequence = { past: 0, ids: [], stale: false, caches: this.cachesOfOne(), ahead: [] };
+  open(features?: unknown): DecoderState {
+    const caches = this.cachesOfOne();
+    const sequence = { past: 0, ids: [], stale: false, caches, ahead: [], features };
     this.sequences.add(sequence);
     return sequence;
   }
@@ -249,6 +280,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
     target.stale = source.stale;
+    target.features = source.features;
     target.ahead = source.ahead.slice();
     target.ids = source.ids.slice();
   }
@@ -354,9 +386,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
         room > 1 &&
         one!.info.tokens === 1 &&
         !info.recompute &&
+        !info.positions && // which do not follow from the number of tokens
         !(sequence.stale && this.fixed)
       ) {
-        this.begin(one!, sequence, ids);
+        this.begin(one!, sequence, ids, past);
         const most = Math.min(room, this.max_length - past);
         const { plan, info: of } = one!;
         const register = of.registers.past;
@@ -445,7 +478,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   ): Buffer {
     const { device } = this;
     const { plan, info, output } = loaded;
-    this.begin(loaded, sequence, ids);
+    this.begin(loaded, sequence, ids, past);
     device.register(plan, info.registers.past, past);
     if (info.registers.last !== info.registers.past)
       device.register(plan, info.registers.last, ids.length - 1);
@@ -454,7 +487,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
   }
 
   /** Binds the caches of a sequence, and writes ids. */
-  private begin(loaded: LoadedSize, sequence: DecoderState, ids: readonly number[]): void {
+  private begin(
+    loaded: LoadedSize,
+    sequence: DecoderState,
+    ids: readonly number[],
+    past: number,
+  ): void {
     const { device, staging } = this;
     const used = ids.length;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
@@ -466,6 +504,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
     staging.fill(0, 2 * used, 2 * written);
     device.write(this.input, new Uint8Array(staging.buffer, 0, 8 * written));
     this.filled = used;
+    const { tokens } = loaded.info;
+    this.feeding?.write(device, this.fed, tokens, sequence.features, past, used);
   }
 
   private bindCaches(loaded: LoadedSize, sequence: DecoderState): void {

@@ -209,7 +209,7 @@ export async function filledAgain(
 
 /** What the device must have: kernels, and the functions for pictures or sound. */
 function needs({ kernels, processor }: Manifest): readonly string[] {
-  const media = ["image", "audio", "diffusion"].some((kind) => kind in processor);
+  const media = ["image", "vision", "audio", "diffusion"].some((kind) => kind in processor);
   return media ? [...kernels, MEDIA] : kernels;
 }
 

@@ -29,6 +29,10 @@ export interface DecoderInfo {
   cacheDtype: CacheDType;
   /** Caches of one sequence. */
   caches: Cache[];
+  /** Numbers of a row that may replace the embedding of a token; 0: plans take none. */
+  features: number;
+  /** Whether plans take positions of time, height and width. */
+  positions: boolean;
   /** In ascending order of `tokens`. */
   plans: DecoderPlan[];
 }
@@ -107,7 +111,7 @@ export interface Manifest {
   /** SHA-256 of the parts that are verified, in hexadecimal digits. */
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
-  /** For packages for text-generation. */
+  /** For packages for text-generation, and of pipelines with a language model. */
   decoder: DecoderInfo | undefined;
   /** For packages of any other model. */
   inference: InferenceInfo | undefined;

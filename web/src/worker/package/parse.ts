@@ -33,6 +33,8 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
   const read = (graph: Inference, at: string) => graphs.read?.(c, graph, at);
   const programs = new Map<string, NonNullable<ReturnType<typeof read>>>();
   const pipeline = PROGRAM_TASKS.includes(task); // other tasks may have such fields, unchecked
+  const seq2seq = pipeline && root.decoder && "encoder" in root;
+  const language = pipeline && root.decoder && !seq2seq;
   for (const [name, program] of Object.entries((pipeline && root.programs) || {})) {
     const graph = read(program, `programs['${name}']`);
     if (graph) programs.set(name, graph);
@@ -47,10 +49,10 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
     ),
     sha256: new Map(Object.entries(root.sha256)),
     weights: new Map(root.weights.map((weight) => [weight.name, weight])),
-    decoder: task === "text-generation" ? decoderOf(root.decoder!) : undefined,
+    decoder: task === "text-generation" || language ? decoderOf(root.decoder!) : undefined,
     inference: task === "inference" ? read(root.inference!, "inference") : undefined,
     programs: graphs.read && pipeline ? programs : undefined,
-    seq2seq: pipeline && root.decoder ? seq2seqOf(root as unknown as Seq2SeqPipeline) : undefined,
+    seq2seq: seq2seq ? seq2seqOf(root as unknown as Seq2SeqPipeline) : undefined,
     processor: (pipeline && root.processor) || {},
     training: new Map((root.training ?? []).map((program) => [program.name, programOf(program)])),
     cache: root.cache,
@@ -59,10 +61,11 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
 
 function decoderOf(decoder: Decoder): DecoderInfo {
   const { recompute, capacity, vocab_size: vocabSize, cache_dtype, caches, plans } = decoder;
-  const padded = decoder.padded ?? true;
+  const { padded = true, features = 0, positions = false } = decoder;
   const ascending = [...plans].sort((a, b) => a.tokens - b.tokens);
   const cacheDtype = cache_dtype ?? "float32";
-  return { recompute, padded, capacity, vocabSize, cacheDtype, caches, plans: ascending };
+  const own = { recompute, padded, capacity, vocabSize, cacheDtype, caches, plans: ascending };
+  return { ...own, features, positions };
 }
 
 function seq2seqOf({ encoder, decoder }: Seq2SeqPipeline): Seq2SeqInfo {

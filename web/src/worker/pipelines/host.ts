@@ -7,6 +7,7 @@ import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
 import { platform } from "../../shared/platform.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
+import type { EngineDecoder } from "../model/decoder.ts";
 import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
 import type { Manifest } from "../package/manifest.ts";
@@ -41,7 +42,7 @@ export class TaskHost {
   /**
    * Loads a pipeline: from a package, with the plans of an earlier visit, or by compiling it. If it
    * fails, all resources are freed.
-   * @param generation loads the part of the worker for models with an encoder and a decoder
+   * @param generation loads the parts of the worker for models that generate text
    * @param known is told of the manifest, before weights arrive
    * @throws as `fillModel`; PackageError if the package is for another task
    */
@@ -156,9 +157,24 @@ export class TaskHost {
     return config;
   }
 
-  /** Whether there is an encoder-decoder model, whose calls have a state on the device. */
+  /** Whether there is a model that generates, whose calls have a state on the device. */
   get decodes(): boolean {
-    return !!this.on.seq2seq;
+    return !!this.on.seq2seq || !!this.on.language;
+  }
+
+  /**
+   * The language model.
+   * @throws PackageError if there is none
+   */
+  needLanguage(): EngineDecoder {
+    const { language } = this.on;
+    if (!language)
+      throw new PackageError(
+        "it has no language model",
+        this.from.found.where,
+        "Build it again with this version: `edgewise build --task`.",
+      );
+    return language;
   }
 
   /**

@@ -8,15 +8,22 @@ import { message } from "../../shared/words.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 import type { InferenceModel } from "../inference/model.ts";
 import { makePackaged, runAgain } from "../inference/service.ts";
+import type { EngineDecoder } from "../model/decoder.ts";
 import { type Filled, filledAgain, keyOf } from "../model/load.ts";
 import type { Weights } from "../model/weights.ts";
 import { parseConfig } from "../text/tokenizer.ts";
+import type { languageModel } from "./multimodal/model.ts";
 import type { Seq2SeqModel } from "./seq2seq/model.ts";
 
 type Ending = AbortSignal;
 
-/** Loads the part of the worker for models with an encoder and a decoder. */
-export type Generation = () => Promise<typeof Seq2SeqModel>;
+/** Loads the parts of the worker for models that generate text. */
+export interface Generation {
+  /** Of an encoder and a decoder. */
+  seq2seq(): Promise<typeof Seq2SeqModel>;
+  /** Of a language model that takes features. */
+  language(): Promise<typeof languageModel>;
+}
 
 /** What of a pipeline is on a device: plans and weights. */
 export class OnDevice {
@@ -30,6 +37,7 @@ export class OnDevice {
     public device: Device,
     private models = new Map<string, InferenceModel>(),
     public seq2seq: Seq2SeqModel | undefined = undefined,
+    public language: EngineDecoder | undefined = undefined,
   ) {}
 
   /** Loads the plans, and computes what depends on weights alone. */
@@ -49,14 +57,18 @@ export class OnDevice {
       model.device === device ? model.library.plansInUse() : [],
     );
     let seq2seq: Seq2SeqModel | undefined;
+    let language: EngineDecoder | undefined;
+    const config = (name: string) => parseConfig(texts.get(name), name);
+    const configs = [config("generation_config.json"), config("config.json")] as const;
     if (manifest.seq2seq) {
-      const Model = await generation();
-      const config = (name: string) => parseConfig(texts.get(name), name);
-      const configs = [config("generation_config.json"), config("config.json")] as const;
+      const Model = await generation.seq2seq();
       seq2seq = new Model(device, manifest.seq2seq, weights, files, ...configs, where, plans);
+    } else if (manifest.decoder) {
+      const make = await generation.language();
+      language = make(device, manifest.decoder, weights, files, ...configs, where, plans);
     } else weights.compute(plans, true);
     await device.ready();
-    return new OnDevice(from, generation, device, models, seq2seq);
+    return new OnDevice(from, generation, device, models, seq2seq, language);
   }
 
   /** Runs a graph, as `InferenceModel.run`; again on another device, if a GPU was lost. */
@@ -89,7 +101,8 @@ export class OnDevice {
       const { bytes } = weights;
       const made = await OnDevice.of(from, this.generation, { device, weights });
       for (const one of models.values()) if (one.device !== lost) one.library.free();
-      Object.assign(this, { device, models: made.models, seq2seq: made.seq2seq });
+      const { seq2seq, language } = made;
+      Object.assign(this, { device, models: made.models, seq2seq, language });
       info.memory = { engine: device.memoryBytes, weights: bytes };
     } catch (e) {
       weights?.free();

@@ -28,6 +28,11 @@ const masks: Part = async () => {
   const [{ tasksOf }, pictures] = await Promise.all([import("./masks/index.ts"), images()]);
   return { TASKS: tasksOf(pictures) };
 };
+const multimodal = () => import("./multimodal/index.ts");
+const asked: Part = async () => {
+  const [{ tasksOf }, parts] = await Promise.all([multimodal(), images()] as const);
+  return { TASKS: tasksOf(parts) };
+};
 const candidates =
   (inputs: () => Promise<{ perceive: Perceive }>): Part =>
   async () => {
@@ -67,6 +72,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "speaker-verification": sounds,
   "automatic-speech-recognition": speech,
   "text-to-speech": voices,
+  "image-text-to-text": asked,
   "image-to-text": writing,
   "document-question-answering": writing,
   translation: generation,
@@ -86,7 +92,10 @@ export async function openTask(
   const load = (part?: Part) => void part?.().catch(() => undefined); // a call reports it
   const part = PARTS[request.task];
   if (part !== speech) load(part); // of speech the model decides
-  const model = async () => (await generation()).Seq2SeqModel;
+  const model = {
+    seq2seq: async () => (await generation()).Seq2SeqModel,
+    language: async () => (await multimodal()).languageModel,
+  };
   const known = ({ processor }: Pick<TaskHost, "processor">) =>
     load(partOf(request.task, processor));
   const host = await TaskHost.open(request, signal, progress, model, known);

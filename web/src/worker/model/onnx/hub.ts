@@ -95,11 +95,15 @@ const DIFFUSION_FILES = [
 const SPEECH = "automatic-speech-recognition";
 /** Lists of tokens (python/edgewise/compiler/tokenizers/pieces.py). */
 const VOCABULARIES = ["vocab.txt", "tokens.txt", "processor_config.json"];
+/** Tasks whose models have a chat template and a processor. */
+export const CHATS: readonly string[] = ["image-text-to-text"];
 
 /** The files that a model at an address is asked for, apart from its graph. */
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
+  if (CHATS.includes(task))
+    return [config, generation, ...tokenizer, TASK_FILES[0], "processor_config.json"];
   if (/^(image|object|background|depth|keypoint|audio|voice|speaker)-/.test(task))
     return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;

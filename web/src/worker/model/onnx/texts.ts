@@ -9,7 +9,7 @@ import { parseConfig } from "../../text/tokenizer.ts";
 import type { Job, Texts } from "../job.ts";
 import { notThere } from "../not-there.ts";
 import { GENAI_CONFIG } from "../packages.ts";
-import { folderTexts } from "./hub.ts";
+import { CHATS, folderTexts } from "./hub.ts";
 
 /**
  * Downloads the text files of a folder. Missing ones are reported later, where required.
@@ -42,7 +42,7 @@ export async function fetchTexts(
   // chat_template field (null means that there is none).
   if (
     config !== undefined &&
-    job.request.task === "text-generation" &&
+    ["text-generation", ...CHATS].includes(job.request.task) &&
     !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
   )
     await get("chat_template.jinja");

@@ -12,9 +12,10 @@ import {
 import { imageClassification } from "./image-tasks.ts";
 import { keypointDetection } from "./keypoints.ts";
 
+export { readImage } from "./decode.ts";
 export { imageOf, perceive, processed } from "./image-tasks.ts";
 export { Interpolation } from "./interpolation.ts";
-export { pictureOf, pixelValues, prepared, rotated, windowOf } from "./pictures.ts";
+export { applied, pictureOf, pixelValues, prepared, rotated, windowOf } from "./pictures.ts";
 
 export const TASKS: Tasks = {
   "image-classification": imageClassification,

@@ -91,7 +91,8 @@ export async function prepared(
   return { values, done };
 }
 
-function applied(device: Device, picture: Picture, step: Step): Picture {
+/** A picture after an operation on its size. */
+export function applied(device: Device, picture: Picture, step: Step): Picture {
   if (step.op === "rotate") return rotated(picture);
   const { height, width } = step;
   if (step.op === "window") return { height, width, pixels: windowOf(picture, step) };

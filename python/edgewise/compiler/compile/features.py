@@ -1,0 +1,101 @@
+"""Decoders whose runs take features of pictures or sounds in place of embeddings of tokens.
+
+Their plans have, besides `input_ids`, the inputs FEATURES, float32 [1, tokens, hidden], and
+SELECTED, int64 [1, tokens, 1]: where it is not 0, the row of the features is the token's
+embedding. A decoder that counts time, height and width (mRoPE) has an input POSITIONS, int64
+[3, 1, tokens], too, since positions after a picture do not follow from the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...errors import UnsupportedOp
+from ...logic.manifest.limits import FEATURES, POSITIONS, SELECTED
+from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64, NAME
+from ..ir import Graph, Info, Node
+
+INPUTS = (FEATURES, SELECTED, POSITIONS)
+POSITION_IDS = "position_ids"
+
+
+def with_features(graph: Graph, embeds: Info, source: str, config: Mapping[str, Any]) -> Graph:
+    """A decoder that takes features.
+
+    Args:
+        graph: reads the embeddings of a run.
+        embeds: what it reads: name, element type and shape.
+        source: name of the tensor with the embeddings of all tokens.
+        config: contents of config.json.
+
+    Raises:
+        UnsupportedOp: the embeddings are not numbers, or nobody knows how many a token has.
+    """
+    hidden = _hidden(embeds, config)
+    if embeds.dtype not in (FLOAT, FLOAT16):
+        raise UnsupportedOp(
+            f"its element type is {NAME.get(embeds.dtype, embeds.dtype)}",
+            f"input '{embeds.name}'",
+            "Export the decoder with embeddings of float32 or float16.",
+        )
+    rows, where = FEATURES, f"{SELECTED}/bool"
+    nodes = [Node("Cast", [SELECTED], [where], {"to": BOOL}, name=where)]
+    if embeds.dtype != FLOAT:
+        rows = f"{FEATURES}/cast"
+        nodes.append(Node("Cast", [FEATURES], [rows], {"to": embeds.dtype}, name=rows))
+    nodes.append(Node("Where", [where, rows, source], [embeds.name], name=f"{FEATURES}/embeds"))
+    inputs = [
+        *graph.inputs,
+        Info(FEATURES, FLOAT, [1, "tokens", hidden]),
+        Info(SELECTED, INT64, [1, "tokens", 1]),
+    ]
+    positions = next((i for i in graph.input_names() if i.name == POSITION_IDS), None)
+    if positions is not None and len(positions.shape or ()) == 3:
+        inputs = [i for i in inputs if i.name != POSITION_IDS]
+        inputs.append(Info(POSITIONS, INT64, [3, 1, "tokens"]))
+        cast = Node("Cast", [POSITIONS], [POSITION_IDS], {"to": positions.dtype}, name=POSITION_IDS)
+        nodes.append(cast)
+    return replace(graph, nodes=_sorted_in(graph, nodes, source), inputs=inputs, values=None)
+
+
+def _sorted_in(graph: Graph, nodes: list[Node], source: str) -> list[Node]:
+    """The nodes of a graph with further ones after the one that computes a tensor."""
+    at = next(i for i, n in enumerate(graph.nodes) if source in n.outputs) + 1
+    return [*graph.nodes[:at], *nodes, *graph.nodes[at:]]
+
+
+def _hidden(embeds: Info, config: Mapping[str, Any]) -> int:
+    """Numbers of a token's embedding."""
+    size: Any = embeds.shape[-1] if embeds.shape else None
+    if not isinstance(size, int):
+        size = text_config(config).get("hidden_size")
+    if type(size) is not int or size < 1:
+        raise UnsupportedOp(
+            f"its shape is {embeds.shape}",
+            f"input '{embeds.name}'",
+            "Put the model's config.json beside it, with hidden_size.",
+        )
+    return size
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of config.json that a language model of a larger model has: its own over the
+    others.
+    """
+    found = dict(config)
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        inner = config.get(name)
+        if isinstance(inner, Mapping):
+            found |= text_config(inner)
+    return found
+
+
+def fed_shapes(graph: Graph, tokens: int) -> dict[str, list[int]]:
+    """{input: shape} of those that the host gives besides ids, for runs of `tokens` tokens."""
+    return {
+        i.name: [d if isinstance(d, int) else tokens for d in i.shape or ()]
+        for i in graph.input_names()
+        if i.name in INPUTS
+    }

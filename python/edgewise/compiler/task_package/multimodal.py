@@ -1,0 +1,204 @@
+"""Packages of language models that see pictures: the programs "pre", from pixels to numbers, and
+"vision", from these to features; and a decoder whose plans take features.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import InputError, UnsupportedOp
+from ...json_text import parse_json
+from ...logic.images.views import Seen, View, further_inputs, pixel_dims, seen
+from ..compile.causal_lm import compile_causal_lm
+from ..compile.features import text_config
+from ..compile.join import join_embedding
+from ..compile.model_file import read_config
+from ..compile.programs import Programs
+from ..compile.weights import add_plans, new_package
+from ..declare.dtypes import INT64
+from ..ir import Graph, Info, Node, Tensor
+from ..processors.images.vision import VisionDescription, read_vision, vision_graph
+from ..processors.prompts import picture_rule
+from .selection import with_all_selected
+
+if TYPE_CHECKING:
+    from ...logic.manifest.processor import PromptFields
+    from ...logic.manifest.schema import Decoder
+    from ...logic.multimodal.families.pictures import PictureRule
+    from ..package import Package
+    from . import Request
+
+CONFIGS = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "config.json",
+    "tokenizer_config.json",
+)
+DEFAULT_CAPACITY = 4096  # tokens: a picture has up to thousands
+EMBEDDINGS = ("embed_tokens", "embedding")
+PIXELS = "pixel_values"
+PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
+"""Sizes of pictures for which processors of one size make pieces of one size."""
+FEATURES = ("image_features", "image_embeds", "last_hidden_state", "pooler_output")
+"""Names of the encoder's output, the first that it has; else its first output."""
+
+
+def multimodal_package(request: Request) -> Package:
+    """The package of a model that sees pictures. Raises as compile_task."""
+    config = text_config(read_config(request.files))
+    vision, embed, decode = request.graphs
+    graph = join_embedding(request.read(embed), request.read(decode), config)
+    decoder, plans = compile_causal_lm(
+        graph,
+        config,
+        request.max_length or _capacity(config),
+        cache_dtype=request.cache_dtype,
+        target=request.target,
+    )
+    fields = {"decoder": decoder}
+    package = new_package(request.task, fields, request.texts, request.files, request.target)
+    add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
+    programs = Programs(request.task, request.files, {}, request.target, request.compare, package)
+    description, pictures = _vision(request.texts)
+    add_vision(programs, request.read(vision), f"{vision}.onnx", description, decoder)
+    package.manifest["processor"] = {
+        "vision": description.to_dict(),
+        "pictures": cast("PromptFields", pictures),
+    }
+    return package
+
+
+def _capacity(config: Mapping[str, Any]) -> int | None:
+    """Most tokens of a sequence, where nobody says how many."""
+    limit = config.get("max_position_embeddings")
+    return min(limit, DEFAULT_CAPACITY) if type(limit) is int and limit > 0 else None
+
+
+def _json(texts: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    """A configuration file; empty where there is none."""
+    value = parse_json(texts[name], name) if name in texts else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _vision(texts: Mapping[str, bytes]) -> tuple[VisionDescription, PictureRule]:
+    """What happens to pictures, and what stands for them in prompts. Raises InputError."""
+    processor, image, config, tokenizer = (_json(texts, name) for name in CONFIGS)
+    if not image and "image_processor" not in processor:
+        raise InputError(
+            "there is none", CONFIGS[1], "Put the model's preprocessor_config.json into its folder."
+        )
+    where = CONFIGS[0] if "image_processor" in processor else CONFIGS[1]
+    description = read_vision(processor if where == CONFIGS[0] else image, where)
+    return description, picture_rule(description, config, processor, image, tokenizer)
+
+
+@dataclass
+class _Encoder:
+    """The encoder of pictures.
+
+    Attributes:
+        graph: its graph.
+        pixels: its input of numbers.
+        file: its name, for errors.
+    """
+
+    graph: Graph
+    pixels: Info
+    file: str
+
+
+def add_vision(
+    programs: Programs, graph: Graph, file: str, description: VisionDescription, decoder: Decoder
+) -> None:
+    """Adds the programs "pre" and "vision".
+
+    Args:
+        programs: of the package.
+        graph: the encoder of pictures.
+        file: its name, for errors.
+        description: what happens to pictures.
+        decoder: takes the features.
+    """
+    inputs = graph.input_names()
+    pixels = next((i for i in inputs if i.name == PIXELS), inputs[0] if inputs else None)
+    if pixels is None:
+        raise UnsupportedOp("it has no inputs", file, "Export it with pixel_values.")
+    encoder = _Encoder(with_all_selected(graph, pixels.name), pixels, file)
+    _add_planes(programs, encoder, description, decoder)
+
+
+def _add_planes(
+    programs: Programs, encoder: _Encoder, description: VisionDescription, decoder: Decoder
+) -> None:
+    """The programs for pictures that are encoded square by square, or as a whole of one size.
+
+    Raises UnsupportedOp for pictures of any size.
+    """
+    sizes = {seen(description.rule, *size).piece for size in PICTURES}
+    if len(sizes) > 1 or description.form != "planes":
+        raise UnsupportedOp(
+            "its encoder takes pictures of any size",
+            encoder.file,
+            "Take a model whose processor makes squares of one size, such as SmolVLM.",
+        )
+    [(high, wide)] = sizes
+    what = Seen([View([], high, wide)], (high, wide), (high, wide), (high, wide))
+    pre = vision_graph(description)
+    programs.add("pre", pre, [({"pixels": [1, high, wide, 3]}, None)])
+    rank = len(encoder.pixels.shape or ())
+    shapes = {encoder.pixels.name: pixel_dims(description.form, description.temporal, what, rank)}
+    _add_encoder(programs, _with_constants(encoder, what), decoder, shapes)
+
+
+def _with_constants(encoder: _Encoder, what: Seen) -> _Encoder:
+    """The encoder without the inputs that are the same for each picture. Raises UnsupportedOp."""
+    others = [i for i in encoder.graph.input_names() if i.name != encoder.pixels.name]
+    given = {f.name: f for f in further_inputs([i.name for i in others], what)}
+    nodes, constants = [], {}
+    for info in others:
+        further = given.get(info.name)
+        if further is None:
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that pictures give",
+                encoder.file,
+                "Export the encoder of pictures alone.",
+            )
+        numbers = [value for value, times in further.runs for _ in range(times)]
+        if len(further.runs) == 1:  # made by the plan, not kept with it
+            size = f"{info.name}/dims"
+            constants[size] = Tensor.of(size, INT64, [len(further.dims)], further.dims)
+            value = {"value": Tensor.of("value", info.dtype, [1], numbers[:1])}
+            nodes.append(Node("ConstantOfShape", [size], [info.name], value, name=info.name))
+        else:
+            constants[info.name] = Tensor.of(info.name, info.dtype, further.dims, numbers)
+    graph = replace(
+        encoder.graph,
+        nodes=[*nodes, *encoder.graph.nodes],
+        inputs=[i for i in encoder.graph.inputs if i.name not in given],
+        constants={**encoder.graph.constants, **constants},
+        values=None,
+    )
+    return replace(encoder, graph=graph)
+
+
+def _add_encoder(
+    programs: Programs, encoder: _Encoder, decoder: Decoder, shapes: Mapping[str, Any]
+) -> None:
+    """Adds the program "vision". Raises InputError if its features do not fit the decoder."""
+    names = [o.name for o in encoder.graph.outputs]
+    output = next((n for n in FEATURES if n in names), names[0])
+    hidden = decoder["features"]
+
+    def check(plan: Any) -> None:
+        dims = plan["outputs"][output][2]
+        if dims[-1] != hidden:
+            raise InputError(
+                f"its features have {dims[-1]} numbers, the embeddings of the decoder {hidden}",
+                os.path.basename(encoder.file),
+                "Take all files of one model.",
+            )
+
+    programs.add("vision", encoder.graph, [(shapes, None)], [output], check)

@@ -1,0 +1,322 @@
+"""Text generation from pictures and text. Mirrors transformers/pipelines/image_text_to_text.py."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from ...compiler.arrays import Array
+from ...compiler.processors.images.vision import VisionDescription
+from ...compiler.targets import target_of
+from ...compiler.task_package import compile_task
+from ...errors import Aborted, InputError, memory_in_words
+from ...logic.generation.fields import GENERATION_FIELDS
+from ...logic.generation.run import Output
+from ...logic.generation.text import defaults_of_call, task_defaults
+from ...logic.multimodal.asking import (
+    DEFAULTS,
+    OPTIONS,
+    TASK,
+    Ask,
+    asks_of,
+    goes_on,
+    open_messages,
+    records_of_ask,
+)
+from ...logic.multimodal.families.pictures import prompt_text, shown
+from ...logic.multimodal.families.positions import with_positions
+from ...logic.multimodal.kept import Kept
+from ...logic.multimodal.prompt import Shown, check_room, check_rows, placed
+from ..engine import default_engine
+from ..media.pictures import Picture, read_picture
+from ..session.decoder import DecoderModel
+from ..session.features import Features, Prompted
+from ..session.open import folder_files, name_in
+from ..session.packaged import ProgramSession
+from ..text import GenerateOutput, GenerationConfig, generate
+from ..text.generate import model_defaults
+from ..text.signals import is_set
+from .base import Pipeline
+from .images.vision import VisionProcessor
+
+if TYPE_CHECKING:
+    from ...compiler.package import Package
+    from ...logic.images.views import Seen
+
+__all__ = ["ImageTextToTextPipeline"]
+
+_HOST = ("streamer", "signal", "stopping_criteria", "logits_processor", "generation_config")
+
+
+class ImageTextToTextPipeline(Pipeline):
+    """Answers questions about pictures: pipe(messages), pipe(text=messages), pipe(images=picture,
+    text="..."), or lists of these.
+
+    Messages have parts: [{"role": "user", "content": [{"type": "image", "image": picture},
+    {"type": "text", "text": "What is this?"}]}]. Pictures are paths, bytes of a file, PIL.Images
+    or arrays of uint8 [height, width, 3].
+
+    Features of pictures are kept, so that a further turn of a conversation does not encode its
+    pictures again.
+
+    Args:
+        model: path of a model folder or of a package of `edgewise build --task`, or the id of a
+            model of the hub.
+        tokenizer: a Tokenizer, a path or an id. Default: the model's.
+        capacity: most tokens of a sequence, pictures among them. Default: the model's limit, at
+            most 4096.
+        cache_dtype: as of CausalLM.
+        options: as of Pipeline.
+
+    Options of a call:
+        return_full_text: False: only the new text. Default: True.
+        return_tensors: return {"generated_token_ids": ids}.
+        skip_special_tokens: leave them out of the text. Default: True.
+        clean_up_tokenization_spaces: as the tokenizer's configuration by default.
+        continue_final_message: continue the last message. Default: if it is the assistant's.
+        add_special_tokens: to a text, or to a chat whose template has not written bos_token.
+        stop_sequence: text whose first token ends the generation.
+        generate_kwargs, generation_config, streamer, signal, stopping_criteria, logits_processor,
+            and fields of GenerationConfig: as of edgewise.generate. max_new_tokens is 256.
+
+    Returns:
+        [{"input_text": ..., "generated_text": ...}], one per returned sequence; for a list of chats
+        a list of these. generated_text of a chat is the messages with the answer.
+    """
+
+    task = TASK
+    STEMS = (
+        ("vision_encoder", "vision"),
+        ("embed_tokens", "embedding"),
+        ("decoder_model_merged", "decoder_model", "model", "text"),
+    )
+    CALL: Mapping[str, Any] = {  # type: ignore[misc]
+        **dict.fromkeys(OPTIONS),
+        "generate_kwargs": None,
+        **dict.fromkeys(_HOST),
+    }
+    TOKENIZER = True
+    PACKAGED = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        capacity: int | None = None,
+        cache_dtype: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._capacity, self._cache_dtype = capacity, cache_dtype
+        self._model: DecoderModel | None = None
+        self._package: Package | None = None
+        self._kept = Kept()
+        super().__init__(model, tokenizer, **options)
+        self.processor = VisionProcessor(
+            VisionDescription.from_dict(self.package.manifest["processor"]["vision"]),
+            engine=self.engine,
+        )
+
+    def _take(self, model: Any) -> None:
+        raise InputError(
+            f"a {type(model).__name__} is not a model",
+            "model",
+            "Give a model folder, a package or the id of a model.",
+        )
+
+    @property
+    def package(self) -> Package:
+        """The package, which is made of a model folder."""
+        if self._package is None:
+            assert self.files is not None
+            self._package = self.files.package or self._compiled()
+        return self._package
+
+    def _compiled(self) -> Package:
+        assert self.files is not None
+        root = self.files.root
+        files, _ = folder_files(root)
+        graphs = {s: name_in(os.path.abspath(root), p) for s, p in self.files.graphs.items()}
+        return compile_task(
+            files,
+            self.task,
+            max_length=self._capacity,
+            cache_dtype=self._cache_dtype,
+            graphs=graphs,
+            target=target_of((self.engine or default_engine()).device),
+            compare=False,
+        )
+
+    @property
+    def model(self) -> DecoderModel:
+        """The language model, which is loaded on first use."""
+        if self._model is None:
+            self._model = DecoderModel(
+                self.package, engine=self.engine, cache_dtype=self._cache_dtype, cache_bytes=0
+            )
+        return self._model
+
+    def session(self, stem: str) -> Any:
+        if stem not in self.sessions:
+            self.sessions[stem] = ProgramSession(self.package, stem, self.engine)
+        return self.sessions[stem]
+
+    def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+        """As Pipeline.options; fields of GenerationConfig are collected in `generate_kwargs`."""
+        given = self.generation_fields(given)
+        fields = {n: given.pop(n) for n in list(given) if n in GENERATION_FIELDS}
+        found = super().options(given, where)
+        found["generate_kwargs"] = {**(found["generate_kwargs"] or {}), **fields}
+        return found
+
+    @memory_in_words
+    def __call__(  # type: ignore[override]
+        self, images: Any = None, text: Any = None, **options: Any
+    ) -> list[Any]:
+        """Answers; see the class.
+
+        Args:
+            images: a picture, a list of them, or for several texts a list of such lists; or a chat.
+            text: a text, a chat, or a list of these.
+            options: of the call.
+
+        Raises:
+            InputError: an input or an option is not valid. Aborted: by the signal.
+        """
+        given = self.options(options)
+        if isinstance(images, Mapping) and text is None and "text" in images:
+            images, text = images.get("images", images.get("image")), images["text"]
+        elif isinstance(images, Iterator):
+            images = list(images)
+        asks, several = asks_of(images, text)
+        if self.closed:
+            raise InputError(
+                "the pipeline is closed", self.task, "Create it again with `pipeline`."
+            )
+        results: list[Any] = []
+        for ask in asks:
+            with self.lock:
+                records = self.one(ask, given)
+            results += [records] if several else records
+        return results
+
+    def one(self, given: Ask, options: dict[str, Any]) -> list[dict[str, Any]]:
+        """The results of one input."""
+        continued = goes_on(given, options["continue_final_message"])
+        fields = dict(options["generate_kwargs"] or {})
+        fields.pop("return_dict_in_generate", None)
+        if options["stop_sequence"] is not None:
+            fields["eos_token_id"] = self._encode(options["stop_sequence"], False)[:1]
+        features = self._features(given, options, continued)
+        prompt = features.prompt.ids
+        out = generate(
+            cast("Any", Prompted(self.model, features)),
+            prompt,
+            options["generation_config"] or self._defaults(fields),
+            tokenizer=self.tokenizer,
+            return_dict_in_generate=True,
+            **{n: options[n] for n in _HOST if n != "generation_config"},
+            **fields,
+        )
+        made = cast("GenerateOutput", out)
+        output = Output(made["sequences"], made["finish_reasons"])
+        decoding: dict[str, Any] = {
+            "skip_special_tokens": options["skip_special_tokens"] is not False
+        }
+        if options["clean_up_tokenization_spaces"] is not None:
+            decoding["clean_up_tokenization_spaces"] = options["clean_up_tokenization_spaces"]
+        decode = partial(self.tokenizer.decode, **decoding)
+        return records_of_ask(given, prompt, output, continued, options, decode)
+
+    def _defaults(self, fields: Mapping[str, Any]) -> Any:
+        own = GenerationConfig.from_dict(model_defaults(cast("Any", self.model)))
+        eos = getattr(self.tokenizer, "eos_token_id", None)
+        return defaults_of_call(task_defaults(own, DEFAULTS, eos), fields)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids = self.tokenizer.encode(text, add_special_tokens=special)
+        return list(getattr(ids, "ids", ids))
+
+    def _features(self, ask: Ask, options: Mapping[str, Any], continued: bool) -> Features:
+        """The prompt of an input, with the features of its pictures."""
+        rule: Any = self.package.manifest["processor"]["pictures"]
+        pictures = [read_picture(one) for one in ask.pictures]
+        seen = [self.processor.seen(one) for one in pictures]
+        texts = [shown(rule, one) for one in seen]
+        text, special = self._text(ask, continued), options["add_special_tokens"]
+        text = prompt_text(rule, text, texts)
+        if special is None:
+            bos = getattr(self.tokenizer, "bos_token", None)
+            special = not (bos and text.startswith(bos))
+        token = self.tokenizer.token_to_id(rule["token"])
+        ids = self._encode(text, special)
+        prompt = placed(ids, [] if token is None else [token], texts, self.task)
+        check_room(prompt, self.model.max_length, self.task)
+        if self.model.package.manifest["decoder"].get("positions"):
+            prompt = with_positions(prompt, texts)
+        parts = [
+            self._rows(picture, what, one, options["signal"])
+            for picture, what, one in zip(pictures, seen, texts)
+        ]
+        return Features(prompt, parts, [one.count for one in texts])
+
+    def _text(self, ask: Ask, continued: bool) -> str:
+        """The text of an input, with placeholders for its pictures."""
+        if ask.messages is None:
+            return str(ask.given)
+        template = getattr(self.tokenizer, "apply_chat_template", None)
+        if template is None:
+            raise InputError(
+                "the tokenizer that was passed has no method apply_chat_template",
+                self.task,
+                "Pass text instead of messages.",
+            )
+        return str(
+            template(
+                open_messages(ask.messages, continued),
+                add_generation_prompt=not continued,
+                continue_final_message=continued,
+                tokenize=False,
+            )
+        )
+
+    def _rows(self, picture: Picture, what: Seen, text: Shown, signal: Any) -> bytes:
+        """The features of a picture, float32 [count, hidden]."""
+        size = f"{picture.height} {picture.width} ".encode()
+        key = hashlib.sha256(size + picture.pixels).hexdigest()
+        found = self._kept.take(key)
+        if found is None:
+            found = b"".join(self._encoded(picture, what, signal))
+            self._kept.put(key, found, len(found))
+        count = len(found) // (4 * self.model.package.manifest["decoder"]["features"])
+        check_rows(count, text, self.task)
+        return bytes(found)
+
+    def _encoded(self, picture: Picture, what: Seen, signal: Any) -> Iterator[bytes]:
+        """The features of a picture, piece by piece. Raises Aborted."""
+        vision = self.session("vision")
+        (name,) = vision.inputs
+        (output,) = vision.outputs
+        values, _ = self.processor(picture)
+        data = memoryview(bytes(values.tobytes()))
+        count = values.shape[0]
+        size = len(data) // count
+        dims = [1] * (len(vision.inputs[name].shape) - len(values.shape)) + [1, *values.shape[1:]]
+        for i in range(count):
+            if is_set(signal):
+                raise Aborted("generation was aborted", self.task)
+            piece = Array(dims, "float32", data[size * i : size * (i + 1)])
+            (rows,) = vision.run([output], {name: piece})
+            yield rows.tobytes()
+
+    def close(self) -> None:
+        """Frees the model."""
+        if self._model is not None:
+            self._model.free()
+        if isinstance(self.processor, VisionProcessor):
+            self.processor.close()
+        self._kept.clear()
+        super().close()

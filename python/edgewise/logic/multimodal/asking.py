@@ -1,0 +1,293 @@
+"""The task image-text-to-text: its inputs and results, as transformers' pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InputError
+from ..generation.run import Output
+from ..native import listed, part, size
+
+TASK = "image-text-to-text"
+DEFAULTS: dict[str, Any] = {"max_new_tokens": 256}
+"""transformers' defaults for this task."""
+OPTIONS = (
+    "return_full_text",
+    "return_tensors",
+    "skip_special_tokens",
+    "clean_up_tokenization_spaces",
+    "continue_final_message",
+    "add_special_tokens",
+    "stop_sequence",
+)
+"""Options of a call besides fields of GenerationConfig."""
+SOURCES = ("image", "url", "path")
+"""Fields of a part of a message that have its picture."""
+
+
+@dataclass
+class Ask:
+    """An input.
+
+    Attributes:
+        given: the text, or the messages with their pictures.
+        messages: for the chat template, with parts {"type": "image"}; None: it is a text.
+        pictures: as the caller gave them, in order.
+    """
+
+    given: Any
+    messages: list[dict[str, Any]] | None
+    pictures: list[Any]
+
+
+def asks_of(images: Any, text: Any) -> tuple[list[Ask], bool]:
+    """The inputs of a call.
+
+    Args:
+        images: a picture, a list of them, or for several texts or chats a list of such lists; a
+            chat or chats, where there is no text.
+        text: a text, a chat, which is a list of messages {"role", "content"}, or a list of these.
+
+    Returns:
+        (the inputs, whether a list of chats was given)
+
+    Raises:
+        InputError: it is something else, or pictures are missing or left over.
+    """
+    if text is None and _is_asked(images):
+        text, images = images, None
+    if isinstance(text, str):
+        return [Ask(text, None, _pictures(images))], False
+    several = listed(text)
+    if several is None or not several:
+        raise _nothing()
+    if _is_message(several[0]):
+        return [_chat(several, _pictures(images))], False
+    each = _for_each(images, len(several))
+    asks: list[Ask] = []
+    for i, one in enumerate(several):
+        messages = listed(one)
+        if isinstance(one, str):
+            asks.append(Ask(one, None, each[i]))
+        elif messages is not None and messages and _is_message(messages[0]):
+            asks.append(_chat(messages, each[i]))
+        else:
+            raise _nothing()
+    return asks, asks[0].messages is not None
+
+
+def _nothing() -> InputError:
+    return InputError(
+        "the input is neither text nor chat messages",
+        TASK,
+        'Give text="...", images=..., or messages like [{"role": "user", "content": [{"type":'
+        ' "image", "image": ...}, {"type": "text", "text": "Hello"}]}].',
+    )
+
+
+def _is_message(given: Any) -> bool:
+    return isinstance(given, dict) and "role" in given and "content" in given
+
+
+def _is_asked(given: Any) -> bool:
+    """Whether it is a chat, or a list of chats."""
+    several = listed(given)
+    if several is None or not several:
+        return False
+    inner = listed(several[0])
+    return _is_message(several[0]) or (
+        inner is not None and len(inner) > 0 and _is_message(inner[0])
+    )
+
+
+def _pictures(images: Any) -> list[Any]:
+    """The pictures of one input."""
+    if images is None:
+        return []
+    several = listed(images)
+    return [images] if several is None else several
+
+
+def _for_each(images: Any, count: int) -> list[list[Any]]:
+    """The pictures of each of several inputs. Raises InputError."""
+    if images is None:
+        return [[] for i in range(count)]
+    several = _pictures(images)
+    if len(several) != count:
+        raise InputError(
+            f"there are pictures for {len(several)} texts, and {count} texts",
+            "images",
+            "Give a picture, or a list of pictures, for each text.",
+        )
+    return [_pictures(one) for one in several]
+
+
+def _chat(given: list[Any], images: list[Any]) -> Ask:
+    """A chat. images: of the parts that have none. Raises InputError."""
+    messages: list[dict[str, Any]] = []
+    filled: list[dict[str, Any]] = []
+    pictures: list[Any] = []
+    left = list(images)
+    for message in given:
+        if not _is_message(message):
+            raise _nothing()
+        content: Any = message["content"]
+        parts = listed(content)
+        if parts is None:
+            if not isinstance(content, str):
+                raise InputError(
+                    "the content of a message is neither a text nor a list of parts",
+                    TASK,
+                    'Give a text, or parts like {"type": "text", "text": "..."}.',
+                )
+            messages.append(message)
+            filled.append(message)
+            continue
+        shown: list[Any] = []
+        whole: list[Any] = []
+        for one in parts:
+            picture = _picture_of(one, left)
+            if picture is None:
+                shown.append(one)
+                whole.append(one)
+            else:
+                place: dict[str, Any] = {"type": "image"}
+                there: dict[str, Any] = {"type": "image", "image": picture}
+                pictures.append(picture)
+                shown.append(place)
+                whole.append(there)
+        seen: dict[str, Any] = {**message, "content": shown}
+        full: dict[str, Any] = {**message, "content": whole}
+        messages.append(seen)
+        filled.append(full)
+    if left:
+        raise InputError(
+            f"{len(left)} of the pictures have no place in the messages",
+            "images",
+            'Put a part {"type": "image"} into the messages for each picture.',
+        )
+    return Ask(filled, messages, pictures)
+
+
+def _picture_of(given: Any, left: list[Any]) -> Any:
+    """The picture of a part of a message; None: it is a text.
+
+    Args:
+        given: the part.
+        left: pictures for parts that have none; the first one is taken out.
+
+    Raises:
+        InputError: there is none, or the part is of an unknown kind.
+    """
+    if not isinstance(given, dict):
+        raise _unknown("a part of a message is no object")
+    kind: Any = given.get("type")
+    if kind == "text" and isinstance(given.get("text"), str):
+        return None
+    if kind == "image_url":  # of OpenAI's messages
+        inner: Any = given.get("image_url")
+        address: Any = inner.get("url") if isinstance(inner, dict) else inner
+        if address is not None:
+            return address
+    if kind != "image":
+        raise _unknown(f"a part of a message has the type '{kind}'")
+    for name in SOURCES:
+        found: Any = given.get(name)
+        if found is not None:
+            return found
+    if not left:
+        raise InputError(
+            "a part of a message has no picture",
+            TASK,
+            'Give {"type": "image", "image": ...}, or as many images= as there are such parts.',
+        )
+    return left.pop(0)
+
+
+def _unknown(what: str) -> InputError:
+    return InputError(
+        what, TASK, 'Parts are {"type": "text", "text": "..."} and {"type": "image", "image": ...}.'
+    )
+
+
+def goes_on(ask: Ask, wanted: bool | None) -> bool:
+    """Whether the last message of a chat is continued. Default: if it is the assistant's."""
+    if ask.messages is None:
+        return False
+    role: Any = ask.messages[-1]["role"]
+    return bool(role == "assistant") if wanted is None else wanted
+
+
+def open_messages(messages: list[dict[str, Any]], open_: bool) -> list[dict[str, Any]]:
+    """Messages of which the last one can be continued: its parts are one text.
+
+    Raises:
+        InputError: it ends with a picture.
+    """
+    content: Any = messages[-1]["content"]
+    parts = listed(content)
+    if not open_ or parts is None:
+        return messages
+    last: Any = parts[-1] if parts else None
+    if not isinstance(last, dict) or last.get("type") != "text" or len(parts) > 1:
+        raise InputError(
+            "the message that is to be continued is not one text",
+            TASK,
+            "End with a message of one text, or give continue_final_message: false.",
+        )
+    text: Any = last["text"]
+    return [*messages[:-1], {**messages[-1], "content": text}]
+
+
+def records_of_ask(
+    ask: Ask,
+    prompt: list[int],
+    output: Output,
+    continued: bool,
+    options: Mapping[str, Any],
+    decode: Callable[[list[int]], str],
+) -> list[dict[str, Any]]:
+    """The results of an input.
+
+    Args:
+        ask: the input.
+        prompt: its token ids.
+        output: the sequences.
+        continued: whether the last message of a chat was continued.
+        options: return_full_text, return_tensors.
+        decode: the text of token ids.
+    """
+    records: list[dict[str, Any]] = []
+    for ids in output.sequences:
+        record: dict[str, Any] = {"input_text": ask.given}
+        if options.get("return_tensors"):
+            record["generated_token_ids"] = ids
+        else:
+            # both are decoded, since the text of a token can depend on those before it
+            whole = decode(ids)
+            new = part(whole, size(decode(prompt)), size(whole))
+            full = options.get("return_full_text") is not False
+            record["generated_text"] = _full(ask, new, continued) if full else new
+        records.append(record)
+    return records
+
+
+def _full(ask: Ask, new: str, continued: bool) -> Any:
+    """The input with the new text."""
+    if isinstance(ask.given, str):
+        return ask.given + new
+    messages: list[dict[str, Any]] = list(ask.given)
+    if not continued:
+        answer: dict[str, Any] = {"role": "assistant", "content": new}
+        return [*messages, answer]
+    last = messages[-1]
+    parts = listed(last["content"])
+    if parts is None:
+        text: str = last["content"]
+        return [*messages[:-1], {**last, "content": text + new}]
+    final: dict[str, Any] = parts[-1]
+    before: str = final["text"]
+    made: dict[str, Any] = {**final, "text": before + new}
+    return [*messages[:-1], {**last, "content": [*parts[:-1], made]}]

@@ -1,0 +1,140 @@
+"""image-text-to-text in a page, beside transformers: from a package, and compiled in the page."""
+
+import shutil
+
+import pytest
+from edgewise.cli import main
+
+from tests.multimodal.asking import answered, messages, pictures
+from tests.multimodal.tiny import MODELS
+
+MODEL = "idefics3"
+ASK = """
+    const options = arg.options ?? {};
+    const p = await ew.pipeline("image-text-to-text", arg.model, options);
+    const greedy = { max_new_tokens: 10, do_sample: false };
+    const found = [];
+    for (const count of [0, 1, 2]) {
+      const parts = Array.from({ length: count }, (_, i) => ({
+        type: "image", image: `/files/asking/${i}.png`,
+      }));
+      const text = { type: "text", text: "what is in this picture ?" };
+      const chat = [{ role: "user", content: [...parts, text] }];
+      const [one] = await p(chat, { ...greedy, return_tensors: true });
+      found.push(one.generated_token_ids);
+    }
+    const { origin } = p.info;
+    await p.dispose();
+    return { found, origin };
+"""
+
+
+@pytest.fixture(scope="module")
+def model(files, tmp_path_factory):
+    """A tiny model, with its folder and package among the files, and pictures."""
+    made = MODELS[MODEL](tmp_path_factory.mktemp(MODEL))
+    target = files / "asking"
+    shutil.copytree(made.root, target / MODEL)
+    package = str(target / f"{MODEL}.edge")
+    main(["build", "--task", "image-text-to-text", str(made.root), "-o", package])
+    for i, picture in enumerate(pictures(2)):
+        picture.save(target / f"{i}.png")
+    return made
+
+
+@pytest.fixture
+def page(visit, server, model):
+    return visit(server)
+
+
+def wanted(model):
+    return [answered(model, messages(n), pictures(n), 10) for n in (0, 1, 2)]
+
+
+@pytest.mark.family("Idefics3", exporter="torch")
+def test_a_package_answers_as_transformers(page, model):
+    found = page.run(ASK, {"model": f"/files/asking/{MODEL}.edge"})
+    assert "error" not in found, found
+    assert found == {"found": wanted(model), "origin": "package"}
+
+
+def test_a_folder_is_compiled(page, model):
+    found = page.run(ASK, {"model": f"/files/asking/{MODEL}/", "options": {"dtype": "fp32"}})
+    assert "error" not in found, found
+    assert found == {"found": wanted(model), "origin": "compiled"}
+
+
+# long: a script of a page
+def test_forms_streams_and_errors(page, model):
+    found = page.run(
+        """
+            const p = await ew.pipeline("image-text-to-text", arg);
+            const greedy = { max_new_tokens: 6, do_sample: false };
+            const url = "/files/asking/0.png";
+            const file = await (await fetch(url)).blob();
+            const bitmap = await createImageBitmap(file);
+            const text = { type: "text", text: "what is in this picture ?" };
+            const chat = (image) => [
+              { role: "user", content: [{ type: "image", image }, text] },
+            ];
+            const streamed = [];
+            const streamer = (piece) => streamed.push(piece);
+            const [first] = await p(chat(file), { ...greedy, streamer });
+            const last = first.generated_text.at(-1);
+            const [only] = await p(chat(bitmap), { ...greedy, return_full_text: false });
+            const open = [{ role: "user", content: [{ type: "image" }, text] }];
+            const [filled] = await p(open, { ...greedy, images: url, return_full_text: false });
+            const two = await p([chat(url), chat(url)], greedy);
+            const [plain] = await p({ images: [url], text: "<image> a cat" }, greedy);
+            const errors = [];
+            for (const [input, options] of [
+              [open, {}],
+              [open, { images: [url, url] }],
+              [{ text: "<image><image>", images: url }, {}],
+              [chat(new Blob(["no picture"])), {}],
+              [chat(7), {}],
+              [7, {}],
+              [chat(url), { picture: 1 }],
+              [[{ role: "user", content: Array(100).fill({ type: "image", image: url }) }], {}],
+            ])
+              errors.push(await p(input, { ...greedy, ...options }).then(
+                () => "",
+                (e) => `${e.name}: ${e.message}`,
+              ));
+            const stop = new AbortController();
+            stop.abort();
+            errors.push(await p(chat(url), { signal: stop.signal }).catch((e) => e.name));
+            const [again] = await p(chat(url), greedy);
+            await p.dispose();
+            return {
+              same: first.input_text[0].content[0].image === file,
+              texts: [last.content, only.generated_text, filled.generated_text,
+                streamed.join(""), two[1][0].generated_text.at(-1).content,
+                again.generated_text.at(-1).content],
+              plain: plain.generated_text.startsWith("<image> a cat"),
+              errors,
+            };
+        """,
+        f"/files/asking/{MODEL}.edge",
+    )
+    assert "error" not in found, found
+    assert found["same"]
+    assert found["plain"]
+    assert len(set(found["texts"])) == 1, found["texts"]
+    assert found["texts"][0]
+    for error, words in zip(
+        found["errors"],
+        [
+            "a part of a message has no picture",
+            "1 of the pictures have no place",
+            "2 placeholders '<image>', and 1 pictures",
+            "the picture cannot be decoded",
+            "the input is no picture",
+            "neither text nor chat messages",
+            "no option 'picture'",
+            "a sequence has at most",
+            "Aborted",
+        ],
+        strict=True,
+    ):
+        assert words in error

@@ -1,0 +1,20 @@
+"""Tiny vision-language models, made once for each process."""
+
+from __future__ import annotations
+
+import pytest
+
+from .tiny import MODELS, Tiny
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory):
+    """f(name of tiny.MODELS): the model, with its folder."""
+    made: dict[str, Tiny] = {}
+
+    def make(name: str) -> Tiny:
+        if name not in made:
+            made[name] = MODELS[name](tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return make

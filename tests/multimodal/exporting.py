@@ -1,0 +1,135 @@
+"""Exports vision-language models of transformers as the repositories of transformers.js have them:
+vision_encoder.onnx, embed_tokens.onnx and decoder_model_merged.onnx.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LAYER_AXES = {0: "batch_size", 2: "past_sequence_length"}
+
+
+class Decoder(torch.nn.Module):
+    """A language model of embeddings, with a cache of keys and values.
+
+    Args:
+        model, head: the layers, and what makes logits of them.
+        layers: how many.
+        positions: the input of positions: None, or its first dimension, 0 where it has two.
+    """
+
+    def __init__(self, model: Any, head: Any, layers: int, positions: int | None) -> None:
+        super().__init__()
+        self.model, self.head, self.layers, self.positions = model, head, layers, positions
+
+    def forward(self, *values: Any) -> tuple[Any, ...]:
+        from transformers.cache_utils import DynamicCache
+
+        embeds, mask, *rest = values
+        positions = rest.pop(0) if self.positions is not None else None
+        cache = DynamicCache()
+        for layer in range(self.layers):
+            cache.update(rest[2 * layer], rest[2 * layer + 1], layer)
+        extra = {} if positions is None else {"position_ids": positions}
+        columns = torch.arange(mask.shape[1])
+        queries = columns[mask.shape[1] - embeds.shape[1] :]
+        seen = (columns[None] <= queries[:, None]) & (mask[:, None, None, :] > 0)
+        # transformers' own mask is made by vmap, which cannot be exported
+        added = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        found = self.model(
+            inputs_embeds=embeds,
+            attention_mask=added,
+            past_key_values=cache,
+            use_cache=True,
+            **extra,
+        )
+        made = []
+        for layer in found.past_key_values.layers:
+            made += [layer.keys, layer.values]
+        return (self.head(found[0]), *made)
+
+
+def write(
+    module: Any,
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str],
+    axes: Mapping[str, Mapping[int, str]],
+    path: Path,
+    opset: int = 17,
+) -> None:
+    """Writes an .onnx file, in a folder that is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            path,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes=axes,
+            opset_version=opset,
+            dynamo=False,
+        )
+
+
+def write_text(
+    root: Path, model: Any, head: Any, embedding: Any, config: Any, positions: int | None = 0
+) -> None:
+    """Writes embed_tokens.onnx and decoder_model_merged.onnx.
+
+    Args:
+        root: the model's folder.
+        model, head: the layers of the language model, and what makes logits.
+        embedding: of token ids.
+        config: of the language model.
+        positions: as of Decoder.
+    """
+    ids = torch.tensor([[1, 2, 3]])
+    write(
+        embedding,
+        {"input_ids": ids},
+        ["inputs_embeds"],
+        {
+            "input_ids": {0: "batch_size", 1: "sequence_length"},
+            "inputs_embeds": {0: "batch_size", 1: "sequence_length"},
+        },
+        root / "onnx/embed_tokens.onnx",
+    )
+    heads = config.num_key_value_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    inputs: dict[str, Any] = {
+        "inputs_embeds": torch.randn(1, 3, config.hidden_size),
+        "attention_mask": torch.ones(1, 5, dtype=torch.int64),
+    }
+    axes: dict[str, dict[int, str]] = {
+        "inputs_embeds": {0: "batch_size", 1: "sequence_length"},
+        "attention_mask": {0: "batch_size", 1: "total_sequence_length"},
+        "logits": {0: "batch_size", 1: "sequence_length"},
+    }
+    if positions is not None:
+        row = torch.tensor([[2, 3, 4]])
+        inputs["position_ids"] = row.expand(positions, 1, 3) if positions else row
+        first = 1 if positions else 0
+        axes["position_ids"] = {first: "batch_size", first + 1: "sequence_length"}
+    names = ["logits"]
+    for layer in range(config.num_hidden_layers):
+        for kind in ("key", "value"):
+            inputs[f"past_key_values.{layer}.{kind}"] = torch.randn(1, heads, 2, size)
+            axes[f"past_key_values.{layer}.{kind}"] = LAYER_AXES
+            names.append(f"present.{layer}.{kind}")
+            axes[names[-1]] = {0: "batch_size", 2: "total_sequence_length"}
+    decoder = Decoder(model, head, config.num_hidden_layers, positions)
+    write(decoder, inputs, names, axes, root / "onnx/decoder_model_merged.onnx")
+
+
+def write_json(root: Path, name: str, value: Any) -> None:
+    """Writes a configuration file."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(json.dumps(value, indent=1))

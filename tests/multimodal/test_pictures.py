@@ -1,0 +1,169 @@
+"""image-text-to-text in Python, from pixels to tokens, beside transformers."""
+
+from __future__ import annotations
+
+import threading
+
+import edgewise
+import numpy as np
+import pytest
+from edgewise.compiler.onnx import FileSource
+from edgewise.compiler.package import Package
+from edgewise.compiler.task_package import compile_task
+from edgewise.errors import Aborted, InputError
+from edgewise.host.session.open import folder_files
+
+from .asking import QUESTION, answered, messages, pictures
+
+TASK = "image-text-to-text"
+GREEDY = {"max_new_tokens": 10, "do_sample": False}
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny):
+    with edgewise.pipeline(TASK, tiny("idefics3").root) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("idefics3", marks=pytest.mark.family("Idefics3", exporter="torch")), "llava"],
+)
+def test_tokens_are_those_of_transformers(tiny, name):
+    model = tiny(name)
+    answers = set()
+    with edgewise.pipeline(TASK, model.root) as made:
+        for count in (0, 1, 2, 3):
+            images = pictures(count)
+            [got] = made(images, messages(count), return_tensors=True, **GREEDY)
+            wanted = answered(model, messages(count), images, 10)
+            assert got["generated_token_ids"] == wanted
+            answers.add(tuple(wanted[-10:]))
+    assert len(answers) > 1  # they depend on the pictures
+
+
+def test_a_package_is_the_same(tiny, tmp_path):
+    model = tiny("idefics3")
+    package = compile_task(folder_files(model.root)[0], TASK)
+    package.save(str(tmp_path / "model.edge"))
+    assert Package.read(FileSource(str(tmp_path / "model.edge"))).manifest["task"] == TASK
+    with edgewise.pipeline(TASK, tmp_path / "model.edge") as made:
+        [got] = made(pictures(2), messages(2), return_tensors=True, **GREEDY)
+    assert got["generated_token_ids"] == answered(model, messages(2), pictures(2), 10)
+
+
+def test_results_have_the_form_of_transformers(tiny, pipe):
+    from transformers import pipeline
+
+    model = tiny("idefics3")
+    theirs = pipeline(TASK, model.model, processor=model.processor, device="cpu")
+    [image] = pictures(1)
+    chat = [{"role": "user", "content": [{"type": "image", "image": image}, QUESTION]}]
+
+    def fields():  # theirs changes what it gets
+        return {"generate_kwargs": {"max_new_tokens": 6, "do_sample": False}}
+
+    for options in ({}, {"return_full_text": False}, {"return_full_text": True}):
+        assert pipe(text=chat, **options, **fields()) == theirs(text=chat, **options, **fields())
+    two = [chat, [{"role": "user", "content": [QUESTION]}]]
+    assert pipe(two, **fields()) == theirs(two, **fields())
+    text = "<image> a cat"
+    assert pipe(images=image, text=text, **fields()) == theirs(images=image, text=text, **fields())
+
+
+def test_the_last_message_is_continued(tiny, pipe):
+    chat = [*messages(1), {"role": "assistant", "content": [{"type": "text", "text": "a dog"}]}]
+    [got] = pipe(pictures(1), chat, **GREEDY)
+    last = got["generated_text"][-1]
+    assert last["role"] == "assistant"
+    assert last["content"][0]["text"].startswith("a dog")
+    assert len(got["generated_text"]) == 2
+
+
+def test_features_are_kept(pipe, monkeypatch):
+    [image] = pictures(1)
+    pipe._kept.clear()
+    pipe([image], messages(1), **GREEDY)
+    vision = pipe.session("vision")
+    monkeypatch.setattr(vision, "run", None)
+    pipe([image, image], messages(2), **GREEDY)  # is not encoded again
+    monkeypatch.undo()
+    pipe._kept.most = 1
+    pipe._kept.clear()
+    pipe([image], messages(1), **GREEDY)
+    assert pipe._kept.bytes == 0
+
+
+def test_beams_and_several_sequences_see_the_picture(tiny, pipe):
+    import torch
+
+    model, images = tiny("idefics3"), pictures(1)
+    text = model.processor.apply_chat_template(messages(1), add_generation_prompt=True)
+    given = model.processor(text=text, images=images, return_tensors="pt", add_special_tokens=False)
+    fields = {"max_new_tokens": 6, "do_sample": False, "num_beams": 3, "num_return_sequences": 2}
+    with torch.no_grad():
+        wanted = model.model.generate(**given, **fields)
+    got = pipe(images, messages(1), return_tensors=True, **fields)
+    assert [one["generated_token_ids"] for one in got] == [list(map(int, w)) for w in wanted]
+
+
+def test_streams_and_aborts(pipe):
+    class Streamer:
+        def __init__(self):
+            self.ids, self.over = [], False
+
+        def put(self, ids):
+            self.ids += list(ids)
+
+        def end(self):
+            self.over = True
+
+    streamer = Streamer()
+    [got] = pipe(pictures(1), messages(1), streamer=streamer, return_tensors=True, **GREEDY)
+    assert streamer.ids == got["generated_token_ids"]
+    assert streamer.over
+    stop = threading.Event()
+    stop.set()
+    pipe._kept.clear()
+    with pytest.raises(Aborted):
+        pipe(pictures(1), messages(1), signal=stop, **GREEDY)
+    assert pipe(pictures(1), messages(1), **GREEDY)
+
+
+def test_bad_input_is_refused_in_words(pipe):
+    [image] = pictures(1)
+    cases = [
+        (([image], messages(2)), "a part of a message has no picture"),
+        (([image, image], messages(1)), "1 of the pictures have no place"),
+        (([image], "a cat"), "0 placeholders '<image>', and 1 pictures"),
+        ((None, "<image> a cat"), "1 placeholders '<image>', and 0 pictures"),
+        (([image] * 100, messages(100)), "the prompt has"),
+        (([b"RIFF\x24\x00\x00\x00WAVEfmt "], messages(1)), "not a picture that can be read"),
+        ((["/no/such/file.png"], messages(1)), "cannot be read"),
+        (([np.zeros((4, 4), np.float32)], messages(1)), "is not a picture"),
+        ((None, [{"role": "user", "content": [{"type": "sound"}]}]), "has the type 'sound'"),
+        ((None, [{"role": "user", "content": 5}]), "neither a text nor a list of parts"),
+        ((None, 7), "neither text nor chat messages"),
+        ((None, "<image>" * 3), "3 placeholders"),
+    ]
+    for given, words in cases:
+        with pytest.raises(InputError, match=words):
+            pipe(*given, **GREEDY)
+    with pytest.raises(InputError, match="no option"):
+        pipe([image], messages(1), pictures=3)
+    assert pipe([image], messages(1), **GREEDY)  # it goes on
+
+
+def test_files_of_two_models_are_refused(tiny, tmp_path):
+    import json
+    import shutil
+
+    root = tmp_path / "model"
+    shutil.copytree(tiny("idefics3").root, root)
+    config = json.loads((root / "processor_config.json").read_text())
+    (root / "processor_config.json").write_text(json.dumps({**config, "image_seq_len": 9}))
+    with edgewise.pipeline(TASK, root) as made, pytest.raises(InputError, match="gives 112 feat"):
+        made(pictures(1), messages(1), **GREEDY)
+    (root / "preprocessor_config.json").unlink()
+    with pytest.raises(InputError, match=r"preprocessor_config\.json"):
+        edgewise.pipeline(TASK, root)
