@@ -71,6 +71,7 @@ export interface TaskAsk {
   text: unknown;
   images: unknown;
   pictures: TaskPicture[];
+  sounds: TaskSound[];
 }
 
 /** What is to be spoken. */

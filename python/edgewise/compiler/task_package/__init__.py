@@ -97,6 +97,7 @@ TASKS = {
     "mask-generation": Task("prompts", ()),
     "text-to-image": Task("diffusion", ()),
     "image-text-to-text": Task("multimodal", ()),
+    "audio-text-to-text": Task("multimodal", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     "optical-character-recognition": Task("ocr", ()),

@@ -1,5 +1,6 @@
-"""Packages of language models that see pictures: the programs "pre", from pixels to numbers, and
-"vision", from these to features; and a decoder whose plans take features.
+"""Packages of language models that see pictures or hear sounds: the programs "pre", from pixels or
+samples to numbers, and "vision" or "hearing", from these to features; and a decoder whose plans
+take features.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from ..declare.dtypes import INT64
 from ..ir import Graph, Info, Node, Tensor
 from ..processors.images.vision import VisionDescription, read_vision, vision_graph
 from ..processors.prompts import picture_rule
+from ..processors.reader import audio_processor
+from ..processors.sounds import sound_rule
 from .selection import with_all_selected
 
 if TYPE_CHECKING:
-    from ...logic.manifest.processor import PromptFields
+    from ...logic.manifest.processor import AudioFields, PromptFields, SoundPromptFields
     from ...logic.manifest.schema import Decoder
     from ...logic.multimodal.families.pictures import PictureRule
+    from ...logic.multimodal.families.sounds import SoundRule
     from ..package import Package
     from . import Request
 
@@ -42,14 +46,21 @@ EMBEDDINGS = ("embed_tokens", "embedding")
 PIXELS = "pixel_values"
 PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
 """Sizes of pictures for which processors of one size make pieces of one size."""
-FEATURES = ("image_features", "image_embeds", "last_hidden_state", "pooler_output")
+SOUNDS = "audio-text-to-text"
+FEATURES = (
+    "image_features",
+    "audio_features",
+    "image_embeds",
+    "last_hidden_state",
+    "pooler_output",
+)
 """Names of the encoder's output, the first that it has; else its first output."""
 
 
 def multimodal_package(request: Request) -> Package:
-    """The package of a model that sees pictures. Raises as compile_task."""
+    """The package of a model that sees pictures, or hears. Raises as compile_task."""
     config = text_config(read_config(request.files))
-    vision, embed, decode = request.graphs
+    first, embed, decode = request.graphs
     graph = join_embedding(request.read(embed), request.read(decode), config)
     decoder, plans = compile_causal_lm(
         graph,
@@ -62,13 +73,57 @@ def multimodal_package(request: Request) -> Package:
     package = new_package(request.task, fields, request.texts, request.files, request.target)
     add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
     programs = Programs(request.task, request.files, {}, request.target, request.compare, package)
+    if request.task == SOUNDS:
+        rule, audio = add_hearing(programs, request.read(first), f"{first}.onnx", request, decoder)
+        package.manifest["processor"] = {"audio": audio, "sounds": cast("SoundPromptFields", rule)}
+        return package
     description, pictures = _vision(request.texts)
-    add_vision(programs, request.read(vision), f"{vision}.onnx", description, decoder)
+    add_vision(programs, request.read(first), f"{first}.onnx", description, decoder)
     package.manifest["processor"] = {
         "vision": description.to_dict(),
         "pictures": cast("PromptFields", pictures),
     }
     return package
+
+
+def add_hearing(
+    programs: Programs, graph: Graph, file: str, request: Request, decoder: Decoder
+) -> tuple[SoundRule, AudioFields]:
+    """Adds the programs "pre", from a window of samples to the encoder's inputs, and "hearing", to
+    features [rows, width].
+
+    Args:
+        programs: of the package.
+        graph: the encoder of sounds.
+        file: its name, for errors.
+        request: of the package.
+        decoder: takes the features.
+
+    Returns:
+        (the rule of prompts, what happens to samples)
+    """
+    processor, settings, config, _ = (
+        _json(request.texts, name) for name in (CONFIGS[1], CONFIGS[0], CONFIGS[2], CONFIGS[3])
+    )
+    sound = audio_processor(processor or settings)
+    rule = sound_rule(sound, config, settings)
+    pre = sound.graph()
+    programs.add("pre", pre, [({"audio": [1, rule["size"]]}, None)])
+    (made,) = programs.package.manifest["programs"]["pre"]["plans"]
+    ((_, _, shape, _),) = made["outputs"].values()
+    features = next((i for i in graph.input_names() if len(i.shape or ()) == 3), None)
+    masks = [i for i in graph.input_names() if i is not features]
+    if features is None or any("mask" not in i.name for i in masks):
+        raise UnsupportedOp(
+            f"its inputs are {', '.join(i.name for i in graph.input_names())}",
+            file,
+            "Export the encoder of sounds with features and at most their mask.",
+        )
+    frames = shape[2]
+    shapes = {features.name: shape, **{i.name: [1, frames] for i in masks}}
+    encoder = _Encoder(graph, features, file)
+    _add_encoder(programs, encoder, decoder, shapes, "hearing")
+    return rule, sound.description()
 
 
 def _capacity(config: Mapping[str, Any]) -> int | None:
@@ -185,9 +240,13 @@ def _with_constants(encoder: _Encoder, what: Seen) -> _Encoder:
 
 
 def _add_encoder(
-    programs: Programs, encoder: _Encoder, decoder: Decoder, shapes: Mapping[str, Any]
+    programs: Programs,
+    encoder: _Encoder,
+    decoder: Decoder,
+    shapes: Mapping[str, Any],
+    program: str = "vision",
 ) -> None:
-    """Adds the program "vision". Raises InputError if its features do not fit the decoder."""
+    """Adds the program of an encoder. Raises InputError if its features do not fit the decoder."""
     names = [o.name for o in encoder.graph.outputs]
     output = next((n for n in FEATURES if n in names), names[0])
     hidden = decoder["features"]
@@ -201,4 +260,4 @@ def _add_encoder(
                 "Take all files of one model.",
             )
 
-    programs.add("vision", encoder.graph, [(shapes, None)], [output], check)
+    programs.add(program, encoder.graph, [(shapes, None)], [output], check)

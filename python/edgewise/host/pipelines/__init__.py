@@ -50,6 +50,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "summarization": ("text2text", "SummarizationPipeline"),
     "translation": ("text2text", "TranslationPipeline"),
     "text-to-speech": ("speech.text_to_speech", "TextToSpeechPipeline"),
+    "audio-text-to-text": ("audio_text_to_text", "AudioTextToTextPipeline"),
     "image-text-to-text": ("image_text_to_text", "ImageTextToTextPipeline"),
     "text-to-image": ("text_to_image", "TextToImagePipeline"),
 }

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ...compiler.arrays import Array
 from ...compiler.processors.images.vision import VisionDescription
@@ -19,8 +19,10 @@ from ...logic.generation.text import defaults_of_call, task_defaults
 from ...logic.multimodal.asking import (
     DEFAULTS,
     OPTIONS,
+    PICTURES,
     TASK,
     Ask,
+    Kind,
     asks_of,
     goes_on,
     open_messages,
@@ -29,7 +31,7 @@ from ...logic.multimodal.asking import (
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
 from ...logic.multimodal.kept import Kept
-from ...logic.multimodal.prompt import Shown, check_room, check_rows, placed
+from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed
 from ..engine import default_engine
 from ..media.pictures import Picture, read_picture
 from ..session.decoder import DecoderModel
@@ -100,6 +102,7 @@ class ImageTextToTextPipeline(Pipeline):
     }
     TOKENIZER = True
     PACKAGED = True
+    KIND: ClassVar[Kind] = PICTURES
 
     def __init__(
         self,
@@ -115,6 +118,10 @@ class ImageTextToTextPipeline(Pipeline):
         self._package: Package | None = None
         self._kept = Kept()
         super().__init__(model, tokenizer, **options)
+        self._start()
+
+    def _start(self) -> None:
+        """Makes the processor."""
         self.processor = VisionProcessor(
             VisionDescription.from_dict(self.package.manifest["processor"]["vision"]),
             engine=self.engine,
@@ -191,7 +198,7 @@ class ImageTextToTextPipeline(Pipeline):
             images, text = images.get("images", images.get("image")), images["text"]
         elif isinstance(images, Iterator):
             images = list(images)
-        asks, several = asks_of(images, text)
+        asks, several = asks_of(images, text, self.KIND)
         if self.closed:
             raise InputError(
                 "the pipeline is closed", self.task, "Create it again with `pipeline`."
@@ -246,15 +253,8 @@ class ImageTextToTextPipeline(Pipeline):
         pictures = [read_picture(one) for one in ask.pictures]
         seen = [self.processor.seen(one) for one in pictures]
         texts = [shown(rule, one) for one in seen]
-        text, special = self._text(ask, continued), options["add_special_tokens"]
-        text = prompt_text(rule, text, texts)
-        if special is None:
-            bos = getattr(self.tokenizer, "bos_token", None)
-            special = not (bos and text.startswith(bos))
-        token = self.tokenizer.token_to_id(rule["token"])
-        ids = self._encode(text, special)
-        prompt = placed(ids, [] if token is None else [token], texts, self.task)
-        check_room(prompt, self.model.max_length, self.task)
+        text = prompt_text(rule, self._text(ask, continued), texts)
+        prompt = self._placed(text, rule["token"], texts, options)
         if self.model.package.manifest["decoder"].get("positions"):
             prompt = with_positions(prompt, texts)
         parts = [
@@ -262,6 +262,20 @@ class ImageTextToTextPipeline(Pipeline):
             for picture, what, one in zip(pictures, seen, texts)
         ]
         return Features(prompt, parts, [one.count for one in texts])
+
+    def _placed(
+        self, text: str, token: str, texts: list[Shown], options: Mapping[str, Any]
+    ) -> Prepared:
+        """A prompt with the places of its features. Raises InputError."""
+        special = options["add_special_tokens"]
+        if special is None:
+            bos = getattr(self.tokenizer, "bos_token", None)
+            special = not (bos and text.startswith(bos))
+        place = self.tokenizer.token_to_id(token)
+        ids = self._encode(text, special)
+        prompt = placed(ids, [] if place is None else [place], texts, self.task)
+        check_room(prompt, self.model.max_length, self.task)
+        return prompt
 
     def _text(self, ask: Ask, continued: bool) -> str:
         """The text of an input, with placeholders for its pictures."""

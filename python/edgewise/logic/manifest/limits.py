@@ -95,6 +95,7 @@ ProgramTask = Literal[
     "zero-shot-image-classification",
     "zero-shot-audio-classification",
     "image-text-to-text",
+    "audio-text-to-text",
     Seq2SeqTask,
     PictureTextTask,
 ]
@@ -133,6 +134,12 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("vision_encoder", "embed_tokens", "decoder_model"),
         ("vision", "embedding", "model"),
         ("vision", "embedding", "text"),
+    ),
+    "audio-text-to-text": (
+        ("audio_encoder", "embed_tokens", "decoder_model_merged"),
+        ("audio_encoder", "embed_tokens", "decoder_model"),
+        ("speech", "embedding", "model"),
+        ("speech", "embedding", "text"),
     ),
     "zero-shot-image-classification": (("model",), ("vision_model", "text_model")),
     "zero-shot-audio-classification": (("model",), ("audio_model", "text_model")),

@@ -363,6 +363,19 @@ class PromptFields(TypedDict):
     ends: tuple[str, str]
 
 
+class SoundPromptFields(TypedDict):
+    """See multimodal.families.sounds.SoundRule."""
+
+    placeholder: str
+    token: str
+    first: str
+    last: str
+    size: Count
+    several: bool
+    count: Count
+    steps: list[tuple[Count, Annotated[int, Range(-MAX_COUNT, MAX_COUNT)], Amount]]
+
+
 # ---- sounds: processors/audio/processor.py
 class SoundLength(TypedDict):
     """See processors.audio.processor.Length."""
@@ -550,6 +563,7 @@ class Processor(TypedDict):
     ocr: NotRequired[OcrFields]
     vision: NotRequired[VisionFields]
     pictures: NotRequired[PromptFields]
+    sounds: NotRequired[SoundPromptFields]
     audio: NotRequired[AudioFields]
     voice_activity: NotRequired[VoiceActivityFields]
     text: NotRequired[TextFields]

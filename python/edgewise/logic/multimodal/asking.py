@@ -1,4 +1,6 @@
-"""The task image-text-to-text: its inputs and results, as transformers' pipeline."""
+"""The tasks image-text-to-text and audio-text-to-text: their inputs and results, as transformers'
+pipelines.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,29 @@ OPTIONS = (
     "stop_sequence",
 )
 """Options of a call besides fields of GenerationConfig."""
-SOURCES = ("image", "url", "path")
-"""Fields of a part of a message that have its picture."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a task is asked about.
+
+    Attributes:
+        task: its name.
+        part: type of a part of a message.
+        word: for errors.
+        option: of a call.
+        sources: fields of a part of a message that have it.
+    """
+
+    task: str
+    part: str
+    word: str
+    option: str
+    sources: list[str]
+
+
+PICTURES = Kind(TASK, "image", "picture", "images", ["image", "url", "path"])
+SOUNDS = Kind("audio-text-to-text", "audio", "sound", "audio", ["audio", "url", "path"])
 
 
 @dataclass
@@ -42,13 +65,14 @@ class Ask:
     pictures: list[Any]
 
 
-def asks_of(images: Any, text: Any) -> tuple[list[Ask], bool]:
+def asks_of(images: Any, text: Any, kind: Kind = PICTURES) -> tuple[list[Ask], bool]:
     """The inputs of a call.
 
     Args:
         images: a picture, a list of them, or for several texts or chats a list of such lists; a
             chat or chats, where there is no text.
         text: a text, a chat, which is a list of messages {"role", "content"}, or a list of these.
+        kind: whether these are pictures or sounds.
 
     Returns:
         (the inputs, whether a list of chats was given)
@@ -62,28 +86,29 @@ def asks_of(images: Any, text: Any) -> tuple[list[Ask], bool]:
         return [Ask(text, None, _pictures(images))], False
     several = listed(text)
     if several is None or not several:
-        raise _nothing()
+        raise _nothing(kind)
     if _is_message(several[0]):
-        return [_chat(several, _pictures(images))], False
-    each = _for_each(images, len(several))
+        return [_chat(several, _pictures(images), kind)], False
+    each = _for_each(images, len(several), kind)
     asks: list[Ask] = []
     for i, one in enumerate(several):
         messages = listed(one)
         if isinstance(one, str):
             asks.append(Ask(one, None, each[i]))
         elif messages is not None and messages and _is_message(messages[0]):
-            asks.append(_chat(messages, each[i]))
+            asks.append(_chat(messages, each[i], kind))
         else:
-            raise _nothing()
+            raise _nothing(kind)
     return asks, asks[0].messages is not None
 
 
-def _nothing() -> InputError:
+def _nothing(kind: Kind) -> InputError:
     return InputError(
         "the input is neither text nor chat messages",
-        TASK,
-        'Give text="...", images=..., or messages like [{"role": "user", "content": [{"type":'
-        ' "image", "image": ...}, {"type": "text", "text": "Hello"}]}].',
+        kind.task,
+        f'Give text="...", {kind.option}=..., or messages like [{{"role": "user", "content":'
+        f' [{{"type": "{kind.part}", "{kind.part}": ...}}, {{"type": "text", "text":'
+        ' "Hello"}]}].',
     )
 
 
@@ -110,21 +135,21 @@ def _pictures(images: Any) -> list[Any]:
     return [images] if several is None else several
 
 
-def _for_each(images: Any, count: int) -> list[list[Any]]:
+def _for_each(images: Any, count: int, kind: Kind) -> list[list[Any]]:
     """The pictures of each of several inputs. Raises InputError."""
     if images is None:
         return [[] for i in range(count)]
     several = _pictures(images)
     if len(several) != count:
         raise InputError(
-            f"there are pictures for {len(several)} texts, and {count} texts",
-            "images",
-            "Give a picture, or a list of pictures, for each text.",
+            f"there are {kind.word}s for {len(several)} texts, and {count} texts",
+            kind.option,
+            f"Give a {kind.word}, or a list of {kind.word}s, for each text.",
         )
     return [_pictures(one) for one in several]
 
 
-def _chat(given: list[Any], images: list[Any]) -> Ask:
+def _chat(given: list[Any], images: list[Any], kind: Kind) -> Ask:
     """A chat. images: of the parts that have none. Raises InputError."""
     messages: list[dict[str, Any]] = []
     filled: list[dict[str, Any]] = []
@@ -132,14 +157,14 @@ def _chat(given: list[Any], images: list[Any]) -> Ask:
     left = list(images)
     for message in given:
         if not _is_message(message):
-            raise _nothing()
+            raise _nothing(kind)
         content: Any = message["content"]
         parts = listed(content)
         if parts is None:
             if not isinstance(content, str):
                 raise InputError(
                     "the content of a message is neither a text nor a list of parts",
-                    TASK,
+                    kind.task,
                     'Give a text, or parts like {"type": "text", "text": "..."}.',
                 )
             messages.append(message)
@@ -148,13 +173,13 @@ def _chat(given: list[Any], images: list[Any]) -> Ask:
         shown: list[Any] = []
         whole: list[Any] = []
         for one in parts:
-            picture = _picture_of(one, left)
+            picture = _picture_of(one, left, kind)
             if picture is None:
                 shown.append(one)
                 whole.append(one)
             else:
-                place: dict[str, Any] = {"type": "image"}
-                there: dict[str, Any] = {"type": "image", "image": picture}
+                place: dict[str, Any] = {"type": kind.part}
+                there: dict[str, Any] = {"type": kind.part, kind.part: picture}
                 pictures.append(picture)
                 shown.append(place)
                 whole.append(there)
@@ -164,14 +189,14 @@ def _chat(given: list[Any], images: list[Any]) -> Ask:
         filled.append(full)
     if left:
         raise InputError(
-            f"{len(left)} of the pictures have no place in the messages",
-            "images",
-            'Put a part {"type": "image"} into the messages for each picture.',
+            f"{len(left)} of the {kind.word}s have no place in the messages",
+            kind.option,
+            f'Put a part {{"type": "{kind.part}"}} into the messages for each {kind.word}.',
         )
     return Ask(filled, messages, pictures)
 
 
-def _picture_of(given: Any, left: list[Any]) -> Any:
+def _picture_of(given: Any, left: list[Any], kind: Kind) -> Any:
     """The picture of a part of a message; None: it is a text.
 
     Args:
@@ -182,33 +207,37 @@ def _picture_of(given: Any, left: list[Any]) -> Any:
         InputError: there is none, or the part is of an unknown kind.
     """
     if not isinstance(given, dict):
-        raise _unknown("a part of a message is no object")
-    kind: Any = given.get("type")
-    if kind == "text" and isinstance(given.get("text"), str):
+        raise _unknown("a part of a message is no object", kind)
+    of: Any = given.get("type")
+    if of == "text" and isinstance(given.get("text"), str):
         return None
-    if kind == "image_url":  # of OpenAI's messages
+    if of == "image_url" and kind.part == "image":  # of OpenAI's messages
         inner: Any = given.get("image_url")
         address: Any = inner.get("url") if isinstance(inner, dict) else inner
         if address is not None:
             return address
-    if kind != "image":
-        raise _unknown(f"a part of a message has the type '{kind}'")
-    for name in SOURCES:
+    if of != kind.part:
+        raise _unknown(f"a part of a message has the type '{of}'", kind)
+    for name in kind.sources:
         found: Any = given.get(name)
         if found is not None:
             return found
     if not left:
         raise InputError(
-            "a part of a message has no picture",
-            TASK,
-            'Give {"type": "image", "image": ...}, or as many images= as there are such parts.',
+            f"a part of a message has no {kind.word}",
+            kind.task,
+            f'Give {{"type": "{kind.part}", "{kind.part}": ...}}, or as many {kind.option}= as'
+            " there are such parts.",
         )
     return left.pop(0)
 
 
-def _unknown(what: str) -> InputError:
+def _unknown(what: str, kind: Kind) -> InputError:
     return InputError(
-        what, TASK, 'Parts are {"type": "text", "text": "..."} and {"type": "image", "image": ...}.'
+        what,
+        kind.task,
+        'Parts are {"type": "text", "text": "..."} and'
+        f' {{"type": "{kind.part}", "{kind.part}": ...}}.',
     )
 
 

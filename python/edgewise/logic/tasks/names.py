@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "summarization": "text",
     "text2text-generation": "text",
     "image-text-to-text": "chat",
+    "audio-text-to-text": "chat",
 }
 """What the inputs of each task are; text-generation, which takes chats too, is none of them."""
 

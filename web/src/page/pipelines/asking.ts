@@ -1,10 +1,12 @@
-// image-text-to-text in a page: its pictures go to the worker beside messages and texts.
+// image-text-to-text and audio-text-to-text in a page: their pictures and sounds go to the worker
+// beside messages and texts.
 
 import type { GenerationFields } from "../../protocol/generation.ts";
-import type { TaskAsk, TaskPicture } from "../../protocol/tasks.ts";
+import type { TaskAsk, TaskPicture, TaskSound } from "../../protocol/tasks.ts";
 import type { TextStreamer } from "../text-generation.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, sendable } from "./pictures.ts";
+import { type SoundInput, sendableSound } from "./sounds.ts";
 
 /** A part of a message: a text, or a picture in `image` or `url`. */
 export interface ChatPart {
@@ -70,6 +72,51 @@ export interface ImageTextToTextPipeline extends PipelineBase {
   (input: PictureMessage[][], options?: PictureTextOptions): Promise<PictureTextResult[][]>;
 }
 
+/** A part of a message: a text, or a sound in `audio` or `url`. */
+export interface SoundPart {
+  type: "text" | "audio";
+  text?: string;
+  audio?: SoundInput;
+  url?: string;
+}
+
+/** A message with sounds, as in transformers. */
+export interface SoundMessage {
+  role: string;
+  content: string | SoundPart[];
+  [field: string]: unknown;
+}
+
+/** A text with sounds, whose placeholders it has: the model's own token, such as `[AUDIO]`. */
+export interface SoundText {
+  /** One, or several; of several texts a list for each. */
+  audio?: SoundInput | readonly (SoundInput | readonly SoundInput[])[];
+  text: string | string[] | SoundMessage[] | SoundMessage[][];
+}
+
+/** Options of audio-text-to-text. */
+export interface SoundTextOptions extends Omit<PictureTextOptions, "images"> {
+  /** Sounds for the parts of messages that have none. */
+  audio?: SoundText["audio"];
+}
+
+/** An answer. */
+export interface SoundTextResult {
+  input_text: string | SoundMessage[];
+  /** The new text; of a chat with `return_full_text` the messages with the answer. */
+  generated_text?: string | SoundMessage[];
+  generated_token_ids?: number[];
+}
+
+/** Answers questions about sounds. */
+export interface AudioTextToTextPipeline extends PipelineBase {
+  (
+    input: SoundMessage[] | SoundText | string,
+    options?: SoundTextOptions,
+  ): Promise<SoundTextResult[]>;
+  (input: SoundMessage[][], options?: SoundTextOptions): Promise<SoundTextResult[][]>;
+}
+
 type Fields = Record<string, unknown>;
 
 const isObject = (x: unknown): x is Fields => typeof x === "object" && x !== null;
@@ -81,48 +128,64 @@ export interface Asked {
   revived<T>(results: T): T;
 }
 
+/** What is asked about: the type of a part of a message, and the option of a call. */
+const ABOUT = {
+  "image-text-to-text": ["image", "images"],
+  "audio-text-to-text": ["audio", "audio"],
+} as const;
+
 /**
- * Takes the pictures of a call out of its messages.
- * @param input messages, a text, or {images, text}
- * @param images of the options
- * @throws InputError if something is no picture
+ * Takes the pictures or sounds of a call out of its messages.
+ * @param input messages, a text, or {images, text}, {audio, text}
+ * @param options of the call; its pictures or sounds are left out of the result
+ * @throws InputError if something is no picture, or no sound
  */
-export async function askOf(input: unknown, images: unknown): Promise<Asked> {
+export async function askOf(
+  task: string,
+  input: unknown,
+  options: Record<string, unknown>,
+): Promise<Asked & { others: Record<string, unknown> }> {
+  const [part, name] = ABOUT[task as keyof typeof ABOUT];
+  const { [name]: more, ...others } = options;
   const given: unknown[] = [];
-  const mark = (picture: unknown) => ({ picture: given.push(picture) - 1 });
+  const mark = (one: unknown) => ({ picture: given.push(one) - 1 });
   const whole = isObject(input) && !Array.isArray(input) && "text" in input ? input : undefined;
-  const shown = whole ? (whole.images ?? whole.image ?? images) : images;
+  const shown = whole ? (whole[name] ?? whole[part] ?? more) : more;
   const ask = {
-    text: textOf(whole ? whole.text : input, mark),
-    images: shown === undefined || shown === null ? null : imagesOf(shown, mark),
+    text: textOf(whole ? whole.text : input, part, mark),
+    images: shown === undefined || shown === null ? null : allOf(shown, mark),
   };
   const pictures: TaskPicture[] = [];
-  for (const one of given) pictures.push(await sendable(one as ImageInput));
+  const sounds: TaskSound[] = [];
+  for (const one of given)
+    if (part === "image") pictures.push(await sendable(one as ImageInput));
+    else sounds.push(await sendableSound(one as SoundInput, options.signal as AbortSignal));
   const revived = (x: unknown): unknown => {
     if (Array.isArray(x)) return x.map(revived);
     if (!isObject(x) || ArrayBuffer.isView(x)) return x;
     if (Object.keys(x).join() === "picture") return given[x.picture as number];
     return Object.fromEntries(Object.entries(x).map(([name, value]) => [name, revived(value)]));
   };
-  return { ask: { ...ask, pictures }, revived: revived as Asked["revived"] };
+  return { ask: { ...ask, pictures, sounds }, others, revived: revived as Asked["revived"] };
 }
 
 type Mark = (picture: unknown) => unknown;
 
-function imagesOf(x: unknown, mark: Mark): unknown {
-  return Array.isArray(x) ? x.map((one) => imagesOf(one, mark)) : mark(x);
+function allOf(x: unknown, mark: Mark): unknown {
+  if (Array.isArray(x) && typeof x[0] !== "number") return x.map((one) => allOf(one, mark));
+  return mark(x);
 }
 
-function textOf(x: unknown, mark: Mark): unknown {
-  if (Array.isArray(x)) return x.map((one) => textOf(one, mark));
+function textOf(x: unknown, kind: string, mark: Mark): unknown {
+  if (Array.isArray(x)) return x.map((one) => textOf(one, kind, mark));
   if (!isMessage(x) || !Array.isArray(x.content)) return x;
-  return { ...x, content: x.content.map((part) => partOf(part, mark)) };
+  return { ...x, content: x.content.map((part) => partOf(part, kind, mark)) };
 }
 
-function partOf(part: unknown, mark: Mark): unknown {
+function partOf(part: unknown, kind: string, mark: Mark): unknown {
   if (!isObject(part)) return part;
-  const { image, url, image_url: address, ...rest } = part;
-  const picture = image ?? url ?? (isObject(address) ? address.url : address) ?? null;
-  if (picture === null || part.type === "text") return part;
-  return { ...rest, type: "image", image: mark(picture) };
+  const { [kind]: own, url, image_url: address, ...rest } = part;
+  const found = own ?? url ?? (isObject(address) ? address.url : address) ?? null;
+  if (found === null || part.type === "text") return part;
+  return { ...rest, type: kind, [kind]: mark(found) };
 }

@@ -38,6 +38,7 @@ export const GENERATES: readonly string[] = [
   "image-text-to-text",
   "image-to-text",
   "document-question-answering",
+  "audio-text-to-text",
 ] satisfies Task[];
 
 /** Names of the tasks and their aliases. */
@@ -122,8 +123,7 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
   };
   const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
     if (KINDS.get(task) === "chat") {
-      const { images, ...others } = options;
-      const { ask, revived } = await askOf(input, images);
+      const { ask, others, revived } = await askOf(task, input, options);
       return revived(await called({ ask }, others));
     }
     return called(input, options);
@@ -247,7 +247,8 @@ function buffersOf(input: TaskInput): Transferable[] {
   const bitmaps = (pictures: readonly TaskPicture[]): Transferable[] =>
     pictures.filter((one) => typeof one === "object" && "close" in one);
   if (typeof input === "object" && "image" in input) return bitmaps([input.image]);
-  if (typeof input === "object" && "ask" in input) return bitmaps(input.ask.pictures);
+  if (typeof input === "object" && "ask" in input)
+    return [...bitmaps(input.ask.pictures), ...input.ask.sounds.flatMap(soundBuffers)];
   if (typeof input === "object" && "sound" in input) return soundBuffers(input.sound);
   return [];
 }

@@ -1,7 +1,7 @@
 // Types of the pipelines for tasks other than text generation. Names are those of transformers.js.
 
 import type { Tensor } from "../tensor.ts";
-import type { ImageTextToTextPipeline } from "./asking.ts";
+import type { AudioTextToTextPipeline, ImageTextToTextPipeline } from "./asking.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
 import type {
@@ -639,6 +639,7 @@ export interface DocumentQuestionAnsweringPipeline extends ImagePipelineBase {
 export interface TaskPipelines {
   "text-to-image": TextToImagePipeline;
   "image-text-to-text": ImageTextToTextPipeline;
+  "audio-text-to-text": AudioTextToTextPipeline;
   "text-to-speech": TextToSpeechPipeline;
   "text-to-audio": TextToSpeechPipeline;
   "feature-extraction": FeatureExtractionPipeline;

@@ -33,6 +33,10 @@ const asked: Part = async () => {
   const [{ tasksOf }, parts] = await Promise.all([multimodal(), images()] as const);
   return { TASKS: tasksOf(parts) };
 };
+const told: Part = async () => {
+  const [{ soundTasksOf }, { readSound }] = await Promise.all([multimodal(), sounds()] as const);
+  return { TASKS: soundTasksOf(readSound) };
+};
 const candidates =
   (inputs: () => Promise<{ perceive: Perceive }>): Part =>
   async () => {
@@ -75,6 +79,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "image-text-to-text": asked,
   "image-to-text": writing,
   "document-question-answering": writing,
+  "audio-text-to-text": told,
   translation: generation,
   summarization: generation,
   "text2text-generation": generation,

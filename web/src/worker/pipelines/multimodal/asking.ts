@@ -1,4 +1,5 @@
-// image-text-to-text: options, inputs and results are those of logic/multimodal/asking.py.
+// image-text-to-text and audio-text-to-text: options, inputs and results are those of
+// logic/multimodal/asking.py.
 
 import { defaults_of_call, task_defaults } from "../../../logic/generation/text.ts";
 import { seen as seenOf } from "../../../logic/images/views.ts";
@@ -7,18 +8,32 @@ import {
   asks_of,
   DEFAULTS,
   goes_on,
+  type Kind,
   OPTIONS,
   open_messages,
+  PICTURES,
   records_of_ask,
-  TASK,
+  SOUNDS,
 } from "../../../logic/multimodal/asking.ts";
 import { prompt_text, shown } from "../../../logic/multimodal/families/pictures.ts";
 import { with_positions } from "../../../logic/multimodal/families/positions.ts";
+import {
+  heard,
+  rows_of_window,
+  prompt_text as sound_text,
+  windows_of,
+} from "../../../logic/multimodal/families/sounds.ts";
 import { Kept } from "../../../logic/multimodal/kept.ts";
-import { check_room, check_rows, placed, type Shown } from "../../../logic/multimodal/prompt.ts";
+import {
+  check_room,
+  check_rows,
+  type Prepared,
+  placed,
+  type Shown,
+} from "../../../logic/multimodal/prompt.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
-import type { TaskPicture } from "../../../protocol/tasks.ts";
+import type { TaskAsk, TaskSound } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sha256 } from "../../../shared/sha256.ts";
 import {
@@ -45,10 +60,19 @@ interface Pictures {
 
 const KNOWN = [...OPTIONS, ...FIELD_NAMES];
 
-/** The task, with what reads pictures. */
-export const tasksOf = (pictures: Pictures): Tasks => ({ [TASK]: asked(pictures) });
+/** The task of pictures, with what reads them. */
+export const tasksOf = (pictures: Pictures): Tasks => ({
+  [PICTURES.task]: asked(PICTURES, (...given) => new PictureCall(pictures, ...given)),
+});
 
-function asked(pictures: Pictures): TaskRunner {
+/** The task of sounds, with what reads them. */
+export const soundTasksOf = (read: ReadSound): Tasks => ({
+  [SOUNDS.task]: asked(SOUNDS, (...given) => new SoundCall(read, ...given)),
+});
+
+type Given = ConstructorParameters<typeof Call>;
+
+function asked(kind: Kind, make: (...given: Given) => Call): TaskRunner {
   return {
     options: KNOWN,
     prepare(host, given, events) {
@@ -56,15 +80,15 @@ function asked(pictures: Pictures): TaskRunner {
       const fields = fieldsOf(options, OPTIONS);
       return async (input, ending) => {
         if (typeof input !== "object" || !("ask" in input))
-          throw new InputError("there is no question", TASK, "Give messages, or a text.");
-        const { images, text, pictures: given } = input.ask;
-        const [asks, several] = asks_of(images ?? null, text ?? null);
+          throw new InputError("there is no question", kind.task, "Give messages, or a text.");
+        const { images, text } = input.ask;
+        const [asks, several] = asks_of(images ?? null, text ?? null, kind);
         if (events.streams && asks.length !== 1)
           throw new InputError("a streamer can follow one input only", "streamer", "Give one.");
         const results: unknown[] = [];
         for (const ask of asks) {
-          const call = new Call(host, pictures, options, fields, ask, ending);
-          const records = await call.records(given, events);
+          const call = make(host, options, fields, ask, ending);
+          const records = await call.records(input.ask, events);
           if (several) results.push(records);
           else results.push(...records);
         }
@@ -77,17 +101,16 @@ function asked(pictures: Pictures): TaskRunner {
 const KEPT = new WeakMap<TaskHost, Kept>();
 
 /** An input of a call. */
-class Call {
+abstract class Call {
   private readonly continued: boolean;
-  private readonly kept: Kept;
+  protected readonly kept: Kept;
 
   constructor(
-    private readonly host: TaskHost,
-    private readonly pictures: Pictures,
-    private readonly options: Options,
+    protected readonly host: TaskHost,
+    protected readonly options: Options,
     private readonly fields: GenerationFields,
-    private readonly ask: Ask,
-    private readonly ending: Ending,
+    protected readonly ask: Ask,
+    protected readonly ending: Ending,
   ) {
     const wanted = options.has("continue_final_message");
     this.continued = goes_on(ask, wanted ? options.flag("continue_final_message", false) : null);
@@ -95,8 +118,11 @@ class Call {
     KEPT.set(host, this.kept);
   }
 
-  /** The results. given: the pictures of the call. */
-  async records(given: readonly TaskPicture[], events: Events): Promise<unknown[]> {
+  /** The prompt, with the features of its pictures or sounds. given: those of the call. */
+  protected abstract features(given: TaskAsk): Promise<Features>;
+
+  /** The results. given: has the pictures or sounds of the call. */
+  async records(given: TaskAsk, events: Events): Promise<unknown[]> {
     const { host, options, ask, continued, ending: signal } = this;
     const tokenizer = host.needTokenizer();
     const fields: GenerationFields = { ...this.fields };
@@ -133,34 +159,39 @@ class Call {
     }
   }
 
-  /** The prompt, with the features of its pictures. */
-  private async features(given: readonly TaskPicture[]): Promise<Features> {
-    const { host, pictures: of, ask, options } = this;
-    const { rule } = described(host, "vision");
-    const prompt_ = described(host, "pictures");
+  /** A prompt with the places of its features. */
+  protected placed(text: string, token: string, texts: Shown[]): Prepared {
+    const { host, options, kind } = this;
     const tokenizer = host.needTokenizer();
-    const found = [];
-    for (const one of ask.pictures as { picture: number }[])
-      found.push(of.pictureOf(await of.readImage(given[one.picture]!, this.ending)));
-    const seen = found.map(({ height, width }) => seenOf(rule, height, width));
-    const texts = seen.map((one) => shown(prompt_, one));
-    const text = prompt_text(prompt_, await this.text(), texts);
     const bos = tokenizer.token("bos_token");
     const special = read_flag(options.given, "add_special_tokens", !(bos && text.startsWith(bos)));
-    const token = tokenizer.idOf(prompt_.token);
+    const place = tokenizer.idOf(token);
     const ids = tokenizer.encode(text, special);
-    let prompt = placed(ids, token === undefined ? [] : [token], texts, TASK);
-    const model = host.needLanguage();
-    check_room(prompt, model.max_length, TASK);
-    if (model.info.positions) prompt = with_positions(prompt, texts);
-    const parts: Uint8Array[] = [];
-    for (const [i, picture] of found.entries())
-      parts.push(await this.rows(picture, seen[i]!, texts[i]!));
-    return { prompt, parts, counts: texts.map(({ count }) => count) };
+    const prompt = placed(ids, place === undefined ? [] : [place], texts, kind.task);
+    check_room(prompt, host.needLanguage().max_length, kind.task);
+    return prompt;
   }
 
-  /** The text, with placeholders for its pictures. */
-  private async text(): Promise<string> {
+  protected abstract readonly kind: Kind;
+
+  /** Features, float32 [count, hidden], which are kept. */
+  protected async rows(
+    key: string,
+    text: Shown,
+    encode: () => Promise<Uint8Array>,
+  ): Promise<Uint8Array> {
+    let found = this.kept.take(key) as Uint8Array | null;
+    if (!found) {
+      found = await encode();
+      this.kept.put(key, found, found.length);
+    }
+    const hidden = this.host.needLanguage().info.features;
+    check_rows(found.length / (4 * hidden), text, this.kind.task);
+    return found;
+  }
+
+  /** The text, with placeholders for its pictures or sounds. */
+  protected async text(): Promise<string> {
     const { ask, continued, host } = this;
     if (!ask.messages) return String(ask.given);
     return host.needTokenizer().applyChatTemplate(open_messages(ask.messages, continued) as never, {
@@ -168,22 +199,36 @@ class Call {
       continue_final_message: continued,
     });
   }
+}
 
-  /** The features of a picture, float32 [count, hidden]. */
-  private async rows(
-    picture: ReturnType<typeof pictureOf>,
-    seen: ReturnType<typeof seenOf>,
-    text: Shown,
-  ): Promise<Uint8Array> {
-    const key = `${picture.height} ${picture.width} ${sha256(picture.pixels)}`;
-    let found = this.kept.take(key) as Uint8Array | null;
-    if (!found) {
-      found = await this.encoded(picture, seen);
-      this.kept.put(key, found, found.length);
+class PictureCall extends Call {
+  protected readonly kind = PICTURES;
+
+  constructor(
+    private readonly pictures: Pictures,
+    ...given: Given
+  ) {
+    super(...given);
+  }
+
+  protected async features(given: TaskAsk): Promise<Features> {
+    const { host, pictures: of, ask } = this;
+    const { rule } = described(host, "vision");
+    const prompt_ = described(host, "pictures");
+    const found = [];
+    for (const one of ask.pictures as { picture: number }[])
+      found.push(of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending)));
+    const seen = found.map(({ height, width }) => seenOf(rule, height, width));
+    const texts = seen.map((one) => shown(prompt_, one));
+    const text = prompt_text(prompt_, await this.text(), texts);
+    let prompt = this.placed(text, prompt_.token, texts);
+    if (host.needLanguage().info.positions) prompt = with_positions(prompt, texts);
+    const parts: Uint8Array[] = [];
+    for (const [i, picture] of found.entries()) {
+      const key = `${picture.height} ${picture.width} ${sha256(picture.pixels)}`;
+      parts.push(await this.rows(key, texts[i]!, () => this.encoded(picture, seen[i]!)));
     }
-    const hidden = this.host.needLanguage().info.features;
-    check_rows(found.length / (4 * hidden), text, TASK);
-    return found;
+    return { prompt, parts, counts: texts.map(({ count }) => count) };
   }
 
   /** Runs the encoder, piece by piece. */
@@ -205,12 +250,82 @@ class Call {
       );
       parts.push(rows!.data);
     }
-    const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-    let at = 0;
-    for (const part of parts) {
-      all.set(part, at);
-      at += part.length;
+    return joined(parts);
+  }
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+/** Reads samples at a rate. */
+type ReadSound = (
+  device: TaskHost["device"],
+  sound: TaskSound,
+  rate: number,
+  ending: Ending,
+) => Promise<Float32Array<ArrayBuffer>>;
+
+class SoundCall extends Call {
+  protected readonly kind = SOUNDS;
+
+  constructor(
+    private readonly read: ReadSound,
+    ...given: Given
+  ) {
+    super(...given);
+  }
+
+  protected async features(given: TaskAsk): Promise<Features> {
+    const { host, ask, ending } = this;
+    const rule = described(host, "sounds");
+    const { sampling_rate: rate } = described(host, "audio");
+    const sounds: Float32Array<ArrayBuffer>[] = [];
+    for (const one of ask.pictures as { picture: number }[])
+      sounds.push(await this.read(host.device, given.sounds[one.picture]!, rate, ending));
+    const texts = sounds.map(({ length }) => heard(rule, length));
+    const text = sound_text(rule, await this.text(), texts);
+    const prompt = this.placed(text, rule.token, texts);
+    const parts: Uint8Array[] = [];
+    for (const [i, sound] of sounds.entries()) {
+      const bytes = new Uint8Array(sound.buffer, sound.byteOffset, sound.byteLength);
+      parts.push(await this.rows(sha256(bytes), texts[i]!, () => this.encoded(sound)));
     }
-    return all;
+    return { prompt, parts, counts: texts.map(({ count }) => count) };
+  }
+
+  /** Runs the encoder, window by window. */
+  private async encoded(sound: Float32Array): Promise<Uint8Array> {
+    const { host, ending } = this;
+    const rule = described(host, "sounds");
+    const { features: width } = host.needLanguage().info;
+    const parts: Uint8Array[] = [];
+    for (const [first, count] of windows_of(rule, sound.length)) {
+      const audio = new Float32Array(rule.size);
+      audio.set(sound.subarray(first, first + count));
+      const data = new Uint8Array(audio.buffer);
+      const pre = await host.run("pre", { audio: { type: "float32", dims: [1, rule.size], data } });
+      const [values] = Object.values(pre);
+      const frames = values!.dims[2]!;
+      const ones = Math.ceil((count * frames) / rule.size);
+      const mask = new BigInt64Array(frames).fill(1n, 0, ones);
+      const feeds = host
+        .graph("hearing")
+        .inputs.map(({ name }) => [
+          name,
+          name.includes("mask")
+            ? { type: "int64", dims: [1, frames], data: new Uint8Array(mask.buffer) }
+            : values!,
+        ]);
+      const [rows] = Object.values(await host.run("hearing", Object.fromEntries(feeds), ending));
+      parts.push(rows!.data.subarray(0, 4 * width * rows_of_window(rule, count)));
+    }
+    return joined(parts);
   }
 }

@@ -1,4 +1,4 @@
-// The part of the worker for language models that see pictures.
+// The part of the worker for language models that see pictures or hear sounds.
 
-export { tasksOf } from "./asking.ts";
+export { soundTasksOf, tasksOf } from "./asking.ts";
 export { languageModel } from "./model.ts";

@@ -5,6 +5,7 @@ import { ctcRecognition } from "./ctc.ts";
 import { audioClassification, speakerVerification } from "./tasks.ts";
 import { voiceActivity } from "./voice-activity.ts";
 
+export { readSound } from "./read.ts";
 export { feedStream } from "./streams.ts";
 export { perceive } from "./tasks.ts";
 
