@@ -22,6 +22,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "question-answering": ("question_answering", "QuestionAnsweringPipeline"),
     "audio-classification": ("audio_classification", "AudioClassificationPipeline"),
     "voice-activity-detection": ("voice_activity", "VoiceActivityPipeline"),
+    "audio-to-audio": ("audio_to_audio", "AudioToAudioPipeline"),
     "speaker-diarization": ("speaker_diarization", "SpeakerDiarizationPipeline"),
     "speaker-verification": ("speaker_verification", "SpeakerVerificationPipeline"),
     "image-classification": ("images.image_classification", "ImageClassificationPipeline"),
