@@ -23,6 +23,7 @@ import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
 import { placeOf } from "./env-aliases.ts";
 import { type Codec, type CodecOptions, openCodec } from "./pipelines/codec.ts";
+import { languageSpeaker } from "./pipelines/speaking-models.ts";
 import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
@@ -137,8 +138,12 @@ export async function pipeline(
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
   options ??= {}; // null stands for no options
-  checkOptions(options, notOf(other ?? task), "pipeline");
+  const speaks = other === "text-to-speech" && options.codec !== undefined;
+  const lacks = speaks ? ["max_length", "personalize"] : notOf(other ?? task);
+  checkOptions(options, lacks, "pipeline");
+  if (speaks) return speakingModel(model, options);
   const request = await loadRequest(other ?? task, model, options);
+  if (options.vocoder !== undefined) request.vocoder = await placed(options.vocoder, options);
   if (other) {
     const made = await taskPipeline(request, options);
     last = made.info;
@@ -177,6 +182,24 @@ export async function codec(
     throw new InputError(`it is ${sampling_rate}`, "options.sampling_rate", "Give its Hz.");
   const request = { ...(await loadRequest("codec", model, rest)), sampling_rate };
   return openCodec(request, { ...rest, onProgress: rest.progress_callback });
+}
+
+/** text-to-speech by a language model and a codec. */
+async function speakingModel(model: ModelSource, options: PipelineOptions): Promise<unknown> {
+  const { codec: given, audio_tokens, vocoder: _, ...rest } = options;
+  const own = typeof given === "object" && "decode" in given ? given : undefined;
+  const writer = await pipeline("text-generation", model, rest);
+  let made: Codec | undefined;
+  try {
+    const { device, signal, flavour, threads } = rest;
+    const shared = { device, signal, flavour, threads } as PipelineOptions;
+    made = own ?? (await codec(given as ModelSource, shared));
+    return await languageSpeaker(writer, made, audio_tokens);
+  } catch (e) {
+    await writer.dispose();
+    if (!own) await made?.dispose();
+    throw e;
+  }
 }
 
 /** @throws InputError if an option does not exist, or is one that is not taken here */
@@ -218,13 +241,11 @@ export async function modelFiles(
   }
 }
 
+/** Options of text-to-speech alone. */
+const SPEAKING = ["codec", "audio_tokens", "vocoder"];
 const COMPILING = [
-  "capacity",
-  "cache_dtype",
-  "cache_bytes",
-  "training",
-  "max_length",
-  "personalize",
+  ...["capacity", "cache_dtype", "cache_bytes", "training", "max_length", "personalize"],
+  ...SPEAKING,
 ];
 /** Options that readers of a model's files do not have. */
 const READERS = {
@@ -235,10 +256,11 @@ const READERS = {
 
 /** Options that a task does not have. */
 function notOf(task: string): readonly string[] {
-  if (task === "text-generation") return ["personalize"];
+  if (task === "text-to-speech") return ["capacity", "cache_dtype", "cache_bytes", "training"];
+  if (task === "text-generation") return ["personalize", ...SPEAKING];
   return GENERATES.includes(task)
-    ? ["max_length", "training", "personalize"]
-    : ["capacity", "cache_dtype", "cache_bytes", "training"];
+    ? ["max_length", "training", "personalize", ...SPEAKING]
+    : ["capacity", "cache_dtype", "cache_bytes", "training", ...SPEAKING];
 }
 
 const OPTIONS: readonly string[] = [
@@ -262,6 +284,9 @@ const OPTIONS: readonly string[] = [
   "fetch_options",
   "device",
   "executionProviders",
+  "codec",
+  "audio_tokens",
+  "vocoder",
 ] satisfies (keyof PipelineOptions)[];
 
 /** The request to load a model, with defaults filled in. */
@@ -275,9 +300,7 @@ async function loadRequest(
     task,
     max_length: options.max_length,
     personalize: options.personalize ?? false,
-    model: sources(
-      typeof model === "string" && model ? await placeOf(env, model, options.signal) : model,
-    ),
+    model: await placed(model, options),
     base: baseUrl()!,
     urls: await urls(),
     remoteHost: env.remoteHost,
@@ -306,6 +329,13 @@ async function loadRequest(
           : undefined,
       } as RequestInit),
   };
+}
+
+async function placed(
+  model: ModelSource,
+  { signal }: PipelineOptions,
+): Promise<LoadRequest["model"]> {
+  return sources(typeof model === "string" && model ? await placeOf(env, model, signal) : model);
 }
 
 const TEXT_OPTIONS = [

@@ -5,6 +5,7 @@ import type { GenerationFields, Message, Prompt, TextOptions } from "../protocol
 import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
+import type { Codec } from "./pipelines/codec.ts";
 import type { Profile } from "./profile.ts";
 import type { StoppingCriteria } from "./stopping.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
@@ -73,6 +74,20 @@ export interface PipelineOptions extends DeviceChoice {
    * recently used one goes first. Default: 256 MB, or one sequence of any size; 0: none are kept.
    */
   cache_bytes?: number;
+  /**
+   * Of text-to-speech with a language model: the codec of its tokens, made by `codec`, or what it
+   * is made of.
+   */
+  codec?: Codec | ModelSource;
+  /**
+   * Of the same: which tokens are codes: "orpheus", "outetts", or {tokens: "<a_{}>" (or one of each
+   * token of a frame), streams: [codebook of each token of a frame], size: codes of a codebook,
+   * first: number of the code 0, step: of it from token to token, end: [tokens]}. Default: by the
+   * vocabulary.
+   */
+  audio_tokens?: string | Record<string, unknown>;
+  /** Of SpeechT5 without decoder_postnet_and_vocoder.onnx: the model that has its vocoder. */
+  vocoder?: ModelSource;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep downloaded files for the next visit. Default: `env.cacheFiles`. */

@@ -80,6 +80,8 @@ export interface LoadRequest {
   cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;
+  /** Of SpeechT5: another model that has its vocoder. */
+  vocoder?: LoadRequest["model"] | undefined;
   /** Of a codec, where the caller says it. */
   sampling_rate?: number | undefined;
 }

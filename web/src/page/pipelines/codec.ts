@@ -70,6 +70,15 @@ export interface Codec {
   dispose(): Promise<void>;
 }
 
+const clients = new WeakMap<Codec, Client>();
+
+/** The worker of a codec. @throws InputError if it is none */
+export function clientOf(codec: Codec): Client {
+  const found = clients.get(codec);
+  if (found) return found;
+  throw new InputError("it is no codec", "options.codec", "Give what codec() returned.");
+}
+
 /** Opens a codec. */
 export async function openCodec(
   request: LoadRequest,
@@ -86,13 +95,15 @@ export async function openCodec(
       Codec,
       "sampling_rate" | "channels" | "num_codebooks" | "codebook_size"
     >;
-    return {
+    const made: Codec = {
       ...about,
       info,
       encode: (sound, options = {}) => encode(client, about.channels, sound, options),
       decode: (codes, options = {}) => decode(client, about.sampling_rate, codes, options),
       dispose: async () => client.end(),
     };
+    clients.set(made, client);
+    return made;
   } catch (e) {
     client.end();
     throw e;

@@ -1,21 +1,38 @@
 // text-to-speech in a page. Results are those of transformers.js.
 
 import { Sentences } from "../../logic/speech/sentences.ts";
+import type { GenerationFields } from "../../protocol/generation.ts";
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import type { TaskSpeech } from "../../protocol/tasks.ts";
-import { Aborted, InputError } from "../../shared/errors.ts";
+import { Aborted, InputError, ModelError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
+import type { Tensor } from "../tensor.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
+import { graphSpeaker } from "./speaking-models.ts";
 
 /** Phonemes of a text: a string, or a list of sentences. */
 export type Phonemes = string | readonly (string | readonly string[])[];
 
 /** Options of text-to-speech. An option that the model does not have is refused. */
 export interface TextToSpeechOptions extends CallOptions {
-  /** Of Kokoro: the name of a voice. Default: "af_heart", or the only one. */
-  voice?: string;
-  /** Of Kokoro: a voice of one's own instead, float32 [rows, 1, 256]. */
-  speaker_embeddings?: Float32Array;
+  /**
+   * Of Kokoro: the name of a voice; default: "af_heart", or the only one. Of language models: a
+   * name (Orpheus), or a speaker (OuteTTS).
+   */
+  voice?: string | object;
+  /**
+   * Numbers of a voice: of Kokoro instead of `voice`, float32 [rows, 1, 256]; of SpeechT5 an
+   * x-vector, of Supertonic a style, which may be an address.
+   */
+  speaker_embeddings?: Float32Array | Tensor | string | URL;
+  /** Of Supertonic. Default: 5. */
+  num_inference_steps?: number;
+  /** Of SpeechT5. Defaults: 0.5, 0, 20. */
+  threshold?: number;
+  minlenratio?: number;
+  maxlenratio?: number;
+  /** Of language models: fields of GenerationConfig. */
+  generate_kwargs?: GenerationFields;
   /** Number or name of a speaker, where the model has several. Default: 0. */
   speaker?: number | string;
   /** Above 1 is faster. Of Piper and Kokoro. Default: 1. */
@@ -96,7 +113,13 @@ export async function speakingPipeline(
     }) as TextToSpeechPipeline;
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything
-    throw e;
+    if (!(e instanceof ModelError || e instanceof InputError) || signal?.aborted) throw e;
+    // it may be a model of several graphs, which has no model.onnx
+    return graphSpeaker(request, { signal, onProgress }).catch((other: unknown) => {
+      throw other instanceof InputError && /^(it has none of|packages have)/.test(other.what)
+        ? e
+        : other;
+    }) as Promise<TextToSpeechPipeline>;
   }
 }
 

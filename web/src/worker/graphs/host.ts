@@ -27,6 +27,7 @@ const size = (dims: readonly number[]): number => dims.reduce((n, d) => n * d, 1
 /** A call of logic that runs graphs. */
 export class GraphHost {
   private runs = 0;
+  private depth = 0;
   private readonly slots = new Map<string, Value>();
   private readonly results = new Map<string, { piece: TaskTensor; axis: "last" | "first" }[]>();
 
@@ -45,16 +46,24 @@ export class GraphHost {
     this.slots.set(name, value);
   }
 
-  /** What a generator of requests returns. */
-  async drive<T>(steps: Generator<Request, T, never>): Promise<T> {
+  /** What a generator of requests returns. What was kept is freed. */
+  drive<T>(steps: Generator<Request, T, never>): Promise<T> {
+    return this.keeping(() =>
+      drive(steps as Generator<Request, T, unknown>, (request) => this.answer(request)),
+    );
+  }
+
+  /** Does work with several generators, and frees what was kept after the last one. */
+  async keeping<T>(work: () => Promise<T>): Promise<T> {
+    this.depth++;
     try {
-      return await drive(steps as Generator<Request, T, unknown>, (request) =>
-        this.answer(request),
-      );
+      return await work();
     } finally {
-      for (const value of this.slots.values())
-        if ("pinned" in value) value.model.drop([value.pinned]);
-      this.slots.clear();
+      if (!--this.depth) {
+        for (const value of this.slots.values())
+          if ("pinned" in value) value.model.drop([value.pinned]);
+        this.slots.clear();
+      }
     }
   }
 

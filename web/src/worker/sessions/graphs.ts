@@ -1,4 +1,4 @@
-// Models of several graphs: codecs.
+// Models of several graphs: codecs, and some that speak.
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -7,6 +7,7 @@ import type { GraphModel, OpenGraphs } from "../graphs/kinds.ts";
 
 const KINDS: Readonly<Record<string, () => Promise<{ open: OpenGraphs }>>> = {
   codec: () => import("../pipelines/codecs/index.ts"),
+  "text-to-speech": () => import("../pipelines/speakers/index.ts"),
 };
 
 /** The methods of a model of several graphs. */

@@ -19,6 +19,7 @@ import { findGraphs, GraphHost, Graphs, numbersOf } from "../../graphs/index.ts"
 import type { GraphModel, OpenGraphs } from "../../graphs/kinds.ts";
 import { parseConfig } from "../../text/tokenizer.ts";
 import { readSound } from "../sounds/read.ts";
+import { Speaking } from "./tokens.ts";
 
 const STEMS = ["encoder_model", "decoder_model", "encoder", "decoder"];
 const MORE = ["encodec_encode", "encodec_decode"];
@@ -46,6 +47,8 @@ export const open: OpenGraphs = async (request, ended, progress) => {
 };
 
 class CodecModel implements GraphModel {
+  private speaking: Speaking | undefined;
+
   private constructor(
     private readonly graphs: Graphs,
     private readonly codec: Codec,
@@ -69,8 +72,18 @@ class CodecModel implements GraphModel {
     return new CodecModel(graphs, codec, roles, { device: info, about });
   }
 
-  call({ method, given }: GraphsCall, signal: AbortSignal): Promise<Record<string, unknown>> {
-    return method === "encode" ? this.encode(given, signal) : this.decode(given, signal);
+  async call({ method, given }: GraphsCall, signal: AbortSignal): Promise<Record<string, unknown>> {
+    if (method === "encode") return this.encode(given, signal);
+    if (method === "decode") return this.decode(given, signal);
+    const decode = async (codes: TaskTensor[], seed: unknown) =>
+      (await this.decode({ codes, seed }, signal)).audio as TaskTensor;
+    const { num_codebooks: books, codebook_size: size } = this.info.about as Record<string, number>;
+    const streams = streams_of(await this.signature("decoder"));
+    this.speaking ??= new Speaking({ streams, books: books!, size: size! });
+    if (method === "probes") return this.speaking.probes();
+    if (method === "choose") return this.speaking.choose(given);
+    if (method === "start") return this.speaking.start(given);
+    return this.speaking.take(given, decode);
   }
 
   private async signature(role: Role): Promise<Signature> {
