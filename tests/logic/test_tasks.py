@@ -185,7 +185,8 @@ def test_names():
     from edgewise.logic.tasks.names import ALIASES, KINDS, task_of
 
     assert set(KINDS) == set(PROGRAM_TASKS)
-    assert set(TASKS) == {*KINDS, *ALIASES, "text-generation"}
+    python_alone = {"audio-to-audio", "speaker-diarization"}
+    assert set(TASKS) == {*KINDS, *ALIASES, "text-generation", *python_alone}
     assert set(ALIASES.values()) <= set(KINDS) and not set(ALIASES) & set(KINDS)
     assert task_of("ner") == "token-classification" and task_of("other") == "other"
 
