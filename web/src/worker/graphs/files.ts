@@ -35,12 +35,16 @@ export async function findGraphs(
     ? await chosen(model, request, stems, names)
     : await atAddress(model, request, stems, names, signal, progress);
   if (found.graphs.size) return found;
-  throw new InputError(
+  throw noGraphs(stems, found.where);
+}
+
+/** The error of a model that has no such graphs. */
+export const noGraphs = (stems: readonly string[], where: string): InputError =>
+  new InputError(
     `it has none of ${stems.map((stem) => `${stem}.onnx`).join(", ")}`,
-    found.where,
+    where,
     "Give the model's folder, or the address of its .onnx file.",
   );
-}
 
 const packed = (where: string): InputError =>
   new InputError("packages have no such models", where, "Give the model's folder.");

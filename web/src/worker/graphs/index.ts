@@ -1,6 +1,6 @@
 // The part of the worker for models of several graphs that no package has: finds their files, opens
 // them, and answers the rules that run them.
 
-export { findGraphs } from "./files.ts";
+export { findGraphs, noGraphs } from "./files.ts";
 export { GraphHost, numbersOf } from "./host.ts";
 export { Graphs } from "./model.ts";

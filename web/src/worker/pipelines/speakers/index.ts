@@ -7,7 +7,7 @@ import type { GraphsCall } from "../../../protocol/graphs.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { checkSeed, randomSeed } from "../../../shared/seeds.ts";
-import { findGraphs, GraphHost, Graphs } from "../../graphs/index.ts";
+import { findGraphs, GraphHost, Graphs, noGraphs } from "../../graphs/index.ts";
 import type { GraphModel, OpenGraphs } from "../../graphs/kinds.ts";
 import { parseConfig, Tokenizer } from "../../text/tokenizer.ts";
 
@@ -21,6 +21,7 @@ const TASK = "text-to-speech";
 export const open: OpenGraphs = async (request, ended, progress) => {
   const stems = [...T5, ...SUPERTONIC];
   const found = await findGraphs(request, stems, TEXTS, ended, progress);
+  if (!stems.some((stem) => found.graphs.has(stem))) throw noGraphs(stems, found.where);
   if (request.vocoder !== undefined) {
     const own = { ...request, model: request.vocoder, dtype: "auto" as const };
     const vocoder = await findGraphs(own, ["model", frames.VOCODER], [], ended, progress);
