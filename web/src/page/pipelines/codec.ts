@@ -8,7 +8,7 @@ import { type Client, startClient } from "../client.ts";
 import { isTensor, Tensor, tensor } from "../tensor.ts";
 import type { CallOptions } from "./base-types.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
-import { type SpeechSound, wav } from "./speaking.ts";
+import { type SpeechSound, wav } from "./speech-sound.ts";
 
 /** Codes of a sound, as transformers.js has them. */
 export interface AudioCodes {

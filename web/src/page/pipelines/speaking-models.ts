@@ -10,7 +10,7 @@ import { full } from "../env.ts";
 import { isTensor } from "../tensor.ts";
 import type { GenerateOptions, TextGenerationPipeline } from "../text-generation.ts";
 import { type Codec, clientOf } from "./codec.ts";
-import { type SpeechSound, type TextToSpeechOptions, wav } from "./speaking.ts";
+import { type SpeechSound, type TextToSpeechOptions, wav } from "./speech-sound.ts";
 
 type Options = TextToSpeechOptions;
 /** Speaks a text, and gives the sound as it is made. */
