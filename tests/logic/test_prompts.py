@@ -83,3 +83,41 @@ def test_run_lengths(form):
     """As pycocotools: column by column, the first run is of zeros."""
     mask = bytes([1, 0, 0, 1, 1, 0])
     assert module(form, "tasks.masks").run_lengths(mask, 2, 3) == [0, 2, 1, 1, 2]
+
+
+@both
+def test_phrases_of_boxes(form):
+    """As post_process_grounded_object_detection of transformers."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    objects, inputs = module(form, "tasks.objects"), module(form, "tasks.inputs")
+    rng = np.random.default_rng(1)
+    logits = rng.normal(-1, 2, (1, 12, 16)).astype(np.float32)
+    boxes = rng.uniform(0.1, 0.9, (1, 12, 4)).astype(np.float32)
+    ids = [101, 7, 8, 1012, 9, 1012, 102]
+    cut = np.where(np.arange(16) < len(ids), logits, -np.inf).astype(np.float32)
+
+    class Decoder:
+        def batch_decode(self, rows):
+            return [[int(i) for i in row] for row in rows]
+
+    theirs = transformers.models.grounding_dino.processing_grounding_dino.GroundingDinoProcessor
+    out = type("Out", (), {})()
+    out.logits, out.pred_boxes = torch.tensor(cut), torch.tensor(boxes)
+    wanted = theirs.post_process_grounded_object_detection(
+        Decoder(), out, torch.tensor([ids]), 0.4, 0.3, [(40, 60)]
+    )[0]
+    how = objects.finding({"threshold": 0.4, "text_threshold": 0.3})
+    values = [inputs.Values(list(x.shape), x.flatten().tolist()) for x in (cut.clip(-99), boxes)]
+    found = objects.grounded(*values, ids, how, (40, 60), "zero-shot-object-detection")
+    order = np.argsort(-wanted["scores"].numpy(), kind="stable")
+    assert len(found) == len(order) > 3
+    for one, i in zip(found, order):
+        assert one.score == pytest.approx(float(wanted["scores"][i]), abs=1e-6)
+        assert one.tokens == wanted["text_labels"][i]
+        box = [int(x) for x in wanted["boxes"][i]]
+        assert list(one.found["box"].values()) == box
+    assert objects.grounded_text(["A cat", " dog "]) == "a cat. dog."
+    assert objects.grounded_text(["a cat. a dog."]) == "a cat. a dog."
+    with pytest.raises(InputError, match="dot"):
+        objects.grounded_text(["a.b", "c"])

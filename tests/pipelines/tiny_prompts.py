@@ -242,3 +242,90 @@ def _export_sam2(folder, model):
     outputs = ["iou_scores", "pred_masks", "object_score_logits"]
     path = folder / "onnx" / "prompt_encoder_mask_decoder.onnx"
     _write(Decoder(), inputs, outputs, axes, path)
+
+
+def make_owl(folder: Path, kind: str) -> Path:
+    """Writes OWL-ViT or OWLv2, as optimum exports them: "owlvit" or "owlv2"."""
+    import torch
+    import transformers
+
+    from .exporting import export
+    from .tiny import tokenizer_of
+
+    torch.manual_seed(len(kind))
+    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    name = "OwlViT" if kind == "owlvit" else "Owlv2"
+    config = getattr(transformers, f"{name}Config")(
+        text_config=dict(**small, vocab_size=400, max_position_embeddings=16, eos_token_id=399),
+        vision_config=dict(**small, image_size=32, patch_size=8),
+        projection_dim=32,
+    )
+    model = getattr(transformers, f"{name}ForObjectDetection")(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1 and float(p.std()) < 0.2:
+                p.add_(torch.randn(p.shape) * 0.2)
+    model.save_pretrained(folder)
+    tokenizer = tokenizer_of("bert")
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    tokenizer.save_pretrained(folder)
+    config = {
+        "image_processor_type": f"{name}ImageProcessor",
+        "size": {"height": 32, "width": 32},
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    inputs = {
+        "input_ids": torch.tensor([[3, 5, 6, 2], [3, 7, 8, 2]]),
+        "pixel_values": torch.rand(1, 3, 32, 32),
+        "attention_mask": torch.ones(2, 4, dtype=torch.int64),
+    }
+    axes = {"pixel_values": {0: "batch_size", 1: "num_channels", 2: "height", 3: "width"}}
+    axes |= dict.fromkeys(("input_ids", "attention_mask"), {0: "text_batch_size", 1: "length"})
+    outputs = ["logits", "pred_boxes", "text_embeds", "image_embeds"]
+    export(model, inputs, outputs, axes, folder / "onnx" / "model.onnx")
+    return folder
+
+
+def make_grounded(folder: Path) -> Path:
+    """Writes a model with the inputs and outputs of Grounding DINO, as transformers.js feeds it."""
+    import torch
+
+    from .tiny import tokenizer_of
+
+    torch.manual_seed(3)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.see = torch.nn.Conv2d(3, 16, 16, 16)
+            self.read = torch.nn.Embedding(400, 16)
+            self.box = torch.nn.Linear(16, 4)
+
+        def forward(self, pixel_values, input_ids, token_type_ids, attention_mask, pixel_mask):
+            seen = self.see(pixel_values * pixel_mask[:, None]).flatten(2).transpose(1, 2)
+            words = self.read(input_ids + token_type_ids) * attention_mask[..., None]
+            logits = seen @ words.transpose(1, 2) - 0.5
+            rest = torch.full((1, logits.shape[1], 256), -1e9)[:, :, logits.shape[2] :]
+            return torch.cat([logits, rest], 2), self.box(seen).sigmoid()
+
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "grounding-dino"}))
+    config = {
+        "image_processor_type": "GroundingDinoImageProcessor",
+        "size": {"height": 64, "width": 64},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    tokenizer_of("bert").save_pretrained(folder)
+    ids = torch.ones(1, 5, dtype=torch.int64)
+    inputs = {
+        "pixel_values": torch.rand(1, 3, 64, 64),
+        "input_ids": ids,
+        "token_type_ids": ids * 0,
+        "attention_mask": ids,
+        "pixel_mask": torch.ones(1, 64, 64, dtype=torch.int64),
+    }
+    axes = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), {1: "length"})
+    _write(Model().eval(), inputs, ["logits", "pred_boxes"], axes, folder / "onnx" / "model.onnx")
+    return folder

@@ -16,6 +16,7 @@ export const WORKER_PARTS = [
   "worker-masks",
   "worker-moonshine",
   "worker-multimodal",
+  "worker-objects",
   "worker-ocr",
   "worker-onnx",
   "worker-pipelines",

@@ -17,6 +17,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-masks": new URL("./worker-masks.js", import.meta.url).href,
   "worker-moonshine": new URL("./worker-moonshine.js", import.meta.url).href,
   "worker-multimodal": new URL("./worker-multimodal.js", import.meta.url).href,
+  "worker-objects": new URL("./worker-objects.js", import.meta.url).href,
   "worker-ocr": new URL("./worker-ocr.js", import.meta.url).href,
   "worker-onnx": new URL("./worker-onnx.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,

@@ -34,6 +34,7 @@ class Compared:
         inputs: of the file, for errors.
         scale: the weight whose exponential the products are multiplied by.
         bias: the weight that is added to them; None: there is none.
+        also: further outputs, which depend on the input alone.
     """
 
     stem: str
@@ -43,6 +44,7 @@ class Compared:
     inputs: str
     scale: str
     bias: str | None = None
+    also: tuple[str, ...] = ()
 
 
 PICTURES = Compared(
@@ -57,7 +59,12 @@ PICTURES = Compared(
 SOUNDS = Compared(
     "audio_model", "audio_embeds", "logits_per_audio", "sound", "features", "logit_scale_a"
 )
-COMPARED = {"zero-shot-image-classification": PICTURES, "zero-shot-audio-classification": SOUNDS}
+OBJECTS = Compared("model", "", "logits", "picture", "pixels", "", also=("pred_boxes",))
+COMPARED = {
+    "zero-shot-image-classification": PICTURES,
+    "zero-shot-audio-classification": SOUNDS,
+    "zero-shot-object-detection": OBJECTS,
+}
 """{task: input that it compares with texts}"""
 
 

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.tasks.candidates import is_padded, longest_candidate
+from ..bind import bind
 from ..compile.programs import Programs
-from ..declare.dtypes import BOOL, CODE
+from ..declare.dtypes import BOOL, CODE, INT32, INT64
+from ..declare.symbolic import Sym
 from ..ir import Graph, Info, Node, Tensor
 from .images import add_pictures
 from .length_split import reads_of
 from .sounds import add_sounds
-from .texts import TEXT_INPUTS, add_text_model, text_shapes
+from .texts import MIN_LENGTH, TEXT_INPUTS, add_text_model, text_shapes
 from .towers import (
     COMPARED,
-    PICTURES,
+    OBJECTS,
+    SOUNDS,
     TEXT,
     TEXT_EMBEDS,
     WEIGHTS,
@@ -35,6 +38,7 @@ from .towers import (
 )
 
 LONGER = "is_longer"  # input of CLAP's fused models
+SHORT = 8  # tokens of a text, for shapes that do not depend on it
 
 if TYPE_CHECKING:
     from ...logic.manifest.processor import Processor
@@ -54,9 +58,12 @@ def zero_shot_package(request: Request) -> Package:
     if TEXT in request.graphs:
         given, texts, both = _halves(request, of, config)
     else:
-        given, texts, both = divided(request.read("model"), of)
+        graph = request.read("model")
+        if of is OBJECTS:
+            graph = _settled(graph, _shapes(request, graph))
+        given, texts, both = divided(graph, of)
     processor: Processor = {}
-    if of is PICTURES:
+    if of is not SOUNDS:
         description, shapes = add_pictures(programs, request, given)
         programs.add("model", given, [(s, None) for s in shapes])
         processor["image"] = description.to_dict()
@@ -105,21 +112,52 @@ def _halves(
     return halves[0], halves[1], scores
 
 
+def _shapes(request: Request, graph: Graph) -> dict[str, Sequence[Any]]:
+    """Shapes of the inputs for one picture and one text."""
+    pictures, texts = (
+        replace(graph, inputs=[i for i in graph.inputs if (i.name in TEXT_INPUTS) == is_text])
+        for is_text in (False, True)
+    )
+    _, shapes = add_pictures(request.programs(), request, pictures)
+    return {**shapes[0], **text_shapes(texts, Sym(0, 1, 0, MIN_LENGTH, SHORT))}
+
+
+def _settled(graph: Graph, shapes: Mapping[str, Sequence[Any]]) -> Graph:
+    """The graph with constants for what it computes of shapes alone: where these are of both
+    inputs, it could not be divided.
+    """
+    names = [o for node in graph.nodes for o in node.outputs if o]
+    copy = replace(graph, nodes=[*graph.nodes], values=None)  # bind takes the constants out of it
+    bound = bind(copy, shapes, outputs=names)
+    constants = dict(graph.constants)
+    for name in names:
+        value = bound.outputs.get(name)
+        numbers = None if value is None else value.numbers
+        if value is None or numbers is None or not all(type(x) is int for x in numbers):
+            continue
+        if value.dtype in (INT32, INT64):
+            dims = [int(d) for d in value.shape]
+            constants[name] = Tensor.of(name, value.dtype, dims, [*numbers])
+    nodes = [n for n in graph.nodes if not all(o in constants for o in n.outputs)]
+    return replace(graph, nodes=nodes, constants=constants, values=None)
+
+
 def divided(graph: Graph, of: Compared) -> tuple[Graph, Graph, Graph]:
     """(what depends on pictures or sounds alone, on texts alone, and the rest) of a graph.
 
     Raises:
         UnsupportedOp: it has no output of.logits of both.
     """
-    if of.logits not in [o.name for o in graph.outputs]:
+    if not {of.logits, *of.also} <= {o.name for o in graph.outputs}:
+        files = f", or two files: {of.stem}.onnx and {TEXT}.onnx" if of.embeds else ""
         raise UnsupportedOp(
             f"its outputs are {', '.join(o.name for o in graph.outputs)[:200]}",
             graph.name or "model",
-            f"This task needs {of.logits}, or two files: {of.stem}.onnx and {TEXT}.onnx.",
+            f"This task needs {' and '.join((of.logits, *of.also))}{files}.",
         )
     text = {i.name for i in graph.input_names() if i.name in TEXT_INPUTS}
     other = {i.name for i in graph.input_names()} - text
-    nodes, _ = graph.needed([of.logits])
+    nodes, _ = graph.needed([of.logits, *of.also])
     parts: dict[str, list[Node]] = {of.name: [], "text": [], "both": []}
     constant: list[Node] = []  # each part computes what it needs of these
     follow = {of.name: _followers(nodes, other), "text": _followers(nodes, text)}
@@ -132,7 +170,8 @@ def divided(graph: Graph, of: Compared) -> tuple[Graph, Graph, Graph]:
     reads = {name for node in parts["both"] for name in reads_of(node)}
     halves = []
     for name, given in ((of.name, other), ("text", text)):
-        made = [o for node in parts[name] for o in node.outputs if o in reads]
+        also = {*of.also} if name == of.name else set[str]()
+        made = [o for node in parts[name] for o in node.outputs if o in reads | also]
         if not made:
             raise UnsupportedOp(
                 f"its {of.logits} do not depend on a {name}",

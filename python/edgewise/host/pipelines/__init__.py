@@ -36,6 +36,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "depth-estimation": ("images.depth_estimation", "DepthEstimationPipeline"),
     "mask-generation": ("images.mask_generation", "MaskGenerationPipeline"),
     "zero-shot-image-classification": ("zero_shot.pictures", "ZeroShotImageClassificationPipeline"),
+    "zero-shot-object-detection": ("zero_shot.objects", "ZeroShotObjectDetectionPipeline"),
     "zero-shot-audio-classification": ("zero_shot.sounds", "ZeroShotAudioClassificationPipeline"),
     "automatic-speech-recognition": (
         "automatic_speech_recognition",

@@ -96,6 +96,7 @@ ProgramTask = Literal[
     "zero-shot-audio-classification",
     "image-text-to-text",
     "audio-text-to-text",
+    "zero-shot-object-detection",
     Seq2SeqTask,
     PictureTextTask,
 ]

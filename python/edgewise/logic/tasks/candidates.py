@@ -19,6 +19,7 @@ TEMPLATES = {
     "zero-shot-classification": "This example is {}.",
     "zero-shot-image-classification": "This is a photo of {}.",
     "zero-shot-audio-classification": "This is a sound of {}.",
+    "zero-shot-object-detection": "{}",
 }
 """Defaults of the option `hypothesis_template` of each task."""
 MAX_TEXTS = 1024

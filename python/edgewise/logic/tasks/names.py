@@ -31,6 +31,7 @@ KINDS: dict[str, Kind] = {
     "optical-character-recognition": "image",
     "zero-shot-image-classification": "image",
     "zero-shot-audio-classification": "sound",
+    "zero-shot-object-detection": "image",
     "automatic-speech-recognition": "sound",
     "image-to-text": "image",
     "document-question-answering": "image",

@@ -550,6 +550,32 @@ export interface DepthEstimationPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, CallOptions, DepthResult> {}
 
+/** Options of zero-shot-object-detection. */
+export interface ZeroShotObjectDetectionOptions extends CallOptions {
+  /** Scores above it are kept. Default: 0.1. */
+  threshold?: number;
+  /** The same, by its name in Grounding DINO. */
+  box_threshold?: number;
+  /** How many objects. Default: all. */
+  top_k?: number | null;
+  /** Whether boxes are parts of the picture instead of pixels. Default: false. */
+  percentage?: boolean;
+}
+
+/** Finds objects by any labels: OWL-ViT, OWLv2. The highest score comes first. */
+export interface ZeroShotObjectDetectionPipeline extends ImagePipelineBase {
+  (
+    image: ImageInput,
+    candidate_labels: string | string[],
+    options?: ZeroShotObjectDetectionOptions,
+  ): Promise<DetectedObject[]>;
+  (
+    images: ImageInput[],
+    candidate_labels: string | string[],
+    options?: ZeroShotObjectDetectionOptions,
+  ): Promise<DetectedObject[][]>;
+}
+
 /** Options of mask-generation. Without prompts the masks of everything are found. */
 export interface MaskGenerationOptions extends MaskPrompts {
   /** Points that run together, at most 64. Default: 64. */
@@ -668,6 +694,7 @@ export interface TaskPipelines {
   "keypoint-detection": KeypointDetectionPipeline;
   "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "zero-shot-audio-classification": ZeroShotAudioClassificationPipeline;
+  "zero-shot-object-detection": ZeroShotObjectDetectionPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;
   asr: SpeechRecognitionPipeline;
   "image-to-text": ImageToTextPipeline;

@@ -37,6 +37,11 @@ const told: Part = async () => {
   const [{ soundTasksOf }, { readSound }] = await Promise.all([multimodal(), sounds()] as const);
   return { TASKS: soundTasksOf(readSound) };
 };
+const objects: Part = async () => {
+  const parts = [import("./candidates/objects.ts"), images()] as const;
+  const [{ zeroShotObjects }, { show }] = await Promise.all(parts);
+  return { TASKS: { "zero-shot-object-detection": zeroShotObjects(show) } };
+};
 const candidates =
   (inputs: () => Promise<{ perceive: Perceive }>): Part =>
   async () => {
@@ -71,6 +76,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "keypoint-detection": images,
   "zero-shot-image-classification": candidates(images),
   "zero-shot-audio-classification": candidates(sounds),
+  "zero-shot-object-detection": objects,
   "audio-classification": sounds,
   "voice-activity-detection": sounds,
   "speaker-verification": sounds,

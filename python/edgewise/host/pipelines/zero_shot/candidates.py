@@ -23,7 +23,6 @@ from ....compiler.task_package.towers import (
     scores_graph,
 )
 from ....errors import InputError
-from ....logic.post.classification import Score
 from ....logic.tasks.candidates import (
     MAX_TEXTS,
     candidate_ids,
@@ -49,7 +48,7 @@ class CandidatesPipeline(Pipeline):
     """
 
     TOKENIZER = True
-    OPTIONAL = (TEXT,)
+    OPTIONAL: ClassVar[Sequence[str]] = (TEXT,)
     COMPARED: ClassVar[Compared]
 
     def __call__(
@@ -85,7 +84,7 @@ class CandidatesPipeline(Pipeline):
         if options["candidate_labels"] is not None:
             candidate_labels(options["candidate_labels"])
 
-    def one(self, given: Any, options: dict[str, Any]) -> list[Score]:
+    def one(self, given: Any, options: dict[str, Any]) -> list[Any]:
         found = candidates(options, self.task)
         texts = found.texts
         if self.files is not None and self.files.package is not None:

@@ -16,6 +16,11 @@ import type { TaskRunner } from "../runner.ts";
 
 type Tensors = Record<string, TaskTensor>;
 
+/** Runs the graph "model" on a picture. */
+export type Show = (
+  ...given: Parameters<Perceive>
+) => Promise<{ tensors: Tensors; image: { height: number; width: number } }>;
+
 /** Runs the graph "model" on an input. */
 export type Perceive = (host: TaskHost, input: TaskInput, ending: Ending) => Promise<Tensors>;
 
@@ -51,6 +56,22 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
   return outputs;
 }
 
+/** What "scores" computes of an input and a text. */
+export async function scored(
+  host: TaskHost,
+  seen: Tensors,
+  text: string,
+  ending: Ending,
+): Promise<Float32Array> {
+  const { inputs, outputs } = host.graph("scores");
+  const all = { ...seen, ...(await readText(host, text, ending)) };
+  const feeds = Object.fromEntries(
+    inputs.map(({ name }) => [name, all[name] ?? unknownInput(name, host.task)]),
+  );
+  const made = await host.run("scores", feeds, ending);
+  return numbers(made[outputs[0]!.name]!).data;
+}
+
 /** `pipe(inputs, candidate_labels, {hypothesis_template})` */
 export function zeroShot(perceive: Perceive): TaskRunner {
   return {
@@ -59,16 +80,8 @@ export function zeroShot(perceive: Perceive): TaskRunner {
       const { labels, texts } = candidates(given, host.task);
       return async (input, ending) => {
         const seen = await perceive(host, input, ending);
-        const { inputs, outputs } = host.graph("scores");
         const logits: number[] = [];
-        for (const text of texts) {
-          const all = { ...seen, ...(await readText(host, text, ending)) };
-          const feeds = Object.fromEntries(
-            inputs.map(({ name }) => [name, all[name] ?? unknownInput(name, host.task)]),
-          );
-          const made = await host.run("scores", feeds, ending);
-          logits.push(numbers(made[outputs[0]!.name]!).data[0]!);
-        }
+        for (const text of texts) logits.push((await scored(host, seen, text, ending))[0]!);
         return compared(host.config(), labels, logits);
       };
     },

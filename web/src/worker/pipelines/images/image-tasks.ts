@@ -54,13 +54,14 @@ export async function look(
   return { image, done, tensors: await host.run("model", feeds, ending) };
 }
 
+/** Runs the graph "model" on the picture of an input. */
+export const show = async (host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> =>
+  look(host, await imageOf(host, input, ending), ending);
+
 /** The outputs of the graph "model" for a picture. */
 export const perceive = async (
-  host: TaskHost,
-  input: TaskInput,
-  ending: Ending,
-): Promise<Record<string, TaskTensor>> =>
-  (await look(host, await imageOf(host, input, ending), ending)).tensors;
+  ...given: Parameters<typeof show>
+): Promise<Record<string, TaskTensor>> => (await show(...given)).tensors;
 
 /** The same with the outputs as numbers. */
 export function seen(looked: Looked): Seen {
@@ -68,9 +69,9 @@ export function seen(looked: Looked): Seen {
   return { ...looked, outputs: Object.fromEntries(outputs) };
 }
 
-/** Runs the graph "model" on the picture of an input. */
+/** As `show`; the outputs are numbers. */
 export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {
-  return seen(await look(host, await imageOf(host, input, ending), ending));
+  return seen(await show(host, input, ending));
 }
 
 /** The inputs of a model for a picture. */

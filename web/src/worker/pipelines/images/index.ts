@@ -13,7 +13,7 @@ import { imageClassification } from "./image-tasks.ts";
 import { keypointDetection } from "./keypoints.ts";
 
 export { readImage } from "./decode.ts";
-export { imageOf, perceive, processed } from "./image-tasks.ts";
+export { imageOf, perceive, processed, show } from "./image-tasks.ts";
 export { Interpolation } from "./interpolation.ts";
 export { applied, pictureOf, pixelValues, prepared, rotated, windowOf } from "./pictures.ts";
 
