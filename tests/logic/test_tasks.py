@@ -218,7 +218,7 @@ def test_masks(form):
         (None, ["logits"], ("classes", "logits", "")),
     ):
         how = pictures.segmenting({"subtask": subtask})
-        found = pictures.masks_of(how, outputs, "image-segmentation")
+        found = pictures.masks_of(how, outputs, "image-segmentation", {})
         assert (found.form, found.logits, found.masks) == wanted
     for subtask, outputs, says in (
         ("instance", old, "subtask: MaskFormer's instances"),
@@ -227,7 +227,7 @@ def test_masks(form):
     ):
         how = pictures.segmenting({"subtask": subtask})
         with pytest.raises(InputError, match=says):
-            pictures.masks_of(how, outputs, "image-segmentation")
+            pictures.masks_of(how, outputs, "image-segmentation", {})
 
 
 @both

@@ -329,3 +329,44 @@ def make_grounded(folder: Path) -> Path:
     axes = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), {1: "length"})
     _write(Model().eval(), inputs, ["logits", "pred_boxes"], axes, folder / "onnx" / "model.onnx")
     return folder
+
+
+def make_eomt(folder: Path, labels: int = 5) -> Path:
+    """Writes EoMT with a processor that pads, as for panoptic segmentation."""
+    import importlib
+
+    import torch
+    import transformers
+
+    # what it is trained with needs SciPy
+    module = importlib.import_module("transformers.models.eomt.modeling_eomt")
+    module.EomtLoss = lambda *given, **named: None
+
+    from .exporting import export
+
+    torch.manual_seed(6)
+    config = transformers.EomtConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        image_size=SIDE,
+        patch_size=8,
+        num_queries=6,
+        num_blocks=1,
+        num_register_tokens=2,
+        num_upscale_blocks=1,
+        mlp_ratio=2,
+        num_labels=labels,
+    )
+    model = transformers.EomtForUniversalSegmentation(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                p.add_(torch.randn(p.shape) * 0.2)
+    model.save_pretrained(folder)
+    size = {"shortest_edge": SIDE, "longest_edge": SIDE}
+    transformers.EomtImageProcessor(size=size, do_pad=True).save_pretrained(folder)
+    inputs = {"pixel_values": torch.rand(1, 3, SIDE, SIDE)}
+    outputs = ["class_queries_logits", "masks_queries_logits"]
+    export(model, inputs, outputs, {"pixel_values": {0: "batch"}}, folder / "onnx" / "model.onnx")
+    return folder

@@ -67,6 +67,7 @@ CASES = [
     ("PerceiverImageProcessor", {"size": 50, "crop_size": 64}),
     ("Swin2SRImageProcessor", {"size_divisor": 64}),
     ("MobileViTImageProcessor", {"do_flip_channel_order": False}),
+    ("EomtImageProcessor", {"size": {"shortest_edge": 64, "longest_edge": 64}, "do_pad": True}),
     ("LevitImageProcessor", {"size": {"shortest_edge": 40}, "crop_size": 40}),
     ("TextNetImageProcessor", {"size": {"shortest_edge": 50}, "do_center_crop": True}),
 ]

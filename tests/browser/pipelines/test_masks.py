@@ -149,3 +149,36 @@ def test_everything(page, folder, kind):
                 box = [xs.min(), ys.min(), xs.max(), ys.max()] if len(xs) else [0] * 4
                 assert made["bounding_boxes"][i] == box
     assert sum(len(made["masks"]) for made in found) > 5
+
+
+def test_universal_segmentation(visit, server, folder):
+    """EoMT, whose masks are enlarged before they are compared."""
+    tiny_prompts.make_eomt(folder / "eomt")
+    package = str(folder / "eomt.edge")
+    main(["build", "--task", "image-segmentation", str(folder / "eomt"), "-o", package])
+    options = [
+        {"threshold": 0.2, "overlap_mask_area_threshold": 0.1},
+        {"threshold": 0.3, "mask_threshold": 0.7, "overlap_mask_area_threshold": 0.05},
+        {"subtask": "semantic"},
+    ]
+    found = visit(server).run(
+        PLAIN.replace("mask-generation", "image-segmentation")
+        + """
+            const made = [];
+            for (const options of arg.options)
+              for (const name of ["a", "b", "c"])
+                made.push(plain(await p(`/files/masks/${name}.png`, options)));
+            await p.dispose();
+            return made;
+        """,
+        {"model": "/files/masks/eomt.edge", "options": options},
+    )
+    assert "error" not in found, found
+    pipe = pipeline("image-segmentation", folder / "eomt")
+    wanted = [pipe(Image.open(folder / f"{n}.png"), **o) for o in options for n in "abc"]
+    assert sum(map(len, wanted)) > 8
+    for one, expected in zip(found, wanted):
+        assert [x["label"] for x in one] == [x["label"] for x in expected]
+        for a, b in zip(one, expected):
+            assert b["score"] is None or a["score"] == pytest.approx(b["score"], abs=1e-4)
+            assert (array(a["mask"]) != np.array(b["mask"])).mean() < 2e-3

@@ -266,23 +266,27 @@ class Masks:
 
     Attributes:
         form: "classes": of planes of logits of each class; "planes": the same, which are made of
-            queries with masks; "segments": of queries with masks.
+            queries with masks; "segments": of queries with masks; "enlarged": of queries whose
+            masks are enlarged before they are compared (EoMT).
         logits: output with the logits.
         masks: output with the masks of queries; "": there are none.
     """
 
-    form: Literal["classes", "planes", "segments"]
+    form: Literal["classes", "planes", "segments", "enlarged"]
     logits: str
     masks: str = ""
 
 
-def masks_of(how: Segmenting, outputs: Sequence[str], task: str) -> Masks:
+def masks_of(
+    how: Segmenting, outputs: Sequence[str], task: str, config: Mapping[str, Any]
+) -> Masks:
     """What the masks of a picture are made of.
 
     Args:
         how: they are wanted.
         outputs: names of those that the graph has.
         task: of the pipeline.
+        config: contents of config.json.
 
     Raises:
         InputError: the model does not have the subtask, or is of another task.
@@ -293,9 +297,13 @@ def masks_of(how: Segmenting, outputs: Sequence[str], task: str) -> Masks:
             continue
         if how.subtask == "semantic":
             return Masks("planes", logits, masks)
+        enlarged = str(config.get("model_type")).startswith("eomt")
+        if enlarged and how.subtask != "instance":
+            return Masks("enlarged", logits, masks)
         if how.subtask == "instance" and logits != "logits":
+            name = "EoMT" if enlarged else "MaskFormer"
             raise InputError(
-                "MaskFormer's instances are not supported", option("subtask"), "Give panoptic."
+                f"{name}'s instances are not supported", option("subtask"), "Give panoptic."
             )
         return Masks("segments", logits, masks)
     if how.subtask not in ("default", "semantic"):
@@ -307,6 +315,27 @@ def masks_of(how: Segmenting, outputs: Sequence[str], task: str) -> Masks:
     return Masks("classes", choose_output(outputs, ["logits"], task))
 
 
-def size_compared(config: Mapping[str, Any]) -> Size | None:
-    """The size to which masks are enlarged before they are compared; None: as they are."""
+def size_compared(config: Mapping[str, Any], given: Size) -> Size | None:
+    """The size to which masks are enlarged before they are compared; None: as they are.
+
+    Args:
+        config: contents of config.json.
+        given: of what the model takes.
+    """
+    if str(config.get("model_type")).startswith("eomt"):
+        return given
     return COMPARED if config.get("model_type") == "mask2former" else None
+
+
+def part_shown(done: Layout, before: Size) -> Size:
+    """The part of what the model takes, from the top left on, that shows the picture.
+
+    Args:
+        done: to the picture.
+        before: the picture's size.
+    """
+    height, width = before
+    for step in done.steps:
+        if step["op"] == "resize":
+            height, width = step["height"], step["width"]
+    return min(height, done.height), min(width, done.width)

@@ -372,11 +372,11 @@ def _eomt(r: ConfigReader) -> None:
         r.fail("size", "it has no shortest_edge")
     edge = size["shortest_edge"]
     if r.flag("do_split_image"):
-        if r.flag("do_resize"):
-            r.resize("shortest", size=edge)
-        return
-    if r.flag("do_resize"):
-        r.resize_to(size)
+        r.fail("do_split_image", "pictures are not split", "Set it to false, or pad: do_pad.")
+    if r.flag("do_resize") and "longest_edge" in size:
+        r.resize("aspect", size=edge, longest=size["longest_edge"])
+    elif r.flag("do_resize"):
+        r.resize("shortest", size=edge)
     if r.flag("do_pad"):
         longest = size.get("longest_edge", edge)
         sides = {"height": edge, "width": longest}

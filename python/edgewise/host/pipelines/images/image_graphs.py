@@ -135,6 +135,46 @@ def _owners() -> Graph:
     )
 
 
+def _enlarged_owners() -> Graph:
+    """As "owners" of masks that are enlarged before they are compared, by matrices of weights; the
+    map has -1 where the strongest mask is too weak.
+    """
+    return _graph(
+        "enlarged_owners",
+        [
+            Node("MatMul", ["rows", "x"], ["tall"]),
+            Node("MatMul", ["tall", "columns"], ["large"]),
+            Node("Sigmoid", ["large"], ["parts"]),
+            Node("Mul", ["parts", "scores"], ["weighted"]),
+            Node("ArgMax", ["weighted"], ["index"], {"axis": 0, "keepdims": 1}),
+            Node("GreaterOrEqual", ["parts", "threshold"], ["inside"]),
+            Node("Cast", ["inside"], ["ones"], {"to": INT32}),
+            Node("ReduceSum", ["ones", "sides"], ["areas"], {"keepdims": 0}),
+            Node("GatherElements", ["ones", "index"], ["sure"], {"axis": 0}),
+            Node("Cast", ["index"], ["owner"], {"to": INT32}),
+            Node("Equal", ["sure", "one"], ["is_sure"]),
+            Node("Where", ["is_sure", "owner", "none"], ["map"]),
+        ],
+        [
+            ("x", FLOAT, ["planes", "height", "width"]),
+            ("rows", FLOAT, ["out_height", "height"]),
+            ("columns", FLOAT, ["width", "out_width"]),
+            ("scores", FLOAT, ["planes", 1, 1]),
+            ("threshold", FLOAT, [1]),
+        ],
+        [
+            ("map", INT32, [1, "out_height", "out_width"]),
+            ("owner", INT32, [1, "out_height", "out_width"]),
+            ("areas", INT32, ["planes"]),
+        ],
+        [
+            Tensor.of("sides", INT64, [2], [1, 2]),
+            Tensor.of("one", INT32, [], [1]),
+            Tensor.of("none", INT32, [], [-1]),
+        ],
+    )
+
+
 def _enlarge() -> Graph:
     """Planes at another size."""
     return _graph(
@@ -362,6 +402,7 @@ _GRAPHS = {
     "strongest": _strongest,
     "class_planes": _class_planes,
     "owners": _owners,
+    "enlarged_owners": _enlarged_owners,
     "enlarge": _enlarge,
     "depth": _depth,
     "foreground": _foreground,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +12,7 @@ from ....logic.images.geometry import Box, Step
 from ....logic.images.taps import OWN, Filter, Taps, straight, taps
 from ...media.pictures import Picture, apply_step, read_picture
 from ...session import InferenceSession
+from .weights import matrix
 
 if TYPE_CHECKING:
     from ...engine import Engine
@@ -92,8 +92,8 @@ class ImageProcessor:
         height, width = (len(taps.at) // taps.count for taps in (rows, columns))
         feeds = {
             "pixels": Array((picture.height, picture.width, 3), "uint8", picture.pixels),
-            "rows": _matrix(rows, picture.height),
-            "columns": _matrix(columns, picture.width),
+            "rows": matrix(rows, picture.height, height),
+            "columns": matrix(columns, picture.width, width),
         }
         (made,) = self.resampling[half_up].run(None, feeds)
         return Picture(bytes(as_input(made, "resized")[2]), height, width)
@@ -126,12 +126,3 @@ class ImageProcessor:
         self.session.free()
         for session in self.resampling.values():
             session.free()
-
-
-def _matrix(found: Taps, size: int) -> Array:
-    """The weights of the source's rows for those of the result: float32 [out, size]."""
-    out = len(found.at) // found.count
-    rows = array("f", bytes(4 * size * out))
-    for i, (at, weight) in enumerate(zip(found.at, found.weights)):
-        rows[i // found.count * size + at] += weight
-    return Array((out, size), "float32", rows.tobytes())

@@ -10,12 +10,15 @@ from typing import Any
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, INT64, pack
+from ....logic.images.geometry import Layout, layout
 from ....logic.post.classification import label_of
 from ....logic.post.segmentation import choose_queries, segments
+from ....logic.tasks.masks import mask_taps
 from ....logic.tasks.pictures import (
     Segmenting,
     check_one_plane,
     masks_of,
+    part_shown,
     segmenting,
     size_compared,
     wrong_shape,
@@ -23,6 +26,7 @@ from ....logic.tasks.pictures import (
 from ...media.pictures import Picture, to_pillow
 from .base import ImagePipeline, Plane
 from .image_graphs import GROUP
+from .weights import matrix
 
 __all__ = ["BackgroundRemovalPipeline", "ImageSegmentationPipeline"]
 
@@ -62,24 +66,26 @@ class ImageSegmentationPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         picture, how = self.picture(given), segmenting(options)
         size = (picture.height, picture.width)
-        made_of = masks_of(how, list(self.session(self.STEM).outputs), self.task)
+        outputs = list(self.session(self.STEM).outputs)
+        made_of = masks_of(how, outputs, self.task, self.config)
         if not made_of.masks:
             (values,) = self.forward(picture, made_of.logits)
             return self._classes(self.planes(values, picture), size)
         values, drawn = self.forward(picture, made_of.logits, made_of.masks)
         logits, masks = Plane(values), self.planes(drawn, picture)
+        done = layout(self.processor.description.steps, *size)
         if made_of.form == "planes":
-            return self._classes(self._planes(logits, masks), size)
-        return self._segments(logits, masks, size, how)
+            return self._classes(self._planes(logits, masks, done), size)
+        return self._segments(logits, masks, size, how, done, made_of.form == "enlarged")
 
-    def _planes(self, logits: Plane, masks: Plane) -> Plane:
+    def _planes(self, logits: Plane, masks: Plane, done: Layout) -> Plane:
         """Planes of classes from queries with masks."""
-        feeds = {"logits": logits.array(), "masks": self._scaled(masks).array()}
+        feeds = {"logits": logits.array(), "masks": self._scaled(masks, done).array()}
         return Plane(self.graphs.run("class_planes", feeds)[0])
 
-    def _scaled(self, masks: Plane) -> Plane:
+    def _scaled(self, masks: Plane, done: Layout) -> Plane:
         """The masks that are compared."""
-        size = size_compared(self.config)
+        size = size_compared(self.config, (done.height, done.width))
         if size is None or tuple(masks.shape[2:]) == size:
             return masks
         feeds = {"x": masks.array(), "size": list(size)}
@@ -113,14 +119,14 @@ class ImageSegmentationPipeline(ImagePipeline):
         ]
 
     def _segments(
-        self, logits: Plane, masks: Plane, size: Size, how: Segmenting
+        self, logits: Plane, masks: Plane, size: Size, how: Segmenting, done: Layout, enlarged: bool
     ) -> list[dict[str, Any]]:
         """The result for queries with masks."""
         classes = logits.shape[-1]
         queries, scores, labels = choose_queries(logits.numbers, classes, how.threshold)
         if not queries:
             return []
-        masks = self._scaled(masks)
+        masks = masks if enlarged else self._scaled(masks, done)
         height, width = masks.shape[-2:]
         area = height * width
         kept = [x for q in queries for x in masks.numbers[q * area : (q + 1) * area]]
@@ -131,23 +137,47 @@ class ImageSegmentationPipeline(ImagePipeline):
             "scores": Array((1, count, 1, 1), "float32", pack(FLOAT, scores)),
             "threshold": Array((1,), "float32", pack(FLOAT, [how.mask_threshold])),
         }
-        owners_map, areas = self.graphs.run("owners", feeds)
-        owners = memoryview(as_input(owners_map, "map")[2]).cast("B").cast("i").tolist()
-        counts = Counter(owners)
+        if enlarged:
+            owners_map, strongest, areas = self._enlarged(feeds, (height, width), size, done)
+        else:
+            owners_map, areas = self.graphs.run("owners", feeds)
+            strongest = owners_map
+        owners, all_owners = (
+            memoryview(as_input(x, "map")[2]).cast("B").cast("i").tolist()
+            for x in (owners_map, strongest)
+        )
+        shown, counts = Counter(owners), Counter(all_owners)
         numbers, found = segments(
             scores,
             labels,
-            [counts[k] for k in range(count)],
+            [counts[k] if shown[k] else 0 for k in range(count)],
             [int(a) for a in Plane(areas).numbers],
             how.overlap,
             how.fused,
         )
-        named = [numbers[k] for k in owners]
+        named = [numbers[k] if k >= 0 else 0 for k in owners]
         names = self.labels
         return [
             {"score": s["score"], "label": label_of(names, s["label_id"]), "mask": mask}
             for s, mask in zip(found, _masks(named, [s["id"] for s in found], size))
         ]
+
+    def _enlarged(self, feeds: dict[str, Any], small: Size, size: Size, done: Layout) -> list[Any]:
+        """Owners of pixels, of masks that are enlarged first: to what the model takes, of which the
+        part that shows the picture is enlarged to the picture.
+        """
+        shown = part_shown(done, size)
+        rows = mask_taps(small[0], done.height, shown[0], size[0])
+        columns = mask_taps(small[1], done.width, shown[1], size[1])
+        x, scores = feeds["x"], feeds["scores"]
+        given = {
+            "x": Array(tuple(x.shape[1:]), "float32", x.data),
+            "scores": Array(tuple(scores.shape[1:]), "float32", scores.data),
+            "threshold": feeds["threshold"],
+            "rows": matrix(rows, small[0], size[0]),
+            "columns": matrix(columns, small[1], size[1], True),
+        }
+        return self.graphs.run("enlarged_owners", given)
 
 
 def _masks(owners: Sequence[int], values: Sequence[int], size: Size) -> list[Any]:

@@ -4,7 +4,6 @@ pipeline of this name, and its SamProcessor and SamModel.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from ....compiler.declare.dtypes import BOOL, CODE, FLOAT, pack
 from ....compiler.task_package.prompts import DECODER, ENCODER, check_embedding
 from ....errors import InputError
 from ....logic.images.geometry import Layout, layout
-from ....logic.images.taps import Taps
 from ....logic.tasks.masks import (
     GENERATING,
     Crop,
@@ -46,6 +44,7 @@ from ...drive import drive
 from ...media.pictures import Picture
 from ..post.plane import Plane
 from .base import ImagePipeline
+from .weights import matrix
 
 __all__ = ["MaskGenerationPipeline", "OpenPicture"]
 
@@ -116,18 +115,7 @@ class _Seen:
         keeps = (done.valid[2] - done.valid[0], done.valid[3] - done.valid[1])
         rows = mask_taps(height, wholes[0], keeps[0], self.size[0])
         columns = mask_taps(width, wholes[1], keeps[1], self.size[1])
-        return _matrix(rows, height, self.size[0], False), _matrix(
-            columns, width, self.size[1], True
-        )
-
-
-def _matrix(taps: Taps, size: int, out: int, turned: bool) -> Array:
-    """The weights as a matrix: float32 [out, size], or [size, out] if it is turned."""
-    values = array("f", bytes(4 * size * out))
-    for i, (at, weight) in enumerate(zip(taps.at, taps.weights)):
-        to = i // taps.count
-        values[at * out + to if turned else to * size + at] += weight
-    return Array((size, out) if turned else (out, size), "float32", values.tobytes())
+        return matrix(rows, height, self.size[0]), matrix(columns, width, self.size[1], True)
 
 
 class MaskGenerationPipeline(ImagePipeline):

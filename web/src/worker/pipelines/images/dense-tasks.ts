@@ -14,6 +14,7 @@ import {
   masks_of,
   PAINTED,
   painted_channels,
+  part_shown,
   query_boxes,
   type Segmenting,
   segmenting,
@@ -31,7 +32,14 @@ import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
 import { featuresSeen, type Seen, see } from "./image-tasks.ts";
 import { Interpolation } from "./interpolation.ts";
-import { classPlanes, foreground, maskOf, segmentMap, semanticMap } from "./segmentation.ts";
+import {
+  classPlanes,
+  foreground,
+  maskOf,
+  type Shown,
+  segmentMap,
+  semanticMap,
+} from "./segmentation.ts";
 
 type Labels = Parameters<typeof label_of>[0];
 
@@ -130,16 +138,27 @@ export const imageSegmentation: TaskRunner = {
       const seen = await see(host, input, ending);
       const { outputs } = seen;
       const to = sizes ? (sizes[at++] ?? sizes.at(-1)!) : sizeOf(seen);
-      const { form, logits: name, masks } = masks_of(how, Object.keys(outputs), host.task);
+      const {
+        form,
+        logits: name,
+        masks,
+      } = masks_of(...[how, Object.keys(outputs), host.task, host.config()]);
       const logits = outputs[name]!;
       if (form === "classes") {
         const { data, count, size } = planesOf(host, logits, seen);
         return classMasks(host, semanticMap(data, count, size, to), to);
       }
-      const planes = comparedPlanes(host, seen, masks);
+      const planes =
+        form === "enlarged"
+          ? planesOf(host, outputs[masks]!, seen)
+          : comparedPlanes(host, seen, masks);
       const classes = logits.dims.at(-1)!;
       if (planes.count * classes !== logits.data.length) throw wrong_shape(logits.dims, host.task);
-      if (form === "segments") return segmentMasks(host, logits.data, classes, planes, to, how);
+      if (form !== "planes") {
+        const part = form === "enlarged" ? part_shown(seen.done, sizeOf(seen)) : undefined;
+        const shown = part && { whole: [seen.done.height, seen.done.width] as Size, part };
+        return segmentMasks(host, logits.data, classes, planes, to, how, shown);
+      }
       const [height, width] = planes.size;
       const all = classPlanes(logits.data, planes.data, classes, height * width);
       return classMasks(host, semanticMap(all, classes - 1, planes.size, to), to);
@@ -150,7 +169,7 @@ export const imageSegmentation: TaskRunner = {
 /** The masks that are compared. */
 function comparedPlanes(host: TaskHost, seen: Seen, name: string): Planes {
   const planes = planesOf(host, seen.outputs[name]!, seen);
-  const size = size_compared(host.config());
+  const size = size_compared(host.config(), [seen.done.height, seen.done.width]);
   return size ? enlarged(planes, size) : planes;
 }
 
@@ -182,9 +201,10 @@ function segmentMasks(
   planes: Planes,
   to: Size,
   how: Segmenting,
+  shown?: Shown,
 ): Mask[] {
   const chosen = choose_queries(logits, classes, how.threshold);
-  const { map, segments } = segmentMap(chosen, planes.data, planes.size, to, how);
+  const { map, segments } = segmentMap(chosen, planes.data, planes.size, to, how, shown);
   return segments.map(({ id, label_id, score }) => ({
     score,
     label: label_of(labelsOf(host), label_id),

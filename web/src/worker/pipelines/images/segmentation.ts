@@ -1,11 +1,11 @@
 // Masks of segments of a picture. Mirrors the graphs of images/image_graphs.py in
 // python/edgewise/host/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
-import { type Taps, taps } from "../../../logic/images/taps.ts";
+import { composed, type Taps, taps } from "../../../logic/images/taps.ts";
 import { softmax } from "../../../logic/post/classification.ts";
 import { type choose_queries, type Segment, segments } from "../../../logic/post/segmentation.ts";
 import type { Segmenting } from "../../../logic/tasks/pictures.ts";
-import { Interpolation } from "./interpolation.ts";
+import { Interpolation, type Rows } from "./interpolation.ts";
 
 type Numbers = number[] | Float32Array;
 type Chosen = ReturnType<typeof choose_queries>;
@@ -105,6 +105,12 @@ export function classPlanes(
 
 const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
 
+/** Of masks that are enlarged before they are compared: what the model takes, and the part of it. */
+export interface Shown {
+  whole: Size;
+  part: Size;
+}
+
 /**
  * The segment of each pixel, of queries with masks.
  * @param chosen as from `choose_queries`
@@ -117,20 +123,28 @@ export function segmentMap(
   from: Size,
   to: Size,
   how: Pick<Segmenting, "mask_threshold" | "overlap" | "fused">,
+  shown?: Shown,
 ): { map: Uint16Array; segments: Segment[] } {
   const [pixels, small] = [to[0] * to[1], from[0] * from[1]];
   const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
   const [owner, mask] = [new Uint16Array(pixels), new Float32Array(small)];
-  const enlarge = Interpolation.of("linear", ...from, ...to);
+  const enlarge = shown
+    ? new Interpolation(rowsOf(from, to, shown, 0), rowsOf(from, to, shown, 1))
+    : Interpolation.of("linear", ...from, ...to);
+  const sure = new Uint8Array(shown ? pixels : 0); // where the strongest mask is strong enough
   const [queries, scores, labels] = chosen;
   const whole = queries.map((query, k) => {
     const score = scores[k]!;
-    for (let i = 0; i < small; i++) mask[i] = sigmoid(masks[query * small + i]!);
+    const at = query * small;
+    for (let i = 0; i < small; i++) mask[i] = shown ? masks[at + i]! : sigmoid(masks[at + i]!);
     enlarge.run(mask, 0, plane);
     let area = 0;
     for (let i = 0; i < pixels; i++) {
-      const value = plane[i]! * score;
-      if (value >= how.mask_threshold) area++;
+      const part = shown ? sigmoid(plane[i]!) : plane[i]!;
+      const value = part * score;
+      const inside = (shown ? part : value) >= how.mask_threshold;
+      if (inside) area++;
+      if (shown && value > best[i]!) sure[i] = inside ? 1 : 0;
       if (value > best[i]!) {
         best[i] = value;
         owner[i] = k;
@@ -140,8 +154,17 @@ export function segmentMap(
   });
   const areas = queries.map(() => 0);
   if (queries.length) for (const k of owner) areas[k]!++;
+  const seen = new Set(shown ? owner.filter((_, i) => sure[i]) : owner);
+  for (const k of areas.keys()) if (!seen.has(k)) areas[k] = 0;
   const [numbers, found] = segments(scores, labels, areas, whole, how.overlap, how.fused);
-  return { map: owner.map((k) => numbers[k] ?? 0), segments: found };
+  const map = owner.map((k, i) => (shown && !sure[i] ? 0 : (numbers[k] ?? 0)));
+  return { map, segments: found };
+}
+
+/** Rows or columns of masks as those of the picture, by way of what the model takes. */
+function rowsOf(from: Size, to: Size, { whole, part }: Shown, axis: 0 | 1): Rows {
+  const outer = taps("linear", part[axis], to[axis]);
+  return { size: from[axis], taps: composed(outer, taps("linear", from[axis], whole[axis])) };
 }
 
 /** 255 where the map has the value, else 0. */

@@ -1,0 +1,69 @@
+"""EoMT against transformers' pipeline, from pixels on."""
+
+import pytest
+
+np = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+onnx = pytest.importorskip("onnx")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from edgewise import pipeline  # noqa: E402
+from edgewise.errors import InputError  # noqa: E402
+from edgewise.host.session.open import folder_files  # noqa: E402
+from edgewise.task_package import compile_task  # noqa: E402
+
+from . import tiny_prompts  # noqa: E402
+from .test_image_tasks import masks_agree  # noqa: E402
+from .test_mask_generation import pictures  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """(folder, package)"""
+    folder = tiny_prompts.make_eomt(tmp_path_factory.mktemp("eomt") / "model")
+    package = folder.parent / "model.edge"
+    with package.open("wb") as file:
+        compile_task(folder_files(folder)[0], "image-segmentation").write(file)
+    return folder, package
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_eomt(models, form):
+    theirs = transformers.pipeline(
+        "image-segmentation", str(models[0]), framework="pt", use_fast=False, device="cpu"
+    )
+    ours = pipeline("image-segmentation", models[form])
+    count = 0
+    for image in pictures():
+        for options in (
+            {"threshold": 0.2, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.1},
+            {"threshold": 0.3, "mask_threshold": 0.7, "overlap_mask_area_threshold": 0.05},
+            {"subtask": "panoptic", "threshold": 0.2},
+        ):
+            found, wanted = ours(image, **options), theirs(image, **options)
+            masks_agree(found, wanted)
+            count += len(found)
+        found = ours(image, subtask="semantic")
+        wanted = semantic(theirs, image)
+        labels = theirs.model.config.id2label
+        assert [one["label"] for one in found] == [labels[int(i)] for i in np.unique(wanted)]
+        for one, i in zip(found, np.unique(wanted)):
+            assert ((np.array(one["mask"]) == 255) != (wanted == i)).mean() < 0.002
+    assert count > 6
+    with pytest.raises(InputError, match="EoMT's instances"):
+        ours(image, subtask="instance")
+
+
+def semantic(pipe, image):
+    """The class of each pixel, as post_process_semantic_segmentation of transformers 5: that of
+    version 4 needs pictures that are split.
+    """
+    enlarge = torch.nn.functional.interpolate
+    with torch.no_grad():
+        out = pipe.model(**pipe.image_processor(image, return_tensors="pt"))
+    side = pipe.image_processor.size["shortest_edge"]
+    masks = enlarge(out.masks_queries_logits, (side, side), mode="bilinear").sigmoid()
+    classes = out.class_queries_logits.softmax(-1)[..., :-1]
+    planes = torch.einsum("bqc,bqhw->bchw", classes, masks)
+    return enlarge(planes, (image.height, image.width), mode="bilinear")[0].argmax(0).numpy()
