@@ -265,6 +265,7 @@ def test_any_number_of_results_from_one_copy_of_the_vectors(precision):
 
 @pytest.mark.skipif(not REAL.exists(), reason="EDGEWISE_REAL has no all-MiniLM-L6-v2")
 @pytest.mark.parametrize("dtype, least", [("fp32", 0.99999), ("q8", 0.9999)])
+@pytest.mark.family("MiniLM", exporter="real")
 def test_minilm(dtype, least):
     """Against onnxruntime on the same file, pooled as sentence-transformers pools."""
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -145,6 +145,7 @@ def test_segmentation_with_queries(tiny):
 
 
 @pytest.mark.parametrize("kind", ["maskformer", "mask2former"])
+@pytest.mark.family("Mask2Former", exporter="torch")
 def test_maskformer(tmp_path, kind):
     rng = np.random.default_rng(5)
     logits = rng.standard_normal((1, 9, 6)).astype(np.float32) * 3
@@ -196,6 +197,7 @@ def test_depth(tiny, kind):
 
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
+@pytest.mark.family("CLIP", exporter="torch")
 def test_zero_shot(tiny, kind, separate, tmp_path):
     ours, theirs = both("zero-shot-image-classification", tiny(kind, separate=separate))
     labels = ["a cat", "dog", "two very large trees"]

@@ -102,6 +102,8 @@ def same(found, masks, scores):
 
 @pytest.mark.parametrize("form", ["folder", "package"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.family("SAM", exporter="torch")
+@pytest.mark.family("SAM 2", exporter="torch")
 def test_points(models, pipes, kind, form):
     pipe = pipes(kind, form)
     for image in pictures():

@@ -17,6 +17,10 @@ def folder(files):
     return made
 
 
+@pytest.mark.family("Mimi", exporter="torch")
+@pytest.mark.family("EnCodec", exporter="torch")
+@pytest.mark.family("DAC", exporter="torch")
+@pytest.mark.family("SNAC", exporter="torch")
 def test_codecs(visit, server, folder):
     rng = np.random.default_rng(6)
     names = ["snac", "mimi", "dac", "encodec"]

@@ -26,6 +26,9 @@ def folder(files):
     return made
 
 
+@pytest.mark.family("Parakeet TDT", exporter="torch")
+@pytest.mark.family("Parakeet CTC", exporter="torch")
+@pytest.mark.family("RNN-T", exporter="torch")
 def test_text_and_times(visit, server, folder):
     cases = [
         ("tdt.edge", 0, {"return_timestamps": "word"}),

@@ -63,6 +63,8 @@ def array(found):
 
 
 @pytest.mark.parametrize("kind", ["sam", "sam2"])
+@pytest.mark.family("SAM", exporter="torch")
+@pytest.mark.family("SAM 2", exporter="torch")
 def test_clicks(page, folder, kind):
     """The encoder runs once for several prompts; bad ones are refused in words."""
     clicks = CLICKS + (BOXES if kind == "sam2" else [])

@@ -60,6 +60,7 @@ def speak(visit, server, cases):
     )
 
 
+@pytest.mark.family("VITS", exporter="torch")
 def test_vits(visit, server, folder):
     cases = [["/files/voices/vits.edge", text, {"plain": True}] for text in TEXTS]
     cases.append(["/files/voices/vits/", TEXTS[1], {"plain": True}])  # is compiled in the page

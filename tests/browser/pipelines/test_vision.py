@@ -239,6 +239,7 @@ def test_segments_of_queries(page, folder):
 
 
 @pytest.mark.parametrize("kind", ["maskformer", "mask2former"])
+@pytest.mark.family("Mask2Former", exporter="torch")
 def test_maskformer(page, folder, kind):
     rng = np.random.default_rng(5)
     outputs = {
@@ -288,6 +289,7 @@ def test_features(page, folder):
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
+@pytest.mark.family("CLIP", exporter="torch")
 def test_any_labels(page, folder, kind):
     task, labels = "zero-shot-image-classification", ["a cat", "dog", "two very large trees"]
     found = page.run(
@@ -516,6 +518,7 @@ def test_keypoints(page, folder):
             np.testing.assert_allclose(ours["keypoints"], theirs["keypoints"], atol=0.5)
 
 
+@pytest.mark.family("Swin2SR", exporter="torch")
 def test_pictures_of_pictures(page, folder):
     """A model without a configuration, of a package and of a folder; and a large picture."""
     (folder / "upscaler").mkdir()

@@ -54,6 +54,7 @@ def pixels(image):
     return np.asarray(image).astype(int)
 
 
+@pytest.mark.family("Stable Diffusion", exporter="torch")
 def test_equals_onnxruntime_with_the_formulas_of_ddim(pipe, folder, latents):
     call = {
         "negative_prompt": "a dog", "num_inference_steps": 4, "latents": latents, "scheduler": DDIM

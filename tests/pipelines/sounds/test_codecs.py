@@ -22,6 +22,8 @@ def sound(seconds: float, channels: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("make", [tiny_codecs.make_mimi, tiny_codecs.make_encodec])
+@pytest.mark.family("Mimi", exporter="torch")
+@pytest.mark.family("EnCodec", exporter="torch")
 def test_codecs_of_transformers(tmp_path, make):
     model, given = make(tmp_path), sound(1.3)
     with Codec(tmp_path) as codec, torch.no_grad():
@@ -40,6 +42,7 @@ def test_codecs_of_transformers(tmp_path, make):
         assert np.abs(alone["audio"][:, : given.shape[1]] - ours["audio"]).max() < 1e-6
 
 
+@pytest.mark.family("DAC", exporter="torch")
 def test_dac(tmp_path):
     model, given = tiny_codecs.make_dac(tmp_path), sound(0.913)
     hop = 8
@@ -80,6 +83,7 @@ def test_frames_and_scales_of_two_channels(tmp_path):
             codec.encode(sound(0.5, 3))
 
 
+@pytest.mark.family("SNAC", exporter="torch")
 def test_codebooks_of_several_strides(tmp_path):
     model, given = tiny_codecs.make_snac(tmp_path), sound(0.77)
     padded = np.pad(given, [(0, 0), (0, -given.shape[1] % 16)])

@@ -50,6 +50,7 @@ def model(tmp_path_factory):
         ("WavLM", {}),
     ],
 )
+@pytest.mark.family("wav2vec 2.0", exporter="torch")
 def test_text_and_times_equal_transformers(model, kind, config):
     from transformers import pipeline as reference
 

@@ -19,6 +19,7 @@ VOICE = np.float32([0.3, -0.5, 0.2, 0.7])
 
 
 @pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.family("SpeechT5", exporter="torch")
 def test_speecht5(tmp_path, merged):
     model, vocoder = tiny_graph_speech.make_speecht5(tmp_path, merged)
     speak = pipeline("text-to-speech", tmp_path)
@@ -66,6 +67,7 @@ def test_a_vocoder_of_its_own(tmp_path):
     assert np.array_equal(speak("abc", **given)["audio"], expected)
 
 
+@pytest.mark.family("Supertonic", exporter="torch")
 def test_supertonic(tmp_path):
     encoder, denoiser, decoder = tiny_graph_speech.make_supertonic(tmp_path)
     style = np.random.default_rng(2).standard_normal(20).astype("f4")

@@ -132,6 +132,9 @@ class Reference:
 
 @pytest.mark.parametrize("packaged", [False, True])
 @pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.family("Parakeet TDT", exporter="torch")
+@pytest.mark.family("Parakeet CTC", exporter="torch")
+@pytest.mark.family("RNN-T", exporter="torch")
 def test_tokens_are_those_of_the_definition(folders, kind, packaged):
     folder = folders[kind]
     reference = Reference(kind, folder)

@@ -27,6 +27,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.family("Orpheus", exporter="torch")
 def test_orpheus(folder):
     """The codes of the language model are those that SNAC decodes, in whole and in pieces."""
     codec = Codec(folder / "snac")
@@ -105,6 +106,7 @@ def test_what_does_not_fit(folder):
         speak("a", signal=lambda: True)
 
 
+@pytest.mark.family("OuteTTS", exporter="torch")
 def test_outetts(folder, tmp_path):
     """Two codebooks in one tensor; a speaker's words stand before those of the model."""
     tiny_codecs.make_books(tmp_path, 2, 1024)

@@ -35,6 +35,7 @@ def vits(tmp_path_factory):
     return tiny_voices.make_vits(tmp_path_factory.mktemp("vits"))
 
 
+@pytest.mark.family("VITS", exporter="torch")
 def test_vits_equals_transformers(vits):
     from transformers import pipeline as reference
 
@@ -230,6 +231,7 @@ def words(text: str) -> list[str]:
     return "".join(c for c in text.lower() if c.isalpha() or c == " ").split()
 
 
+@pytest.mark.family("Piper", exporter="real")
 def test_piper_is_read_back(listen):
     speak = pipeline("text-to-speech", REAL / "piper-en-joe", phonemizer=SPOKEN.__getitem__)
     for sentence in SPOKEN:
@@ -237,6 +239,7 @@ def test_piper_is_read_back(listen):
         assert words(listen(speech.to_wav())["text"]) == words(sentence)
 
 
+@pytest.mark.family("Kokoro", exporter="real")
 def test_kokoro_is_read_back(listen):
     speak = pipeline("text-to-speech", REAL / "kokoro-82m", phonemizer=str, voice="jf_alpha")
     text = "ðə kwˈɪk bɹˈaʊn fˈɑks ʤˈʌmps ˌOvəɹ ðə lˈAzi dˈɔɡ."
