@@ -105,7 +105,7 @@ export function classPlanes(
 
 const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
 
-/** Of masks that are enlarged before they are compared: what the model takes, and the part of it. */
+/** Of masks that are enlarged before they are compared: what the model takes, and its part. */
 export interface Shown {
   whole: Size;
   part: Size;
