@@ -37,7 +37,7 @@ OURS = {
     "RfDetrImageProcessor",
     "Sam2ImageProcessor",
     "Sam3ImageProcessor",
-    "VitPoseImageProcessor",  # tests/logic/test_keypoints.py
+    "VitPoseImageProcessor",  # it needs boxes: test_keypoints.py has its numbers
 }
 SIZES = [(96, 128), (128, 96), (37, 53), (224, 224), (201, 130)]
 # Small sizes, so that the tests take little time, and the branches that defaults do not reach.
