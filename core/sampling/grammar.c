@@ -53,7 +53,7 @@ typedef struct {
   uint32_t *state_slots; /* [2 * max_states] */
   frame *frame;          /* [max_frames] */
   uint32_t *frame_slots; /* [2 * max_frames] */
-  uint32_t *path;        /* [deepest + 2] states */
+  uint32_t *path;        /* [2 * (deepest + 2)] states and their transitions */
   uint32_t *heap;
 } machine;
 
@@ -87,12 +87,12 @@ static machine machine_of(void *memory, const void *vocabulary) {
   m.frame = (frame *)(m.state_slots + 2 * (size_t)m.h->max_states);
   m.frame_slots = (uint32_t *)(m.frame + m.h->max_frames);
   m.path = m.frame_slots + 2 * (size_t)m.h->max_frames;
-  m.heap = m.path + ew_s_trie(vocabulary).deepest + 2;
+  m.heap = m.path + 2 * ((size_t)ew_s_trie(vocabulary).deepest + 2);
   return m;
 }
 
 static uint64_t fixed_words(uint64_t states, uint64_t frames, uint64_t deepest) {
-  return sizeof(header) / 4 + MAX_PLACES * 4 + states * 7 + frames * 4 + deepest + 2;
+  return sizeof(header) / 4 + MAX_PLACES * 4 + states * 7 + frames * 4 + 2 * (deepest + 2);
 }
 
 static uint32_t mask_words(uint32_t n) { return (n + 31) / 32; }
@@ -319,17 +319,25 @@ int32_t ew_grammar_next(const uint32_t *program, const void *vocabulary, void *m
 /* Sets the bits of the tokens that are possible in a state. */
 static int32_t walk(const grammar *g, machine *m, const ew_trie *t, uint32_t state,
                     uint32_t *mask) {
+  /* of each depth the state, and where its transitions are */
   uint32_t *path = m->path;
-  path[0] = state;
+  const uint32_t *heap = m->heap;
+  const uint8_t *class_of = m->h->class_of;
+  path[0] = state, path[1] = m->entry[state].next;
   for (uint32_t i = 0; i < t->nodes;) {
-    const uint32_t depth = t->depth[i];
-    const int32_t to = step(g, m, path[depth], m->h->class_of[t->byte[i]]);
-    if (to < 0) return to;
+    uint32_t *here = path + 2 * (size_t)t->depth[i];
+    const uint32_t class = class_of[t->byte[i]];
+    uint32_t to = heap[here[1] + class];
+    if (!to) {
+      const int32_t found = step(g, m, here[0], class);
+      if (found < 0) return found;
+      to = (uint32_t)found;
+    }
     if (to == DEAD) {
       i = t->after[i];
       continue;
     }
-    path[depth + 1] = (uint32_t)to;
+    here[2] = to, here[3] = m->entry[to].next;
     for (uint32_t k = t->at[i]; k < t->at[i + 1]; k++)
       mask[t->order[k] / 32] |= 1u << (t->order[k] % 32);
     i++;

@@ -12,7 +12,7 @@ KEYWORDS = {
 TYPES = {
     "null": lambda x: x is None,
     "boolean": lambda x: isinstance(x, bool),
-    "integer": lambda x: _number(x) and x == int(x),
+    "integer": lambda x: _number(x) and abs(x) != float("inf") and x == int(x),
     "number": lambda x: _number(x),
     "string": lambda x: isinstance(x, str),
     "array": lambda x: isinstance(x, list),
