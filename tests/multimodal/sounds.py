@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .exporting import write, write_text
-from .tiny import Tiny, _saved, _spread, tokenizer
+from .tiny import Tiny, saved, spread, tokenizer
 
 SIZE = 32000  # samples of a window
 RATE = 16000
@@ -89,7 +89,7 @@ def voxtral(root: Path) -> Tiny:
     )
     torch.manual_seed(6)
     model = VoxtralForConditionalGeneration(config).eval()
-    _spread(model)
+    spread(model)
 
     class Audio(torch.nn.Module):
         def __init__(self) -> None:
@@ -102,7 +102,7 @@ def voxtral(root: Path) -> Tiny:
     _export(root, Audio(), False)
     text = model.language_model
     write_text(root, text.model, text.lm_head, model.get_input_embeddings(), config.text_config)
-    return _saved(root, model, _Processor(words))
+    return saved(root, model, _Processor(words))
 
 
 def qwen2_audio(root: Path) -> Tiny:
@@ -116,7 +116,7 @@ def qwen2_audio(root: Path) -> Tiny:
     )
     torch.manual_seed(7)
     model = Qwen2AudioForConditionalGeneration(config).eval()
-    _spread(model)
+    spread(model)
 
     class Audio(torch.nn.Module):
         def __init__(self) -> None:
@@ -134,7 +134,7 @@ def qwen2_audio(root: Path) -> Tiny:
     _export(root, Audio(), True)
     text = model.language_model
     write_text(root, text.model, text.lm_head, model.get_input_embeddings(), config.text_config)
-    return _saved(root, model, _Processor(words))
+    return saved(root, model, _Processor(words))
 
 
 SOUND_MODELS: dict[str, Callable[[Path], Tiny]] = {"voxtral": voxtral, "qwen2_audio": qwen2_audio}

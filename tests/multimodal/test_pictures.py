@@ -27,7 +27,13 @@ def pipe(tiny):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("idefics3", marks=pytest.mark.family("Idefics3", exporter="torch")), "llava"],
+    [
+        pytest.param("idefics3", marks=pytest.mark.family("Idefics3", exporter="torch")),
+        "llava",
+        pytest.param("qwen2-vl", marks=pytest.mark.family("Qwen2-VL", exporter="torch")),
+        pytest.param("qwen2.5-vl", marks=pytest.mark.family("Qwen2.5-VL", exporter="torch")),
+        pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
+    ],
 )
 def test_tokens_are_those_of_transformers(tiny, name):
     model = tiny(name)

@@ -101,7 +101,7 @@ def idefics3(root: Path) -> Tiny:
     )
     torch.manual_seed(5)
     model = Idefics3ForConditionalGeneration(config).eval()
-    _spread(model)
+    spread(model)
     pictures = Idefics3ImageProcessor(
         size={"longest_edge": 192}, max_image_size={"longest_edge": 64}
     )
@@ -159,7 +159,7 @@ def idefics3(root: Path) -> Tiny:
         model.get_input_embeddings(),
         config.text_config,
     )
-    return _saved(root, model, processor)
+    return saved(root, model, processor)
 
 
 LLAVA_TEMPLATE = IDEFICS3_TEMPLATE.replace("{{ '<image>' }}", "{{ '<image>\n' }}")
@@ -205,7 +205,7 @@ def llava(root: Path) -> Tiny:
     )
     torch.manual_seed(11)
     model = LlavaForConditionalGeneration(config).eval()
-    _spread(model)
+    spread(model)
     pictures = CLIPImageProcessor(size={"shortest_edge": 48}, crop_size={"height": 48, "width": 48})
     processor = LlavaProcessor(
         pictures,
@@ -238,10 +238,10 @@ def llava(root: Path) -> Tiny:
         model.get_input_embeddings(),
         config.text_config,
     )
-    return _saved(root, model, processor)
+    return saved(root, model, processor)
 
 
-def _spread(model: Any) -> None:
+def spread(model: Any) -> None:
     """Larger weights, so that greedy tokens differ and depend on the picture."""
     with torch.no_grad():
         for parameter in model.parameters():
@@ -249,7 +249,7 @@ def _spread(model: Any) -> None:
                 parameter.mul_(6.0)
 
 
-def _saved(root: Path, model: Any, processor: Any) -> Tiny:
+def saved(root: Path, model: Any, processor: Any) -> Tiny:
     processor.chat_template = processor.tokenizer.chat_template
     processor.save_pretrained(root)
     model.config.save_pretrained(root)

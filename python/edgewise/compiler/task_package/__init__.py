@@ -135,6 +135,7 @@ def compile_task(
     graphs: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
     personalize: bool | Mapping[str, Any] = False,
+    any_size: bool = False,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -157,6 +158,8 @@ def compile_task(
         dims: "height" and "width" of the pictures of text-to-image; default: the model's.
         personalize: whether a page can teach the model labels of its user; {"lora": true, or
             {"rank", "alpha"}}: and train adapters of it (heads.lora).
+        any_size: whether an encoder of pictures of any size is left out, since the caller runs it
+            in a session.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -189,7 +192,17 @@ def compile_task(
     if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
-        name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
+        name,
+        files,
+        chosen,
+        texts,
+        max_length,
+        cache_dtype,
+        target,
+        compare,
+        dims,
+        personalize,
+        any_size,
     )
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
@@ -204,7 +217,7 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare, dims, personalize: as of compile_task.
+        max_length, cache_dtype, target, compare, dims, personalize, any_size: as of compile_task.
     """
 
     task: str
@@ -217,6 +230,7 @@ class Request:
     compare: bool
     dims: Mapping[str, int] | None
     personalize: bool | Mapping[str, Any]
+    any_size: bool = False
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""

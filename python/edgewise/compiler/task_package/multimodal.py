@@ -6,13 +6,13 @@ take features.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
-from ...logic.images.views import Seen, View, further_inputs, pixel_dims, seen
+from ...logic.images.views import Further, Seen, View, further_inputs, pixel_dims, seen
 from ..compile.causal_lm import compile_causal_lm
 from ..compile.features import text_config
 from ..compile.join import join_embedding
@@ -78,7 +78,8 @@ def multimodal_package(request: Request) -> Package:
         package.manifest["processor"] = {"audio": audio, "sounds": cast("SoundPromptFields", rule)}
         return package
     description, pictures = _vision(request.texts)
-    add_vision(programs, request.read(first), f"{first}.onnx", description, decoder)
+    if not (request.any_size and takes_any_size(description)):
+        add_vision(programs, request.read(first), f"{first}.onnx", description, decoder)
     package.manifest["processor"] = {
         "vision": description.to_dict(),
         "pictures": cast("PromptFields", pictures),
@@ -177,12 +178,55 @@ def add_vision(
         description: what happens to pictures.
         decoder: takes the features.
     """
-    inputs = graph.input_names()
+    pixels = pixels_of(graph.input_names(), file)
+    encoder = _Encoder(with_all_selected(graph, pixels.name), pixels, file)
+    _add_planes(programs, encoder, description, decoder)
+
+
+def pixels_of(inputs: Sequence[Info], file: str) -> Info:
+    """The input of an encoder of pictures that takes their numbers. Raises UnsupportedOp."""
     pixels = next((i for i in inputs if i.name == PIXELS), inputs[0] if inputs else None)
     if pixels is None:
         raise UnsupportedOp("it has no inputs", file, "Export it with pixel_values.")
-    encoder = _Encoder(with_all_selected(graph, pixels.name), pixels, file)
-    _add_planes(programs, encoder, description, decoder)
+    return pixels
+
+
+def others_of(names: Sequence[str], what: Seen, file: str) -> list[Further]:
+    """The inputs of an encoder beside the numbers of a picture.
+
+    Args:
+        names: of the inputs.
+        what: the encoder sees of the picture.
+        file: its name, for the error.
+
+    Raises:
+        UnsupportedOp: an input is none that pictures give.
+    """
+    given = further_inputs(names, what)
+    known = {f.name for f in given}
+    for name in names:
+        if name not in known:
+            raise UnsupportedOp(
+                f"its input '{name}' is none that pictures give",
+                file,
+                "Export the encoder of pictures alone.",
+            )
+    return given
+
+
+def features_of(names: Sequence[str]) -> str:
+    """The output of an encoder that has the features, of its outputs."""
+    return next((n for n in FEATURES if n in names), names[0])
+
+
+def takes_any_size(description: VisionDescription) -> bool:
+    """Whether the size of the pieces of a picture depends on its own, or their number counts."""
+    return len(_sizes(description)) > 1 or description.form != "planes"
+
+
+def _sizes(description: VisionDescription) -> set[tuple[int, int]]:
+    """Sizes of the pieces of pictures."""
+    return {seen(description.rule, *size).piece for size in PICTURES}
 
 
 def _add_planes(
@@ -192,14 +236,14 @@ def _add_planes(
 
     Raises UnsupportedOp for pictures of any size.
     """
-    sizes = {seen(description.rule, *size).piece for size in PICTURES}
-    if len(sizes) > 1 or description.form != "planes":
+    if takes_any_size(description):
         raise UnsupportedOp(
             "its encoder takes pictures of any size",
             encoder.file,
-            "Take a model whose processor makes squares of one size, such as SmolVLM.",
+            "Run it in Python, from its folder, or take a model whose processor makes squares of"
+            " one size, such as SmolVLM.",
         )
-    [(high, wide)] = sizes
+    [(high, wide)] = _sizes(description)
     what = Seen([View([], high, wide)], (high, wide), (high, wide), (high, wide))
     pre = vision_graph(description)
     programs.add("pre", pre, [({"pixels": [1, high, wide, 3]}, None)])
@@ -211,16 +255,10 @@ def _add_planes(
 def _with_constants(encoder: _Encoder, what: Seen) -> _Encoder:
     """The encoder without the inputs that are the same for each picture. Raises UnsupportedOp."""
     others = [i for i in encoder.graph.input_names() if i.name != encoder.pixels.name]
-    given = {f.name: f for f in further_inputs([i.name for i in others], what)}
+    given = {f.name: f for f in others_of([i.name for i in others], what, encoder.file)}
     nodes, constants = [], {}
     for info in others:
-        further = given.get(info.name)
-        if further is None:
-            raise UnsupportedOp(
-                f"its input '{info.name}' is none that pictures give",
-                encoder.file,
-                "Export the encoder of pictures alone.",
-            )
+        further = given[info.name]
         numbers = [value for value, times in further.runs for _ in range(times)]
         if len(further.runs) == 1:  # made by the plan, not kept with it
             size = f"{info.name}/dims"
@@ -248,16 +286,25 @@ def _add_encoder(
 ) -> None:
     """Adds the program of an encoder. Raises InputError if its features do not fit the decoder."""
     names = [o.name for o in encoder.graph.outputs]
-    output = next((n for n in FEATURES if n in names), names[0])
-    hidden = decoder["features"]
+    output = features_of(names)
 
     def check(plan: Any) -> None:
-        dims = plan["outputs"][output][2]
-        if dims[-1] != hidden:
-            raise InputError(
-                f"its features have {dims[-1]} numbers, the embeddings of the decoder {hidden}",
-                os.path.basename(encoder.file),
-                "Take all files of one model.",
-            )
+        check_width(plan["outputs"][output][2], decoder["features"], encoder.file)
 
     programs.add(program, encoder.graph, [(shapes, None)], [output], check)
+
+
+def check_width(dims: Sequence[Any], hidden: int, file: str) -> None:
+    """Raises InputError for features of so many dimensions that do not fit the decoder.
+
+    Args:
+        dims: of the features.
+        hidden: numbers of an embedding of the decoder.
+        file: of the encoder.
+    """
+    if dims[-1] != hidden:
+        raise InputError(
+            f"its features have {dims[-1]} numbers, the embeddings of the decoder {hidden}",
+            os.path.basename(file),
+            "Take all files of one model.",
+        )

@@ -42,6 +42,7 @@ from ..text import GenerateOutput, GenerationConfig, generate
 from ..text.generate import model_defaults
 from ..text.signals import is_set
 from .base import Pipeline
+from .images.encoder import EncoderSession
 from .images.vision import VisionProcessor
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class ImageTextToTextPipeline(Pipeline):
             graphs=graphs,
             target=target_of((self.engine or default_engine()).device),
             compare=False,
+            any_size=True,
         )
 
     @property
@@ -168,7 +170,12 @@ class ImageTextToTextPipeline(Pipeline):
 
     def session(self, stem: str) -> Any:
         if stem not in self.sessions:
-            self.sessions[stem] = ProgramSession(self.package, stem, self.engine)
+            if stem in self.package.manifest.get("programs", {}):
+                self.sessions[stem] = ProgramSession(self.package, stem, self.engine)
+            else:  # of pictures of any size, which no plan ahead of time can have
+                assert self.files is not None
+                path = next(iter(self.files.graphs.values()))  # the first of STEMS
+                self.sessions[stem] = EncoderSession(path, self.engine)
         return self.sessions[stem]
 
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -312,6 +319,11 @@ class ImageTextToTextPipeline(Pipeline):
     def _encoded(self, picture: Picture, what: Seen, signal: Any) -> Iterator[bytes]:
         """The features of a picture, piece by piece. Raises Aborted."""
         vision = self.session("vision")
+        if isinstance(vision, EncoderSession):
+            if is_set(signal):
+                raise Aborted("generation was aborted", self.task)
+            yield vision.features(self.processor, picture, self.model.package.manifest["decoder"])
+            return
         (name,) = vision.inputs
         (output,) = vision.outputs
         values, _ = self.processor(picture)
