@@ -108,6 +108,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "Idefics3": CHAT,
         "SmolVLM": CHAT,
         "Granite-Docling": CHAT,
+        "LLaVA": CHAT,
         "LLaVA-OneVision": CHAT,
         "Pixtral": CHAT,
         "Mistral 3": CHAT,

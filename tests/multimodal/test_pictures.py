@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import edgewise
@@ -10,7 +11,7 @@ import pytest
 from edgewise.compiler.onnx import FileSource
 from edgewise.compiler.package import Package
 from edgewise.compiler.task_package import compile_task
-from edgewise.errors import Aborted, InputError
+from edgewise.errors import Aborted, InputError, UnsupportedOp
 from edgewise.host.session.open import folder_files
 
 from .asking import QUESTION, answered, messages, pictures
@@ -29,7 +30,8 @@ def pipe(tiny):
     "name",
     [
         pytest.param("idefics3", marks=pytest.mark.family("Idefics3", exporter="torch")),
-        "llava",
+        pytest.param("smolvlm", marks=pytest.mark.family("SmolVLM", exporter="torch")),
+        pytest.param("llava", marks=pytest.mark.family("LLaVA", exporter="torch")),
         pytest.param("qwen2-vl", marks=pytest.mark.family("Qwen2-VL", exporter="torch")),
         pytest.param("qwen2.5-vl", marks=pytest.mark.family("Qwen2.5-VL", exporter="torch")),
         pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
@@ -46,6 +48,32 @@ def test_tokens_are_those_of_transformers(tiny, name):
             assert got["generated_token_ids"] == wanted
             answers.add(tuple(wanted[-10:]))
     assert len(answers) > 1  # they depend on the pictures
+
+
+def test_a_plan_is_kept_for_each_size(tiny):
+    small, large = pictures(2)
+    with edgewise.pipeline(TASK, tiny("qwen2.5-vl").root) as made:
+        counts = []
+        for image in (small, large, small, large):
+            made._kept.clear()
+            made([image], messages(1), **GREEDY)
+            counts.append(len(made.session("vision").plans))
+    assert 0 < counts[0] < counts[1] == counts[2] == counts[3]
+
+
+def test_packages_refuse_encoders_of_any_size(tiny):
+    with pytest.raises(UnsupportedOp, match="takes pictures of any size"):
+        compile_task(folder_files(tiny("qwen2.5-vl").root)[0], TASK)
+
+
+def test_an_encoder_of_another_model_is_refused(tiny, tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(tiny("pixtral").root, root)
+    shutil.copy(tiny("qwen2-vl").root / "onnx/vision_encoder.onnx", root / "onnx")
+    with edgewise.pipeline(TASK, root) as made:
+        with pytest.raises(InputError, match=r"input 'pixel_values': 4 dimensions .* expected 2"):
+            made(pictures(1), messages(1), **GREEDY)
+        assert made(None, messages(0), **GREEDY)  # it goes on
 
 
 def test_a_package_is_the_same(tiny, tmp_path):
@@ -162,7 +190,6 @@ def test_bad_input_is_refused_in_words(pipe):
 
 def test_files_of_two_models_are_refused(tiny, tmp_path):
     import json
-    import shutil
 
     root = tmp_path / "model"
     shutil.copytree(tiny("idefics3").root, root)

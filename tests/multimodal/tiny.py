@@ -61,19 +61,22 @@ IDEFICS3_TEMPLATE = (
 
 
 # long: a configuration
-def idefics3(root: Path) -> Tiny:
-    """SmolVLM's first form."""
-    from transformers import (
-        Idefics3Config,
-        Idefics3ForConditionalGeneration,
-        Idefics3ImageProcessor,
-        Idefics3Processor,
-    )
+def idefics3(root: Path, family: str = "Idefics3") -> Tiny:
+    """Idefics3, SmolVLM. family: of the names of their classes."""
+    import transformers
+
+    def of(name: str) -> Any:
+        return getattr(transformers, family + name)
+
+    class Processor(transformers.Idefics3Processor):  # type: ignore[misc]
+        """SmolVLM's, which needs torchvision for videos, writes the same for pictures."""
+
+        image_processor_class = f"{family}ImageProcessor"
 
     rows = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
     special = ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *rows]
     words = tokenizer(special, IDEFICS3_TEMPLATE)
-    config = Idefics3Config(
+    config = of("Config")(
         text_config={
             "model_type": "llama",
             "hidden_size": 32,
@@ -100,12 +103,10 @@ def idefics3(root: Path) -> Tiny:
         pad_token_id=3,
     )
     torch.manual_seed(5)
-    model = Idefics3ForConditionalGeneration(config).eval()
+    model = of("ForConditionalGeneration")(config).eval()
     spread(model)
-    pictures = Idefics3ImageProcessor(
-        size={"longest_edge": 192}, max_image_size={"longest_edge": 64}
-    )
-    processor = Idefics3Processor(pictures, words, image_seq_len=16)
+    pictures = of("ImageProcessor")(size={"longest_edge": 192}, max_image_size={"longest_edge": 64})
+    processor = Processor(pictures, words, image_seq_len=16)
 
     class Vision(torch.nn.Module):
         def __init__(self) -> None:
@@ -260,4 +261,8 @@ def saved(root: Path, model: Any, processor: Any) -> Tiny:
     return Tiny(root, model, processor)
 
 
-MODELS: dict[str, Callable[[Path], Tiny]] = {"idefics3": idefics3, "llava": llava}
+MODELS: dict[str, Callable[[Path], Tiny]] = {
+    "idefics3": idefics3,
+    "smolvlm": lambda root: idefics3(root, "SmolVLM"),
+    "llava": llava,
+}

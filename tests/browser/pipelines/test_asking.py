@@ -1,5 +1,6 @@
 """image-text-to-text in a page, beside transformers: from a package, and compiled in the page."""
 
+import json
 import shutil
 
 import pytest
@@ -60,6 +61,20 @@ def test_a_package_answers_as_transformers(page, model):
 
 def test_a_folder_is_compiled(page, model):
     found = page.run(ASK, {"model": f"/files/asking/{MODEL}/", "options": {"dtype": "fp32"}})
+    assert "error" not in found, found
+    assert found == {"found": wanted(model), "origin": "compiled"}
+
+
+def test_a_template_may_be_an_object(page, files, model):
+    root = files / "asking/object"
+    shutil.copytree(model.root, root)
+    template = (root / "chat_template.jinja").read_text()
+    (root / "chat_template.jinja").unlink()
+    (root / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    config = json.loads((root / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (root / "tokenizer_config.json").write_text(json.dumps(config))
+    found = page.run(ASK, {"model": "/files/asking/object/", "options": {"dtype": "fp32"}})
     assert "error" not in found, found
     assert found == {"found": wanted(model), "origin": "compiled"}
 

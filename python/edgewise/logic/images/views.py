@@ -464,7 +464,7 @@ def further_inputs(names: Sequence[str], picture: Seen) -> list[Further]:
         elif name == "image_sizes":
             size = picture.size if len(grids) > 1 else picture.resized
             out.append(Further(name, [1, 2], [(size[0], 1), (size[1], 1)]))
-        elif name == "image_grid_thw":
+        elif name in ("image_grid_thw", "grid_thw"):
             runs = [(1, 1), (grids[0][0], 1), (grids[0][1], 1)]
             out.append(Further(name, [1, 3], runs))
     return out

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, NAME, pack
-from ....compiler.task_package.multimodal import (
-    check_width,
-    features_of,
-    others_of,
-    pixels_of,
-)
+from ....compiler.task_package.multimodal import check_width, features_of, others_of, pixels_of
 from ...session import InferenceSession
 
 if TYPE_CHECKING:

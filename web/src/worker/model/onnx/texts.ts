@@ -46,6 +46,9 @@ export async function fetchTexts(
     !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
   )
     await get("chat_template.jinja");
+  // Processors of models that see or hear had theirs as an object until 2025.
+  if (CHATS.includes(job.request.task) && !texts.has("chat_template.jinja"))
+    await get("chat_template.json");
   // ONNX Runtime GenAI's files have the sizes of states and the special tokens there.
   if (names.includes("config.json") && !texts.has("config.json"))
     if (job.request.task === "text-generation") await get(GENAI_CONFIG);
