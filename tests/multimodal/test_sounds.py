@@ -74,7 +74,7 @@ def test_bad_input(models):
             ([np.zeros(0, np.float32)], messages(1), "no samples"),
             (["nowhere.wav"], messages(1), "nowhere.wav"),
             ([one], [{"role": "user", "content": [{"type": "image"}]}], "the type 'image'"),
-            ([b"no sound"], messages(1), ""),
+            ([b"no sound"], messages(1), "^audio: "),
         ):
             with pytest.raises(InputError, match=message):
                 made(sounds, text)
