@@ -81,7 +81,8 @@ class _Processor:
 def voxtral(root: Path) -> Tiny:
     from transformers import VoxtralConfig, VoxtralForConditionalGeneration
 
-    words = tokenizer(["[AUDIO]", "[BEGIN_AUDIO]"], TEMPLATE.replace("AUDIO", "[AUDIO]"))
+    special = ["[AUDIO]", "[BEGIN_AUDIO]", "[INST]", "[/INST]", "lang:en", "[TRANSCRIBE]"]
+    words = tokenizer(special, TEMPLATE.replace("AUDIO", "[AUDIO]"))
     config = VoxtralConfig(
         audio_config={**AUDIO, "hidden_size": 16, "intermediate_size": 64},
         text_config={"model_type": "llama", **TEXT, "vocab_size": len(words)},
@@ -146,10 +147,10 @@ def messages(count: int) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [*parts, QUESTION]}]
 
 
-def answered(model: Tiny, sounds: list[Any], count: int) -> list[int]:
-    """The tokens of transformers, prompt included."""
+def answered(model: Tiny, sounds: list[Any], count: int, text: str | None = None) -> list[int]:
+    """The tokens of transformers, prompt included. text: instead of a chat."""
     words, features = model.processor.tokenizer, model.processor.features
-    text = words.apply_chat_template(
+    text = text or words.apply_chat_template(
         messages(len(sounds)), add_generation_prompt=True, tokenize=False
     )
     given: dict[str, Any] = {}

@@ -80,3 +80,45 @@ def test_bad_input(models):
                 made(sounds, text)
         [got] = made([one], messages(1), return_tensors=True, **GREEDY)  # it goes on
         assert got["generated_token_ids"] == answered(models["qwen2_audio"], [one], 10)
+
+
+def test_transcripts(models, tmp_path):
+    """The prompt is mistral-common's: encode_transcription of its InstructTokenizerV7."""
+    model = models["voxtral"]
+    words = model.processor.tokenizer
+    with edgewise.pipeline("automatic-speech-recognition", model.root) as listen:
+        first, second = given([40000, 7777])
+
+        def expected(samples, language):
+            text = f"<s>[INST][AUDIO][/INST]{language}[TRANSCRIBE]"
+            ids = answered(model, [samples], 10, text)
+            new = words.decode(ids[-10:], skip_special_tokens=True)
+            return {"text": new}
+
+        wanted = expected(first, "lang:en")
+        assert listen(first, language="en", **GREEDY) == wanted
+        assert listen(first, language="English", return_timestamps=False, **GREEDY) == wanted
+        plain = [expected(one, "") for one in (first, second)]
+        assert plain[0] != plain[1]
+        assert listen([first, second], **GREEDY) == plain
+        asked = {"raw": first, "sampling_rate": 16000, "name": "a"}
+        assert listen(asked, **GREEDY) == {**plain[0], "name": "a"}
+        long = listen(first, do_sample=False)["text"]
+        assert long.startswith(plain[0]["text"])
+        assert len(long) > len(plain[0]["text"])
+        for options, message in (
+            ({"language": "xx"}, "the language 'xx' is unknown"),
+            ({"language": 3}, "it is no text"),
+            ({"return_timestamps": True}, "no such option"),
+        ):
+            with pytest.raises(InputError, match=message):
+                listen(first, **options)
+        with pytest.raises(InputError, match="no samples"):
+            listen(np.zeros(0, np.float32))
+    package = compile_task(folder_files(model.root)[0], TASK)
+    package.save(str(tmp_path / "model.edge"))
+    with edgewise.pipeline("asr", tmp_path / "model.edge") as listen:
+        assert listen(first, language="en", **GREEDY) == wanted
+    with edgewise.pipeline("asr", models["qwen2_audio"].root) as listen:
+        with pytest.raises(InputError, match="no prompt for transcripts"):
+            listen(first)

@@ -52,7 +52,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     Args:
         model: folder of a Whisper model (encoder_model.onnx and decoder_model_merged.onnx) or of a
             CTC model (model.onnx), or the id of one of the hub; a Seq2SeqModel; or an
-            InferenceSession of a CTC model.
+            InferenceSession of a CTC model. Of a language model that hears (Voxtral) `pipeline`
+            makes a HeardSpeechPipeline.
         tokenizer, processor, options: as of Pipeline. A processor is called as transformers'
             feature extractors.
 
@@ -97,6 +98,12 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         "streamer": None,
         "signal": None,
     }
+
+    @classmethod
+    def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        from .heard_speech import HeardSpeechPipeline, hears_speech
+
+        return HeardSpeechPipeline if hears_speech(model, options.get("revision")) else cls
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
         self.other: CTCRecognizer | HearingRecognizer | MoonshineRecognizer | None = None

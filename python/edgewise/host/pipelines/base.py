@@ -66,6 +66,8 @@ class Pipeline(Owner):
     """{option of a call: its default}."""
     PACKAGED: ClassVar[bool] = False
     """Whether packages of the task can be opened."""
+    PACKAGES: ClassVar[Sequence[str]] = ()
+    """Further tasks whose packages can be opened."""
     TOKENIZER: ClassVar[bool] = False
     """Whether the task needs a tokenizer."""
 
@@ -300,7 +302,7 @@ class Pipeline(Owner):
                 where,
                 "Give the model's folder or .onnx file.",
             )
-        if manifest.get("task") != self.task:
+        if manifest.get("task") not in (self.task, *self.PACKAGES):
             raise InputError(
                 f"it is a package for '{manifest.get('task')}'",
                 where,

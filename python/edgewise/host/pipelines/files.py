@@ -211,6 +211,29 @@ class ModelFiles:
         return None if data is None else parse_json_object(data, where, ModelError)
 
 
+def stems_of(model: Any, revision: str | None = None) -> set[str]:
+    """Names of the graphs of a folder or of a model of the hub, with and without suffixes of
+    dtypes; none of other models.
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        return set()
+    path = os.fsdecode(model)
+    names: list[str] = []
+    if is_model_id(path):
+
+        def look(present: list[str]) -> list[str]:
+            names.extend(present)
+            return [name for name in present if name == "config.json"]
+
+        task_folder(path, revision, look)
+    elif os.path.isdir(path):
+        for base in (path, os.path.join(path, "onnx")):
+            names += os.listdir(base) if os.path.isdir(base) else []
+    graphs = [posixpath.basename(n) for n in names if n.endswith(".onnx")]
+    stems = {re.sub(r"(_[a-z0-9]+)?\.onnx$", "", name) for name in graphs}
+    return stems | {name.removesuffix(".onnx") for name in graphs}
+
+
 def check_dtype(dtype: Dtype, stems: Iterable[str]) -> dict[str, str]:
     """{stem: dtype} of the graphs for which the caller names one.
 

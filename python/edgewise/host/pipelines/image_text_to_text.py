@@ -150,7 +150,7 @@ class ImageTextToTextPipeline(Pipeline):
         graphs = {s: name_in(os.path.abspath(root), p) for s, p in self.files.graphs.items()}
         return compile_task(
             files,
-            self.task,
+            self.KIND.task,
             max_length=self._capacity,
             cache_dtype=self._cache_dtype,
             graphs=graphs,

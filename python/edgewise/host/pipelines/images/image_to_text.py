@@ -24,6 +24,7 @@ from ...media.pictures import Picture, read_picture
 from ...text import generate
 from ..seq2seq import Seq2SeqPipeline
 from .image_processor import ImageProcessor
+from .written_answers import WrittenDocumentAnswersPipeline, writes_answers
 
 __all__ = ["DocumentQuestionAnsweringPipeline", "ImageToTextPipeline"]
 
@@ -207,7 +208,8 @@ class DocumentQuestionAnsweringPipeline(PictureTextPipeline):
     `pipe("invoice.png", "What is the number?")` gives [{"answer": ...}].
 
     Args:
-        model: folder of a Donut model that answers questions, or the id of one of the hub.
+        model: folder of a Donut model that answers questions, or the id of one of the hub. Of a
+            model of image-text-to-text `pipeline` makes a WrittenDocumentAnswersPipeline.
         tokenizer, options: as of Pipeline.
 
     A call takes a picture and a question, or {"image", "question"}, or a list of these. Its options
@@ -218,6 +220,11 @@ class DocumentQuestionAnsweringPipeline(PictureTextPipeline):
     """
 
     task = "document-question-answering"
+
+    @classmethod
+    def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        written = writes_answers(model, options.get("revision"))
+        return WrittenDocumentAnswersPipeline if written else cls
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self, image: Any, question: Any = None, **options: Any

@@ -11,6 +11,7 @@ from ....errors import InputError
 from ....logic.post.classification import Labeling, check_top_k, labeled
 from ..post.plane import Plane
 from .base import ImagePipeline
+from .written_answers import WrittenAnswersPipeline, pairs_of, writes_answers
 
 __all__ = ["VisualQuestionAnsweringPipeline"]
 
@@ -21,7 +22,7 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
 
     Args:
         model: folder of a model whose graph takes a picture and a text and gives logits of answers
-            (ViLT). Models that write their answers are for image-text-to-text.
+            (ViLT). Of a model of image-text-to-text `pipeline` makes a WrittenAnswersPipeline.
         tokenizer, options: as of Pipeline.
 
     A call takes a picture and a question, or {"image", "question"}, or a list of these.
@@ -34,6 +35,10 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
     TOKENIZER = True
     PACKAGED = False
     CALL = {"top_k": 5}
+
+    @classmethod
+    def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        return WrittenAnswersPipeline if writes_answers(model, options.get("revision")) else cls
 
     def check(self, options: Mapping[str, Any]) -> None:
         check_top_k(options["top_k"], all_allowed=False)
@@ -50,10 +55,7 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
         """
         if question is None:
             return super().__call__(image, **options)
-        several = isinstance(image, (list, tuple)) or isinstance(question, (list, tuple))
-        images = list(image) if isinstance(image, (list, tuple)) else [image]
-        questions = list(question) if isinstance(question, (list, tuple)) else [question]
-        pairs = [{"image": one, "question": q} for q in questions for one in images]
+        pairs, several = pairs_of(image, question)
         return super().__call__(pairs if several else pairs[0], **options)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:

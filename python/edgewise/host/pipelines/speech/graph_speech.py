@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
-import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,11 +14,10 @@ from ....logic.native import Seed
 from ....logic.speech import flow, spectrograms
 from ....logic.speech.graphs import Signature
 from ....seeds import check_seed
-from ...hub import is_model_id, task_folder
 from ...session import InferenceSession
 from ...text.signals import check_signal
 from ..base import Pipeline
-from ..files import ModelFiles, Stem
+from ..files import ModelFiles, Stem, stems_of
 from .graphs import GraphHost, signature_of
 from .sound import Speech, sentences
 
@@ -41,22 +38,7 @@ MAX_VECTOR = 1 << 24  # bytes of a file of speaker_embeddings
 
 def kind_of(model: Any, revision: str | None = None) -> str | None:
     """The kind of a model, by the names of its graphs; None: it is none of these."""
-    if not isinstance(model, (str, os.PathLike)):
-        return None
-    path = os.fsdecode(model)
-    names: list[str] = []
-    if is_model_id(path):
-
-        def look(present: list[str]) -> list[str]:
-            names.extend(present)
-            return [name for name in present if name == "config.json"]
-
-        task_folder(path, revision, look)
-    elif os.path.isdir(path):
-        for base in (path, os.path.join(path, "onnx")):
-            names += os.listdir(base) if os.path.isdir(base) else []
-    stems = {re.sub(r"(_[a-z0-9]+)?\.onnx$", "", posixpath.basename(n)) for n in names}
-    stems |= {posixpath.basename(n).removesuffix(".onnx") for n in names}
+    stems = stems_of(model, revision)
     return next((kind for stem, kind in HINTS.items() if stem in stems), None)
 
 

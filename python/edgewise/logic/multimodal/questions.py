@@ -1,0 +1,44 @@
+"""Questions about pictures to models that write their answers: chats of image-text-to-text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import InputError
+
+
+def chat_of(image: object, question: object, task: str) -> list[dict[str, Any]]:
+    """A chat with a picture and a question about it.
+
+    Args:
+        image: the picture, as the caller gave it.
+        question: a text.
+        task: its name, for errors.
+
+    Raises:
+        InputError: the question is no text.
+    """
+    if not isinstance(question, str) or not question:
+        raise InputError("the question is no text", task, "Give a text as the question.")
+    picture: dict[str, Any] = {"type": "image", "image": image}
+    text: dict[str, Any] = {"type": "text", "text": question}
+    message: dict[str, Any] = {"role": "user", "content": [picture, text]}
+    return [message]
+
+
+def answers_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of a question.
+
+    Args:
+        records: of image-text-to-text, without the input.
+    """
+    answers: list[dict[str, Any]] = []
+    for record in records:
+        text: str = record["generated_text"]
+        answer: dict[str, Any] = {"answer": text.strip()}
+        answers.append(answer)
+    return answers
+
+
+NOT_ASKED = ("return_full_text", "return_tensors", "continue_final_message")
+"""Options of image-text-to-text that questions do not have."""

@@ -1,0 +1,57 @@
+"""Questions about pictures to models that write their answers, beside transformers."""
+
+from __future__ import annotations
+
+import edgewise
+import pytest
+from edgewise.compiler.task_package import compile_task
+from edgewise.errors import InputError
+from edgewise.host.session.open import folder_files
+
+from .asking import answered, pictures
+
+TASKS = ["visual-question-answering", "document-question-answering"]
+QUESTION = "what is in this picture ?"
+GREEDY = {"max_new_tokens": 10, "do_sample": False}
+
+
+def expected(model, image, question):
+    """transformers' answer to a chat with the picture and the question."""
+    parts = [{"type": "image"}, {"type": "text", "text": question}]
+    chat = [{"role": "user", "content": parts}]
+    ids = answered(model, chat, [image], 10)
+    words = model.processor.tokenizer
+    new = words.decode(ids[-10:], skip_special_tokens=True)
+    assert words.decode(ids, skip_special_tokens=True).endswith(new)
+    return [{"answer": new.strip()}]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_are_those_of_transformers(tiny, task):
+    model, images = tiny("idefics3"), pictures(2)
+    with edgewise.pipeline(task, model.root) as ask:
+        wanted = [expected(model, one, QUESTION) for one in images]
+        assert ask(images[0], QUESTION, **GREEDY) == wanted[0]
+        assert ask(images, QUESTION, **GREEDY) == wanted
+        assert ask({"image": images[1], "question": QUESTION}, **GREEDY) == wanted[1]
+        both = ask(image=images[0], question=[QUESTION, "a dog ?"], **GREEDY)
+        assert both == [wanted[0], expected(model, images[0], "a dog ?")]
+        assert wanted[0] != wanted[1]
+        for given, options, words in (
+            ((images[0], ""), {}, "the question is no text"),
+            ((images[0],), {}, "there is no question"),
+            ((b"no picture", QUESTION), {}, "not a picture"),
+            ((images[0], QUESTION), {"return_full_text": True}, "no such option"),
+        ):
+            with pytest.raises(InputError, match=words):
+                ask(*given, **options)
+        assert ask(images[0], QUESTION, **GREEDY) == wanted[0]  # it goes on
+
+
+def test_packages_of_image_text_to_text(tiny, tmp_path):
+    model, [image] = tiny("idefics3"), pictures(1)
+    path = str(tmp_path / "model.edge")
+    compile_task(folder_files(model.root)[0], "image-text-to-text").save(path)
+    for task in TASKS:
+        with edgewise.pipeline(task, path) as ask:
+            assert ask(image, QUESTION, **GREEDY) == expected(model, image, QUESTION)
