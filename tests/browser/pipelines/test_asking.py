@@ -153,3 +153,45 @@ def test_forms_streams_and_errors(page, model):
         strict=True,
     ):
         assert words in error
+
+
+def test_questions(page, model):
+    """visual-question-answering with a model that writes its answers."""
+    found = page.run(
+        """
+            const p = await ew.pipeline("visual-question-answering", arg);
+            const greedy = { max_new_tokens: 10, do_sample: false };
+            const question = "what is in this picture ?";
+            const urls = [0, 1].map((i) => `/files/asking/${i}.png`);
+            const one = await p(urls[0], question, greedy);
+            const whole = await p({ image: urls[1], question }, greedy);
+            const all = await p(urls, [question], greedy);
+            const errors = [];
+            for (const given of [
+              [urls[0], ""],
+              [urls[0]],
+              [urls[0], question, { return_full_text: true }],
+              [new Blob(["no picture"]), question],
+            ])
+              errors.push(await p(...given).then(() => "", (e) => `${e.name}: ${e.message}`));
+            const again = await p(urls[0], question, greedy);
+            const { task, info: { origin } } = p;
+            await p.dispose();
+            return { one, whole, all, again, task, origin, errors };
+        """,
+        f"/files/asking/{MODEL}.edge",
+    )
+    assert "error" not in found, found
+    answers = []
+    for picture in pictures(2):
+        ids = answered(model, messages(1), [picture], 10)
+        text = model.processor.tokenizer.decode(ids[-10:], skip_special_tokens=True)
+        answers.append([{"answer": text.strip()}])
+    assert answers[0] != answers[1]
+    assert [found["one"], found["whole"]] == answers
+    assert found["all"] == answers
+    assert found["again"] == answers[0]
+    assert (found["task"], found["origin"]) == ("visual-question-answering", "package")
+    words = ["the question is no text", "the question is no text", "no such option", "decoded"]
+    for error, wanted_words in zip(found["errors"], words, strict=True):
+        assert error.startswith("InputError") and wanted_words in error

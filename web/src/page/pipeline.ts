@@ -23,6 +23,7 @@ import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
 import { placeOf } from "./env-aliases.ts";
 import { type Codec, type CodecOptions, openCodec } from "./pipelines/codec.ts";
+import { questionPipeline } from "./pipelines/questions.ts";
 import { languageSpeaker } from "./pipelines/speaking-models.ts";
 import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
@@ -138,6 +139,8 @@ export async function pipeline(
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
   options ??= {}; // null stands for no options
+  if (other === "visual-question-answering")
+    return questionPipeline(await pipeline("image-text-to-text", model, options));
   const speaks = other === "text-to-speech" && options.codec !== undefined;
   const lacks = speaks ? ["max_length", "personalize"] : notOf(other ?? task);
   checkOptions(options, lacks, "pipeline");

@@ -17,6 +17,7 @@ import type {
 } from "./generation-types.ts";
 import type { MaskPrompts, OpenPicture } from "./open-pictures.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
+import type { VisualQuestionAnsweringPipeline } from "./questions.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 import type { TextToSpeechPipeline } from "./speaking.ts";
@@ -666,6 +667,7 @@ export interface TaskPipelines {
   "text-to-image": TextToImagePipeline;
   "image-text-to-text": ImageTextToTextPipeline;
   "audio-text-to-text": AudioTextToTextPipeline;
+  "visual-question-answering": VisualQuestionAnsweringPipeline;
   "text-to-speech": TextToSpeechPipeline;
   "text-to-audio": TextToSpeechPipeline;
   "feature-extraction": FeatureExtractionPipeline;
