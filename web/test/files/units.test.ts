@@ -229,6 +229,28 @@ test("models are located", () => {
   assert.throws(() => locate("a/b", page, { ...options, dtype: "q3" as never }), /dtype is 'q3'/);
 });
 
+test("files of transducers may have more words in their names", () => {
+  const task = "automatic-speech-recognition";
+  const parts = ["encoder", "decoder", "joiner"];
+  const named = (end: string) => parts.map((part) => `${part}-epoch-99-avg-1${end}.onnx`);
+  const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
+  const found = (dtype: DTypes, ...names: string[]) => {
+    const given = sortFiles(files(...names, "tokens.txt"), {
+      task,
+      dtype,
+      model_file_name: "model",
+    });
+    assert.ok(given.kind === "onnx" && given.files.size === 4);
+    return given.graphs.map(({ stem, name }) => [stem, name]);
+  };
+  const stems = ["encoder", "predictor", "joiner"];
+  const pairs = (end: string) => named(end).map((name, i) => [stems[i], name]);
+  assert.deepEqual(found("auto", ...named(".int8"), ...named("")), pairs(""));
+  assert.deepEqual(found("auto", ...named(".int8")), pairs(".int8"));
+  assert.deepEqual(found("int8", ...named(".int8"), ...named("")), pairs(".int8"));
+  assert.throws(() => found("fp16", ...named("")), /they lack/);
+});
+
 test("the files of a task with several graphs are found", async () => {
   const options = {
     task: "translation",

@@ -16,6 +16,7 @@ from ...json_text import parse_json
 from ...logic.manifest.limits import GRAPHS, PICTURE_TEXT_TASKS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ...logic.manifest.processor import Processor
 from ...logic.post.speakers import OUTPUTS as VOICE_OUTPUTS
+from ...logic.speech.hearing_files import hearing_files
 from ...logic.tasks.names import ALIASES, task_of
 from ...logic.tasks.ranking import is_language_model
 from ..compile.model_file import MAX_TEXT, read_texts
@@ -29,7 +30,7 @@ from ..targets import CPU, Target, target_named
 from .ctc import ctc_description
 from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
-from .hearing import SPEECH, hearing_files, hearing_package, hears
+from .hearing import SPEECH, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
 from .multimodal import multimodal_package
 from .ocr import ocr_package
@@ -175,7 +176,7 @@ def compile_task(
         graphs = {"model": model_file}
     chosen = graphs or choose_graphs(files, name, dtype)
     if name == SPEECH:
-        chosen = hearing_files(chosen.values()) or chosen
+        chosen = hearing_files([*chosen.values()]) or chosen
     if len(chosen) == 1:  # a page calls it by its own name
         chosen = {"model": next(iter(chosen.values()))}
     kind = TASKS[name].kind

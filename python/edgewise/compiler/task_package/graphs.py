@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
 from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
+from ...logic.speech.hearing_files import hearing_files
 from ..compile.model_file import PREFERRED, pick_model_file
-from .hearing import SPEECH, hearing_files
+from .hearing import SPEECH
 
 WORDS = ("det", "rec", "cls")
 """Graphs whose files have any names with these words in them: the models of PP-OCR."""

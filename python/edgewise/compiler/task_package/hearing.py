@@ -51,50 +51,6 @@ MAX_SYMBOLS = 1024
 NEMO, K2, GIGA = 8, 4, 4  # frames of features of a frame of the output, unless a model says it
 
 
-def hearing_files(
-    names: Iterable[str], suffixes: Sequence[str] | None = None
-) -> dict[str, str] | None:
-    """The graphs of a transducer among a model's files, by words in their names: an encoder, and a
-    decoder with a joiner or a decoder and a joiner.
-
-    Args:
-        names: of files.
-        suffixes: which follow a name, such as "_int8"; "": those that say no type. Default: any.
-
-    Returns:
-        {"encoder", "predictor", "joiner"?: file}; None: there are none
-    """
-    found: dict[str, str] = {}
-    for name in sorted((n for n in names if n.endswith(".onnx")), key=lambda n: (len(n), n)):
-        stem = name.rsplit("/", 1)[-1].removesuffix(".onnx")
-        kind = next((t for t in TYPES if re.search(rf"[._-]{t}$", stem)), "")
-        if suffixes is not None and kind not in {s.strip("._-") for s in suffixes}:
-            continue
-        words = re.split(r"[._-]", stem)
-        joins = "joiner" in words or "joint" in words
-        if "decoder" in words:
-            found.setdefault("both" if joins else "decoder", name)
-        elif joins:
-            found.setdefault("joiner", name)
-        elif "encoder" in words:
-            found.setdefault("encoder", name)
-    if "encoder" in found and "both" in found:
-        return {"encoder": found["encoder"], "predictor": found["both"]}
-    stems = [found.get(part, "").rsplit("/", 1)[-1] for part in ("encoder", "decoder")]
-    if all(re.search(r"coder-model\b", stem) for stem in stems):  # Canary
-        return {"encoder": found["encoder"], "decoder": found["decoder"]}
-    if all(part in found for part in ("encoder", "decoder", "joiner")):
-        return {
-            "encoder": found["encoder"],
-            "predictor": found["decoder"],
-            "joiner": found["joiner"],
-        }
-    return None
-
-
-TYPES = ("int8", "uint8", "fp16", "q4f16", "q8", "q4", "quantized", "bnb4")
-
-
 @dataclass(frozen=True)
 class Hearing:
     """A model that hears.

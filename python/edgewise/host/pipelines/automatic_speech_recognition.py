@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import FLOAT
 from ...compiler.processors.reader import audio_processor
-from ...compiler.task_package.hearing import hearing_files, hears
+from ...compiler.task_package.hearing import hears
 from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
 from ...logic.speech.features import HOP
+from ...logic.speech.hearing_files import hearing_files
 from ...logic.speech.recognition import OPTIONS, RATE, RESULTS, Part, Transcript, call_of
 from ...logic.speech.stream import check_stream
 from ..media.recording import Recording, Samples, open_sound, part

@@ -1,7 +1,9 @@
 // The files of a model and their addresses: a folder of a site, a model id of a hub, or files
 // chosen by the user. Knows names and addresses, not contents.
 
-import { EMBEDDINGS, GRAPHS } from "../../../gen/manifest.ts";
+import { EMBEDDINGS, GRAPHS, SUFFIX_OF } from "../../../gen/manifest.ts";
+import { hearing_files } from "../../../logic/speech/hearing_files.ts";
+import type { DType } from "../../../protocol/loading.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { type DTypes, SUFFIX } from "../dtypes.ts";
 import { absolute, TASK_FILES, TEXT_FILES } from "../packages.ts";
@@ -111,7 +113,7 @@ export function folderTexts(task: string): string[] {
   if (task === "text-to-speech") return [config, "tokenizer_config.json", TASK_FILES[1]];
   if (task === SPEECH)
     return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1], ...VOCABULARIES];
-  if (/^zero-shot-(image|audio)-/.test(task)) return [config, ...tokenizer, TASK_FILES[0]];
+  if (/^zero-shot-(image|audio|object)-/.test(task)) return [config, ...tokenizer, TASK_FILES[0]];
   if (task === "feature-extraction" || task === "text-ranking")
     return [config, ...tokenizer, ...TASK_FILES.slice(2)];
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
@@ -158,6 +160,11 @@ export function sortFiles(
     graphs = [
       { stem: "model", name: onnx[0]!.name, dtype: typeof dtype === "string" ? dtype : "auto" },
     ];
+  if (!graphs && task === SPEECH && typeof dtype === "string")
+    graphs = hearingGraphs(
+      onnx.map((f) => f.name),
+      dtype,
+    );
   if (!graphs) {
     const [first] = alternatives[0]![0]!.candidates;
     throw new InputError(
@@ -173,6 +180,17 @@ export function sortFiles(
     if (!name.endsWith(".onnx") || graphs.some((g) => g.name === name) || embeds(task, name))
       files.set(name, blob);
   return { kind: "onnx", graphs, files };
+}
+
+/** The graphs of a transducer, whose names may have more words; undefined: there are none. */
+function hearingGraphs(names: readonly string[], dtype: DType): FoundGraph[] | undefined {
+  // of "auto" first those that say no type
+  for (const suffixes of dtype === "auto" ? [[""], null] : [SUFFIX_OF[dtype]])
+    for (const suffix of suffixes ?? [null]) {
+      const found = hearing_files(names, suffix === null ? null : [suffix]);
+      if (found) return [...found].map(([stem, name]) => ({ stem, name, dtype }));
+    }
+  return undefined;
 }
 
 /** Whether a file may embed token ids for the decoder beside it, by its name. */
