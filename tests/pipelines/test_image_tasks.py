@@ -24,6 +24,7 @@ from edgewise.task_package import compile_task  # noqa: E402
 
 from . import tiny_images  # noqa: E402
 
+CONFORMANCE = Path(__file__).parents[1] / "conformance"
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nonexistent"))
 
 
@@ -76,6 +77,22 @@ def test_classification(tiny, problem):
             same_scores(ours(image, **options), theirs(image, **options), 1e-3)
     several = ours(list(pictures()))
     assert len(several) == 2 and several[1] == ours(list(pictures())[1])
+
+
+@pytest.mark.parametrize("kind", ["dinov3", "dinov3-convnext"])
+@pytest.mark.family("DINOv3", exporter="torch")
+def test_features_of_dinov3(tiny, kind):
+    """With the configuration that its processor saves, which needs torchvision."""
+    folder = tiny(kind)
+    theirs = transformers.pipeline("image-feature-extraction", str(folder), use_fast=False)
+    saved = json.loads((CONFORMANCE / "image_configs.json").read_text())
+    for version in ("4.57.6", "5.24.0"):
+        config = saved[version]["DINOv3ViTImageProcessorFast"] | tiny_images.SQUARE
+        ours = pipeline("image-feature-extraction", folder, image_processor=config)
+        for image in pictures():
+            for pool in (False, True):
+                expected = np.array(theirs(image, pool=pool))
+                np.testing.assert_allclose(np.array(ours(image, pool=pool)), expected, atol=1e-4)
 
 
 def test_features(tiny):
@@ -183,7 +200,15 @@ def test_maskformer(tmp_path, kind):
         ours(image, subtask="instance")
 
 
-@pytest.mark.parametrize("kind", ["glpn", "dpt"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("glpn", "dpt"),
+        pytest.param(
+            "depth-anything", marks=pytest.mark.family("Depth Anything", exporter="torch")
+        ),
+    ],
+)
 def test_depth(tiny, kind):
     ours, theirs = both("depth-estimation", tiny(kind))
     for image in pictures():

@@ -184,7 +184,67 @@ def _superpoint(transformers):
     return config, "SuperPointImageProcessor", fields
 
 
+# As DINOv3 is saved; its processor needs torchvision, this one computes the same without it.
+DINOV3 = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], **SQUARE}
+
+
+def _dinov3(transformers):
+    config = transformers.DINOv3ViTConfig(
+        **SMALL,
+        image_size=32,
+        patch_size=8,
+        num_register_tokens=4,
+        use_gated_mlp=True,
+        initializer_range=0.3,
+    )
+    return config, "ViTImageProcessor", DINOV3
+
+
+def _dinov3_convnext(transformers):
+    config = transformers.DINOv3ConvNextConfig(
+        hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 2, 1], initializer_range=0.3, image_size=32
+    )
+    return config, "ViTImageProcessor", DINOV3
+
+
+def _depth_anything(transformers):
+    backbone = transformers.Dinov2Config(
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        image_size=56,
+        patch_size=14,
+        mlp_ratio=2,
+        out_indices=[1, 2, 3, 4],
+        apply_layernorm=True,
+        reshape_hidden_states=False,
+        initializer_range=0.3,
+    )
+    config = transformers.DepthAnythingConfig(
+        backbone_config=backbone,
+        reassemble_hidden_size=32,
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+        head_hidden_size=8,
+        initializer_range=0.3,
+    )
+    fields = {
+        "size": {"height": 56, "width": 56},
+        "resample": 3,
+        "image_mean": DINOV3["image_mean"],
+        "image_std": DINOV3["image_std"],
+    }
+    return config, "DPTImageProcessor", fields
+
+
 KINDS = {
+    "dinov3": (_dinov3, "DINOv3ViTModel", ["last_hidden_state", "pooler_output"]),
+    "dinov3-convnext": (
+        _dinov3_convnext,
+        "DINOv3ConvNextModel",
+        ["last_hidden_state", "pooler_output"],
+    ),
+    "depth-anything": (_depth_anything, "DepthAnythingForDepthEstimation", ["predicted_depth"]),
     "vitpose": (_vitpose, "VitPoseForPoseEstimation", ["heatmaps"]),
     "swin2sr": (_swin2sr, "Swin2SRForImageSuperResolution", ["reconstruction"]),
     "superpoint": (
@@ -209,8 +269,10 @@ KINDS = {
 def _inputs(torch, kind):
     """Inputs to export a model with, and their free dimensions."""
     inputs = {"pixel_values": torch.rand(1, 3, 64, 64)}
-    if kind in ("vit", "vit-base", "dpt", "clip", "siglip"):
+    if kind in ("vit", "vit-base", "dpt", "clip", "siglip", "dinov3", "dinov3-convnext"):
         inputs["pixel_values"] = torch.rand(1, 3, 32, 32)
+    if kind == "depth-anything":  # its export has one size
+        return {"pixel_values": torch.rand(1, 3, 56, 56)}, {}
     if kind == "yolos":
         inputs["pixel_values"] = torch.rand(1, 3, 48, 64)
     if kind == "vitpose":
