@@ -11,7 +11,7 @@ from ...compiler.package import Package
 from ...errors import InputError
 from ...logic.generation.config import Configuration
 from ...logic.multimodal.asking import SOUNDS
-from ...logic.multimodal.families.sounds import transcript_prompt
+from ...logic.multimodal.families.transcripts import transcript_prompt
 from .audio import sound_and_others
 from .audio_text_to_text import AudioTextToTextPipeline
 from .files import stems_of
