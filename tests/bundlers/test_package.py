@@ -16,7 +16,8 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 
 # Bytes after gzip until the text model of a package can run, and of one file, which has what most
 # pages use; docs/guide/install.md has the sizes, and what is beside the one file.
-FILES_LIMIT, ONE_FILE_LIMIT = 262_000, 420_000
+# The one file has 435 kB: it holds whatever is not beside it, and grows with the tasks' rules.
+FILES_LIMIT, ONE_FILE_LIMIT = 264_000, 440_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 # The same of the part for GPUs that language models need, and of those with more shaders.
 GPU_LIMITS = {"webgpu": 36_000, "webgpu-images": 10_000}
@@ -25,24 +26,29 @@ GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 
 # Scripts of the worker that a task needs beside worker.js and worker-inference.js, which runs any
 # graph, and their bytes after brotli at most; docs/guide/pipelines.md has the sizes. The goal is
-# 35,000 with the page's part, which is 5 kB.
+# 35,000 with the page's part, which is 5 kB; models that hear are above it, since the part for
+# prompts also has that of pictures.
 # fmt: off
 TASKS = {
-    "texts": (["pipelines", "texts"], 16_000),
-    "pictures": (["pipelines", "images"], 16_000),
-    "pictures, any labels": (["pipelines", "images", "candidates"], 17_000),
-    "pictures, their texts": (["pipelines", "images", "ocr"], 19_500),
+    "texts": (["pipelines", "texts"], 16_500),
+    "pictures": (["pipelines", "images"], 17_500),
+    "pictures, any labels": (["pipelines", "images", "candidates"], 18_500),
+    "pictures, objects": (["pipelines", "images", "candidates", "objects"], 19_500),
+    "pictures, masks": (["pipelines", "images", "masks"], 22_500),
+    "pictures, their texts": (["pipelines", "images", "ocr"], 21_000),
+    "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 30_500),
+    "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 38_500),
     "sounds": (["pipelines", "sounds"], 14_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),
     "translation": (["pipelines", "generation"], 11_500),
     "speech": (["pipelines", "sounds", "generation", "speech"], 30_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 20_500),
     "transducers": (["pipelines", "sounds", "hearing"], 19_000),
-    "pictures to text": (["pipelines", "images", "generation", "writing"], 22_500),
+    "pictures to text": (["pipelines", "images", "generation", "writing"], 25_500),
     "text-to-speech": (["pipelines", "voices"], 10_000),
-    "codecs": (["pipelines", "sounds", "onnx", "graphs", "codecs"], 28_000),
-    "speech of graphs": (["onnx", "graphs", "speakers"], 12_500),
-    "text-to-image": (["pipelines", "images", "diffusion"], 27_000),
+    "codecs": (["pipelines", "sounds", "onnx", "graphs", "codecs"], 29_500),
+    "speech of graphs": (["onnx", "graphs", "speakers"], 13_000),
+    "text-to-image": (["pipelines", "images", "diffusion"], 28_000),
     "personal": (["heads"], 8_500),
     "personal, with adapters": (["heads", "adapters"], 12_500),
 }
