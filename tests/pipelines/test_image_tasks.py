@@ -1,6 +1,7 @@
 """Tasks of pictures against transformers' pipelines, from pixels on."""
 
 import json
+import lzma
 import math
 import os
 import shutil
@@ -22,8 +23,9 @@ from edgewise.errors import InputError  # noqa: E402
 from edgewise.host.session.open import folder_files  # noqa: E402
 from edgewise.task_package import compile_task  # noqa: E402
 
-from . import tiny_images  # noqa: E402
+from . import make_rf_detr, tiny_images  # noqa: E402
 
+MODEL = "model.onnx.xz"
 CONFORMANCE = Path(__file__).parents[1] / "conformance"
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nonexistent"))
 
@@ -102,6 +104,28 @@ def test_features(tiny):
             expected = np.array(theirs(image, pool=pool))
             np.testing.assert_allclose(np.array(ours(image, pool=pool)), expected, atol=1e-4)
         assert ours(image, return_tensors=True).shape == (1, 17, 32)
+
+
+@pytest.mark.family("RF-DETR", exporter="torch")
+def test_rf_detr(tmp_path):
+    """Expected values of make_rf_detr.py: the class is not in the transformers of the tests."""
+    files = Path(__file__).parent / "rf_detr"
+    folder = shutil.copytree(files, tmp_path / "model")
+    (folder / "onnx").mkdir()
+    (folder / "onnx/model.onnx").write_bytes(lzma.decompress((files / MODEL).read_bytes()))
+    expected = json.loads((files / "expected.json").read_text())
+    compile_task(folder_files(folder)[0], "object-detection").save(str(tmp_path / "model.edge"))
+    for place in (folder, tmp_path / "model.edge"):
+        with pipeline("object-detection", place) as ours:
+            for size, wanted in zip(make_rf_detr.SIZES, expected):
+                for threshold, objects in wanted.items():
+                    image = Image.fromarray(make_rf_detr.picture(*size))
+                    found = ours(image, threshold=float(threshold))
+                    assert len(objects) > 0
+                    same_scores(found, objects)
+                    for one, other in zip(found, objects):
+                        sides = zip(one["box"].values(), other["box"])
+                        assert all(abs(a - b) <= 1 for a, b in sides)
 
 
 @pytest.mark.parametrize("kind", ["detr", "yolos", "rt-detr"])
@@ -218,6 +242,39 @@ def test_depth(tiny, kind):
         np.testing.assert_allclose(found["predicted_depth"], values, atol=1e-4 * scale)
         gray, reference = (np.array(x["depth"]).astype(int) for x in (found, expected))
         assert found["depth"].size == image.size and np.abs(gray - reference).max() <= 1
+
+
+@pytest.mark.parametrize("names", [("pixel_values", "predicted_depth"), ("image", "depth")])
+@pytest.mark.family("Depth Anything 3", exporter="hand")
+def test_depth_of_one_view_of_a_scene(tiny, tmp_path, names):
+    """Depth Anything 3 takes [batch, views, 3, height, width], and has further outputs: its file
+    with the arithmetic of Depth Anything 1.
+    """
+    folder = shutil.copytree(tiny("depth-anything"), tmp_path / "scene")
+    path = folder / "onnx/model.onnx"
+    model = onnx.load(path)
+    h, graph = onnx.helper, model.graph
+    shape = [1, 1, 3, 56, 56]
+    graph.input[0].CopyFrom(h.make_tensor_value_info(names[0], 1, shape))
+    del graph.output[:]
+    for name, dims in ((names[1], [1, 1, 56, 56]), (f"{names[1]}_conf", [1, 1, 56, 56])):
+        graph.output.append(h.make_tensor_value_info(name, 1, dims))
+    for node in graph.node:
+        node.input[:] = ["one" if name == "pixel_values" else name for name in node.input]
+        node.output[:] = ["plane" if name == "predicted_depth" else name for name in node.output]
+    graph.initializer.append(h.make_tensor("axis_1", 7, [1], [1]))
+    graph.node.insert(0, h.make_node("Squeeze", [names[0], "axis_1"], ["one"]))
+    graph.node.append(h.make_node("Unsqueeze", ["plane", "axis_1"], [names[1]]))
+    graph.node.append(h.make_node("Sigmoid", [names[1]], [f"{names[1]}_conf"]))
+    onnx.save(model, path)
+    _, theirs = both("depth-estimation", tiny("depth-anything"))
+    compile_task(folder_files(folder)[0], "depth-estimation").save(str(tmp_path / "scene.edge"))
+    for place in (folder, tmp_path / "scene.edge"):
+        with pipeline("depth-estimation", place) as ours:
+            for image in pictures():
+                found, values = ours(image), theirs(image)["predicted_depth"].numpy()
+                atol = 1e-4 * np.abs(values).max()
+                np.testing.assert_allclose(found["predicted_depth"], values, atol=atol)
 
 
 @pytest.mark.parametrize("separate", [False, True])

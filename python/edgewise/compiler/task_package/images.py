@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.tasks.keypoints import HEATMAPS, POINTS
-from ...logic.tasks.pictures import PAINTED
+from ...logic.tasks.pictures import DEPTHS, PAINTED
 from ..declare.dtypes import INT64
-from ..ir import Graph, Tensor
+from ..ir import Graph, Node, Tensor
 from ..processors.images import Description, read_description
 from ..processors.images.fixed import with_mirrors, with_sizes
 from ..processors.images.graph import image_graph
@@ -40,7 +41,7 @@ IMAGE_OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("logits",),
     ),
     "background-removal": (),
-    "depth-estimation": (("predicted_depth",),),
+    "depth-estimation": tuple((name,) for name in DEPTHS),
     "keypoint-detection": ((HEATMAPS,), POINTS),
     "image-to-image": ((PAINTED,),),
 }
@@ -50,6 +51,7 @@ NEEDED = ("image-segmentation", "depth-estimation")  # these do not take just an
 DATASET = "dataset_index"
 PLAIN = {"image_processor_type": "Swin2SRImageProcessor", "do_pad": False}
 """Of models that make pictures of pictures, where there is no configuration: numbers of 0 to 1."""
+VIEWS_RANK = 5
 YOLO_SIZE = 640  # pixels of a side, where the graph does not say
 
 
@@ -60,6 +62,7 @@ def image_package(request: Request) -> Package:
     programs, personal = request.programs(), Personal(request, "image")
     graph = personal.graph
     one_dataset(graph)
+    one_view(graph)
     description, shapes = add_pictures(programs, request, graph)
     outputs = personal.also(_outputs(graph, request.task))
     programs.add("model", graph, [(s, None) for s in shapes], outputs)
@@ -75,6 +78,25 @@ def one_dataset(graph: Graph) -> None:
     if any(i.name == DATASET for i in graph.input_names()):
         graph.constants[DATASET] = Tensor.of(DATASET, INT64, [1], [0])
         graph.inputs = [i for i in graph.inputs if i.name != DATASET]
+
+
+def one_view(graph: Graph) -> None:
+    """Makes an input [batch, views, 3, height, width], of views of a scene, one of pictures: Depth
+    Anything 3 sees one view here.
+    """
+    for at, info in enumerate(graph.inputs):
+        if len(info.shape or []) != VIEWS_RANK or info.name in graph.constants:
+            continue
+        picture = f"{info.name}/picture"
+        shape = [d for i, d in enumerate(info.shape or []) if i != 1]
+        graph.inputs[at] = replace(info, name=picture, shape=shape)
+        if graph.opsets.get("", 18) < 13:
+            made = Node("Unsqueeze", [picture], [info.name], {"axes": [1]})
+        else:
+            axis = f"{info.name}/axis"
+            graph.constants[axis] = Tensor.of(axis, INT64, [1], [1])
+            made = Node("Unsqueeze", [picture, axis], [info.name])
+        graph.nodes.insert(0, made)
 
 
 def add_pictures(

@@ -33,6 +33,8 @@ class ViewRule(TypedDict, total=False):
         scan: Gemma 3. A view of `height` and `width`. With `scan`, pictures that are at least
             `ratio` times longer than wide are also cut into up to `tiles` parts of at least
             `shortest` pixels.
+        naflex: SigLIP 2. The largest size in about the picture's proportions whose sides are
+            multiples of `patch`, and which has at most `room` patches.
         anyres: LLaVA-OneVision. A view of the whole, and the picture at the best of several
             `sizes`, in tiles.
     """
@@ -340,6 +342,38 @@ def _tiles(rule: ViewRule, height: int, width: int) -> Seen:
     return out
 
 
+def _naflex(rule: ViewRule, height: int, width: int) -> Seen:
+    """As Siglip2ImageProcessor, whose search for the size it repeats."""
+    patch, room = rule["patch"], rule["room"]
+    low, high = NEAR / 10, 100.0
+    while high - low >= NEAR:
+        middle = (low + high) / 2
+        if _scaled(height, middle, patch) * _scaled(width, middle, patch) <= room:
+            low = middle
+        else:
+            high = middle
+    rows, columns = _scaled(height, low, patch), _scaled(width, low, patch)
+    if rows * columns > room:
+        raise InputError(
+            f"a picture of {height} x {width} pixels has more than {room} patches",
+            "image",
+            "Cut it to a shape that is less long.",
+        )
+    size = (rows * patch, columns * patch)
+    layout([], size[0], size[1])
+    view = View(_to([], size[0], size[1], (height, width), rule["filter"]), size[0], size[1])
+    return Seen([view], (patch, patch), (height, width), size, room=room)
+
+
+NEAR = 1e-5
+"""The scale of a picture is sought until two of them are as near as this."""
+
+
+def _scaled(side: int, scale: float, patch: int) -> int:
+    """Patches along a side."""
+    return max(1, math.ceil(side * scale / patch))
+
+
 def _grid(rule: ViewRule, height: int, width: int) -> Size:
     """Columns and rows of the grid that is most like a picture; of equals, one that its pixels
     fill by half.
@@ -433,6 +467,7 @@ _RULES: dict[str, Callable[[ViewRule, int, int], Seen]] = {
     "smart": _smart,
     "patches": _patches,
     "tiles": _tiles,
+    "naflex": _naflex,
     "scan": _scan,
     "anyres": _anyres,
 }

@@ -39,6 +39,8 @@ COMPARED = (384, 384)
 """Size to which the masks of Mask2Former are enlarged before they are compared."""
 PAINTED = "reconstruction"
 """Output of models that make a picture of a picture."""
+DEPTHS = ("predicted_depth", "depth")
+"""Outputs of models that estimate depth; the second as Depth Anything 3 names it."""
 SUBTASKS = ("default", "semantic", "instance", "panoptic")
 
 

@@ -17,6 +17,8 @@ from .types import ALIASES, EXTRA, NEUTRAL, TYPES
 __all__ = ["FILTERS", "ConfigReader", "is_image_config", "read_description", "read_fields"]
 
 MAX_SIZE = 1 << 16
+FLEXIBLE = ("Siglip2ImageProcessor",)
+"""Types of vision.py that are also those of models which see a picture alone."""
 
 Fields = dict[str, Any]
 
@@ -54,6 +56,13 @@ def read_description(
     kind = type_of(config)
     if not kind and "image_mean" in config:
         kind = "CLIPImageProcessor"  # files of 2021 have no type
+    if kind in FLEXIBLE:
+        raise InputError(
+            f"{kind} gives patches, whose number depends on the picture",
+            f"{where}: image_processor_type",
+            "Only classification and features of pictures take them, from the model's folder in "
+            "Python.",
+        )
     if kind not in TYPES:
         raise InputError(
             f"image processor {kind or 'of unknown type'} is not supported",

@@ -98,6 +98,9 @@ VISION_TYPES: dict[str, dict[str, Any]] = {
         return_row_col_info=False,
         max_num_patches=None,
     ),
+    "Siglip2ImageProcessor": defaults(
+        "naflex", None, None, BILINEAR, HALF, patch_size=16, max_num_patches=256
+    ),
     "Gemma3ImageProcessor": defaults(
         "scan",
         {"height": 224, "width": 224},
@@ -304,6 +307,19 @@ def _tiles(r: ConfigReader, out: VisionDescription) -> None:
     }
 
 
+def _naflex(r: ConfigReader, out: VisionDescription) -> None:
+    """SigLIP 2 for pictures of any proportions."""
+    if not r.flag("do_resize"):
+        r.fail("do_resize", "pictures have no certain number of patches", "Set it to true.")
+    out.form = "rows"
+    out.rule = {
+        "rule": "naflex",
+        "filter": r.filter,
+        "patch": r.integer("patch_size", r.fields["patch_size"]),
+        "room": r.integer("max_num_patches", r.fields["max_num_patches"]),
+    }
+
+
 def _scan(r: ConfigReader, out: VisionDescription) -> None:
     """Gemma 3. Its processor has defaults for fields that are null."""
     size = r.size(square=True)
@@ -386,6 +402,7 @@ _RULES: dict[str, Callable[[ConfigReader, VisionDescription], None]] = {
     "split": _split,
     "smart": _smart,
     "tiles": _tiles,
+    "naflex": _naflex,
     "scan": _scan,
     "patches": _patches,
     "anyres": _anyres,

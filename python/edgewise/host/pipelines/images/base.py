@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....compiler.arrays import Array, as_input
+from ....compiler.declare.dtypes import FLOAT
 from ....compiler.processors.images import Description, layout
+from ....compiler.processors.images.reader import FLEXIBLE, type_of
 from ....errors import InputError
 from ....logic.images.geometry import Box
 from ....logic.post.classification import id2label_of
@@ -15,8 +18,11 @@ from ..base import Pipeline
 from ..post.plane import Plane
 from .image_graphs import ImageGraphs
 from .image_processor import ImageProcessor
+from .vision import VisionProcessor
 
 __all__ = ["ImagePipeline", "Plane"]
+
+PATCHES = ("spatial_shapes", "pixel_attention_mask")
 
 
 class ImagePipeline(Pipeline):
@@ -31,13 +37,15 @@ class ImagePipeline(Pipeline):
     """
 
     PACKAGED = True
+    FLEXIBLE = False
+    """Whether the model may take patches, in a number that depends on the picture."""
     STEM = "model"
     """The graph that takes the picture."""
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
         super().__init__(model, tokenizer, **options)
         self.graphs = ImageGraphs(self.engine)
-        if not isinstance(self.processor, ImageProcessor):
+        if not isinstance(self.processor, (ImageProcessor, VisionProcessor)):
             config: Any = self.processor
             if config is None and self.files is not None and self.files.package is not None:
                 described = self.files.package.manifest["processor"]["image"]
@@ -50,7 +58,10 @@ class ImagePipeline(Pipeline):
                     "processor",
                     "Pass an ImageProcessor, or the contents of preprocessor_config.json.",
                 )
-            self.processor = ImageProcessor(config, engine=self.engine)
+            if self.FLEXIBLE and isinstance(config, Mapping) and type_of(config) in FLEXIBLE:
+                self.processor = VisionProcessor(config, engine=self.engine)
+            else:
+                self.processor = ImageProcessor(config, engine=self.engine)
 
     def default_processor(self) -> dict[str, Any]:
         """The configuration of a processor for a model without preprocessor_config.json."""
@@ -68,7 +79,7 @@ class ImagePipeline(Pipeline):
     def close(self) -> None:
         super().close()
         self.graphs.close()
-        if isinstance(self.processor, ImageProcessor):
+        if isinstance(self.processor, (ImageProcessor, VisionProcessor)):
             self.processor.close()
 
     def forward(
@@ -93,10 +104,13 @@ class ImagePipeline(Pipeline):
             InputError: the graph has inputs that are not known.
         """
         session = self.session(self.STEM)
-        values = self.processor(picture, box) if box is not None else self.processor(picture)
+        if isinstance(self.processor, VisionProcessor):
+            values = self.processor.inputs(picture, list(session.inputs))
+        else:
+            values = self.processor(picture, box) if box is not None else self.processor(picture)
         given = {**values, **(feeds or {})}
         if "pixel_values" not in session.inputs and len(session.inputs) == 1:
-            given = {next(iter(session.inputs)): values["pixel_values"]}
+            values = given = {next(iter(session.inputs)): values["pixel_values"]}
         missing = [name for name in session.inputs if name not in given]
         if missing:
             raise InputError(
@@ -104,6 +118,9 @@ class ImagePipeline(Pipeline):
                 self.task,
                 "It was exported for another task: give a model of this one.",
             )
+        for name in values:
+            if name in session.inputs and name not in PATCHES:
+                given[name] = _ranked(given[name], session.inputs[name])
         return session.run(list(outputs), {name: given[name] for name in session.inputs})
 
     def planes(self, value: Any, picture: Picture) -> Plane:
@@ -124,3 +141,14 @@ class ImagePipeline(Pipeline):
     def picture(self, given: Any) -> Picture:
         """Reads an input. Raises InputError."""
         return read_picture(given)
+
+
+def _ranked(value: Any, info: Any) -> Any:
+    """The pictures of an input, each as the only view of a scene where the model takes views:
+    [batch, views, 3, height, width].
+    """
+    batch, *dims = value.shape
+    if len(getattr(info, "shape", None) or ()) != len(dims) + 2:
+        return value
+    _, _, data = as_input(value, "pixel_values", FLOAT)
+    return Array((batch, 1, *dims), "float32", data)

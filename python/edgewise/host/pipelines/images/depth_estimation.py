@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....compiler.arrays import as_input
-from ....logic.tasks.pictures import check_one_plane
+from ....logic.tasks.pictures import DEPTHS, check_one_plane
 from ...media.pictures import Picture, to_pillow
 from .base import ImagePipeline
 
@@ -13,7 +13,7 @@ __all__ = ["DepthEstimationPipeline"]
 
 
 class DepthEstimationPipeline(ImagePipeline):
-    """Estimates the depth of each pixel: DPT, Depth Anything, GLPN.
+    """Estimates the depth of each pixel: DPT, Depth Anything 1 to 3 (one picture at a time), GLPN.
 
     Returns:
         {"predicted_depth": float32 [height, width] of the picture, "depth": PIL.Image of mode L, in
@@ -25,7 +25,7 @@ class DepthEstimationPipeline(ImagePipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         picture = self.picture(given)
-        name = self.need_output(self.STEM, "predicted_depth")
+        name = self.need_output(self.STEM, *DEPTHS)
         plane = self.planes(self.forward(picture, name)[0], picture)
         check_one_plane(plane.shape, self.task)
         size = (picture.height, picture.width)

@@ -28,6 +28,7 @@ class ImageClassificationPipeline(ImagePipeline):
     """
 
     task = "image-classification"
+    FLEXIBLE = True
     CALL = {"top_k": 5, "function_to_apply": None}
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -53,6 +54,7 @@ class ImageFeatureExtractionPipeline(ImagePipeline):
     """
 
     task = "image-feature-extraction"
+    FLEXIBLE = True
     STEMS = (("model", "vision_model"),)
     CALL = {"pool": False, "return_tensors": False}
 

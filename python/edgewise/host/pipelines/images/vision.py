@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array, as_input, as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....compiler.processors.images.vision import VisionDescription, read_vision, vision_graph
 from ....logic.images.geometry import Step
-from ....logic.images.views import Seen, View, count_pieces, pieces, pixel_dims, seen
+from ....logic.images.views import (
+    Seen,
+    View,
+    count_pieces,
+    further_inputs,
+    pieces,
+    pixel_dims,
+    seen,
+)
 from ...media.pictures import Picture, apply_step, read_picture
 from ...session import InferenceSession
 
@@ -91,6 +99,24 @@ class VisionProcessor:
         dims = pixel_dims(self.description.form, self.description.temporal, what, rank)
         _, _, data = as_input(values, "pixel_values", FLOAT)
         return as_output(FLOAT, dims, _with_room(data, what) if what.room else data), what
+
+    def inputs(self, image: Any, names: Sequence[str]) -> dict[str, Any]:
+        """The inputs of a model that sees one picture.
+
+        Args:
+            image: as of a call.
+            names: of the inputs that the model has.
+
+        Raises:
+            InputError: as a call.
+        """
+        values, what = self(image)
+        out = {"pixel_values": values}
+        for further in further_inputs(names, what):
+            numbers = [value for value, times in further.runs for _ in range(times)]
+            rows, size = further.dims
+            out[further.name] = [numbers[size * i : size * (i + 1)] for i in range(rows)]
+        return out
 
     def close(self) -> None:
         """Frees the memory of the graph."""

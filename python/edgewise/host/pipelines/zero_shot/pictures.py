@@ -28,6 +28,7 @@ class ZeroShotImageClassificationPipeline(CandidatesPipeline, ImagePipeline):
 
     task = "zero-shot-image-classification"
     COMPARED = PICTURES
+    FLEXIBLE = True
     STEMS = (("model", PICTURES.stem),)
     CALL = {"candidate_labels": None, "hypothesis_template": TEMPLATES[task]}
 

@@ -7,6 +7,7 @@ import { choose_queries } from "../../../logic/post/segmentation.ts";
 import {
   check_one_plane,
   count_planes,
+  DEPTHS,
   detected,
   detecting,
   feature_outputs,
@@ -236,7 +237,7 @@ export const depthEstimation: TaskRunner = {
   prepare(host) {
     return async (input, ending) => {
       const seen = await see(host, input, ending);
-      const made = output(host, seen.outputs, "predicted_depth");
+      const made = output(host, seen.outputs, ...DEPTHS);
       check_one_plane(made.dims, host.task);
       const { data, size } = planesOf(host, made, seen);
       const to = sizeOf(seen);
