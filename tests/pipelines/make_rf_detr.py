@@ -36,36 +36,7 @@ def main() -> None:
     import torch
     import transformers
 
-    torch.manual_seed(0)
-    backbone = dict(
-        model_type="rf_detr_dinov2",
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        mlp_ratio=2,
-        image_size=32,
-        patch_size=8,
-        num_windows=2,
-        out_features=["stage1", "stage2"],
-    )
-    config = transformers.RfDetrConfig(
-        d_model=16,
-        num_queries=8,
-        decoder_layers=1,
-        decoder_ffn_dim=16,
-        decoder_self_attention_heads=2,
-        decoder_cross_attention_heads=2,
-        intermediate_size=16,
-        group_detr=1,
-        backbone_config=backbone,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
-    )
-    model = transformers.RfDetrForObjectDetection(config).eval()
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.normal_(weight, std=0.15)
-    model.class_embed.bias.data.zero_()
+    model = _model(torch, transformers)
     size = {"height": SIDE, "width": SIDE}
     processor = transformers.RfDetrImageProcessor(size=size)
 
@@ -96,10 +67,45 @@ def main() -> None:
     del graph.graph.value_info[:]
     onnx.checker.check_model(graph)
     (FOLDER / "model.onnx.xz").write_bytes(lzma.compress(graph.SerializeToString(), preset=9))
-    config.architectures = ["RfDetrForObjectDetection"]
-    config.save_pretrained(FOLDER)
+    model.config.architectures = ["RfDetrForObjectDetection"]
+    model.config.save_pretrained(FOLDER)
     processor.save_pretrained(FOLDER)
     (FOLDER / "expected.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _model(torch, transformers):
+    """Random weights, strong enough that some scores are high."""
+    torch.manual_seed(0)
+    backbone = dict(
+        model_type="rf_detr_dinov2",
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        mlp_ratio=2,
+        image_size=32,
+        patch_size=8,
+        num_windows=2,
+        out_features=["stage1", "stage2"],
+    )
+    config = transformers.RfDetrConfig(
+        d_model=16,
+        num_queries=8,
+        decoder_layers=1,
+        decoder_ffn_dim=16,
+        decoder_self_attention_heads=2,
+        decoder_cross_attention_heads=2,
+        intermediate_size=16,
+        group_detr=1,
+        backbone_config=backbone,
+        id2label=dict(enumerate(LABELS)),
+        label2id={label: i for i, label in enumerate(LABELS)},
+    )
+    model = transformers.RfDetrForObjectDetection(config).eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.15)
+    model.class_embed.bias.data.zero_()
+    return model
 
 
 def _found(torch, model, processor, pixels):
