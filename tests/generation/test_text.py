@@ -385,7 +385,7 @@ def test_pipeline(decoder):
     with pytest.raises(UnsupportedField, match="temprature"):
         pipe("abc", temprature=1.0)
     with pytest.raises(InputError, match="text-generation"):
-        pipeline("visual-question-answering", decoder)
+        pipeline("video-classification", decoder)
     with pytest.raises(TokenizerError, match="tokenizer="):
         pipeline("text-generation", decoder)
 

@@ -36,6 +36,7 @@ class Model:
     """Stands for the pipeline."""
 
     is_ctc = False
+    spaced = True
     engine = None
 
     def __init__(self, speech: list[list[float]]) -> None:

@@ -210,9 +210,9 @@ def plans_of(manifest: Manifest) -> list[PlanSlots]:
             plans += cast(list[PlanFile], program["plans"])
         if "decoder" in manifest:
             plans += manifest["decoder"]["plans"]
-        if "encoder" in manifest:
-            for entry in manifest["encoder"]["plans"]:
-                plans += entry["plans"]
+            if "encoder" in manifest:
+                for entry in manifest["encoder"]["plans"]:
+                    plans += entry["plans"]
     for training in manifest.get("training", []):
         for kind in TRAINING_PLANS:
             plans.append(training["plans"][kind])
