@@ -112,7 +112,7 @@ def test_vectors_instead_of_prompts(pipe, latents):
     expected = pipe("the cat", negative_prompt="a dog", **call).images
     with pipe.part("text_encoder") as part:
         rows = [pipe._encoded(part, text) for text in ("the cat", "a dog")]
-    given = [np.array(numbers, "f").reshape(1, *shape) for shape, numbers in rows]
+    given = [np.array(numbers, "f").reshape(1, *shape) for shape, numbers, _ in rows]
     made = pipe(prompt_embeds=given[0], negative_prompt_embeds=given[1], **call).images
     np.testing.assert_array_equal(made, expected)
 
@@ -364,8 +364,8 @@ def test_options_of_diffusers_are_known(pipe):
 
 def test_models_of_another_kind_or_damaged(folder, tmp_path):
     other = copy(folder, tmp_path / "other")
-    edit(other / "model_index.json", _class_name="StableDiffusionXLPipeline")
-    with pytest.raises(UnsupportedOp, match="StableDiffusionXLPipeline"):
+    edit(other / "model_index.json", _class_name="StableDiffusion3Pipeline")
+    with pytest.raises(UnsupportedOp, match="StableDiffusion3Pipeline"):
         edgewise.pipeline("text-to-image", str(other))
     edit(other / "model_index.json", _class_name="StableDiffusionPipeline")
     (other / "tokenizer/merges.txt").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 SIZE, SIDE, SCALE = 8, 8, 0.18215  # of vectors of tokens; latents along a side; of latents
+OTHER = 6  # size of vectors of the second text encoder of Stable Diffusion XL
 MERGES = ["t h", "th e</w>", "c a", "ca t</w>", "d o", "do g</w>", "r e", "re d</w>", "a s"]
 F32, F16, I64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 
@@ -29,7 +31,9 @@ def save(path: Path, nodes, inputs, outputs, weights, dtype=F32) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
 
 
-def make_unet(path: Path, dtype=F32, timestep=(F32, []), batch="batch", cond=0) -> None:
+def make_unet(
+    path: Path, dtype=F32, timestep=(F32, []), batch="batch", cond=0, channels=4, pooled=0
+) -> None:
     """Writes the graph of a UNet.
 
     Args:
@@ -38,6 +42,8 @@ def make_unet(path: Path, dtype=F32, timestep=(F32, []), batch="batch", cond=0) 
         timestep: (type, shape) of this input.
         batch: the first dimension.
         cond: size of timestep_cond; 0: there is none.
+        channels: of `sample`: 9 for inpainting.
+        pooled: size of text_embeds, of Stable Diffusion XL; 0: there are none.
     """
     rng = np.random.default_rng(1)
     node = helper.make_node
@@ -54,9 +60,9 @@ def make_unet(path: Path, dtype=F32, timestep=(F32, []), batch="batch", cond=0) 
         node("Tanh", ["sum"], ["out_sample"]),
     ]
     inputs = [
-        ("sample", dtype, [batch, 4, "height", "width"]),
+        ("sample", dtype, [batch, channels, "height", "width"]),
         ("timestep", *timestep),
-        ("encoder_hidden_states", dtype, [batch, "sequence", SIZE]),
+        ("encoder_hidden_states", dtype, [batch, "sequence", SIZE + pooled]),
     ]
     if cond:
         nodes[6:7] = [
@@ -66,11 +72,21 @@ def make_unet(path: Path, dtype=F32, timestep=(F32, []), batch="batch", cond=0) 
         ]
         inputs.append(("timestep_cond", dtype, [batch, cond]))
     weights = {
-        "kernel": rng.normal(size=[4, 4, 3, 3]) * 0.3,
-        "project": rng.normal(size=[SIZE, 4]),
+        "kernel": rng.normal(size=[4, channels, 3, 3]) * 0.3,
+        "project": rng.normal(size=[SIZE + pooled, 4]),
         "rate": np.array(0.003),
         "last": np.array([2, 3]),
     }
+    if pooled:
+        nodes[6:7] = [
+            node("Concat", ["text_embeds", "small"], ["added"], axis=1),
+            node("MatMul", ["added", "adds"], ["guide"]),
+            node("Add", ["words", "guide"], ["led"]),
+            node("Add", ["led", "wave"], ["bias"]),
+        ]
+        nodes.insert(6, node("Mul", ["time_ids", "hundredth"], ["small"]))
+        inputs += [("text_embeds", dtype, [batch, pooled]), ("time_ids", dtype, [batch, 6])]
+        weights |= {"adds": rng.normal(size=[pooled + 6, 4]), "hundredth": np.array(0.01)}
     save(
         path, nodes, inputs, [("out_sample", dtype, [batch, 4, "height", "width"])], weights, dtype
     )
@@ -133,6 +149,64 @@ def make(folder: Path) -> Path:
         [("latent_parameters", F32, ["batch", 8, "latent_height", "latent_width"])],
         {"kernel": rng.normal(size=[8, 3, 8, 8]) * 0.1},
     )
+    return folder
+
+
+def make_encoder(path: Path, seed: int, size: int, pooled: bool) -> None:
+    """Writes a text encoder with the outputs of optimum for Stable Diffusion XL."""
+    rng = np.random.default_rng(seed)
+    node = helper.make_node
+    states = ["hidden_states.0", "hidden_states.1", "hidden_states.2", "last_hidden_state"]
+    whole = "text_embeds" if pooled else "pooler_output"
+    nodes = [
+        node("Gather", ["table", "input_ids"], [states[0]]),
+        node("MatMul", [states[0], "layer"], [states[1]]),
+        node("Tanh", [states[1]], [states[2]]),
+        node("Neg", [states[2]], [states[3]]),
+        node("ReduceMean", [states[3]], [whole], axes=[1], keepdims=0),
+    ]
+    outputs = [(name, F32, ["batch", "sequence", size]) for name in states]
+    save(
+        path,
+        nodes,
+        [("input_ids", I64, ["batch", "sequence"])],
+        [(whole, F32, ["batch", size]), outputs[3], *outputs[:3]],
+        {"table": rng.normal(size=[200, size]), "layer": rng.normal(size=[size, size])},
+    )
+
+
+def make_xl(folder: Path) -> Path:
+    """Writes a model of Stable Diffusion XL."""
+    make(folder)
+    edits = {
+        "model_index.json": {"_class_name": "StableDiffusionXLPipeline"},
+        "scheduler/scheduler_config.json": {
+            "_class_name": "EulerDiscreteScheduler",
+            "timestep_spacing": "leading",
+        },
+    }
+    for name, fields in edits.items():
+        text = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**text, **fields}))
+    shutil.copytree(folder / "tokenizer", folder / "tokenizer_2", dirs_exist_ok=True)
+    config = folder / "tokenizer_2/tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token": "!"}))
+    make_encoder(folder / "text_encoder/model.onnx", 5, SIZE, False)
+    make_encoder(folder / "text_encoder_2/model.onnx", 6, OTHER, True)
+    make_unet(folder / "unet/model.onnx", pooled=OTHER)
+    return folder
+
+
+def make_inpainter(folder: Path) -> Path:
+    """Writes a model that inpaints: its UNet takes 9 channels."""
+    make(folder)
+    for name, fields in {
+        "model_index.json": {"_class_name": "StableDiffusionInpaintPipeline"},
+        "unet/config.json": {"in_channels": 9},
+    }.items():
+        text = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**text, **fields}))
+    make_unet(folder / "unet/model.onnx", channels=9)
     return folder
 
 

@@ -12,6 +12,8 @@ export interface PlainNumbers {
 export interface DrawCall {
   /** What image-to-image begins with. */
   pictures: TaskPicture[];
+  /** White where the pictures are made anew. */
+  mask: TaskPicture | undefined;
   /** As the caller gave them, without undefined ones; tensors as PlainNumbers. */
   options: Record<string, unknown>;
 }

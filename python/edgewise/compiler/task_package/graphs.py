@@ -21,7 +21,7 @@ def folders_of(task: str) -> list[str]:
     names = [name for names in GRAPHS.get(task, ()) for name in names]
     inner = {n.rsplit("/", 1)[0] for n in names if "/" in n}
     if inner:  # as diffusers divides a model
-        inner |= {"scheduler", "tokenizer", "feature_extractor"}
+        inner |= {"scheduler", "tokenizer", "tokenizer_2", "feature_extractor"}
     if task == "text-to-speech":
         inner |= {"voices"}
     return ["onnx", "1_Pooling", "1_LogitScore", *sorted(inner)]

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, UnsupportedOp
+from ...logic.diffusion.encoders import text_outputs
 from ..compile.model_file import MAX_TEXT
 from ..ir import Graph
-from ..processors.diffusion.facts import FILES, INPUTS, SAFETY_CONFIG, json_of, read_facts
+from ..processors.diffusion.facts import (
+    FILES,
+    INPUTS,
+    KINDS,
+    SAFETY_CONFIG,
+    check_text_outputs,
+    json_of,
+    read_facts,
+)
 from ..processors.diffusion.graphs import noise_graph, picture_graph, pixels_graph
 from ..tokenizers.clip import clip_files
 
@@ -36,7 +45,7 @@ def text_to_image_package(request: Request) -> Package:
         raise InputError("the length of prompts is the model's", "max_length", "Leave it out.")
     texts = _texts(request)
     facts = read_facts(texts.get)
-    request.texts.update(_tokenizer(texts))
+    request.texts.update(_tokenizer(texts, "tokenizer"))
     height, width = _size(request, facts)
     programs = request.programs()
     pixels = [facts.scale * height, facts.scale * width]
@@ -46,8 +55,11 @@ def text_to_image_package(request: Request) -> Package:
     hidden = _hidden(unet)
     shapes: dict[str, dict[str, list[int]]] = {
         "text_encoder": {"input_ids": [length], "attention_mask": [length]},
+        "text_encoder_2": {"input_ids": [length], "attention_mask": [length]},
         "unet": {
-            "sample": latents,
+            "sample": [facts.inputs, height, width],
+            "text_embeds": [_fixed(unet, "text_embeds", 1) or 0],
+            "time_ids": [6],
             "encoder_hidden_states": [length, hidden],
             "timestep_cond": [facts.cond or 256],
         },
@@ -66,6 +78,10 @@ def text_to_image_package(request: Request) -> Package:
         "cond": facts.cond,
         "checked": facts.checked,
         "length": length,
+        "inputs": facts.inputs,
+        "xl": facts.xl,
+        "zeros": facts.zeros,
+        "pad": _second_pad(texts) if facts.xl else None,
     }
     processor: Processor = {"diffusion": described}
     if "safety_checker/model" in request.graphs:
@@ -76,7 +92,7 @@ def text_to_image_package(request: Request) -> Package:
         name = stem.split("/")[0]
         graph = {"text_encoder": text, "unet": unet}.get(name) or request.read(stem)
         programs.add(
-            name, graph, [(_shapes(graph, name, shapes[name]), None)], _output(graph, name)
+            name, graph, [(_shapes(graph, name, shapes[name]), None)], _output(graph, name, facts)
         )
     programs.add("noise", noise_graph(*latents), [({}, None)])
     programs.add("picture", picture_graph(), [({"sample": [1, 3, *pixels]}, None)])
@@ -96,11 +112,31 @@ def _texts(request: Request) -> dict[str, bytes]:
     return texts
 
 
-def _tokenizer(texts: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of the tokenizer for a page."""
-    read = clip_files(lambda name: texts.get(f"tokenizer/{name}"), "tokenizer")
+def _tokenizer(texts: dict[str, bytes], folder: str) -> dict[str, bytes]:
+    """The files of a tokenizer for a page."""
+    read = clip_files(lambda name: texts.get(f"{folder}/{name}"), folder)
     found = {name: read(name) for name in TOKENIZER}
     return {name: bytes(data) for name, data in found.items() if data is not None}
+
+
+def _second_pad(texts: dict[str, bytes]) -> int | None:
+    """The id of padding for the second text encoder, whose tokenizer has the words of the first."""
+    first, second = (_tokenizer(texts, folder) for folder in ("tokenizer", "tokenizer_2"))
+    name = "tokenizer.json"
+    models = [json_of(files.get(name), name) for files in (first, second)]
+    vocab = models[1].get("model", {})
+    if models[0].get("model") != vocab:
+        raise UnsupportedOp(
+            "it has other words than that of the first text encoder",
+            "tokenizer_2/tokenizer.json",
+            "Packages hold one tokenizer.",
+        )
+    config = json_of(second.get("tokenizer_config.json"), "tokenizer_2/tokenizer_config.json")
+    token = config.get("pad_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    added = {t.get("content"): t.get("id") for t in models[1].get("added_tokens") or []}
+    found = added.get(token, vocab.get("vocab", {}).get(token))
+    return found if type(found) is int else None
 
 
 def _size(request: Request, facts: Facts) -> tuple[int, int]:
@@ -146,7 +182,7 @@ def _shapes(graph: Graph, part: str, known: dict[str, list[int]]) -> dict[str, l
             raise UnsupportedOp(
                 f"its input '{info.name}' is none that this pipeline feeds",
                 f"{part}/model.onnx",
-                "Supported are Stable Diffusion 1, 2, Turbo and latent consistency models, not XL.",
+                f"Supported are {KINDS}.",
             )
         if info.name == "timestep":
             shapes[info.name] = [_fixed(graph, info.name, 0) or 1] * len(info.shape or ())
@@ -163,11 +199,15 @@ def _shapes(graph: Graph, part: str, known: dict[str, list[int]]) -> dict[str, l
     return shapes
 
 
-def _output(graph: Graph, part: str) -> list[str]:
-    """The output that is read."""
-    wanted = {"text_encoder": "last_hidden_state", "safety_checker": "has_nsfw_concepts"}.get(part)
+def _output(graph: Graph, part: str, facts: Facts) -> list[str]:
+    """The outputs that are read."""
     names = [o.name for o in graph.outputs]
-    return [wanted] if wanted in names else names[:1]
+    if part.startswith("text_encoder"):
+        read = text_outputs(names, facts.xl)
+        check_text_outputs(read, facts.xl, part)
+        return read
+    wanted = "has_nsfw_concepts"
+    return [wanted] if part == "safety_checker" and wanted in names else names[:1]
 
 
 def _add_safety(programs: Programs, texts: dict[str, bytes]) -> tuple[ImageFields, tuple[int, int]]:

@@ -1,5 +1,6 @@
-"""text-to-image and image-to-image. Mirrors diffusers' StableDiffusionPipeline,
-StableDiffusionImg2ImgPipeline and LatentConsistencyModelPipeline, on the folders of optimum.
+"""text-to-image, image-to-image and inpainting. Mirrors diffusers' StableDiffusionPipeline,
+StableDiffusionXLPipeline, their forms for image-to-image and inpainting, and
+LatentConsistencyModelPipeline, on the folders of optimum.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import Any
 
 from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT
-from ...compiler.processors.diffusion.facts import PARTS, read_facts
+from ...compiler.processors.diffusion.facts import PARTS, check_text_outputs, read_facts
 from ...compiler.tokenizers.clip import clip_files
 from ...errors import InputError
+from ...logic.diffusion.encoders import joined, text_outputs
 from ...logic.diffusion.guidance import preview_pixels
-from ...logic.diffusion.options import CONSISTENCY, CONSISTENT, DrawOptions, Prompts, padded
+from ...logic.diffusion.options import DrawOptions, Prompts, padded
 from ..media.pictures import Picture, to_pillow
 from ..session import InferenceSession
 from ..text.tokenizer import Tokenizer
 from .base import Pipeline
-from .diffusion.denoising import Denoising
+from .diffusion.denoising import Denoising, Vectors
 from .diffusion.noise import Noise
 from .diffusion.options import CALL, check_own
 from .diffusion.parts import Part, floats
@@ -68,6 +70,7 @@ class TextToImagePipeline(Pipeline):
 
     Options of a call are those of diffusers, and
         image, strength: a picture to begin with, and how much of it is replaced.
+        mask_image: a picture that is white where `image` is made anew: inpainting.
         seed: 0 to 2^63 - 1, or a list of one for each image: the same seed gives the same numbers
             in a page. Image i of a call has the seed plus i. Default: unpredictable.
         scheduler: as above, for this call.
@@ -97,21 +100,22 @@ class TextToImagePipeline(Pipeline):
     ) -> None:
         self.interrupted = self._busy = False
         self.offload = offload
+        self.kind = "XL"  # until the files are read, options of any model are possible
         super().__init__(model, None, dtype=_dtypes(dtype), **options)
         files = self.files
         if files is None:
             self.sessions = {_stem(name): s for name, s in self.sessions.items()}
         self.facts = read_facts(files.read if files is not None else lambda name: None)
-        own = CONSISTENCY if CONSISTENT in self.facts.kind else {}
-        self.defaults |= {name: value for name, value in own.items() if name not in options}
+        self.kind = self.facts.kind
         self.scheduler = scheduler
-        self.tokenizer = self._clip(tokenizer)
+        self.tokenizer = self._clip(tokenizer, "tokenizer")
+        self.tokenizer_2 = self._clip(None, "tokenizer_2") if self.facts.xl else None
         self._small: dict[str, InferenceSession] = {}
         self.pictures = Pictures(self, safety_checker)
 
     def check(self, options: Mapping[str, Any]) -> None:
         check_own(options)
-        DrawOptions(options, "")
+        DrawOptions(options, self.kind)
 
     def __call__(self, prompt: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """Makes pictures.
@@ -218,9 +222,11 @@ class TextToImagePipeline(Pipeline):
 
     def _make(self, options: dict[str, Any]) -> TextToImageResult:
         self.interrupted = False
-        asked = DrawOptions(options, self.facts.kind, options["image"] is not None)
+        masked = options["mask_image"] is not None
+        asked = DrawOptions(options, self.facts.kind, options["image"] is not None, "", masked)
+        asked.check_inputs(self.facts)
         guided = asked.guided(self.facts)
-        prompts = asked.prompts(guided)
+        prompts = asked.prompts(guided, self.facts.zeros)
         schedule = asked.schedule(self.facts.scheduler, self.scheduler)
         vectors, without = self._embeddings(prompts, guided, asked, options)
         count, each = len(vectors), asked.each
@@ -228,14 +234,20 @@ class TextToImagePipeline(Pipeline):
         noise = Noise(self, asked, images, options["generator"])
         latents: list[array[float]] | None = None
         encoded: list[array[float]] | None = None
-        if options["image"] is not None:
+        inpainted = None
+        if masked:
+            latents, height, width = self._start(asked, options, images)
+            size = (height, width)
+            pair = options["image"], options["mask_image"]
+            inpainted = self.pictures.inpainted(*pair, asked, images, size)
+        elif options["image"] is not None:
             encoded, height, width = self.pictures.encoded(options["image"], asked, images)
         else:
             latents, height, width = self._start(asked, options, images)
         rows = [vectors[i // each] for i in range(images)]
         others = [without[i // each % len(without)] for i in range(images)] if without else []
         denoising = Denoising(self, schedule, asked, options, noise, rows, others, (height, width))
-        made = denoising.run(latents, encoded)
+        made = denoising.run(latents, encoded, inpainted)
         seeds = noise.seeds
         if options["output_type"] == "latent":
             shape = [images, len(made[0]) // (height * width), height, width]
@@ -247,23 +259,25 @@ class TextToImagePipeline(Pipeline):
 
     def _embeddings(
         self, prompts: Prompts, guided: bool, asked: DrawOptions, options: dict[str, Any]
-    ) -> tuple[list[Any], list[Any]]:
-        """The vectors of prompts and of negative prompts: (shape, numbers) each; the second list is
-        empty without guidance.
+    ) -> tuple[list[Vectors], list[Vectors]]:
+        """The vectors of prompts and of negative prompts; the second list is empty without
+        guidance.
         """
-        given = [
-            None if options[name] is None else _rows_of(options[name], name)
-            for name in ("prompt_embeds", "negative_prompt_embeds")
-        ]
-        made: dict[str, Any] = {}
-        if prompts.texts:
-            with self.part("text_encoder") as part:
-                for text in prompts.texts:
-                    made[text] = self._encoded(part, text)
-        vectors = given[0] if given[0] is not None else [made[t] for t in prompts.prompts or []]
+        given = [self._given(options, name) for name in ("", "negative_")]
+        made = self._all_encoded("text_encoder", self.tokenizer, prompts.texts)
+        other = self._all_encoded("text_encoder_2", self.tokenizer_2, prompts.other_texts)
+
+        def of(texts: list[str] | None, seconds: list[str] | None) -> list[Vectors]:
+            if seconds is None:
+                return [made[t] for t in texts or []]
+            return [_both(made[t], other[s]) for t, s in zip(texts or [], seconds)]
+
+        vectors = given[0] or of(prompts.prompts, prompts.seconds)
         if not guided:
             return vectors, []
-        others = given[1] if given[1] is not None else [made[t] for t in prompts.negatives or []]
+        others = given[1] or of(prompts.negatives, prompts.other_negatives)
+        if prompts.zero:
+            others = [_zeros(vectors[0])]
         asked.check_negatives(len(others), len(vectors))
         if others[0][0] != vectors[0][0]:
             raise InputError(
@@ -273,11 +287,37 @@ class TextToImagePipeline(Pipeline):
             )
         return vectors, others
 
-    def _encoded(self, part: Part, text: str) -> tuple[list[int], array[float]]:
-        """The vectors of a text: (shape without the batch, numbers)."""
-        ids = self.tokenizer.encode(text)
-        length = part.size("input_ids", 1) or int(getattr(self.tokenizer, "longest", None) or 77)
-        tokens = padded(ids, length, getattr(self.tokenizer, "pad_token_id", None))
+    def _given(self, options: dict[str, Any], prefix: str) -> list[Vectors] | None:
+        """The vectors among the options."""
+        name = f"{prefix}prompt_embeds"
+        if options[name] is None:
+            return None
+        rows = _rows_of(options[name], name)
+        if not self.facts.xl:
+            return rows
+        pooled = f"{prefix}pooled_prompt_embeds"
+        shape, numbers = floats(options[pooled], pooled)
+        if len(shape) != 2 or shape[0] != len(rows):
+            raise InputError(f"the shape is {shape}", pooled, "Give [prompts, size].")
+        one = shape[1]
+        return [
+            Vectors(row.shape, row.numbers, numbers[i * one : (i + 1) * one])
+            for i, row in enumerate(rows)
+        ]
+
+    def _all_encoded(self, name: str, tokenizer: Any, texts: list[str]) -> dict[str, Vectors]:
+        """{text: what a text encoder makes of it}."""
+        if not texts:
+            return {}
+        with self.part(name) as part:
+            return {text: self._encoded(part, text, tokenizer) for text in texts}
+
+    def _encoded(self, part: Part, text: str, tokenizer: Any = None) -> Vectors:
+        """What a text encoder makes of a text."""
+        tokenizer = tokenizer or self.tokenizer
+        ids = tokenizer.encode(text)
+        length = part.size("input_ids", 1) or int(getattr(tokenizer, "longest", None) or 77)
+        tokens = padded(ids, length, getattr(tokenizer, "pad_token_id", None))
         if tokens.cut:
             warnings.warn(
                 f"the prompt has {tokens.cut} tokens, the model takes {length}: its end is cut off",
@@ -286,8 +326,11 @@ class TextToImagePipeline(Pipeline):
         row: dict[str, Any] = {"input_ids": ([length], tokens.ids)}
         if part.has("attention_mask"):
             row["attention_mask"] = ([length], tokens.mask)
-        (numbers,) = part.rows([row], ("last_hidden_state",))
-        return [length, len(numbers) // length], numbers
+        names = text_outputs(list(part.session.outputs), self.facts.xl)
+        check_text_outputs(names, self.facts.xl, part.name)
+        made = part.one(row, names)
+        pooled = made[1] if len(made) > 1 else None
+        return Vectors([length, len(made[0]) // length], made[0], pooled)
 
     def _start(
         self, asked: DrawOptions, options: dict[str, Any], images: int
@@ -311,23 +354,36 @@ class TextToImagePipeline(Pipeline):
 
     # Loading
 
-    def _clip(self, given: Any) -> Any:
-        """The tokenizer."""
+    def _clip(self, given: Any, folder: str) -> Any:
+        """The tokenizer of a folder."""
         if given is not None or self.files is None:
             return self._tokenizer(given)
-        files, where = self.files, f"{self.files.where}/tokenizer"
+        files, where = self.files, f"{self.files.where}/{folder}"
         return Tokenizer.from_files(
-            clip_files(lambda name: files.read(f"tokenizer/{name}"), where), where
+            clip_files(lambda name: files.read(f"{folder}/{name}"), where), where
         )
 
 
-def _rows_of(value: Any, name: str) -> list[tuple[list[int], array[float]]]:
+def _both(first: Vectors, second: Vectors) -> Vectors:
+    """What both text encoders make of a text."""
+    tokens = first.shape[0]
+    numbers = joined(first.numbers, second.numbers, tokens)
+    return Vectors([tokens, len(numbers) // tokens], numbers, second.pooled)
+
+
+def _zeros(like: Vectors) -> Vectors:
+    shape, numbers, pooled = like
+    zeros = array("f", bytes(4 * len(numbers)))
+    return Vectors(shape, zeros, None if pooled is None else array("f", bytes(4 * len(pooled))))
+
+
+def _rows_of(value: Any, name: str) -> list[Vectors]:
     """The rows of an array [rows, tokens, size]."""
     shape, numbers = floats(value, name)
     if len(shape) != 3 or not all(shape):
         raise InputError(f"the shape is {shape}", name, "Give [prompts, tokens, size].")
     size = shape[1] * shape[2]
-    return [(shape[1:], numbers[i * size : (i + 1) * size]) for i in range(shape[0])]
+    return [Vectors(shape[1:], numbers[i * size : (i + 1) * size]) for i in range(shape[0])]
 
 
 def _stem(part: str) -> str:

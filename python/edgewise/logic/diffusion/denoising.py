@@ -12,7 +12,7 @@ from .guidance import guided
 from .options import DrawOptions
 from .stepper import Schedule, Stepper, weighted
 
-__all__ = ["Denoise", "Denoising", "Draw", "Request", "Row", "Stepped", "for_decoder", "groups"]
+__all__ = ["Denoise", "Denoising", "Draw", "Inpainted", "Request", "Row", "Stepped", "for_decoder", "groups"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Row:
     Attributes:
         image: whose prompt it gets.
         negative: whether it gets the negative prompt instead.
-        sample: the latents.
+        sample: the latents; where the model inpaints, then the mask and the latents of what is kept.
         timestep: of the step.
     """
 
@@ -73,6 +73,37 @@ class Stepped:
 Request = Draw | Denoise | Stepped
 
 
+@dataclass(frozen=True)
+class Inpainted:
+    """The pictures of inpainting.
+
+    Attributes:
+        encoded: what the encoder of the VAE gives for each: latents, or means and logarithms of
+            variances.
+        without: the same for the pictures without what is made anew, if the model takes it.
+        mask: of the latents: 1 where they are made anew, else 0.
+        channels: of latents.
+        factor: factor of latents that the decoder divides by.
+        model: whether the model takes the mask and the latents of what is kept; else the latter
+            are put back after each step.
+    """
+
+    encoded: Sequence[Sequence[float]]
+    without: Sequence[Sequence[float]]
+    mask: Sequence[float]
+    channels: int
+    factor: float
+    model: bool
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Latents of an image's picture, and its noise."""
+
+    picture: Sequence[float]
+    noise: Sequence[float]
+
+
 class Denoising:
     """The steps of one call.
 
@@ -97,6 +128,8 @@ class Denoising:
         self.options = options
         self.every = every
         self.steppers: list[Stepper] = []
+        self._inpainted: Inpainted | None = None
+        self._kept: list[Kept] = []
         self._drawn = [0] * images
 
     def from_noise(
@@ -131,14 +164,77 @@ class Denoising:
         rows: list[Sequence[float]] = []
         for image in range(self.images):
             row = encoded[image % len(encoded)]
-            if len(row) != size:
-                noise = yield from self._draw(image)
-                row = sampled(row, noise, size)
-            rows.append(weighted([row], [factor]))
+            picture = yield from self._latents(image, row, size, factor)
+            rows.append(picture)
         for image in range(self.images):
             noise = yield from self._draw(image)
             rows[image] = weighted([rows[image], noise], self.schedule.start)
         return (yield from self._run(rows))
+
+    def from_masked(
+        self, inpainted: Inpainted, latents: Sequence[Sequence[float]] | None
+    ) -> Generator[Request, Any, list[Sequence[float]]]:
+        """The latents of each image after the last step of inpainting.
+
+        Args:
+            inpainted: the pictures.
+            latents: given noise; None: it is drawn.
+        """
+        size, factor = len(inpainted.mask) * inpainted.channels, inpainted.factor
+        rows: list[Sequence[float]] = []
+        full = self.options.strength == 1
+        for image in range(self.images):
+            picture: Sequence[float] = []
+            if not inpainted.model or (not full and latents is None):
+                row = inpainted.encoded[image % len(inpainted.encoded)]
+                picture = yield from self._latents(image, row, size, factor)
+            noise: Sequence[float]
+            if latents is None:
+                noise = yield from self._draw(image)
+            else:
+                noise = latents[image]
+            if full or latents is not None:
+                rows.append(weighted([noise], [self.schedule.sigma]))
+            else:
+                rows.append(weighted([picture, noise], self.schedule.start))
+            # diffusers encodes what is kept for models that do not take it, too: the draw counts
+            others = inpainted.without if inpainted.model else inpainted.encoded
+            row = others[image % len(others)]
+            kept = yield from self._latents(image, row, size, factor)
+            if inpainted.model:
+                picture = kept
+            self._kept.append(Kept(picture, noise))
+        self._inpainted = inpainted
+        return (yield from self._run(rows))
+
+    def _latents(
+        self, image: int, row: Sequence[float], size: int, factor: float
+    ) -> Generator[Request, Any, Sequence[float]]:
+        """Latents of what the encoder gives for a picture."""
+        if len(row) != size:
+            noise = yield from self._draw(image)
+            row = sampled(row, noise, size)
+        return weighted([row], [factor])
+
+    def _blend(self, at: int, image: int) -> None:
+        """Puts what is kept of a picture into the latents after step `at`, with the noise of the
+        next one.
+        """
+        inpainted = self._inpainted
+        if inpainted is None or inpainted.model:
+            return
+        steps, kept, stepper = self.schedule.steps, self._kept[image], self.steppers[image]
+        start = steps[at + 1].start if at + 1 < len(steps) else (1.0, 0.0)
+        picture = weighted([kept.picture, kept.noise], start)
+        mask, made = inpainted.mask, stepper.latents
+        count = len(mask)
+        stepper.latents = array(
+            "f",
+            [
+                (1 - mask[i % count]) * x + mask[i % count] * made[i]
+                for i, x in enumerate(picture)
+            ],
+        )
 
     def _draw(self, image: int) -> Generator[Request, Any, Sequence[float]]:
         number = self._drawn[image]
@@ -160,6 +256,7 @@ class Denoising:
                 if step.noise:
                     noise = yield from self._draw(image)
                 stepper.step(outputs[image], noise)
+                self._blend(at, image)
             ended: bool = yield Stepped(at, len(steps), step.timestep, expected)
             if ended:
                 break
@@ -170,7 +267,9 @@ class Denoising:
         rows: list[Row] = []
         both = self.guided
         for image, stepper in enumerate(self.steppers):
-            sample = stepper.scaled()
+            sample: Sequence[float] = stepper.scaled()
+            if self._inpainted is not None and self._inpainted.model:
+                sample = [*sample, *self._inpainted.mask, *self._kept[image].picture]
             if both:
                 rows.append(Row(image, True, sample, timestep))
             rows.append(Row(image, False, sample, timestep))

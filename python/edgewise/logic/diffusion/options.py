@@ -1,4 +1,6 @@
-"""Options of text-to-image: those of diffusers' StableDiffusionPipeline and image-to-image."""
+"""Options of text-to-image: those of diffusers' StableDiffusionPipeline and
+StableDiffusionXLPipeline, of image-to-image and inpainting.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,6 @@ from .schedulers import Request, schedule_of
 from .stepper import Schedule
 
 __all__ = [
-    "CONSISTENCY",
     "CONSISTENT",
     "DEFAULTS",
     "DrawOptions",
@@ -25,14 +26,14 @@ __all__ = [
 
 DEFAULTS: dict[str, Any] = {
     "prompt": None,
-    "strength": 0.8,
+    "strength": None,
     "height": None,
     "width": None,
-    "num_inference_steps": 50,
+    "num_inference_steps": None,
     "timesteps": None,
     "sigmas": None,
     "original_inference_steps": None,
-    "guidance_scale": 7.5,
+    "guidance_scale": None,
     "guidance_rescale": 0.0,
     "negative_prompt": None,
     "num_images_per_prompt": 1,
@@ -42,10 +43,32 @@ DEFAULTS: dict[str, Any] = {
     "prompt_embeds": None,
     "negative_prompt_embeds": None,
     "scheduler": None,
+    "prompt_2": None,
+    "negative_prompt_2": None,
+    "pooled_prompt_embeds": None,
+    "negative_pooled_prompt_embeds": None,
+    "original_size": None,
+    "crops_coords_top_left": None,
+    "target_size": None,
+    "negative_original_size": None,
+    "negative_crops_coords_top_left": None,
+    "negative_target_size": None,
 }
-"""{option that both hosts have: its default}."""
-CONSISTENCY: dict[str, Any] = {"num_inference_steps": 4, "guidance_scale": 8.5}
-"""Defaults of LatentConsistencyModelPipeline."""
+"""{option that both hosts have: its default}. None of strength, num_inference_steps and
+guidance_scale is that of `_usual`."""
+XL = (
+    "prompt_2",
+    "negative_prompt_2",
+    "pooled_prompt_embeds",
+    "negative_pooled_prompt_embeds",
+    "original_size",
+    "crops_coords_top_left",
+    "target_size",
+    "negative_original_size",
+    "negative_crops_coords_top_left",
+    "negative_target_size",
+)
+"""Options of Stable Diffusion XL alone."""
 CONSISTENT = "LatentConsistencyModel"
 """Part of the names of pipelines of latent consistency models."""
 MAX_PIXELS = 1 << 24
@@ -66,6 +89,10 @@ class Facts:
         shift: then added to them.
         cond: size of `timestep_cond`, if the guidance is an input; else None.
         checked: whether the model is meant to be used with a safety checker.
+        inputs: channels that the model takes: those of latents, or for inpainting also the mask and
+            latents of what is kept.
+        xl: whether it is one of Stable Diffusion XL, with two text encoders.
+        zeros: whether an empty negative prompt is a vector of zeros.
     """
 
     kind: str
@@ -77,6 +104,9 @@ class Facts:
     shift: float
     cond: int | None
     checked: bool
+    inputs: int = 4
+    xl: bool = False
+    zeros: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +117,19 @@ class Prompts:
         prompts: of the pictures; None: vectors are given.
         negatives: one, or one for each prompt; None: vectors are given, or there is no guidance.
         texts: all of them, each once.
+        seconds: the prompts of the second text encoder, as `prompts`.
+        other_negatives: its negative prompts, as `negatives`.
+        other_texts: all of its texts, each once.
+        zero: whether the vectors of negative prompts are zeros.
     """
 
     prompts: list[str] | None
     negatives: list[str] | None
     texts: list[str]
+    seconds: list[str] | None
+    other_negatives: list[str] | None
+    other_texts: list[str]
+    zero: bool
 
 
 @dataclass(frozen=True)
@@ -132,6 +170,7 @@ class DrawOptions:
             host's.
         kind: of the model, see Facts.
         begun: whether the call begins with a picture.
+        masked: whether it has a mask, too.
         where: prefix of the names of options, for errors.
 
     Attributes:
@@ -143,16 +182,23 @@ class DrawOptions:
     """
 
     def __init__(
-        self, options: Mapping[str, Any], kind: str, begun: bool = False, where: str = ""
+        self,
+        options: Mapping[str, Any],
+        kind: str,
+        begun: bool = False,
+        where: str = "",
+        masked: bool = False,
     ) -> None:
         self.consistency = CONSISTENT in kind
+        self.xl = "XL" in kind
         self.begun = begun
+        self.masked = masked
         self.where = where
-        own = CONSISTENCY if self.consistency else {}
-        self.values: dict[str, Any] = {**DEFAULTS, **own}
+        self.values: dict[str, Any] = {**DEFAULTS, **_usual(kind, masked)}
         for name, value in given(options):
             if value is not None:
                 self.values[name] = value
+        self._check_xl()
         self.strength = self._number("strength", 0, 1)
         self.height = self._size("height")
         self.width = self._size("width")
@@ -165,7 +211,9 @@ class DrawOptions:
         self.each = self._count("num_images_per_prompt", 1, 1000)
         self.eta = self._number("eta", 0, 1)
         self.check_size(self.height or 1, self.width or 1)
-        if self.values["latents"] is not None and begun:
+        if masked and not begun:
+            raise InputError("no image is given", "mask_image", "Give the image, too.")
+        if self.values["latents"] is not None and begun and not masked:
             raise InputError("an image is given as well", where + "latents", "Give one of the two.")
 
     def check_size(self, height: int, width: int) -> None:
@@ -181,11 +229,12 @@ class DrawOptions:
         """Whether each step runs the model twice."""
         return self.scale > 1 and facts.cond is None
 
-    def prompts(self, guided: bool) -> Prompts:
+    def prompts(self, guided: bool, zeros: bool = False) -> Prompts:
         """The texts of the call.
 
         Args:
             guided: whether there is guidance.
+            zeros: see Facts.
 
         Raises:
             InputError: they are no texts, or do not match.
@@ -205,13 +254,85 @@ class DrawOptions:
                 self.check_negatives(len(negatives), len(prompts))
         elif negative is not None:
             raise InputError("negative_prompt_embeds are given as well", name, "Give one.")
-        if not guided:
+        zero = zeros and guided and negative is None and negatives is not None
+        if not guided or zero:
             negatives = None
-        texts: list[str] = []
-        for text in [*(prompts or []), *(negatives or [])]:
-            if text not in texts:
-                texts.append(text)
-        return Prompts(prompts, negatives, texts)
+        texts = _once([*(prompts or []), *(negatives or [])])
+        if not self.xl:
+            return Prompts(prompts, negatives, texts, None, None, [], zero)
+        seconds = self._second("prompt_2", prompts)
+        others = self._second("negative_prompt_2", negatives)
+        other_texts = _once([*(seconds or []), *(others or [])])
+        return Prompts(prompts, negatives, texts, seconds, others, other_texts, zero)
+
+    def _second(self, name: str, first: list[str] | None) -> list[str] | None:
+        """The texts of the second text encoder: by default those of the first."""
+        value: object = self.values[name]
+        if value is None or first is None:
+            return first
+        texts = _texts(value, self.where + name)
+        if len(texts) != len(first):
+            raise InputError(
+                f"there are {len(texts)}, and {len(first)} prompts",
+                self.where + name,
+                "Give as many as prompts.",
+            )
+        return texts
+
+    def time_ids(self, height: int, width: int, negative: bool) -> list[float]:
+        """The input `time_ids` of Stable Diffusion XL.
+
+        Args:
+            height, width: of the picture.
+            negative: whether it is that of the negative prompt.
+        """
+        own = [float(height), float(width)]
+        sizes = self._pair("original_size", own)
+        crop = self._pair("crops_coords_top_left", [0.0, 0.0])
+        target = self._pair("target_size", own)
+        if negative and (self.begun or self.values["negative_original_size"] is not None):
+            sizes = self._pair("negative_original_size", sizes)
+            if not self.begun:  # with a picture diffusers ignores the negative one
+                crop = self._pair("negative_crops_coords_top_left", [0.0, 0.0])
+            target = self._pair("negative_target_size", target)
+        return [*sizes, *crop, *target]
+
+    def _pair(self, name: str, default: list[float]) -> list[float]:
+        numbers = self._numbers(name)
+        if numbers is None:
+            return default
+        if len(numbers) != 2:
+            raise self._refuse(name, "Give two numbers: height and width.")
+        return numbers
+
+    def _check_xl(self) -> None:
+        """Raises InputError for options of Stable Diffusion XL with another model."""
+        for name in XL:
+            if self.values[name] is not None and not self.xl:
+                raise InputError(
+                    "the model is not one of Stable Diffusion XL", self.where + name, "Leave it out."
+                )
+        for name in ("prompt_embeds", "negative_prompt_embeds"):
+            pooled = name.replace("prompt_embeds", "pooled_prompt_embeds")
+            if (self.values[name] is None) != (self.values[pooled] is None) and self.xl:
+                raise InputError(
+                    f"{name} and {pooled} belong together", self.where + name, "Give both."
+                )
+        if (self.values["negative_original_size"] is None) != (
+            self.values["negative_target_size"] is None
+        ):
+            raise InputError(
+                "negative_original_size and negative_target_size belong together",
+                self.where + "negative_target_size",
+                "Give both.",
+            )
+
+    def check_inputs(self, facts: Facts) -> None:
+        """Raises InputError if a model that inpaints gets no mask."""
+        if facts.inputs != facts.channels and not self.masked:
+            raise InputError(
+                "the model inpaints", self.where + "mask_image", "Give image and mask_image."
+            )
 
     def check_negatives(self, negatives: int, prompts: int) -> None:
         """Raises InputError unless there are negative prompts for prompts."""
@@ -337,6 +458,25 @@ class DrawOptions:
         if found is None or not found or not all(_is_finite(x) for x in found):
             raise self._refuse(name, "Give a list of numbers, or leave it out.")
         return [float(x) for x in found]
+
+
+def _usual(kind: str, masked: bool) -> dict[str, Any]:
+    """Defaults of diffusers' pipelines for a kind of model."""
+    steps, scale = (4, 8.5) if CONSISTENT in kind else (50, 7.5)
+    strength = 1.0 if masked else 0.8
+    if "XL" in kind:
+        strength = 0.9999 if masked else 0.3
+        scale = scale if masked else 5.0
+    return {"num_inference_steps": steps, "guidance_scale": scale, "strength": strength}
+
+
+def _once(texts: list[str]) -> list[str]:
+    """Texts, each once."""
+    found: list[str] = []
+    for text in texts:
+        if text not in found:
+            found.append(text)
+    return found
 
 
 def _is_finite(value: object) -> bool:

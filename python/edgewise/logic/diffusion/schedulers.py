@@ -264,7 +264,8 @@ def _pndm(config: SchedulerConfig, request: Request) -> Schedule:
         outputs = tuple((i - k, w * of_output) for k, w in zip(steps, weights))
         samples = ((1 if i == 1 else 0, of_sample),)
         clean = _clean(kind, levels.alpha(time))
-        made.append(Step(float(time), 1.0, (0.0, 1.0), samples, outputs, 0.0, clean))
+        start = _noised(levels, time)
+        made.append(Step(float(time), 1.0, (0.0, 1.0), samples, outputs, 0.0, clean, start))
     return Schedule(tuple(made), 1.0, _started(levels, times))
 
 
@@ -278,7 +279,11 @@ _ADAMS = {
 
 def _started(levels: Levels, times: Sequence[float]) -> Pair:
     """(of a picture's latents, of noise) at the first time."""
-    alpha = levels.alphas[int(times[0])] if times else 1.0
+    return _noised(levels, int(times[0])) if times else (1.0, 0.0)
+
+
+def _noised(levels: Levels, time: int) -> Pair:
+    alpha = levels.alphas[time]
     return math.sqrt(alpha), math.sqrt(1 - alpha)
 
 
@@ -302,9 +307,9 @@ def _ddim(config: SchedulerConfig, request: Request) -> Schedule:
         to_clean, to_error = math.sqrt(below), math.sqrt(max(1 - below - deviation**2, 0.0))
         sample = to_clean * clean[0] + to_error * error[0]
         output = to_clean * clean[1] + to_error * error[1]
-        made.append(
-            Step(float(time), 1.0, (0.0, 1.0), ((0, sample),), ((0, output),), deviation, clean)
-        )
+        samples, outputs = ((0, sample),), ((0, output),)
+        start = _noised(levels, time)
+        made.append(Step(float(time), 1.0, (0.0, 1.0), samples, outputs, deviation, clean, start))
     return Schedule(tuple(made), 1.0, _started(levels, times))
 
 
@@ -343,7 +348,8 @@ def _lcm(config: SchedulerConfig, request: Request) -> Schedule:
         clean, last = _clean(kind, alpha), i == len(times) - 1
         signal, noise = (1.0, 0.0) if last else (math.sqrt(below), math.sqrt(1 - below))
         samples, outputs = ((0, signal * skip),), ((0, signal * out),)
-        made.append(Step(float(time), 1.0, clean, samples, outputs, noise, clean))
+        start = _noised(levels, time)
+        made.append(Step(float(time), 1.0, clean, samples, outputs, noise, clean, start))
     return Schedule(tuple(made[request.begin :]), 1.0, _started(levels, times[request.begin :]))
 
 
@@ -404,7 +410,7 @@ def _euler_steps(config: SchedulerConfig, request: Request, ancestral: bool) -> 
         clean = _clean_of_sigma(kind, sigma)
         samples, outputs = ((0, left),), ((0, 1 - left),)
         scale = 1 / math.sqrt(sigma**2 + 1)
-        made.append(Step(time, scale, clean, samples, outputs, up, clean))
+        made.append(Step(time, scale, clean, samples, outputs, up, clean, (1.0, sigma)))
     most = max(sigmas)
     spacing = config.fields["timestep_spacing"]
     first = most if spacing in ("linspace", "trailing") else math.sqrt(most**2 + 1)
@@ -452,7 +458,8 @@ def _dpm(config: SchedulerConfig, request: Request) -> Schedule:
                 bend = signal * ((part - 1) / h + 1)
             bend *= h / before
             outputs = ((0, of_clean + bend), (1, -bend))
-        made.append(Step(times[i], 1.0, clean, ((0, of_sample),), outputs, noise, clean))
+        start = (now, sigma * now)
+        made.append(Step(times[i], 1.0, clean, ((0, of_sample),), outputs, noise, clean, start))
     begin = min(request.begin, len(times))
     signal = 1 / math.sqrt(sigmas[begin] ** 2 + 1)
     return Schedule(tuple(made), 1.0, (signal, sigmas[begin] * signal))

@@ -25,6 +25,8 @@ class Step:
         noise: factor of new noise; 0: none is drawn.
         clean: (of the latents, of the model's output); their sum is the picture that the model
             expects.
+        start: (of a picture's latents, of noise); their sum is the picture with the noise of this
+            step.
     """
 
     timestep: float
@@ -34,6 +36,7 @@ class Step:
     outputs: Factors
     noise: float
     clean: Pair
+    start: Pair
 
 
 @dataclass(frozen=True)

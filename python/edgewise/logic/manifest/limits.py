@@ -150,6 +150,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
             "text_encoder/model",
             "unet/model",
             "vae_decoder/model",
+            "text_encoder_2/model?",
             "vae_encoder/model?",
             "safety_checker/model?",
         ),

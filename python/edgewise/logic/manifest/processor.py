@@ -525,7 +525,8 @@ class SpeechFields(SpeechModel, SpeechLengths):
 
 
 class DiffusionFields(TypedDict):
-    """See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens."""
+    """See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens; pad: id
+    of padding for the second text encoder."""
 
     kind: str
     scheduler: dict[str, Any]
@@ -537,6 +538,10 @@ class DiffusionFields(TypedDict):
     cond: int | None
     checked: bool
     length: int
+    inputs: NotRequired[int]
+    xl: NotRequired[bool]
+    zeros: NotRequired[bool]
+    pad: NotRequired[int | None]
 
 
 class FeaturesFields(TypedDict):

@@ -25,7 +25,12 @@ export interface DrawStep {
 export interface TextToImageOptions extends CallOptions {
   /** A picture to begin with, or several: image-to-image. */
   image?: ImageInput | ImageInput[];
-  /** How much of `image` is replaced, from 0 to 1. Default: 0.8. */
+  /** White where `image` is made anew, black where it is kept: inpainting. */
+  mask_image?: ImageInput;
+  /**
+   * How much of `image` is replaced, from 0 to 1. Default: 0.8, with a mask 1; of Stable Diffusion
+   * XL 0.3 and 0.9999.
+   */
   strength?: number;
   /** Of the picture; that which the package was built for. */
   height?: number;
@@ -37,7 +42,7 @@ export interface TextToImageOptions extends CallOptions {
   sigmas?: number[];
   /** Of LCMScheduler. */
   original_inference_steps?: number;
-  /** Above 1 each step runs the model twice. Default: 7.5. Of SD-Turbo: 0. */
+  /** Above 1 each step runs the model twice. Default: 7.5; of XL 5. Of Turbo models: 0. */
   guidance_scale?: number;
   guidance_rescale?: number;
   negative_prompt?: string | string[];
@@ -52,6 +57,19 @@ export interface TextToImageOptions extends CallOptions {
   /** [prompts, tokens, size] instead of prompts. */
   prompt_embeds?: Tensor;
   negative_prompt_embeds?: Tensor;
+  /** Texts for the second text encoder of Stable Diffusion XL. Default: those of the first. */
+  prompt_2?: string | string[];
+  negative_prompt_2?: string | string[];
+  /** [prompts, size], with prompt_embeds of Stable Diffusion XL. */
+  pooled_prompt_embeds?: Tensor;
+  negative_pooled_prompt_embeds?: Tensor;
+  /** [height, width] and [top, left] that Stable Diffusion XL is told of. */
+  original_size?: [number, number];
+  crops_coords_top_left?: [number, number];
+  target_size?: [number, number];
+  negative_original_size?: [number, number];
+  negative_crops_coords_top_left?: [number, number];
+  negative_target_size?: [number, number];
   /** A scheduler of diffusers, such as "DPMSolverMultistepScheduler", or its configuration. */
   scheduler?: string | (Record<string, unknown> & { _class_name?: string });
   /** Default: image. */
@@ -118,7 +136,7 @@ export async function drawingPipeline(
 async function draw(
   client: Client,
   prompt: unknown,
-  { signal, image, onStep, ...rest }: TextToImageOptions,
+  { signal, image, mask_image, onStep, ...rest }: TextToImageOptions,
 ): Promise<TextToImageResult> {
   const task = "text-to-image";
   if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
@@ -126,6 +144,8 @@ async function draw(
   const pictures = [];
   const given = Array.isArray(image) ? image : image === undefined ? [] : [image];
   for (const one of given) pictures.push(await sendable(one));
+  const masked = mask_image !== undefined && mask_image !== null;
+  const mask = masked ? await sendable(mask_image) : undefined;
   const options: Record<string, unknown> = {};
   for (const [name, value] of Object.entries({ ...rest, prompt }))
     if (typeof value === "function")
@@ -138,14 +158,14 @@ async function draw(
       options[name] = value instanceof Tensor ? { dims: value.dims, data: value.data } : value;
   const made = await client.call(
     "draw_call",
-    { pictures, options },
+    { pictures, mask, options },
     {
       signal,
       onProgress(event) {
         const { step, steps, timestep, previews } = event as unknown as DrawEvent;
         onStep?.({ step, steps, timestep, previews: previews.map(imageOf) });
       },
-      transfer: pictures.filter((p): p is ImageBitmap => typeof p === "object" && "close" in p),
+      transfer: [...pictures, mask].filter((p): p is ImageBitmap => typeof p === "object" && "close" in p),
     },
   );
   return resultOf(made);

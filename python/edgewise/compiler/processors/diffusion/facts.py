@@ -9,14 +9,32 @@ from ....errors import ModelError, UnsupportedOp
 from ....json_text import parse_json_object
 from ....logic.diffusion.options import CONSISTENT, Facts
 
-__all__ = ["FILES", "INPUTS", "PARTS", "SAFETY_CONFIG", "json_of", "read_facts"]
+__all__ = [
+    "FILES",
+    "INPUTS",
+    "KINDS",
+    "PARTS",
+    "SAFETY_CONFIG",
+    "check_text_outputs",
+    "json_of",
+    "read_facts",
+]
 
 CLASSES = ("StableDiffusion", CONSISTENT)
-PARTS = ("text_encoder", "unet", "vae_decoder", "vae_encoder", "safety_checker")
+OTHERS = ("3", "ControlNet", "Pix2Pix", "Upscale", "Depth2Img")
+KINDS = (
+    "Stable Diffusion 1, 2, XL, Turbo, their models of inpainting, and latent consistency models"
+)
+PARTS = (
+    "text_encoder", "unet", "vae_decoder", "text_encoder_2", "vae_encoder", "safety_checker"
+)  # fmt: skip
 """Folders of the graphs. The first three are needed."""
 INPUTS = {
     "text_encoder": ("input_ids", "attention_mask"),
-    "unet": ("sample", "timestep", "encoder_hidden_states", "timestep_cond"),
+    "text_encoder_2": ("input_ids", "attention_mask"),
+    "unet": (
+        "sample", "timestep", "encoder_hidden_states", "timestep_cond", "text_embeds", "time_ids"
+    ),  # fmt: skip
     "vae_decoder": ("latent_sample",),
     "vae_encoder": ("sample",),
     "safety_checker": ("clip_input", "images"),
@@ -33,6 +51,11 @@ FILES = (
     "tokenizer/special_tokens_map.json",
     "tokenizer/vocab.json",
     "tokenizer/merges.txt",
+    "tokenizer_2/tokenizer.json",
+    "tokenizer_2/tokenizer_config.json",
+    "tokenizer_2/special_tokens_map.json",
+    "tokenizer_2/vocab.json",
+    "tokenizer_2/merges.txt",
     SAFETY_CONFIG,
 )
 """Small files of a model, in its folder."""
@@ -60,16 +83,22 @@ def read_facts(read: Callable[[str], Any]) -> Facts:
     """
     index, scheduler, unet, vae = (json_of(read(name), name) for name in FILES[:4])
     kind = str(index.get("_class_name", CLASSES[0] + "Pipeline"))
-    if not any(name in kind for name in CLASSES) or "XL" in kind or "3" in kind:
+    if not any(name in kind for name in CLASSES) or any(name in kind for name in OTHERS):
+        raise UnsupportedOp(f"its pipeline is {kind}", FILES[0], f"Supported are {KINDS}.")
+    xl = "XL" in kind
+    if xl and index.get("requires_aesthetics_score") is True:
+        raise UnsupportedOp("it is a refiner", FILES[0], f"Supported are {KINDS}.")
+    if vae.get("latents_mean") is not None or vae.get("latents_std") is not None:
         raise UnsupportedOp(
-            f"its pipeline is {kind}",
-            FILES[0],
-            "Supported are Stable Diffusion 1, 2, Turbo and latent consistency models.",
+            "its latents have means and deviations", FILES[3], f"Supported are {KINDS}."
         )
-    channels = unet.get("in_channels", 4)
-    if channels != unet.get("out_channels", channels) or type(channels) is not int:
+    inputs = unet.get("in_channels", 4)
+    channels = unet.get("out_channels", inputs)
+    if type(channels) is not int or inputs not in (channels, 2 * channels + 1):
         raise UnsupportedOp(
-            f"it takes {channels} channels", FILES[2], "Models of inpainting are not run."
+            f"it takes {inputs} channels and makes {channels}",
+            FILES[2],
+            "Supported are models of as many, and of inpainting: twice as many and a mask.",
         )
     side = unet.get("sample_size", 64)
     sides = side if isinstance(side, list) and len(side) == 2 else [side, side]
@@ -86,8 +115,27 @@ def read_facts(read: Callable[[str], Any]) -> Facts:
         _number(vae.get("scaling_factor"), 0.18215),
         _number(vae.get("shift_factor"), 0.0),
         cond if type(cond) is int else None,
-        index.get("requires_safety_checker", True) is not False,
+        index.get("requires_safety_checker", not xl) is not False,
+        inputs,
+        xl,
+        xl and index.get("force_zeros_for_empty_prompt", True) is not False,
     )
+
+
+def check_text_outputs(names: list[str], xl: bool, part: str) -> None:
+    """Raises UnsupportedOp if a text encoder lacks an output that is read.
+
+    Args:
+        names: of logic.diffusion.encoders.text_outputs.
+        xl: whether the model is one of Stable Diffusion XL.
+        part: name of the encoder.
+    """
+    if not names or xl and part == "text_encoder_2" and len(names) < 2:
+        raise UnsupportedOp(
+            "it lacks hidden_states.0, ... or text_embeds" if xl else "it has no output",
+            f"{part}/model.onnx",
+            "Export it with optimum.",
+        )
 
 
 def _number(value: Any, default: float) -> float:

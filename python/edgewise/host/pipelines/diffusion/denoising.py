@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....compiler.arrays import as_output
 from ....compiler.declare.dtypes import FLOAT
 from ....errors import InputError
 from ....logic.diffusion.denoising import Denoising as Loop
-from ....logic.diffusion.denoising import Request, Row, Stepped
+from ....logic.diffusion.denoising import Inpainted, Request, Row, Stepped
 from ....logic.diffusion.guidance import scale_embedding
 from ....logic.diffusion.options import DrawOptions
 from ....logic.diffusion.stepper import Schedule
@@ -21,9 +21,22 @@ from .parts import Part, floats
 if TYPE_CHECKING:
     from ..text_to_image import TextToImagePipeline
 
-__all__ = ["Denoising"]
+__all__ = ["Denoising", "Vectors"]
 
-Vectors = tuple[list[int], Sequence[float]]
+
+class Vectors(NamedTuple):
+    """What the text encoders make of a text.
+
+    Attributes:
+        shape: [tokens, size].
+        numbers: flat.
+        pooled: the vector of the whole text, of Stable Diffusion XL.
+    """
+
+    shape: list[int]
+    numbers: Sequence[float]
+    pooled: Sequence[float] | None = None
+
 
 
 class Denoising:
@@ -54,20 +67,29 @@ class Denoising:
         self.pipe, self.options, self.noise = pipe, options, noise
         self.vectors, self.without, self.scale = vectors, without, asked.scale
         self.shape = [pipe.facts.channels, *size]
+        scale = pipe.facts.scale
+        pixels = size[0] * scale, size[1] * scale
+        self.times = [asked.time_ids(*pixels, negative) for negative in (False, True)]
         every = int("denoised" in options["callback_on_step_end_tensor_inputs"])
         self.loop = Loop(schedule, len(vectors), bool(without), asked, every)
 
     def run(
-        self, latents: list[array[float]] | None, encoded: list[array[float]] | None
+        self,
+        latents: list[array[float]] | None,
+        encoded: list[array[float]] | None,
+        inpainted: Inpainted | None = None,
     ) -> list[Sequence[float]]:
         """The latents of each image after the last step.
 
         Args:
             latents: given ones to begin with; None: noise.
             encoded: instead of them, the encoder's outputs for the pictures of image-to-image.
+            inpainted: the pictures of inpainting.
         """
         channels, height, width = self.shape
-        if encoded is None:
+        if inpainted is not None:
+            steps = self.loop.from_masked(inpainted, latents)
+        elif encoded is None:
             steps = self.loop.from_noise(latents)
         else:
             size, factor = channels * height * width, self.pipe.facts.factor
@@ -88,14 +110,18 @@ class Denoising:
     def _row(self, row: Row, part: Part) -> dict[str, tuple[Sequence[int], Sequence[float]]]:
         """The model's inputs for a row."""
         found: dict[str, tuple[Sequence[int], Sequence[float]]] = {
-            "sample": (self.shape, row.sample),
+            "sample": ([self.pipe.facts.inputs, *self.shape[1:]], row.sample),
             "timestep": ([], [row.timestep]),
         }
         if part.has("timestep_cond"):
             size = self.pipe.facts.cond or part.size("timestep_cond", 1) or 256
             found["timestep_cond"] = ([size], scale_embedding(self.scale, size))
-        of = self.without if row.negative else self.vectors
-        return {**found, "encoder_hidden_states": of[row.image]}
+        shape, numbers, pooled = (self.without if row.negative else self.vectors)[row.image]
+        found["encoder_hidden_states"] = (shape, numbers)
+        if pooled is not None:
+            found["text_embeds"] = ([len(pooled)], pooled)
+            found["time_ids"] = ([6], self.times[row.negative])
+        return found
 
     def _check_sizes(self, part: Part, size: tuple[int, int]) -> None:
         """Raises InputError if the graph has another size."""
@@ -141,9 +167,12 @@ class Denoising:
             for stepper, row in zip(self.loop.steppers, rows):
                 stepper.latents = row
         elif name == "prompt_embeds" and shape == [count, *self.vectors[0][0]]:
-            self.vectors = [(shape[1:], row) for row in rows]
+            self.vectors = [
+                Vectors(shape[1:], row, old.pooled) for row, old in zip(rows, self.vectors)
+            ]
         elif name == "negative_prompt_embeds" and shape[1:] == list(self.vectors[0][0]):
-            self.without = [(shape[1:], row) for row in rows]
+            others = self.without or self.vectors
+            self.without = [Vectors(shape[1:], row, old.pooled) for row, old in zip(rows, others)]
             self.loop.guided = True
         elif name != "denoised":
             raise InputError(

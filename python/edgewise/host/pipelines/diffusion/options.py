@@ -15,6 +15,7 @@ __all__ = ["CALL", "check_own"]
 CALL: dict[str, Any] = {
     **DEFAULTS,
     "image": None,
+    "mask_image": None,
     "generator": None,
     "output_type": "pil",
     "return_dict": True,
@@ -24,10 +25,18 @@ CALL: dict[str, Any] = {
     "ip_adapter_image_embeds": None,
     "cross_attention_kwargs": None,
     "clip_skip": None,
+    "denoising_start": None,
+    "denoising_end": None,
+    "padding_mask_crop": None,
+    "masked_image_latents": None,
     "callback": None,
     "callback_steps": None,
 }
 REFUSED = {
+    "denoising_start": "a part of the steps cannot be run alone",
+    "denoising_end": "a part of the steps cannot be run alone",
+    "padding_mask_crop": "the picture is not cropped around its mask",
+    "masked_image_latents": "they are computed from image and mask_image",
     "ip_adapter_image": "IP adapters are not supported",
     "ip_adapter_image_embeds": "IP adapters are not supported",
     "cross_attention_kwargs": "the attention of a graph cannot be changed",

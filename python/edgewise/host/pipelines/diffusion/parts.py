@@ -8,7 +8,7 @@ from typing import Any
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import BOOL, FLOAT, FLOAT16, NAME, RANGE, pack, unpack
-from ....compiler.processors.diffusion.facts import INPUTS
+from ....compiler.processors.diffusion.facts import INPUTS, KINDS
 from ....errors import InputError, UnsupportedOp
 from ....logic.diffusion.denoising import groups
 from ...session import InferenceSession, RunOptions
@@ -47,7 +47,7 @@ def layout(part: str, session: InferenceSession) -> None:
             raise UnsupportedOp(
                 f"its input '{name}' is none that this pipeline feeds",
                 f"{part}/model.onnx",
-                "Supported are Stable Diffusion 1, 2, Turbo and latent consistency models, not XL.",
+                f"Supported are {KINDS}.",
             )
 
 
@@ -108,6 +108,28 @@ class Part:
         name = name or next(iter(self.session.outputs))
         (value,) = self.session.run([name], feeds, options)
         return floats(value, name)
+
+    def one(
+        self,
+        row: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+        outputs: Sequence[str],
+    ) -> list[array[float]]:
+        """Runs the graph for one row.
+
+        Args:
+            row: {input: (shape without the batch, numbers)}.
+            outputs: names of outputs.
+
+        Returns:
+            the numbers of each output
+        """
+        together = self.size(next(iter(row)), 0) or 1
+        feeds = {name: self._stacked(name, [value] * together) for name, value in row.items()}
+        made = []
+        for value, name in zip(self.session.run(list(outputs), feeds), outputs):
+            numbers = floats(value, name)[1]
+            made.append(numbers[: len(numbers) // together])
+        return made
 
     def rows(
         self,

@@ -14,7 +14,8 @@ from ....compiler.declare.dtypes import FLOAT, UINT8
 from ....compiler.processors.diffusion.facts import SAFETY_CONFIG, json_of
 from ....compiler.processors.diffusion.graphs import picture_graph, pixels_graph
 from ....errors import InputError
-from ....logic.diffusion.denoising import for_decoder
+from ....logic.diffusion.denoising import Inpainted, for_decoder
+from ....logic.diffusion.masks import latent_mask, mask_of, without_masked
 from ....logic.diffusion.options import DrawOptions
 from ...media.pictures import Picture, read_picture, to_pillow
 from ...media.resampling import resize_image
@@ -41,13 +42,58 @@ class Pictures:
         self.pipe = pipe
         self.safety = self._safety(safety_checker)
 
+    def inpainted(
+        self, given: Any, mask: Any, asked: DrawOptions, images: int, size: tuple[int, int]
+    ) -> Inpainted:
+        """The pictures of inpainting.
+
+        Args:
+            given: a picture, or several.
+            mask: a picture: white is made anew.
+            asked: options of the call.
+            images: how many are made.
+            size: height and width of the latents.
+        """
+        facts = self.pipe.facts
+        height, width = (n * facts.scale for n in size)
+        pictures = self._read(given, asked, images)
+        white = mask_of(_resized(read_picture(mask), height, width), height * width)
+        encoded, without = [], []
+        with self.pipe.part("vae_encoder") as part:
+            for picture in pictures:
+                sample = self._sample(picture, height, width)
+                shape = [3, height, width]
+                encoded += part.rows([{"sample": (shape, sample)}])
+                if facts.inputs != facts.channels:
+                    without += part.rows([{"sample": (shape, without_masked(sample, white))}])
+        return Inpainted(
+            encoded,
+            without,
+            latent_mask(white, *size, facts.scale),
+            facts.channels,
+            facts.factor,
+            facts.inputs != facts.channels,
+        )
+
+    def _read(self, given: Any, asked: DrawOptions, images: int) -> list[Picture]:
+        given = list(given) if isinstance(given, (list, tuple)) else [given]
+        pictures = [read_picture(one) for one in given]
+        asked.check_pictures(len(pictures), images)
+        return pictures
+
+    def _sample(self, picture: Picture, height: int, width: int) -> array[float]:
+        """The encoder's input: [3, height, width]."""
+        pixels = _resized(picture, height, width)
+        (sample,) = self.pipe.small("pixels", pixels_graph).run(
+            ["sample"], {"pixels": Array((height, width, 3), "uint8", pixels)}
+        )
+        return floats(sample)[1]
+
     def encoded(
         self, given: Any, asked: DrawOptions, images: int
     ) -> tuple[list[array[float]], int, int]:
         """(outputs of the encoder for the pictures, height and width of the latents)."""
-        given = list(given) if isinstance(given, (list, tuple)) else [given]
-        pictures = [read_picture(one) for one in given]
-        asked.check_pictures(len(pictures), images)
+        pictures = self._read(given, asked, images)
         first = pictures[0]
         height, width = (
             n - n % self.pipe.facts.scale
@@ -61,19 +107,8 @@ class Pictures:
         made = []
         with self.pipe.part("vae_encoder") as part:
             for picture in pictures:
-                pixels = picture.pixels
-                if (picture.height, picture.width) != (height, width):
-                    pixels = bytes(
-                        resize_image(
-                            pixels, picture.height, picture.width, 3, height, width, "lanczos"
-                        )
-                    )
-                (sample,) = self.pipe.small("pixels", pixels_graph).run(
-                    ["sample"], {"pixels": Array((height, width, 3), "uint8", pixels)}
-                )
-                shape, numbers = floats(sample)
-                (row,) = part.rows([{"sample": (shape[1:], numbers)}])
-                made.append(row)
+                sample = self._sample(picture, height, width)
+                made += part.rows([{"sample": ([3, height, width], sample)}])
         scale = self.pipe.facts.scale
         return made, height // scale, width // scale
 
@@ -149,6 +184,14 @@ class Pictures:
                 "the safety checker needs it", SAFETY_CONFIG, "Copy it from the model."
             )
         return ImageProcessor(config, SAFETY_CONFIG, engine=self.pipe.engine)
+
+
+def _resized(picture: Picture, height: int, width: int) -> bytes:
+    """The pixels of a picture at a size."""
+    if (picture.height, picture.width) == (height, width):
+        return picture.pixels
+    size = picture.height, picture.width, 3, height, width
+    return bytes(resize_image(picture.pixels, *size, "lanczos"))
 
 
 def _black(value: Any, dtype: int) -> Any:

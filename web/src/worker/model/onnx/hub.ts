@@ -91,6 +91,11 @@ const DIFFUSION_FILES = [
   "tokenizer/special_tokens_map.json",
   "tokenizer/vocab.json",
   "tokenizer/merges.txt",
+  "tokenizer_2/tokenizer.json",
+  "tokenizer_2/tokenizer_config.json",
+  "tokenizer_2/special_tokens_map.json",
+  "tokenizer_2/vocab.json",
+  "tokenizer_2/merges.txt",
   "feature_extractor/preprocessor_config.json",
 ];
 

@@ -4,9 +4,12 @@ import {
   Denoising,
   for_decoder,
   groups,
+  type Inpainted,
   type Request,
 } from "../../../logic/diffusion/denoising.ts";
+import { joined } from "../../../logic/diffusion/encoders.ts";
 import { preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
+import { latent_mask, mask_of, without_masked } from "../../../logic/diffusion/masks.ts";
 import { DEFAULTS, DrawOptions, padded } from "../../../logic/diffusion/options.ts";
 import type { Schedule } from "../../../logic/diffusion/stepper.ts";
 import { read_choice, read_count } from "../../../logic/options.ts";
@@ -33,6 +36,13 @@ import { feed } from "./tensors.ts";
 /** Float32 numbers, flat. */
 type Numbers = Float32Array<ArrayBuffer>;
 type Rows = readonly Sequence<number>[];
+/** What the text encoders make of a text. */
+interface Vectors {
+  states: Numbers;
+  /** The vector of the whole text, of Stable Diffusion XL. */
+  pooled: Numbers | undefined;
+}
+type Fed = Record<string, readonly [dims: readonly number[], values: ArrayLike<number>]>;
 type Send = (event: DrawEvent) => void;
 
 /** Options that pages alone have. */
@@ -80,7 +90,9 @@ class Drawing {
     const checks = own.flag("safety_checker", true);
     this.checks = checks && !this.latent && host.has("safety_checker");
     const begun = call.pictures.length > 0;
-    this.options = new DrawOptions(call.options, facts.kind, begun, "options.");
+    const masked = call.mask !== undefined;
+    this.options = new DrawOptions(call.options, facts.kind, begun, "options.", masked);
+    this.options.check_inputs(facts);
     this.checkSize();
     this.schedule = this.options.schedule(facts.scheduler);
     this.dims = [facts.channels, ...facts.size];
@@ -108,13 +120,18 @@ class Drawing {
     this.seeds = options.seeds(count);
     const given = this.tensor("latents");
     if (given) options.check_latents(given.dims, [count, ...dims]);
-    const of = (rows: Numbers[], i: number) => rows[Math.floor(i / options.each) % rows.length]!;
-    const encoded = call.pictures.length ? await this.encoded(count) : undefined;
+    const of = (rows: Vectors[], i: number) => rows[Math.floor(i / options.each) % rows.length]!;
+    const rowsGiven = given ? this.rowsOf(given) : null;
+    const inpainted = call.mask ? await this.inpainted(call.mask, count) : undefined;
+    const encoded =
+      call.pictures.length && !inpainted ? (await this.encoded(count))[0] : undefined;
     const guides = without !== undefined;
     const loop = new Denoising(this.schedule, count, guides, options, this.preview);
-    const steps = encoded
-      ? loop.from_pictures(encoded, this.size, facts.factor)
-      : loop.from_noise(given ? this.rowsOf(given) : null);
+    const steps = inpainted
+      ? loop.from_masked(inpainted, rowsGiven)
+      : encoded
+        ? loop.from_pictures(encoded, this.size, facts.factor)
+        : loop.from_noise(rowsGiven);
     const rows = await host.during(["unet", "noise"], () =>
       drive(steps, (request: Request) =>
         this.answer(request, (image, negative) => of(negative ? without! : vectors, image)),
@@ -136,7 +153,7 @@ class Drawing {
   /** Does what the loop asks for. `of`: the vectors of an image. */
   private async answer(
     request: Request,
-    of: (image: number, negative: boolean) => Numbers,
+    of: (image: number, negative: boolean) => Vectors,
   ): Promise<unknown> {
     const { host, ending, options } = this;
     if (request.kind === "draw") {
@@ -145,19 +162,26 @@ class Drawing {
       return this.read(noise);
     }
     if (request.kind === "denoise") {
-      const { length, cond } = host.facts;
+      const { length, cond, inputs, size: latents, scale: pixels } = host.facts;
+      const [tall, wide] = latents.map((n) => n * pixels) as [number, number];
+      const times = [false, true].map((negative) => options.time_ids(tall, wide, negative));
       const size = cond ?? 256;
       const scale = [[size], scale_embedding(options.scale, size)] as const;
       return this.rows(
         "unet",
         request.rows.map(({ image, negative, sample, timestep }) => {
-          const states = of(image, negative);
-          return {
-            sample: [this.dims, sample] as const,
-            timestep: [[], [timestep]] as const,
+          const { states, pooled } = of(image, negative);
+          const fed: Fed = {
+            sample: [[inputs, ...latents], sample],
+            timestep: [[], [timestep]],
             timestep_cond: scale,
-            encoder_hidden_states: [[length, states.length / length], states] as const,
+            encoder_hidden_states: [[length, states.length / length], states],
           };
+          if (pooled) {
+            fed.text_embeds = [[pooled.length], pooled];
+            fed.time_ids = [[6], times[Number(negative)]!];
+          }
+          return fed;
         }),
       );
     }
@@ -186,15 +210,17 @@ class Drawing {
   }
 
   /** Runs a graph for rows, one at a time, or as many together as it has. */
-  private async rows(
-    name: string,
-    rows: readonly Record<string, readonly [dims: readonly number[], values: ArrayLike<number>]>[],
-  ): Promise<Numbers[]> {
+  private async rows(name: string, rows: readonly Fed[]): Promise<Numbers[]> {
+    return (await this.rowsOfAll(name, rows)).map(([first]) => first!);
+  }
+
+  /** As `rows`, with all outputs of each row. */
+  private async rowsOfAll(name: string, rows: readonly Fed[]): Promise<Numbers[][]> {
     const graph = this.host.graph(name);
     const [plan] = graph.plans;
     const shapeOf = (input: string): readonly unknown[] => plan!.inputs.get(input)?.shape ?? [];
     const together = Number(shapeOf(graph.inputs[0]!.name)[0] ?? 1);
-    const made: Numbers[] = [];
+    const made: Numbers[][] = [];
     for (const indices of groups(rows.length, together)) {
       const group = indices.map((i) => rows[i]!);
       const feeds = Object.fromEntries(
@@ -217,9 +243,14 @@ class Drawing {
         }),
       );
       const outputs = await this.host.run(name, feeds, this.ending);
-      const output = this.read(outputs[graph.outputs[0]!.name]);
-      const size = output.length / together;
-      for (let i = 0; i < together; i++) made.push(output.slice(i * size, (i + 1) * size));
+      const read = graph.outputs.map((output) => this.read(outputs[output.name]));
+      for (let i = 0; i < together; i++)
+        made.push(
+          read.map((all) => {
+            const size = all.length / together;
+            return all.slice(i * size, (i + 1) * size);
+          }),
+        );
     }
     return made.slice(0, rows.length);
   }
@@ -240,13 +271,24 @@ class Drawing {
   }
 
   /** The rows of a tensor [n, tokens, size]. */
-  private vectorsOf(name: string): Numbers[] | undefined {
+  private vectorsOf(prefix: string): Vectors[] | undefined {
+    const name = `${prefix}prompt_embeds`;
     const value = this.tensor(name);
     if (value === undefined) return undefined;
+    const other = `${prefix}pooled_prompt_embeds`;
+    const pooled = this.tensor(other);
+    if (pooled && (pooled.dims.length !== 2 || pooled.dims[0] !== value.dims[0]))
+      throw new InputError(
+        "it has another shape",
+        `options.${other}`,
+        "Give a Tensor of float32 [prompts, size].",
+      );
+    const second = pooled && this.rowsOf(pooled);
     const { length } = this.host.facts;
     const size = this.host.graph("unet").plans[0]!.inputs.get("encoder_hidden_states")!.shape[2];
     const [count, ...own] = value.dims;
-    if (count && String(own) === String([length, size])) return this.rowsOf(value);
+    if (count && String(own) === String([length, size])) 
+      return this.rowsOf(value).map((states, i) => ({ states, pooled: second?.[i] }));
     throw new InputError(
       "it has another shape",
       `options.${name}`,
@@ -255,38 +297,74 @@ class Drawing {
   }
 
   /** The vectors of the prompts, and with guidance those of the negative prompts. */
-  private async embeddings(): Promise<[Numbers[], Numbers[] | undefined]> {
+  private async embeddings(): Promise<[Vectors[], Vectors[] | undefined]> {
     const { options, host } = this;
-    const given = this.vectorsOf("prompt_embeds");
-    const givenWithout = this.vectorsOf("negative_prompt_embeds");
+    const given = this.vectorsOf("");
+    const givenWithout = this.vectorsOf("negative_");
     const guides = options.guided(host.facts);
-    const { prompts, negatives, texts } = options.prompts(guides);
-    const made = new Map<string, Numbers>();
-    if (texts.length)
-      await host.during(["text_encoder"], async () => {
-        for (const text of texts) made.set(text, await this.encodedText(text));
+    const asked = options.prompts(guides, host.facts.zeros);
+    const made = await this.encodedTexts("text_encoder", asked.texts);
+    const second = await this.encodedTexts("text_encoder_2", asked.other_texts);
+    const of = (list: readonly string[], others: readonly string[] | null): Vectors[] =>
+      list.map((text, i) => {
+        const first = made.get(text)!;
+        const other = others && second.get(others[i]!)!;
+        if (!other) return first;
+        const states = joined(first.states, other.states, host.facts.length);
+        return { states, pooled: other.pooled };
       });
-    const of = (list: readonly string[]): Numbers[] => list.map((text) => made.get(text)!);
-    const vectors = given ?? of(prompts!);
+    const vectors = given ?? of(asked.prompts!, asked.seconds);
     if (!guides) return [vectors, undefined];
-    const without = givenWithout ?? of(negatives!);
+    const without = asked.zero
+      ? [zerosLike(vectors[0]!)]
+      : (givenWithout ?? of(asked.negatives!, asked.other_negatives));
     options.check_negatives(without.length, vectors.length);
     return [vectors, without];
   }
 
-  private async encodedText(text: string): Promise<Numbers> {
-    const { tokenizer, facts } = this.host;
+  /** What a text encoder makes of texts. */
+  private async encodedTexts(
+    name: string,
+    texts: readonly string[],
+  ): Promise<ReadonlyMap<string, Vectors>> {
+    const { host } = this;
+    const { tokenizer, facts } = host;
     const { length } = facts;
-    const pad = tokenizer.id("pad_token") ?? null;
-    const { ids, mask } = padded(tokenizer.encode(text), length, pad);
-    const [row] = await this.rows("text_encoder", [
-      { input_ids: [[length], ids], attention_mask: [[length], mask] },
-    ]);
-    return row!;
+    const pad = name === "text_encoder" ? (tokenizer.id("pad_token") ?? null) : facts.pad;
+    const made = new Map<string, Vectors>();
+    if (texts.length)
+      await host.during([name], async () => {
+        for (const text of texts) {
+          const { ids, mask } = padded(tokenizer.encode(text), length, pad);
+          const fed: Fed = { input_ids: [[length], ids], attention_mask: [[length], mask] };
+          const [row] = await this.rowsOfAll(name, [fed]);
+          made.set(text, { states: row![0]!, pooled: row![1] });
+        }
+      });
+    return made;
   }
 
-  /** Outputs of the encoder for the given pictures. */
-  private async encoded(count: number): Promise<Numbers[]> {
+  /** The pictures of inpainting. */
+  private async inpainted(picture: TaskPicture, count: number): Promise<Inpainted> {
+    const { facts } = this.host;
+    const [height, width] = facts.size;
+    const pixels = await this.pixels(picture);
+    const white = mask_of(pixels, pixels.length / 3);
+    const model = facts.inputs !== facts.channels;
+    const [encoded, without] = await this.encoded(count, model ? white : undefined);
+    const mask = latent_mask(white, height, width, facts.scale);
+    const { channels, factor } = facts;
+    return { encoded, without, mask, channels, factor, model };
+  }
+
+  /**
+   * Outputs of the encoder for the given pictures, and for what `mask` leaves of them: 1 where a
+   * pixel is made anew.
+   */
+  private async encoded(
+    count: number,
+    mask?: readonly number[],
+  ): Promise<[whole: Numbers[], without: Numbers[]]> {
     const { host, call } = this;
     if (!host.has("vae_encoder"))
       throw new InputError(
@@ -296,13 +374,25 @@ class Drawing {
       );
     this.options.check_pictures(call.pictures.length, count);
     return host.during(["vae_encoder", "pixels"], async () => {
-      const made: Numbers[] = [];
-      for (const picture of call.pictures) made.push(await this.encodedPicture(picture));
+      const made: [Numbers[], Numbers[]] = [[], []];
+      const [height, width] = host.facts.size.map((n) => n * host.facts.scale);
+      const dims = [height!, width!, 3];
+      const shape = [3, height!, width!];
+      for (const picture of call.pictures) {
+        const data = await this.pixels(picture);
+        const pixels: TaskTensor = { type: "uint8", dims, data };
+        const sample = this.read((await host.run("pixels", { pixels }, this.ending)).sample);
+        made[0].push(...(await this.rows("vae_encoder", [{ sample: [shape, sample] }])));
+        if (!mask) continue;
+        const kept = without_masked(sample, mask);
+        made[1].push(...(await this.rows("vae_encoder", [{ sample: [shape, kept] }])));
+      }
       return made;
     });
   }
 
-  private async encodedPicture(picture: TaskPicture): Promise<Numbers> {
+  /** Red, green, blue of a picture at the package's size. */
+  private async pixels(picture: TaskPicture): Promise<Uint8Array<ArrayBuffer>> {
     const { host, ending } = this;
     const { width, height, data } = await readImage(picture, ending);
     const [outHeight, outWidth] = host.facts.size.map((n) => n * host.facts.scale) as [
@@ -316,16 +406,7 @@ class Drawing {
       const sizes = { height, width, channels: 3, outHeight, outWidth };
       pixels = resizeImage(host.device, pixels, sizes, "lanczos");
     }
-    const dims = [outHeight, outWidth, 3];
-    const { sample } = await host.run(
-      "pixels",
-      { pixels: { type: "uint8", dims, data: pixels } },
-      ending,
-    );
-    const [row] = await this.rows("vae_encoder", [
-      { sample: [[3, outHeight, outWidth], this.read(sample)] },
-    ]);
-    return row!;
+    return pixels;
   }
 
   private decoded(rows: Rows): Promise<DrawnPicture[]> {
@@ -374,4 +455,11 @@ class Drawing {
       return found;
     });
   }
+}
+
+function zerosLike({ states, pooled }: Vectors): Vectors {
+  return {
+    states: new Float32Array(states.length),
+    pooled: pooled && new Float32Array(pooled.length),
+  };
 }

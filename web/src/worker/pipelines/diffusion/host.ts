@@ -25,6 +25,8 @@ const TASK = "text-to-image";
 export interface Facts extends Model {
   /** Tokens of a prompt. */
   length: number;
+  /** Id of padding for the second text encoder. */
+  pad: number | null;
 }
 
 const MAX = 2 ** 16; // of a side, of channels, and of tokens
@@ -36,6 +38,7 @@ export function isFacts(found: unknown): found is Facts {
   const isCount = (n: unknown): boolean =>
     Number.isInteger(n) && (n as number) > 0 && (n as number) <= MAX;
   const { size, channels, scale, factor, shift, cond, length, scheduler } = facts;
+  const { inputs = channels, xl = false, zeros = false, pad = null } = facts;
   return (
     typeof facts.kind === "string" &&
     typeof facts.checked === "boolean" &&
@@ -43,7 +46,10 @@ export function isFacts(found: unknown): found is Facts {
     scheduler !== null &&
     Array.isArray(size) &&
     size.length === 2 &&
-    [...size, channels, scale, length].every(isCount) &&
+    [...size, channels, scale, length, inputs].every(isCount) &&
+    typeof xl === "boolean" &&
+    typeof zeros === "boolean" &&
+    (pad === null || pad === 0 || isCount(pad)) &&
     (cond === null || isCount(cond)) &&
     Number.isFinite(shift) &&
     Number.isFinite(factor) &&
@@ -72,7 +78,8 @@ export class DiffusionHost {
     const tokenizer = job.readTexts(texts, found.where);
     if (!isFacts(facts) || !tokenizer)
       throw new PackageError("its description is not valid", found.where, REBUILD);
-    this.facts = facts;
+    const { inputs = facts.channels, xl = false, zeros = false, pad = null } = facts;
+    this.facts = { ...facts, inputs, xl, zeros, pad };
     this.tokenizer = tokenizer;
     this.info = {
       ...device.choice,
