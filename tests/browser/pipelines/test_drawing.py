@@ -8,6 +8,7 @@ import pytest
 from edgewise.cli import main
 
 from tests.pipelines.diffusion import tiny_diffusion as tiny
+from tests.pipelines.diffusion.make_pictures import MAKE, mask, picture
 
 pytest.importorskip("transformers")
 MODEL = "/files/drawing/model.edge"
@@ -145,6 +146,40 @@ def test_latents_previews_and_pictures_to_begin_with(draw, pipe):
         assert abs(previews[0][2] - np.asarray(image).reshape(-1)[5]) <= 1
     options = {**begun, "image": picture, "height": 64, "width": 64}
     near(found["made"][1], pipe(options.pop("prompt"), **options))
+
+
+@pytest.fixture(scope="module")
+def others(files):
+    """Models of Stable Diffusion XL and of inpainting, and a package of each."""
+    for name, make in MAKE.items():
+        folder = files / "pictures" / name
+        make(folder)
+        main(["build", "--task", "text-to-image", str(folder), "-o", f"{folder}.edge"])
+    return files / "pictures"
+
+
+@pytest.mark.family("Stable Diffusion XL", exporter="hand")
+@pytest.mark.parametrize("model", list(MAKE))
+def test_xl_and_inpainting(draw, others, model):
+    def sent(pixels):
+        height, width, channels = pixels.shape
+        data = pixels.reshape(-1).tolist()
+        return {"data": data, "width": width, "height": height, "channels": channels}
+
+    usual = {"prompt": "the red cat", "num_inference_steps": 3, "output_type": "latent", "seed": 3}
+    begun, masked = {"image": picture()}, {"image": picture(), "mask_image": mask()}
+    calls = [{**usual, **masked}, {**usual, **masked, "strength": 0.7}]
+    if model == "xl":
+        sizes = {"original_size": [64, 48], "crops_coords_top_left": [3, 5]}
+        calls += [usual, {**usual, "prompt_2": "a dog", "negative_prompt": "a", **sizes}]
+        calls += [{**usual, **begun, "strength": 0.7}, {**usual, "guidance_scale": 0}]
+    given = [{k: sent(v) if hasattr(v, "shape") else v for k, v in c.items()} for c in calls]
+    found = draw(*given, model=f"/files/pictures/{model}.edge")
+    with edgewise.pipeline("text-to-image", str(others / model)) as pipe:
+        for call, made in zip(calls, found["made"], strict=True):
+            assert "error" not in made, made
+            expected = pipe(**call).images.reshape(-1)
+            np.testing.assert_allclose(made["latents"], expected, atol=2e-4, rtol=1e-4)
 
 
 def test_options_that_are_refused(draw):

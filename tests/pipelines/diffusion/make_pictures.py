@@ -71,52 +71,54 @@ def mask() -> np.ndarray:
     return made
 
 
+def run_by_onnxruntime(path: Path):
+    """A function that runs a graph: {input: array} to {output: tensor}."""
+    import onnxruntime
+    import torch
+
+    session = onnxruntime.InferenceSession(path)
+    names = [o.name for o in session.get_outputs()]
+
+    def run(**feeds):
+        made = session.run(None, {k: np.asarray(v) for k, v in feeds.items()})
+        return dict(zip(names, map(torch.tensor, made)))
+
+    return run
+
+
+def encoded(run, ids, **_):
+    """What a text encoder of transformers gives."""
+    made = run(input_ids=ids)
+    first = made.get("text_embeds", made["last_hidden_state"])
+    output = type("Output", (tuple,), {})([first])
+    output.hidden_states = [made[n] for n in sorted(made) if n.startswith("hidden")]
+    return output
+
+
+def denoised(run, sample, timestep, encoder_hidden_states, added_cond_kwargs=None, **_):
+    """What a UNet of diffusers gives."""
+    feeds = {k: v.float() for k, v in (added_cond_kwargs or {}).items()}
+    time = np.array(float(timestep), "f")
+    made = run(sample=sample, timestep=time, encoder_hidden_states=encoder_hidden_states, **feeds)
+    return (made["out_sample"],)
+
+
 def parts(folder: Path):
     """{name: module of a pipeline}."""
-    import onnxruntime
     import torch
     from diffusers.configuration_utils import FrozenDict
     from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 
     class Module(torch.nn.Module):
-        dtype, device, config_of = torch.float32, torch.device("cpu"), {}
+        dtype, device = torch.float32, torch.device("cpu")
 
         def __init__(self, name, answer, **config):
             super().__init__()
-            session = onnxruntime.InferenceSession(folder / name / "model.onnx")
-            self.names = [o.name for o in session.get_outputs()]
-            self.run = lambda **feeds: dict(
-                zip(
-                    self.names,
-                    map(
-                        torch.tensor,
-                        session.run(None, {k: np.asarray(v) for k, v in feeds.items()}),
-                    ),
-                )
-            )
+            self.run = run_by_onnxruntime(folder / name / "model.onnx")
             self.answer, self.config = answer, FrozenDict(config)
 
         def forward(self, *args, **kwargs):
             return self.answer(self.run, *args, **kwargs)
-
-    class Output(tuple):
-        hidden_states = None
-
-    def encoded(run, ids, **_):
-        made = run(input_ids=ids)
-        whole = made.get("text_embeds")
-        first = made["last_hidden_state"] if whole is None else whole
-        output = Output([first])
-        output.hidden_states = [made[n] for n in sorted(made) if n.startswith("hidden")]
-        return output
-
-    def denoised(run, sample, timestep, encoder_hidden_states, added_cond_kwargs=None, **_):
-        feeds = {k: v.float() for k, v in (added_cond_kwargs or {}).items()}
-        time = np.array(float(timestep), "f")
-        made = run(
-            sample=sample, timestep=time, encoder_hidden_states=encoder_hidden_states, **feeds
-        )
-        return (made["out_sample"],)
 
     unet = json.loads((folder / "unet/config.json").read_text())
     made = {

@@ -5,7 +5,11 @@
 import edgewise
 import numpy as np
 import pytest
+from edgewise.cli import main
 from edgewise.errors import InputError, UnsupportedOp
+from edgewise.logic.diffusion.options import DrawOptions
+from edgewise.onnx import FileSource
+from edgewise.package import Package
 
 from tests.conformance.vectors import vectors
 from tests.pipelines.diffusion import tiny_diffusion as tiny
@@ -49,9 +53,8 @@ def test_vectors_of_both_encoders(pipes):
     pipe = pipes["xl"]
     call = {"num_inference_steps": 2, "seed": 3, "output_type": "latent"}
     expected = pipe("the cat", negative_prompt="a dog", **call).images
-    asked = edgewise.logic.diffusion.options.DrawOptions
     options = {**pipe.defaults, "prompt": "the cat", "negative_prompt": "a dog"}
-    checked = asked(options, pipe.facts.kind)
+    checked = DrawOptions(options, pipe.facts.kind)
     rows = pipe._embeddings(checked.prompts(True), True, checked, options)
     names = ("", "negative_")
     vectors = {
@@ -106,3 +109,20 @@ def test_a_missing_encoder_is_named(tmp_path):
     with edgewise.pipeline("text-to-image", str(folder)) as pipe:
         with pytest.raises(UnsupportedOp, match="text_embeds"):
             pipe("the cat", num_inference_steps=1)
+
+
+def test_package_of_xl(tmp_path):
+    folder, out = tiny.make_xl(tmp_path / "xl"), tmp_path / "xl.edge"
+    main(["build", "--task", "text-to-image", str(folder), "-o", str(out)])
+    package = Package.read(FileSource(str(out)))
+    described = package.manifest["processor"]["diffusion"]
+    assert described["xl"] and described["zeros"] and described["pad"] == 0
+    encoder = package.manifest["programs"]["text_encoder_2"]
+    assert {output["name"] for output in encoder["outputs"]} == {"hidden_states.1", "text_embeds"}
+    inputs = package.manifest["programs"]["unet"]["plans"][0]["inputs"]
+    assert inputs["time_ids"] == ["float32", [1, 6]]
+    assert inputs["text_embeds"] == ["float32", [1, tiny.OTHER]]
+    (folder / "tokenizer_2/vocab.json").write_text('{"a": 0, "<|endoftext|>": 1}')
+    (folder / "tokenizer_2/merges.txt").write_text("")
+    with pytest.raises(UnsupportedOp, match="tokenizer_2"):
+        main(["build", "--task", "text-to-image", str(folder), "-o", str(out)])

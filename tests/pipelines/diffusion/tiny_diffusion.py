@@ -26,7 +26,7 @@ def save(path: Path, nodes, inputs, outputs, weights, dtype=F32) -> None:
     ]
     values = [[helper.make_tensor_value_info(*v) for v in group] for group in (inputs, outputs)]
     graph = helper.make_graph(nodes, path.parent.name, *values, constants)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
 

@@ -102,7 +102,7 @@ export interface FeaturesFields {
   model: string;
   lora?: Record<string, unknown>;
 }
-/** See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens. */
+/** See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens; pad: id of padding for the second text encoder. */
 export interface DiffusionFields {
   kind: string;
   scheduler: Record<string, unknown>;
@@ -114,6 +114,10 @@ export interface DiffusionFields {
   cond: number | null;
   checked: boolean;
   length: number;
+  inputs?: number;
+  xl?: boolean;
+  zeros?: boolean;
+  pad?: number | null;
 }
 /** A model that speaks, and its plans. output: name of it. */
 export interface SpeechFields {

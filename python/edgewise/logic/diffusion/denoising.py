@@ -12,7 +12,17 @@ from .guidance import guided
 from .options import DrawOptions
 from .stepper import Schedule, Stepper, weighted
 
-__all__ = ["Denoise", "Denoising", "Draw", "Inpainted", "Request", "Row", "Stepped", "for_decoder", "groups"]
+__all__ = [
+    "Denoise",
+    "Denoising",
+    "Draw",
+    "Inpainted",
+    "Request",
+    "Row",
+    "Stepped",
+    "for_decoder",
+    "groups",
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class Row:
     Attributes:
         image: whose prompt it gets.
         negative: whether it gets the negative prompt instead.
-        sample: the latents; where the model inpaints, then the mask and the latents of what is kept.
+        sample: the latents; of a model that inpaints also the mask and the latents of what is kept.
         timestep: of the step.
     """
 
@@ -230,10 +240,7 @@ class Denoising:
         count = len(mask)
         stepper.latents = array(
             "f",
-            [
-                (1 - mask[i % count]) * x + mask[i % count] * made[i]
-                for i, x in enumerate(picture)
-            ],
+            [(1 - mask[i % count]) * x + mask[i % count] * made[i] for i, x in enumerate(picture)],
         )
 
     def _draw(self, image: int) -> Generator[Request, Any, Sequence[float]]:

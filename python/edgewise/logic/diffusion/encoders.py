@@ -5,9 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-__all__ = ["joined", "text_outputs"]
+__all__ = ["POOLED", "joined", "text_outputs"]
 
 LAYERS = "hidden_states"
+POOLED = "text_embeds"
+"""The output that is the vector of the whole text."""
 
 
 def text_outputs(names: Sequence[str], xl: bool) -> list[str]:
@@ -32,8 +34,8 @@ def text_outputs(names: Sequence[str], xl: bool) -> list[str]:
     if len(layers) < 2:
         return []
     found = [layers[len(layers) - 2][1]]
-    if "text_embeds" in names:
-        found.append("text_embeds")
+    if POOLED in names:
+        found.append(POOLED)
     return found
 
 

@@ -14,15 +14,7 @@ from ..native import Seed, check_seed, given, listed, random_seed, seed_after, w
 from .schedulers import Request, schedule_of
 from .stepper import Schedule
 
-__all__ = [
-    "CONSISTENT",
-    "DEFAULTS",
-    "DrawOptions",
-    "Facts",
-    "Prompts",
-    "Tokens",
-    "padded",
-]
+__all__ = ["CONSISTENT", "DEFAULTS", "DrawOptions", "Facts", "Prompts", "Tokens", "padded"]
 
 DEFAULTS: dict[str, Any] = {
     "prompt": None,
@@ -310,7 +302,9 @@ class DrawOptions:
         for name in XL:
             if self.values[name] is not None and not self.xl:
                 raise InputError(
-                    "the model is not one of Stable Diffusion XL", self.where + name, "Leave it out."
+                    "the model is not one of Stable Diffusion XL",
+                    self.where + name,
+                    "Leave it out.",
                 )
         for name in ("prompt_embeds", "negative_prompt_embeds"):
             pooled = name.replace("prompt_embeds", "pooled_prompt_embeds")

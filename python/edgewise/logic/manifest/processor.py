@@ -526,7 +526,8 @@ class SpeechFields(SpeechModel, SpeechLengths):
 
 class DiffusionFields(TypedDict):
     """See logic.diffusion.options.Facts. size: of latents; length: of texts, in tokens; pad: id
-    of padding for the second text encoder."""
+    of padding for the second text encoder.
+    """
 
     kind: str
     scheduler: dict[str, Any]

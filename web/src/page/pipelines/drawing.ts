@@ -165,7 +165,9 @@ async function draw(
         const { step, steps, timestep, previews } = event as unknown as DrawEvent;
         onStep?.({ step, steps, timestep, previews: previews.map(imageOf) });
       },
-      transfer: [...pictures, mask].filter((p): p is ImageBitmap => typeof p === "object" && "close" in p),
+      transfer: [...pictures, mask].filter(
+        (p): p is ImageBitmap => typeof p === "object" && "close" in p,
+      ),
     },
   );
   return resultOf(made);

@@ -33,7 +33,12 @@ INPUTS = {
     "text_encoder": ("input_ids", "attention_mask"),
     "text_encoder_2": ("input_ids", "attention_mask"),
     "unet": (
-        "sample", "timestep", "encoder_hidden_states", "timestep_cond", "text_embeds", "time_ids"
+        "sample",
+        "timestep",
+        "encoder_hidden_states",
+        "timestep_cond",
+        "text_embeds",
+        "time_ids",
     ),  # fmt: skip
     "vae_decoder": ("latent_sample",),
     "vae_encoder": ("sample",),

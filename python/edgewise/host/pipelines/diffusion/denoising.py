@@ -38,7 +38,6 @@ class Vectors(NamedTuple):
     pooled: Sequence[float] | None = None
 
 
-
 class Denoising:
     """The steps of one call.
 

@@ -110,9 +110,7 @@ class Part:
         return floats(value, name)
 
     def one(
-        self,
-        row: Mapping[str, tuple[Sequence[int], Sequence[float]]],
-        outputs: Sequence[str],
+        self, row: Mapping[str, tuple[Sequence[int], Sequence[float]]], outputs: Sequence[str]
     ) -> list[array[float]]:
         """Runs the graph for one row.
 

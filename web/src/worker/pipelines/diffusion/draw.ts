@@ -7,7 +7,7 @@ import {
   type Inpainted,
   type Request,
 } from "../../../logic/diffusion/denoising.ts";
-import { joined } from "../../../logic/diffusion/encoders.ts";
+import { joined, POOLED } from "../../../logic/diffusion/encoders.ts";
 import { preview_pixels, scale_embedding } from "../../../logic/diffusion/guidance.ts";
 import { latent_mask, mask_of, without_masked } from "../../../logic/diffusion/masks.ts";
 import { DEFAULTS, DrawOptions, padded } from "../../../logic/diffusion/options.ts";
@@ -123,8 +123,7 @@ class Drawing {
     const of = (rows: Vectors[], i: number) => rows[Math.floor(i / options.each) % rows.length]!;
     const rowsGiven = given ? this.rowsOf(given) : null;
     const inpainted = call.mask ? await this.inpainted(call.mask, count) : undefined;
-    const encoded =
-      call.pictures.length && !inpainted ? (await this.encoded(count))[0] : undefined;
+    const encoded = call.pictures.length && !inpainted ? (await this.encoded(count))[0] : undefined;
     const guides = without !== undefined;
     const loop = new Denoising(this.schedule, count, guides, options, this.preview);
     const steps = inpainted
@@ -287,7 +286,7 @@ class Drawing {
     const { length } = this.host.facts;
     const size = this.host.graph("unet").plans[0]!.inputs.get("encoder_hidden_states")!.shape[2];
     const [count, ...own] = value.dims;
-    if (count && String(own) === String([length, size])) 
+    if (count && String(own) === String([length, size]))
       return this.rowsOf(value).map((states, i) => ({ states, pooled: second?.[i] }));
     throw new InputError(
       "it has another shape",
@@ -332,13 +331,16 @@ class Drawing {
     const { length } = facts;
     const pad = name === "text_encoder" ? (tokenizer.id("pad_token") ?? null) : facts.pad;
     const made = new Map<string, Vectors>();
+    const pooled = texts.length
+      ? host.graph(name).outputs.findIndex((output) => output.name === POOLED)
+      : -1;
     if (texts.length)
       await host.during([name], async () => {
         for (const text of texts) {
           const { ids, mask } = padded(tokenizer.encode(text), length, pad);
           const fed: Fed = { input_ids: [[length], ids], attention_mask: [[length], mask] };
           const [row] = await this.rowsOfAll(name, [fed]);
-          made.set(text, { states: row![0]!, pooled: row![1] });
+          made.set(text, { states: row![pooled === 0 ? 1 : 0]!, pooled: row![pooled] });
         }
       });
     return made;
