@@ -245,3 +245,49 @@ def test_rows_of_a_graph_and_what_the_decoder_takes(form):
     denoising = module(form, "diffusion.denoising")
     assert denoising.groups(3, 2) == [[0, 1], [2, 2]] and denoising.groups(2, 1) == [[0], [1]]
     assert list(denoising.for_decoder([1.0, -2.0], 0.5, 0.25)) == [2.25, -3.75]
+
+
+@both
+def test_masks_are_those_of_pillow(form):
+    """VaeImageProcessor: grey of Pillow, half of white and above is 1, the first pixel of each
+    latent (torch's nearest).
+    """
+    from PIL import Image
+
+    masks = module(form, "diffusion.masks")
+    pixels = np.random.default_rng(1).integers(0, 256, [16, 24, 3], dtype=np.uint8)
+    expected = np.asarray(Image.fromarray(pixels).convert("L")) >= 127.5
+    mask = list(masks.mask_of(pixels.reshape(-1).tolist(), 16 * 24))
+    assert mask == expected.reshape(-1).astype(int).tolist()
+    assert list(masks.latent_mask(mask, 2, 3, 8)) == expected[::8, ::8].reshape(-1).tolist()
+    sample = np.random.default_rng(2).normal(size=[3, 16, 24]).astype("f")
+    kept = masks.without_masked(sample.reshape(-1).tolist(), mask)
+    np.testing.assert_array_equal(np.reshape(kept, sample.shape), sample * (expected < 0.5))
+
+
+@both
+def test_states_of_two_encoders(form):
+    encoders = module(form, "diffusion.encoders")
+    first, second = np.arange(8.0).reshape(2, 4), np.arange(6.0).reshape(2, 3)
+    made = encoders.joined(first.reshape(-1).tolist(), second.reshape(-1).tolist(), 2)
+    assert list(made) == np.concatenate([first, second], axis=1).reshape(-1).tolist()
+    names = ["last_hidden_state", *(f"hidden_states.{i}" for i in range(13)), "text_embeds"]
+    assert encoders.text_outputs(names, True) == ["hidden_states.11", "text_embeds"]
+    assert encoders.text_outputs(names[:-1], True) == ["hidden_states.11"]
+    assert encoders.text_outputs(names, False) == ["last_hidden_state"]
+    assert encoders.text_outputs(["x"], False) == ["x"] and not encoders.text_outputs(["x"], True)
+
+
+@both
+def test_defaults_and_sizes_of_xl(form):
+    """Signatures of StableDiffusionXLPipeline, its image-to-image and inpainting."""
+    kind = "StableDiffusionXLPipeline"
+    make = module(form, "diffusion.options").DrawOptions
+    plain, begun = make({}, kind), make({}, kind, True)
+    masked = make({}, kind, True, "", True)
+    assert (plain.steps, plain.scale) == (50, 5.0)
+    assert (begun.scale, begun.strength) == (5.0, 0.3)
+    assert (masked.scale, masked.strength) == (7.5, 0.9999)
+    assert list(plain.time_ids(64, 32, True)) == [64, 32, 0, 0, 64, 32]
+    with pytest.raises(InputError, match="mask_image"):
+        make({}, kind, False, "", True)
