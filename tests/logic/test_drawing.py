@@ -5,6 +5,7 @@ schedulers (tests/conformance/diffusion.json).
 import numpy as np
 import pytest
 from edgewise.errors import InputError
+from edgewise.logic.diffusion.denoising import Inpainted
 from edgewise.logic.diffusion.options import Facts
 from edgewise.logic.diffusion.schedulers import Request
 
@@ -24,8 +25,8 @@ DDIM = {
 }
 
 
-def options_of(form, kind=SD, begun=False, **given):
-    return module(form, "diffusion.options").DrawOptions(given, kind, begun)
+def options_of(form, kind=SD, begun=False, masked=False, **given):
+    return module(form, "diffusion.options").DrawOptions(given, kind, begun, "", masked)
 
 
 def times(schedule):
@@ -291,3 +292,28 @@ def test_defaults_and_sizes_of_xl(form):
     assert list(plain.time_ids(64, 32, True)) == [64, 32, 0, 0, 64, 32]
     with pytest.raises(InputError, match="mask_image"):
         make({}, kind, False, "", True)
+
+
+@both
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_loop_of_inpainting(form, takes):
+    """As StableDiffusionInpaintPipeline; tests/pipelines/diffusion/test_pictures.py has its
+    latents.
+    """
+    mask, picture, kept = [1.0, 0.0], [0.5, -0.5], [0.0, -0.5]
+    drawing = module(form, "diffusion.denoising")
+    options = options_of(form, begun=True, masked=True, num_inference_steps=2)
+    given = Inpainted([picture], [kept], mask, 1, 0.5, takes)
+    loop = drawing.Denoising(options.schedule(DDIM), 1, False, options)
+    todo = loop.from_masked(given, [[1.0, 2.0]])
+    request = next(todo)
+    assert request.kind == "denoise"
+    sample = [1, 2, 1, 0, 0, -0.25] if takes else [1, 2]
+    np.testing.assert_allclose(request.rows[0].sample, sample, rtol=1e-6)
+    todo.send([[0.0, 0.0]])
+    request = todo.send(False)
+    alpha = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)[[501, 1]]
+    made = np.array([1, 2]) * (alpha[1] / alpha[0]) ** 0.5
+    if not takes:
+        made[1] = alpha[1] ** 0.5 * -0.25 + (1 - alpha[1]) ** 0.5 * 2
+    np.testing.assert_allclose(request.rows[0].sample[:2], made, rtol=1e-4)
