@@ -48,7 +48,7 @@ TASKS = {
     "text-to-speech": (["pipelines", "voices"], 10_000),
     "codecs": (["pipelines", "sounds", "onnx", "graphs", "codecs"], 29_500),
     "speech of graphs": (["onnx", "graphs", "speakers"], 13_000),
-    "text-to-image": (["pipelines", "images", "diffusion"], 28_000),
+    "text-to-image": (["pipelines", "images", "diffusion"], 29_000),
     "personal": (["heads"], 8_500),
     "personal, with adapters": (["heads", "adapters"], 12_500),
 }
