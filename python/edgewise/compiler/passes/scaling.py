@@ -43,6 +43,8 @@ def _fold(r: Rewriter, node: BoundNode) -> bool:
     channels = [y.shape[1]]
     x, w, bias = (*node.inputs, None)[:3]
     if scale is not None:
+        if w.dtype != FLOAT:  # products of halves are no halves
+            w = r.insert(node, "Cast", "", [w], FLOAT, w.shape, to=FLOAT)
         ones = [1] * (w.rank - 1)
         along = channels + ones if node.op == "Conv" else [1, *channels, *ones[1:]]
         w = _insert(r, node, "Mul", w, r.reshape(node, scale, along), shape=w.shape)

@@ -14,7 +14,12 @@ CPU = Target(
     memory=MemoryRules(arena_alignment=64, constant_alignment=16),  # a cache line, a vector
     lowering=LoweringRules(
         winograd=WinogradRange(
-            min_inputs=16, max_inputs=512, min_outputs=16, max_columns=1500, min_positions=36
+            min_inputs=16,
+            max_inputs=512,
+            min_outputs=16,
+            max_columns=1500,
+            min_positions=36,
+            min_positions_of_halves=160,
         ),
         recurrent_panel=32,  # PANEL in core/kernels/recurrent/recurrent.c
         attention_grad_rows=64,

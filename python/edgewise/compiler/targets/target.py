@@ -66,6 +66,7 @@ class WinogradRange:
         min_outputs: channels of the output.
         max_columns: columns of the output.
         min_positions: batch * rows * columns of the output.
+        min_positions_of_halves: the same where the weights are halves, which each run transforms.
     """
 
     min_inputs: int
@@ -73,14 +74,18 @@ class WinogradRange:
     min_outputs: int
     max_columns: int
     min_positions: int
+    min_positions_of_halves: int
 
-    def includes(self, inputs: int, outputs: int, batch: int, rows: int, columns: int) -> bool:
-        """Whether a convolution of this size is in the range."""
+    def includes(
+        self, inputs: int, outputs: int, batch: int, rows: int, columns: int, halves: bool
+    ) -> bool:
+        """Whether a convolution of this size is in the range; halves: with weights of them."""
+        least = self.min_positions_of_halves if halves else self.min_positions
         return (
             self.min_inputs <= inputs <= self.max_inputs
             and outputs >= self.min_outputs
             and columns <= self.max_columns
-            and batch * rows * columns >= self.min_positions
+            and batch * rows * columns >= least
         )
 
 

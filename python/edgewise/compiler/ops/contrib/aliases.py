@@ -86,7 +86,7 @@ def grid_sample_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     ]
 
 
-conv_transpose = Op("ConvTransposeWithDynamicPads", MS)
+conv_transpose = Op("ConvTransposeWithDynamicPads", MS, half=[1])
 
 
 @conv_transpose.decompose

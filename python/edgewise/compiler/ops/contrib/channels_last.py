@@ -37,7 +37,7 @@ def _channels_second(
     return graph.op("Transpose", y, perm=[0, *range(2, y.rank), 1])
 
 
-conv = Op("NhwcConv", MS)
+conv = Op("NhwcConv", MS, half=[1])
 
 
 @conv.decompose

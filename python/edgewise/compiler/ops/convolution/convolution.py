@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import FLOAT
+from ...declare.dtypes import BFLOAT16, FLOAT, FLOAT16
 from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
 from ...declare.symbolic import registers_of
 from ..product.contracts import ACTIVATION
@@ -78,9 +78,36 @@ def _x_view(builder: Builder, value: Value) -> tuple[View, int]:
     return v, v.strides[0] if v.shape[0] != 1 else product(v.shape[1:])
 
 
+# Types of weights, and the fewest halves that stay halves in memory: fewer become float32 once,
+# because a step of each run costs more than they take.
+_WEIGHTS = (FLOAT, FLOAT16, BFLOAT16)
+MIN_HALVES = 1 << 15
+
+
+def _stay_halves(builder: Builder, w: View) -> bool:
+    """Whether constant weights stay halves in memory, and are widened by a step of each run, which
+    writes to memory that the weights of all convolutions share.
+    """
+    return w.dtype != FLOAT and builder.is_constant(w.buffer) and product(w.shape) >= MIN_HALVES
+
+
+def _floats(builder: Builder, w: View) -> View:
+    """Weights as float32."""
+    if w.dtype == FLOAT:
+        return w
+    key = "floats", w.layout
+    if key not in builder.laid_out:
+        was = builder.init
+        builder.init = was or builder.is_constant(w.buffer) and not _stay_halves(builder, w)
+        builder.laid_out[key] = builder.cast(w, FLOAT)
+        builder.init = was
+    return builder.laid_out[key]
+
+
 # Input 3 (residual) and the attribute `activation` are added by passes/epilogue.py.
 conv = Op(
     "Conv",
+    half=[1],
     file_inputs=3,
     epilogue=Epilogue(bias=2, residual=3, bias_along_channels=True),
     weight=Weight(1, "conv"),
@@ -90,7 +117,8 @@ conv = Op(
 
 @conv.infer
 def conv_infer(node: BoundNode) -> Inferred:
-    takes(node, (FLOAT,), 0, 1, 2)
+    takes(node, (FLOAT,), 0, 2)
+    takes(node, _WEIGHTS, 1)
     x, w = node.inputs[:2]
     groups, m, _ = weight_channels(node, x, w, 1)
     if node.has(2) and list(node.inputs[2].shape) != [groups * m]:
@@ -118,7 +146,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
         )
         emit_gemm(
             builder,
-            w.reshape([1, m, c]).broadcast([x.shape[0], m, c]),
+            _floats(builder, w).reshape([1, m, c]).broadcast([x.shape[0], m, c]),
             x,
             y,
             bias.unsqueeze(1) if bias is not None else None,
@@ -148,7 +176,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
     _emit(
         builder,
         "conv",
-        {"x": x, "w": w, "bias": bias, "residual": residual, "y": y},
+        {"x": x, "w": _floats(builder, w), "bias": bias, "residual": residual, "y": y},
         win,
         x.shape[0],
         channels,
@@ -170,15 +198,18 @@ def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, 
         and plain
         and registers_of([win.y]) is None
         and builder.is_constant(w.buffer)
-        and winograd.includes(c, m, batch, rows=win.y[0], columns=win.y[1])
+        and winograd.includes(c, m, batch, win.y[0], win.y[1], _stay_halves(builder, w))
     )
 
 
 def _winograd_weights(builder: Builder, w: View, m: int, c: int) -> View:
-    """G w G' of every 3 x 3 kernel, [16, m, c]: computed once, by an init step."""
+    """G w G' of every 3 x 3 kernel, [16, m, c]: computed once, by an init step. Of halves it is
+    computed in each run, since it has 3.6 times as many bytes as they have.
+    """
     key = "winograd", w.layout
     if key not in builder.laid_out:
-        was, builder.init = builder.init, True
+        was = builder.init
+        builder.init = was or not _stay_halves(builder, w)
         u = builder.laid_out[key] = builder.temp(FLOAT, [16, m * c])
         row = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
         both = [p * q for i in row for j in row for p in i for q in j]
@@ -239,12 +270,13 @@ def conv_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradient
     ]
 
 
-conv_transpose = Op("ConvTranspose", parameters=(1, 2))
+conv_transpose = Op("ConvTranspose", half=[1], parameters=(1, 2))
 
 
 @conv_transpose.infer
 def conv_transpose_infer(node: BoundNode) -> Inferred:
-    takes(node, (FLOAT,), 0, 1, 2)
+    takes(node, (FLOAT,), 0, 2)
+    takes(node, _WEIGHTS, 1)
     y, w = node.inputs[:2]
     groups, _, c = weight_channels(node, y, w, 0)
     if node.has(2) and list(node.inputs[2].shape) != [groups * c]:
@@ -270,7 +302,11 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
         x, y = (v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) for v in (x, y))
         emit_gemm(
             builder,
-            w.reshape([m, c]).transpose([1, 0]).unsqueeze(0).broadcast([x.shape[0], c, m]),
+            _floats(builder, w)
+            .reshape([m, c])
+            .transpose([1, 0])
+            .unsqueeze(0)
+            .broadcast([x.shape[0], c, m]),
             y,
             x,
             bias.unsqueeze(1) if bias is not None else None,
@@ -289,7 +325,7 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
         _emit(
             builder,
             "conv",
-            {"x": y, "w": builder.contiguous(reverse), "bias": bias, "y": x},
+            {"x": y, "w": _floats(builder, builder.contiguous(reverse)), "bias": bias, "y": x},
             Window(win.y, win.x, win.kernel, win.stride, win.dilation, back, back),
             x.shape[0],
             (groups, c, m),
@@ -300,7 +336,7 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
     _emit(
         builder,
         "conv_transpose",
-        {"y": y, "w": w, "bias": bias, "x": x},
+        {"y": y, "w": _floats(builder, w), "bias": bias, "x": x},
         win,
         x.shape[0],
         channels,
@@ -382,7 +418,7 @@ def weight_grad_grad(node: BoundNode, gradients: Gradients, dw: Value) -> InputG
 
 
 # Made by onnxruntime's optimizer: activation(conv + Z).
-fused_conv = Op("FusedConv", MS, parameters=(1, 2))
+fused_conv = Op("FusedConv", MS, half=[1], parameters=(1, 2))
 
 # Its activations, and what activation_params are.
 _FUSED: dict[str, list[str]] = {
