@@ -1,0 +1,1 @@
+"""Tools of chats: their definitions, the calls in answers, and text that is no template."""

@@ -1,0 +1,296 @@
+"""Answers with calls of tools and reasoning, while they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .bodies import calls_of
+from .families import HARMONY, HARMONY_MARKS, Family, Form
+from .values import Call
+
+
+@dataclass
+class Text:
+    """A piece of text, or of reasoning."""
+
+    text: str
+    kind: Literal["text", "reasoning"] = "text"
+
+
+Delta = Text | Call
+
+
+class Trimmed:
+    """Text without the spaces around marks.
+
+    Attributes:
+        after: whether a mark stands before the next text.
+    """
+
+    def __init__(self) -> None:
+        self.after = False
+        self._spaces = ""
+
+    def push(self, text: str, kind: Literal["text", "reasoning"]) -> list[Delta]:
+        """Takes text."""
+        new = text.lstrip() if self.after and self._spaces == "" else text
+        whole = self._spaces + new
+        told = whole.rstrip()
+        if told == "":
+            self._spaces = "" if self.after else whole
+            return []
+        self._spaces = whole.removeprefix(told)
+        self.after = False
+        return [Text(told, kind)]
+
+    def mark(self) -> None:
+        """A mark follows."""
+        self._spaces = ""
+        self.after = True
+
+    def end(self) -> list[Delta]:
+        """The spaces at the end of an answer."""
+        left = self._spaces
+        self._spaces = ""
+        return [Text(left)] if left != "" else []
+
+
+class AnswerParser:
+    """Parses an answer of any family but Harmony's.
+
+    Args:
+        family: of the model.
+        tools: as `tools_of` returns them.
+        thinking: whether the prompt has begun the reasoning.
+    """
+
+    def __init__(
+        self, family: Family, tools: Sequence[Mapping[str, Any]], thinking: bool = False
+    ) -> None:
+        self._family = family
+        self._tools = tools
+        self._held = ""
+        self._form: Form | None = None
+        self._trimmed = Trimmed()
+        self._bare = family.bare  # whether the answer may be one object of JSON
+        if thinking:
+            self._form = next((f for f in family.forms if f.body is None), None)
+            self._trimmed.mark()
+
+    def push(self, text: str) -> list[Delta]:
+        """Takes new text. Returns what it adds to the answer."""
+        self._held += text
+        made: list[Delta] = []
+        going = True
+        while going:
+            going = self._step(made)
+        return made
+
+    def end(self) -> list[Delta]:
+        """The answer has ended. Returns the rest."""
+        form = self._form
+        text = self._held
+        self._held = ""
+        if form is None:
+            calls = calls_of("json", text, self._tools) if self._bare else []
+            if len(calls) > 0:
+                return [*calls]
+            return [*self._trimmed.push(text, "text"), *self._trimmed.end()]
+        if form.body is None:
+            return self._trimmed.push(text, "reasoning")
+        return self._called(form, text, "")
+
+    def _step(self, made: list[Delta]) -> bool:
+        """Reads up to the next mark. Returns whether there was one."""
+        form = self._form
+        if form is not None:
+            return self._inside(form, made)
+        if self._bare and self._may_be_call():
+            return False
+        self._bare = self._bare and self._held.strip() == ""
+        first: Form | None = None
+        for one in self._family.forms:
+            if one.start in self._held:
+                size = len(self._held.partition(one.start)[0])
+                if first is None or size < len(self._held.partition(first.start)[0]):
+                    first = one
+        if first is None:
+            kept = held_back(self._held, [f.start for f in self._family.forms])
+            made.extend(self._trimmed.push(self._held.removesuffix(kept), "text"))
+            self._held = kept
+            return False
+        before, _, self._held = self._held.partition(first.start)
+        made.extend(self._trimmed.push(before, "text"))
+        self._trimmed.mark()
+        self._form = first
+        return True
+
+    def _inside(self, form: Form, made: list[Delta]) -> bool:
+        if form.body is None:
+            return self._reason(form, made)
+        end = form.end if form.end != "" else form.start
+        if end not in self._held:
+            return False
+        text, mark, self._held = self._held.partition(end)
+        made.extend(self._called(form, text, mark))
+        if form.end != "":
+            self._form = None
+        return True
+
+    def _reason(self, form: Form, made: list[Delta]) -> bool:
+        if form.end in self._held:
+            text, _, self._held = self._held.partition(form.end)
+            made.extend(self._trimmed.push(text, "reasoning"))
+            self._trimmed.mark()
+            self._form = None
+            self._bare = self._family.bare
+            return True
+        kept = held_back(self._held, [form.end])
+        made.extend(self._trimmed.push(self._held.removesuffix(kept), "reasoning"))
+        self._held = kept
+        return False
+
+    def _called(self, form: Form, text: str, mark: str) -> list[Delta]:
+        """The calls of a part; its text, if it has none."""
+        calls = calls_of(form.body or "json", text, self._tools)
+        if len(calls) > 0:
+            return [*calls]
+        return self._trimmed.push(form.start + text + mark, "text")
+
+    def _may_be_call(self) -> bool:
+        """Whether the answer so far is the beginning of a call without marks."""
+        begun = "".join(self._held.split())
+        starts = ('{"name"', '{"type"', '{"function"')
+        return begun != "" and any(s.startswith(begun) or begun.startswith(s) for s in starts)
+
+
+class HarmonyParser:
+    """Parses an answer in channels, after the prompt's `<|start|>assistant`: analysis is reasoning,
+    what is for functions a call, and the rest text.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._head = ""
+        self._body = False
+        self._trimmed = Trimmed()
+
+    def push(self, text: str) -> list[Delta]:
+        """Takes new text. Returns what it adds to the answer."""
+        self._held += text
+        made: list[Delta] = []
+        going = True
+        while going:
+            going = self._step(made)
+        return made
+
+    def end(self) -> list[Delta]:
+        """The answer has ended. Returns the rest."""
+        text = self._held
+        self._held = ""
+        if self._body:
+            return self._said(text, True)
+        return self._trimmed.push(text, "text") if "<|" not in self._head + text else []
+
+    def _step(self, made: list[Delta]) -> bool:
+        if not self._body:
+            if "<|message|>" not in self._held:
+                return False
+            self._head, _, self._held = self._held.partition("<|message|>")
+            self._body = True
+            self._trimmed.mark()
+            return True
+        ends = [m for m in HARMONY_MARKS if m in self._held]
+        if len(ends) == 0:
+            if _recipient(self._head) == "":
+                kept = held_back(self._held, HARMONY_MARKS)
+                made.extend(self._said(self._held.removesuffix(kept), False))
+                self._held = kept
+            return False
+        first = ends[0]
+        for mark in ends:
+            if len(self._held.partition(mark)[0]) < len(self._held.partition(first)[0]):
+                first = mark
+        text, _, self._held = self._held.partition(first)
+        made.extend(self._said(text, True))
+        self._body = False
+        self._head = ""
+        return True
+
+    def _said(self, text: str, whole: bool) -> list[Delta]:
+        name = _recipient(self._head)
+        if name != "" and whole:
+            calls = calls_of("mistral", name + "[ARGS]" + (text.strip() or "{}"), [])
+            return [*calls] if len(calls) > 0 else self._trimmed.push(text, "text")
+        reasons = self._head.partition("<|channel|>")[2].strip().startswith("analysis")
+        return self._trimmed.push(text, "reasoning" if reasons else "text")
+
+
+def _recipient(head: str) -> str:
+    """The function that a message is for; "" if it is for none."""
+    after = head.partition("to=")[2]
+    if after == "":
+        return ""
+    return after.split()[0].partition("<|")[0].removeprefix("functions.")
+
+
+def parser_of(
+    family: Family, tools: Sequence[Mapping[str, Any]], thinking: bool = False
+) -> AnswerParser | HarmonyParser:
+    """A parser of answers. Arguments as of AnswerParser."""
+    if family.name == HARMONY:
+        return HarmonyParser()
+    return AnswerParser(family, tools, thinking)
+
+
+def begins_thinking(family: Family, prompt: str) -> bool:
+    """Whether a prompt has begun the reasoning of its answer. prompt: its text, or its end."""
+    end = prompt.rstrip()
+    return any(f.body is None and end.endswith(f.start) for f in family.forms)
+
+
+def held_back(text: str, marks: Sequence[str]) -> str:
+    """The end of a text with which a mark may begin."""
+    longest = ""
+    for mark in marks:
+        for n in range(len(mark) - 1, len(longest), -1):
+            if text.endswith(mark[:n]):
+                longest = mark[:n]
+                break
+    return longest
+
+
+def answer_of(deltas: Sequence[Delta], first: int) -> dict[str, Any]:
+    """The message of an answer.
+
+    Args:
+        deltas: all of it.
+        first: calls in the chat before, for the ids.
+    """
+    content: list[str] = []
+    reasoning: list[str] = []
+    calls: list[Any] = []
+    for delta in deltas:
+        if delta.kind == "call":
+            function: dict[str, Any] = {"name": delta.name, "arguments": delta.arguments}
+            calls.append(
+                {"id": call_id(first + len(calls)), "type": "function", "function": function}
+            )
+        elif delta.kind == "reasoning":
+            reasoning.append(delta.text)
+        else:
+            content.append(delta.text)
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(content)}
+    if len(reasoning) > 0:
+        message["reasoning_content"] = "".join(reasoning)
+    if len(calls) > 0:
+        message["tool_calls"] = calls
+    return message
+
+
+def call_id(number: int) -> str:
+    """The id of a call: nine letters and digits, as Mistral's templates ask for."""
+    digits = str(number % 100000)
+    return "call" + "0" * (5 - len(digits)) + digits

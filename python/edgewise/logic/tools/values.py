@@ -1,0 +1,206 @@
+"""Values in calls of tools: JSON, arguments as Python writes them, and Gemma's maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..native import number_of
+
+MAX_DEPTH = 64
+
+_ENDS = {"{": "}", "[": "]", "(": ")"}
+_ESCAPES: dict[str, str] = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
+
+
+@dataclass
+class Call:
+    """A call of a tool.
+
+    Attributes:
+        name: of the tool.
+        arguments: by their names.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    kind: Literal["call"] = "call"
+
+
+class Unread(Exception):
+    """A text is not what it should be."""
+
+
+class Reader:
+    """Reads a text from its beginning.
+
+    Args:
+        text: the text.
+        quotes: what strings stand between, besides quotation marks.
+    """
+
+    def __init__(self, text: str, quotes: Sequence[str] = ()) -> None:
+        self.chars = list(text)
+        self.at = 0
+        self.quotes = [list(q) for q in quotes]
+
+    def peek(self) -> str:
+        """The next character that is no space; "" at the end."""
+        while self.at < len(self.chars) and self.chars[self.at] in " \t\r\n":
+            self.at += 1
+        return self.chars[self.at] if self.at < len(self.chars) else ""
+
+    def take(self, char: str) -> bool:
+        """Whether the next character is this one, which is then read."""
+        if self.peek() != char:
+            return False
+        self.at += 1
+        return True
+
+    def need(self, char: str) -> None:
+        """Reads this character. Raises Unread."""
+        if not self.take(char):
+            raise Unread(f"there is no {char}")
+
+    def name(self) -> str:
+        """Reads a name, with points and dashes. Raises Unread: there is none."""
+        self.peek()
+        start = self.at
+        while self.at < len(self.chars) and _is_of_name(self.chars[self.at]):
+            self.at += 1
+        if self.at == start:
+            raise Unread("there is no name")
+        return "".join(self.chars[start : self.at])
+
+    def rest(self) -> str:
+        """The text that was not read."""
+        return "".join(self.chars[self.at :])
+
+    def json(self) -> Any:
+        """Reads a value of JSON. Raises Unread."""
+        self.peek()
+        start = self.at
+        depth = 0
+        while self.at < len(self.chars):
+            c = self.chars[self.at]
+            if c == '"':
+                self._skip_string()
+            else:
+                self.at += 1
+                depth += 1 if c in "{[" else -1 if c in "}]" else 0
+            if depth > MAX_DEPTH:
+                raise Unread("it is too deep")
+            if depth <= 0:
+                break
+        value, is_json = number_of("".join(self.chars[start : self.at]))
+        if not is_json:
+            raise Unread("it is not JSON")
+        return value
+
+    def _skip_string(self) -> None:
+        self.at += 1
+        while self.at < len(self.chars) and self.chars[self.at] != '"':
+            self.at += 2 if self.chars[self.at] == "\\" else 1
+        self.at += 1
+
+    def value(self, depth: int = 0) -> Any:
+        """Reads a value as Python or Gemma writes it. Raises Unread."""
+        if depth > MAX_DEPTH:
+            raise Unread("it is too deep")
+        c = self.peek()
+        quote = self._quote()
+        if len(quote) > 0:
+            return self._between(quote)
+        if c == "{":
+            self.at += 1
+            return self.fields("}", ":", depth + 1)
+        if c in ("[", "("):
+            self.at += 1
+            return self._items(_ENDS[c], depth + 1)
+        return self._word()
+
+    def fields(self, end: str, sign: str, depth: int = 0) -> dict[str, Any]:
+        """Reads names and values up to an end. sign: what stands between them. Raises Unread."""
+        found: dict[str, Any] = {}
+        while not self.take(end):
+            self.peek()
+            quote = self._quote()
+            name = self._between(quote) if len(quote) > 0 else self.name()
+            self.need(sign)
+            check_name(name)
+            found[name] = self.value(depth)
+            if not self.take(","):
+                self.need(end)
+                break
+        return found
+
+    def _items(self, end: str, depth: int) -> list[Any]:
+        found: list[Any] = []
+        while not self.take(end):
+            found.append(self.value(depth))
+            if not self.take(","):
+                self.need(end)
+                break
+        return found
+
+    def _quote(self) -> list[str]:
+        """What a string begins with here; [] if there is none."""
+        for quote in [*self.quotes, ['"', '"', '"'], ["'", "'", "'"], ['"'], ["'"]]:
+            if self._is_at(quote):
+                return quote
+        return []
+
+    def _is_at(self, text: list[str]) -> bool:
+        return self.chars[self.at : self.at + len(text)] == text
+
+    def _between(self, quote: list[str]) -> str:
+        self.at += len(quote)
+        found: list[str] = []
+        escapes = quote[0] in "\"'"
+        while not self._is_at(quote):
+            if self.at >= len(self.chars):
+                raise Unread("a text has no end")
+            c = self.chars[self.at]
+            self.at += 1
+            if c == "\\" and escapes and self.at < len(self.chars):
+                c = self._escape()
+            found.append(c)
+        self.at += len(quote)
+        return "".join(found)
+
+    def _escape(self) -> str:
+        c = self.chars[self.at]
+        self.at += 1
+        count = 2 if c == "x" else 4 if c == "u" else 0
+        if count == 0:
+            return _ESCAPES.get(c, c if c in "\\\"'" else "\\" + c)
+        digits = "".join(self.chars[self.at : self.at + count])
+        if len(digits) < count or not all(d in "0123456789abcdefABCDEF" for d in digits):
+            raise Unread("an escape is not complete")
+        self.at += count
+        return chr(int(digits, 16))
+
+    def _word(self) -> Any:
+        start = self.at
+        while self.at < len(self.chars) and self.chars[self.at] not in ",)]}=(:\n":
+            self.at += 1
+        text = "".join(self.chars[start : self.at]).strip()
+        if text in ("true", "True", "false", "False"):
+            return text in ("true", "True")
+        if text in ("null", "None"):
+            return None
+        value, is_number = number_of(text)
+        if not is_number:
+            raise Unread("it is no value")
+        return value
+
+
+def check_name(name: str) -> None:
+    """Raises Unread for a name that objects of JavaScript have for something else."""
+    if name == "__proto__":
+        raise Unread("no argument has this name")
+
+
+def _is_of_name(c: str) -> bool:
+    return c.isalnum() or c in "_.-"
