@@ -27,6 +27,7 @@ export const WORKER_PARTS = [
   "worker-storage",
   "worker-templates",
   "worker-texts",
+  "worker-tools",
   "worker-training",
   "worker-voices",
   "worker-webgpu",

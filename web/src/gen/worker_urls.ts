@@ -28,6 +28,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-storage": new URL("./worker-storage.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
   "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
+  "worker-tools": new URL("./worker-tools.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
   "worker-voices": new URL("./worker-voices.js", import.meta.url).href,
   "worker-webgpu": new URL("./worker-webgpu.js", import.meta.url).href,

@@ -32,6 +32,7 @@ import { baseUrl } from "./realm.ts";
 import { interruptible } from "./stopping.ts";
 import {
   type GenerateOptions,
+  type MessageDelta,
   type ModelSource,
   type PipelineOptions,
   type Stats,
@@ -350,6 +351,7 @@ const TEXT_OPTIONS = [
   "continue_final_message",
   "cache",
   "logprobs",
+  "tools",
 ];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
@@ -360,7 +362,9 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, stopping_criteria, on_parsed, onScores, ...rest } = options ?? {};
+    const { streamer, signal, stopping_criteria, on_parsed, on_delta, onScores, ...rest } =
+      options ?? {};
+    checkFunction("on_delta", on_delta);
     checkFunction("on_parsed", on_parsed);
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (!follower) checkFunction("streamer", streamer);
@@ -373,6 +377,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
       stream: text && streamOptions(text),
       tokens: follower !== undefined,
       parsed: typeof on_parsed === "function",
+      deltas: typeof on_delta === "function",
     };
     const result = await interruptible(stopping_criteria, (interrupt) =>
       client.call("generate", request, {
@@ -383,8 +388,11 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
           if (end) follower?.end();
         },
         onTokens: (ids) => follower?.put(ids),
-        onEvent: ({ name, value }) =>
-          name === "scores" ? onScores?.(value as TokenScore[]) : on_parsed?.(value),
+        onEvent: ({ name, value }) => {
+          if (name === "scores") onScores?.(value as TokenScore[]);
+          else if (name === "delta") on_delta?.(value as MessageDelta);
+          else on_parsed?.(value);
+        },
       }),
     );
     current = last = result.info;
@@ -470,7 +478,7 @@ function remoteTokenizer(client: Client, model: number): TextGenerationPipeline[
       client.call("encode", { model, text, add_special_tokens }),
     decode: (ids, options = {}) => client.call("decode", { model, ids: Array.from(ids), options }),
     apply_chat_template: (messages, options = {}) =>
-      client.call("chat", { model, messages, options }),
+      client.call("chat", { model, messages, options }) as Promise<never>,
   };
 }
 

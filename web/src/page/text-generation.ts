@@ -221,8 +221,28 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
    * Receives the value of `response_format` JSON, as far as it is written, whenever it has grown.
    */
   on_parsed?: (value: unknown) => void;
+  /** Receives the parts of an answer with `tools` while they are written. For one sequence. */
+  on_delta?: (delta: MessageDelta) => void;
   /** Ends the generation when it is interrupted: the promise resolves with what there is. */
   stopping_criteria?: StoppingCriteria;
+}
+
+/** A call of a tool in a message. */
+export interface ToolCall {
+  /** Unique in its chat. */
+  id: string;
+  type: "function";
+  function: { name: string; arguments: Record<string, unknown> };
+}
+
+/** A part of an answer with tools. */
+export interface MessageDelta {
+  /** New text. */
+  content?: string;
+  /** New text of the reasoning. */
+  reasoning_content?: string;
+  /** New calls. */
+  tool_calls?: ToolCall[];
 }
 
 /** One generated sequence. */
@@ -234,6 +254,10 @@ export interface TextGenerationOutput {
   generated_text: string | Message[];
   /** With a `response_format` of JSON: its value, as far as it is written. */
   parsed?: unknown;
+  /** With `tools` and `return_full_text: false`: the answer's calls. */
+  tool_calls?: ToolCall[];
+  /** The same: its reasoning. */
+  reasoning_content?: string;
   /** Token ids, in place of the text, with `return_tensors`. */
   generated_token_ids?: number[];
   /**
@@ -312,9 +336,14 @@ export interface TextGenerationPipeline extends AdapterMethods {
     ): Promise<string>;
     /**
      * Renders messages with the model's chat template. `options` are variables of the template,
-     * such as `add_generation_prompt`.
+     * such as `add_generation_prompt`. With `tokenize` the result is token ids; special tokens in
+     * the messages are text there.
      * @throws TokenizerError if there is no template, or it rejects the messages
      */
+    apply_chat_template(
+      messages: Message[],
+      options: Record<string, unknown> & { tokenize: true },
+    ): Promise<number[]>;
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
   /** Frees the states of earlier conversations, which later calls would continue from. */

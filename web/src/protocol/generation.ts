@@ -197,7 +197,21 @@ export interface TextOptions {
    * tokens in their place. Default: none are told.
    */
   logprobs?: number;
+  /**
+   * Of chats: what the answer may call: `{name, description, parameters}`, with a JSON schema, or
+   * OpenAI's `{type: "function", function}`. The answer's message then has `tool_calls` and
+   * `reasoning_content` beside `content`, if it has such parts. Default: nothing.
+   */
+  tools?: ToolDefinition[];
 }
+
+/** A tool that answers may call. */
+export type ToolDefinition =
+  | { name: string; description?: string; parameters?: object }
+  | {
+      type: "function";
+      function: { name: string; description?: string; parameters?: object };
+    };
 
 /** A prompt of token ids, as `generate` of models takes it: nothing is added to it. */
 export interface Prompt {
@@ -227,6 +241,8 @@ export interface GenerateRequest {
   tokens: boolean;
   /** Whether to send the value of JSON, as far as it is written, as events. */
   parsed: boolean;
+  /** Whether to send the parts of an answer with tools as events. */
+  deltas?: boolean;
 }
 /** Result of a generation. */
 export interface Generated {

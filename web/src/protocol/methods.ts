@@ -36,7 +36,11 @@ export interface Methods {
     ids: number[];
     options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
   }): string;
-  chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
+  chat(request: {
+    model: number;
+    messages: Message[];
+    options: Record<string, unknown>;
+  }): string | number[];
   /** Frees the states of earlier generations. */
   clear(request: { model: number }): void;
   unload(request: { model: number }): void;

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from ...host.text.generate import steps
+from ...host.text.tools import chat_prompt
 from ...logic.openai.answers import Piece, TokenScore, Usage, finish_of
 from ...logic.openai.requests import Generation, check_length
 from ...logic.openai.scores import score_of
@@ -39,7 +40,8 @@ def prompts_of(model: TextModel, request: Generation) -> list[list[int]]:
     """The token ids of a request's prompts. Raises InputError, TokenizerError."""
     tokenizer = model.pipe.tokenizer
     if request.chat:
-        ids = tokenizer.apply_chat_template(
+        ids = chat_prompt(
+            tokenizer,
             request.prompts[0],
             add_generation_prompt=not request.continues,
             continue_final_message=request.continues,

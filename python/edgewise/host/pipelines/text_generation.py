@@ -20,11 +20,13 @@ from ...logic.generation.text import (
     task_defaults,
 )
 from ...logic.grammar.partial import ParsedText, is_json, parsed
+from ...logic.tools.definitions import tools_of
 from ..hub import tokenizer_path
 from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, TextStreamer, Tokenizer, generate
 from ..text.generate import model_defaults
 from ..text.streamers import Streamers
+from ..text.tools import Answers, chat_prompt, check_chat
 
 if TYPE_CHECKING:
     from ..training.adapters import CausalLM
@@ -125,6 +127,8 @@ class TextGenerationPipeline:
         cache: bool = True,
         response_format: Any = None,
         on_parsed: Callable[[Any], object] | None = None,
+        tools: Sequence[Any] | None = None,
+        on_delta: Callable[[dict[str, Any]], object] | None = None,
         **fields: Any,
     ) -> list[Any]:
         """Continues texts or answers chats.
@@ -146,6 +150,10 @@ class TextGenerationPipeline:
             response_format: what the answer has to be, as edgewise.generate's. If it is JSON, the
                 results have its value as "parsed".
             on_parsed: called with that value, as far as it is written, whenever it has grown.
+            tools: that the answer may call: [{"name", "description", "parameters"}], with a JSON
+                schema. The answer's message then has "tool_calls" and "reasoning_content" beside
+                "content", if it has such parts.
+            on_delta: called with these parts while they are written.
             generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
                 edgewise.generate's.
             cache: continue from the states of an earlier call that begins with the same tokens,
@@ -171,10 +179,16 @@ class TextGenerationPipeline:
         read = parsed if is_json(response_format) else None
         if on_parsed is not None:
             streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)
+        usable = None if tools is None else tools_of(tools)
+        if on_delta is not None and usable is None:
+            raise InputError("on_delta needs tools", "pipeline", "Take the text from streamer.")
         results = []
         for one in inputs:
             goes_on = continues(one, continue_final_message)
-            prompt = self._prompt(one, goes_on, prefix, add_special_tokens, tokenizer_encode_kwargs)
+            prompt = self._prompt(
+                one, goes_on, prefix, add_special_tokens, tokenizer_encode_kwargs, usable
+            )
+            answers = None if usable is None else Answers(self.tokenizer, usable, one, prompt)
             config = self._config(generation_config, fields)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
@@ -182,7 +196,7 @@ class TextGenerationPipeline:
                 prompt,
                 config,
                 fields,
-                streamer=streamer,
+                streamer=_beside(streamer, answers, on_delta),
                 stopping_criteria=stopping_criteria,
                 signal=signal,
                 logits_processor=logits_processor,
@@ -196,7 +210,10 @@ class TextGenerationPipeline:
             )
             details = bool(fields.get("return_dict_in_generate"))
             decode = partial(self.tokenizer.decode, **decoding)
-            results.append(records_of(one, prompt, made, goes_on, shown, details, decode, read))
+            message = None if answers is None else answers.message
+            results.append(
+                records_of(one, prompt, made, goes_on, shown, details, decode, read, message)
+            )
         return results if several else results[0]
 
     def clear_cache(self) -> None:
@@ -230,8 +247,11 @@ class TextGenerationPipeline:
         prefix: str | None,
         add_special_tokens: bool | None,
         tokenizer_encode_kwargs: dict[str, Any] | None,
+        tools: Sequence[dict[str, Any]] | None = None,
     ) -> list[int]:
         """Token ids of an input. continues: whether the last message is continued."""
+        if tools is not None:
+            check_chat(given)
         if is_ids(given):
             return list(given["input_ids"])
         extra = dict(tokenizer_encode_kwargs or {})
@@ -239,8 +259,14 @@ class TextGenerationPipeline:
             if add_special_tokens is not None:
                 extra["add_special_tokens"] = add_special_tokens
             return self._encode((prefix or "") + given, **extra)
-        return _method(self.tokenizer, "apply_chat_template")(
-            given, add_generation_prompt=not continues, continue_final_message=continues, **extra
+        _method(self.tokenizer, "apply_chat_template")
+        return chat_prompt(
+            self.tokenizer,
+            given,
+            tools,
+            add_generation_prompt=not continues,
+            continue_final_message=continues,
+            **extra,
         )
 
     def _defaults(self) -> GenerationConfig:
@@ -304,6 +330,16 @@ def _parsing(tokenizer: Any, reads: bool, on_parsed: Callable[[Any], object], st
         )
     value = ParsedText(on_parsed)
     own = TextStreamer(tokenizer, True, value.put, by_word=False, skip_special_tokens=True)
+    return own if streamer is None else Streamers([own, streamer])
+
+
+def _beside(
+    streamer: Any, answers: Answers | None, on_delta: Callable[[dict[str, Any]], object] | None
+) -> Any:
+    """A streamer of a call with one that tells of the parts of its answer."""
+    if on_delta is None or answers is None:
+        return streamer
+    own = answers.streamer(on_delta)
     return own if streamer is None else Streamers([own, streamer])
 
 

@@ -24,6 +24,7 @@ from ...logic.text.chat import (
     default_template,
     processor_template,
     read_special_tokens,
+    special_contents,
     tokens_around,
 )
 from ...logic.text.encoding import (
@@ -68,6 +69,7 @@ class Tokenizer:
         chat_template: the template's text, or None.
         model_max_length: as in tokenizer_config.json.
         alphabet: how its tokens are written.
+        special_tokens: texts of the added tokens that are special.
         continuing_subword_prefix: what tokens within a word begin with, such as "##", or None.
 
     Raises:
@@ -103,6 +105,7 @@ class Tokenizer:
         self._template: Template | None = None
         read = ("decoder", "pre_tokenizer", "added_tokens")
         self.alphabet = alphabet_of({name: value.get(name) for name in read})
+        self.special_tokens = special_contents(value.get("added_tokens"))
         model = value.get("model")
         self.continuing_subword_prefix = (
             model.get("continuing_subword_prefix") if isinstance(model, dict) else None

@@ -103,6 +103,7 @@ def records_of(
     details: bool,
     decode: Callable[[list[int]], str],
     read: Callable[[str], Any] | None = None,
+    answer: Callable[[list[int]], dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """The results of an input.
 
@@ -115,6 +116,7 @@ def records_of(
         details: whether the results say why they ended, and their scores.
         decode: the text of token ids.
         read: the value of new text that is JSON; None: it is none.
+        answer: the message of new token ids of a chat with tools; None: there are none.
     """
     records: list[dict[str, Any]] = []
     for i, ids in enumerate(output.sequences):
@@ -126,7 +128,10 @@ def records_of(
             whole = decode(ids)
             new = part(whole, size(decode(prompt)), size(whole))
             full = options.get("return_full_text") is not False and not is_ids(given)
-            record["generated_text"] = _full(given, new, goes_on) if full else new
+            if answer is not None:
+                record = _answered(given, answer(ids[len(prompt) :]), goes_on, full)
+            else:
+                record["generated_text"] = _full(given, new, goes_on) if full else new
             if read is not None:
                 record["parsed"] = read(new)
         if details:
@@ -135,6 +140,23 @@ def records_of(
                 record["sequences_scores"] = output.sequences_scores[i]
         records.append(record)
     return records
+
+
+def _answered(given: Any, answer: dict[str, Any], goes_on: bool, full: bool) -> dict[str, Any]:
+    """The result of a chat with tools. answer: its message."""
+    content: str = answer["content"]
+    if not full:
+        record: dict[str, Any] = {k: v for k, v in answer.items() if k not in ("role", "content")}
+        record["generated_text"] = content
+        return record
+    messages: list[dict[str, Any]] = list(given)
+    made: dict[str, Any] = {"generated_text": [*messages, answer]}
+    if goes_on:
+        last = messages[-1]
+        text: str = last["content"]
+        whole: dict[str, Any] = {**last, **answer, "content": text + content}
+        made["generated_text"] = [*messages[:-1], whole]
+    return made
 
 
 def _full(given: Any, new: str, goes_on: bool) -> Any:

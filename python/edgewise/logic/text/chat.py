@@ -57,6 +57,16 @@ def read_special_tokens(
     return found
 
 
+def special_contents(added: object) -> list[str]:
+    """The texts of the special ones among the added tokens of a tokenizer.json."""
+    found: list[str] = []
+    for token in added if isinstance(added, list) else []:
+        content: object = token.get("content") if isinstance(token, dict) else None
+        if isinstance(token, dict) and token.get("special") and isinstance(content, str):
+            found.append(content)
+    return found
+
+
 def tokens_around(config: Mapping[str, Any]) -> list[str] | None:
     """Which of bos_token and eos_token are put around a text instead of what tokenizer.json says;
     None: as it says. config: contents of tokenizer_config.json.

@@ -43,8 +43,8 @@ class Family:
     bare: bool = False
 
 
-THINK = Form("<think>", "</think>", None)
-HERMES = Form("<tool_call>", "</tool_call>", "json")
+THINK: Form = Form("<think>", "</think>", None)
+HERMES: Form = Form("<tool_call>", "</tool_call>", "json")
 
 HARMONY = "harmony"
 HARMONY_MARKS = (

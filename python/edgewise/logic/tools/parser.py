@@ -275,9 +275,9 @@ def answer_of(deltas: Sequence[Delta], first: int) -> dict[str, Any]:
     for delta in deltas:
         if delta.kind == "call":
             function: dict[str, Any] = {"name": delta.name, "arguments": delta.arguments}
-            calls.append(
-                {"id": call_id(first + len(calls)), "type": "function", "function": function}
-            )
+            call: dict[str, Any] = {"id": call_id(first + len(calls)), "type": "function"}
+            call["function"] = function
+            calls.append(call)
         elif delta.kind == "reasoning":
             reasoning.append(delta.text)
         else:

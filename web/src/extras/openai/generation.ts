@@ -42,11 +42,11 @@ async function idsOf(
 ): Promise<number[]> {
   if (typeof prompt === "string") return tokenizer.encode(prompt);
   if (!chat) return prompt as number[];
-  const text = await tokenizer.apply_chat_template(prompt as Message[], {
+  return tokenizer.apply_chat_template(prompt as Message[], {
     add_generation_prompt: !continues,
     continue_final_message: continues,
+    tokenize: true,
   });
-  return tokenizer.encode(text, { add_special_tokens: false });
 }
 
 async function* sequence(

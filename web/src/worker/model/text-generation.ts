@@ -30,6 +30,7 @@ import {
   modelDefaults,
   type Streamer,
 } from "../generation/index.ts";
+import type { TemplateOptions, Tokenizer } from "../text/tokenizer.ts";
 import type { Model } from "./model.ts";
 
 /** What a call generates from. */
@@ -40,10 +41,14 @@ export interface Sink {
   text(piece: string, end: boolean): void;
   tokens(ids: number[]): void;
   parsed(value: unknown): void;
+  delta(value: unknown): void;
   scores(scores: TokenScore[]): void;
 }
 
 type GrammarPart = typeof import("../grammar/index.ts");
+type ToolsPart = typeof import("../tools/index.ts");
+type Tools = ToolsPart & { tools: ReturnType<ToolsPart["tools_of"]> };
+type Answers = InstanceType<ToolsPart["Answers"]>;
 type Grammar = Omit<GrammarPart, "is_json"> & { isJson: boolean };
 
 /**
@@ -69,15 +74,7 @@ export async function generateText(
     inputs.length === 1 &&
     merged.get("num_beams") === 1 &&
     merged.get("num_return_sequences") === 1;
-  const { logprobs } = request.options;
-  const follows = request.stream || request.tokens || request.parsed || logprobs !== undefined;
-  if (follows && !single)
-    throw new InputError(
-      "a streamer can follow one text only",
-      "streamer",
-      "Leave num_beams and num_return_sequences at 1 and give one input, or generate without " +
-        "a streamer.",
-    );
+  if (!single) checkFollowed(request);
   const { skip_special_tokens = true, clean_up_tokenization_spaces: clean } = request.options;
   const decoding = {
     skip_special_tokens,
@@ -85,12 +82,14 @@ export async function generateText(
   };
   const grammar = await grammarOf(request);
   const format = grammar?.formatOf(model, form) ?? null;
+  const tools = await toolsOf(request);
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
-    const { prompt, goingOn } = await promptOf(model, input, request.options);
+    const { prompt, goingOn } = await promptOf(model, input, request.options, tools);
+    const answers = tools && new tools.Answers(tokenizer, tools.tools, input as Message[], prompt);
     const started = performance.now();
-    const watch = new Watch(model, request, sink, started, grammar);
+    const watch = new Watch(model, request, sink, started, grammar, answers);
     const made = await generate(decoder, prompt, config, {
       fields: { ...fields, return_dict_in_generate: true },
       streamer: single ? watch : undefined,
@@ -112,11 +111,33 @@ export async function generateText(
     const details = !!fields.return_dict_in_generate;
     const shown = { ...request.options };
     const read = grammar?.isJson ? grammar.parsed : null;
-    results.push(records_of(input, prompt, made, goingOn, shown, details, decode, read));
+    const message = answers ? (ids: number[]) => answers.message(ids) : null;
+    results.push(records_of(input, prompt, made, goingOn, shown, details, decode, read, message));
   }
   info.memory.kept = decoder.kept?.bytes() ?? 0;
   info.memory.engine = model.device.memoryBytes; // it may be another one by now
   return { output: several ? results : results[0], info, stats };
+}
+
+/** @throws InputError if several texts were to be followed while they are written */
+function checkFollowed({ stream, tokens, parsed, deltas, options }: GenerateRequest): void {
+  if (stream || tokens || parsed || deltas || options.logprobs !== undefined)
+    throw new InputError(
+      "a streamer can follow one text only",
+      "streamer",
+      "Leave num_beams and num_return_sequences at 1 and give one input, or generate without " +
+        "a streamer.",
+    );
+}
+
+/** What tools need, if the call has them. @throws InputError */
+async function toolsOf({ options, deltas }: GenerateRequest): Promise<Tools | undefined> {
+  if (options.tools == null) {
+    if (!deltas) return undefined;
+    throw new InputError("on_delta needs tools", "pipeline", "Take the text from streamer.");
+  }
+  const part = await import("../tools/index.ts");
+  return { ...part, tools: part.tools_of(options.tools) };
 }
 
 /** What formats need, if the call has one. */
@@ -154,16 +175,47 @@ async function promptOf(
   { tokenizer }: Model,
   input: Input,
   options: TextOptions,
+  tools: Tools | undefined,
 ): Promise<{ prompt: number[]; goingOn: boolean }> {
   const goingOn = continues(input, options.continue_final_message ?? null);
+  if (tools && !Array.isArray(input))
+    throw new InputError(
+      "tools need a chat",
+      "tools",
+      'Give messages like [{"role": "user", "content": "Hi"}].',
+    );
   if (typeof input === "string")
     return { prompt: tokenizer.encode(input, options.add_special_tokens ?? true), goingOn };
   if (!Array.isArray(input)) return { prompt: input.input_ids, goingOn };
-  const text = await tokenizer.applyChatTemplate(input, {
-    add_generation_prompt: !goingOn,
-    continue_final_message: goingOn,
-  });
-  return { prompt: tokenizer.encode(text, false), goingOn };
+  const variables = { add_generation_prompt: !goingOn, continue_final_message: goingOn };
+  return { prompt: await chatIds(tokenizer, input, variables, tools), goingOn };
+}
+
+/**
+ * The token ids of a chat, in whose texts special tokens are text.
+ * @throws TokenizerError, InputError
+ */
+export async function chatIds(
+  tokenizer: Tokenizer,
+  messages: Message[],
+  variables: TemplateOptions,
+  tools?: Tools,
+): Promise<number[]> {
+  await tokenizer.prepare();
+  const part =
+    tools ?? (mayHaveTokens(tokenizer, messages) ? await import("../tools/index.ts") : undefined);
+  return part
+    ? part.chatPrompt(tokenizer, messages, tools?.tools ?? null, variables)
+    : tokenizer.encode(tokenizer.render(messages, variables), false);
+}
+
+/** Whether the texts of messages may have special tokens, or marks of calls and reasoning. */
+function mayHaveTokens(tokenizer: Tokenizer, messages: Message[]): boolean {
+  const text = JSON.stringify(messages.map((message) => Object.values(message)));
+  return (
+    /<|\[[A-Z/]|"tool_calls"|"arguments"/.test(text) ||
+    tokenizer.specialTokens.some(({ content }) => text.includes(content))
+  );
 }
 
 /** Measures a generation, and passes text and token ids on to a sink. */
@@ -175,6 +227,7 @@ class Watch implements Streamer {
   private steps = 0;
   private readonly text: DecodingStreamer | undefined;
   private readonly value: DecodingStreamer | undefined;
+  private readonly parts: ReturnType<Answers["streamer"]> | undefined;
   /** Keeps the logits of each step, where log-probabilities were asked for. */
   readonly processor: ((ids: number[], scores: Float32Array) => null) | undefined;
   private logits = new Float32Array();
@@ -185,6 +238,7 @@ class Watch implements Streamer {
     private readonly sink: Sink,
     started: number,
     grammar: Grammar | undefined,
+    answers: Answers | undefined,
   ) {
     this.last = started;
     const { tokenizer } = model;
@@ -201,6 +255,7 @@ class Watch implements Streamer {
         callback_function: (piece) => sink.text(piece, false),
         decode_kwargs: stream.decode,
       });
+    if (request.deltas) this.parts = answers?.streamer((delta) => sink.delta(delta));
     if (!grammar || !request.parsed) return;
     const value = new grammar.ParsedText((parsed) => sink.parsed(parsed));
     this.value = new DecodingStreamer(tokenizer, {
@@ -221,11 +276,13 @@ class Watch implements Streamer {
     if (this.request.tokens) this.sink.tokens(Array.from(ids));
     this.text?.put(ids);
     this.value?.put(ids);
+    this.parts?.put(ids);
   }
 
   end(): void {
     this.text?.end();
     this.value?.end();
+    this.parts?.end();
     this.sink.text("", true);
   }
 }

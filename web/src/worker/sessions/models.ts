@@ -5,7 +5,7 @@ import type { Generated, GenerateRequest } from "../../protocol/generation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
-import { generateText } from "../model/text-generation.ts";
+import { chatIds, generateText } from "../model/text-generation.ts";
 
 type Names = "load" | "find" | "generate" | "clear" | "encode" | "decode" | "chat" | "unload";
 
@@ -34,6 +34,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
       text: (text: string, end: boolean) => (text || end) && send({ text, end }),
       tokens: (tokens: number[]) => send({ tokens }),
       parsed: (parsed: unknown) => send({ event: { name: "parsed", value: parsed } }),
+      delta: (delta: unknown) => send({ event: { name: "delta", value: delta } }),
       scores: (scores: TokenScore[]) => send({ event: { name: "scores", value: scores } }),
     };
     const model = scope.model(request.model);
@@ -67,8 +68,12 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     encode: ({ model, text, add_special_tokens }) =>
       scope.model(model).tokenizer.encode(text, add_special_tokens),
     decode: ({ model, ids, options }) => scope.model(model).tokenizer.decode(ids, options),
-    chat: ({ model, messages, options }) =>
-      scope.model(model).tokenizer.applyChatTemplate(messages, options),
+    chat: ({ model, messages, options: { tokenize = false, ...variables } }) => {
+      const { tokenizer } = scope.model(model);
+      return tokenize
+        ? chatIds(tokenizer, messages, variables)
+        : tokenizer.applyChatTemplate(messages, variables);
+    },
     unload({ model }) {
       scope.models.get(model)?.device.close();
       scope.models.delete(model);

@@ -150,6 +150,11 @@ export class Tokenizer {
     return token === undefined ? undefined : this.backend.token_to_id(token);
   }
 
+  /** The chat template; "" if there is none. */
+  get templateText(): string {
+    return typeof this.template === "string" ? this.template : "";
+  }
+
   /** Whether the model has a chat template. */
   get hasChatTemplate(): boolean {
     return this.template !== undefined;
