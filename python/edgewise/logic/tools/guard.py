@@ -46,7 +46,7 @@ def guarded(
     _collect([*messages], texts)
     _collect([*(tools or [])], texts)
     joined = "\n".join(texts)
-    tokens = [t for t in [*special, *others] if len(t) > 1 and t in joined]
+    tokens = _among(joined, [*special, *others])
     same = None if tools is None else list(tools)
     if len(tokens) == 0:
         return Guarded(list(messages), same, "")
@@ -62,6 +62,13 @@ def guarded(
         made.append(one)
     own = None if tools is None else [_marked(t, tokens, mark) for t in tools]
     return Guarded(made, own, mark)
+
+
+def _among(text: str, tokens: Sequence[str]) -> list[str]:
+    """The tokens of several characters that a text has. Most of hundreds begin alike."""
+    heads: set[str] = {t[:2] for t in tokens if len(t) > 1}
+    found: set[str] = {head for head in heads if head in text}
+    return [t for t in tokens if t[:2] in found and t in text]
 
 
 def pieces(text: str, mark: str) -> list[str]:
