@@ -1,5 +1,7 @@
 """Calls of tools in answers, definitions of tools, and special tokens in texts."""
 
+import json
+
 import pytest
 from edgewise.errors import InputError
 
@@ -26,8 +28,8 @@ ONE, OVER = "<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2
 SEP = "<\uff5ctool\u2581sep\uff5c>"
 
 # (a sign of the template, an answer, its text, its reasoning, its calls). The forms are those of
-# the chat templates and model cards of these models on Hugging Face, and of the examples in
-# vLLM's documentation of tool calling.
+# the chat templates and model cards of these models on Hugging Face, and were compared with the
+# parsers of transformers 5 (`parse_response`), vLLM and llama.cpp.
 CASES = [
     pytest.param(  # Qwen2.5 and Qwen3: chat_template.jinja
         "<tool_call>",
@@ -149,6 +151,58 @@ CASES = [
         [("now", {})],
         id="phi4",
     ),
+    pytest.param(  # the same, as vLLM's phi4_mini_json
+        "<|tool_call|>",
+        'Sure.\nfunctools[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}},\n'
+        '{"name": "now", "arguments": {}}]',
+        "Sure.",
+        "",
+        [("get_weather", PARIS), ("now", {})],
+        id="phi4-functools",
+    ),
+    pytest.param(  # Granite 4: arguments may be a text
+        "<tool_call>",
+        '<tool_call>\n{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}\n'
+        "</tool_call>",
+        "",
+        "",
+        [("get_weather", {"city": "Paris"})],
+        id="granite4",
+    ),
+    pytest.param(  # Llama 3.1 and later: several, text after them
+        "<|start_header_id|>",
+        '{"name": "get_weather", "parameters": {"city": "Paris"}}; '
+        '{"name": "now", "parameters": {}} I used {now}.',
+        "",
+        "",
+        [("get_weather", {"city": "Paris"}), ("now", {})],
+        id="llama-several",
+    ),
+    pytest.param(  # Llama 3.2: "zero-shot function calling" of its model card
+        "<|start_header_id|>",
+        "[get_weather(city='Paris', days=3), now()]",
+        "",
+        "",
+        [("get_weather", PARIS), ("now", {})],
+        id="llama-python",
+    ),
+    pytest.param(  # LFM2's template leaves quotation marks within texts as they are
+        "<|tool_list_start|>",
+        "<|tool_call_start|>[get_weather(city='sed -n '3,4p' L'Aquila', days=03)]<|tool_call_end|>",
+        "",
+        "",
+        [("get_weather", {"city": "sed -n '3,4p' L'Aquila", "days": 3})],
+        id="lfm2-quotes",
+    ),
+    pytest.param(  # FunctionGemma: any value between marks
+        "<start_function_call>",
+        "<start_function_call>call:get_weather{days:<escape>3<escape>,city:<escape>3<escape>}"
+        "<end_function_call>",
+        "",
+        "",
+        [("get_weather", {"days": 3, "city": "3"})],
+        id="functiongemma-marks",
+    ),
     pytest.param(  # DeepSeek-V3 and R1
         BEGIN,
         f"<think>Hm.</think>Yes.{BEGIN}{ONE}function{SEP}get_weather\n```json\n"
@@ -228,6 +282,10 @@ def test_answers_without_calls(form, sign):
         '{"a": 1}',
         "<tool_cal",
         " ```python\nprint(1)\n```",
+        '{"name": "Ada", "type": "person"}',
+        '[{"name": "Ada"}]',
+        "[1, 2]",
+        "import functools",
     ):
         for size in (1, len(answer)):
             assert read(tools, sign, answer, size) == (answer, "", [])
@@ -301,6 +359,65 @@ def test_definitions(form):
     (message,) = tools.messages_for([{"role": "assistant", "content": "", "tool_calls": calls}])
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
     assert tools.count_calls([message, message, {"role": "user", "content": ""}]) == 2
+
+
+@both
+def test_tools_in_the_message_of_the_system(form):
+    """Phi-4-mini's template reads them there: a text with a list of functions."""
+    tools = module(form, "tools.definitions")
+    template = "{% if message['tools'] %}<|tool|>{{ message['tools'] }}<|/tool|>{% endif %}"
+    own = [{"name": "f", "description": 'a "b"\n\u00e9\x01', "parameters": {"a": [1, 2.5, None]}}]
+    given = tools.tools_of(own)
+    user = {"role": "user", "content": "Hi"}
+    assert tools.messages_for([user], given, "{{ tools }}") == [user]
+    made = tools.messages_for([user], given, template)
+    assert made == [{"role": "system", "content": "", "tools": made[0]["tools"]}, user]
+    assert made[0]["tools"] == json.dumps(own, ensure_ascii=False)
+    system = {"role": "system", "content": "Be kind."}
+    made = tools.messages_for([system, user], given, template)
+    assert made == [{**system, "tools": made[0]["tools"]}, user]
+    assert tools.without_tools(made) == [system, user]
+
+
+XML_TYPES = {
+    "text": {"type": "string"},
+    "whole": {"type": "integer"},
+    "flag": {"type": "boolean"},
+    "both": {"type": ["string", "null"]},
+    "some": {"anyOf": [{"type": "array"}, {"type": "null"}]},
+    "object": {"type": "object"},
+    "any": {},
+}
+
+
+@both
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("text", "3", "3"),
+        ("text", "null", "null"),
+        ("text", "a\n b", "a\n b"),
+        ("whole", "3", 3),
+        ("whole", "many", "many"),
+        ("flag", "True", True),
+        ("flag", "false", False),
+        ("both", "3", "3"),
+        ("both", "null", None),
+        ("some", '["a"]', ["a"]),
+        ("some", "['a', None]", ["a", None]),
+        ("some", "None", None),
+        ("object", '{"a": {"b": 1}}', {"a": {"b": 1}}),
+        ("object", "[" * 90_000, "[" * 90_000),
+        ("any", "3", "3"),
+    ],
+)
+def test_values_by_their_schema(form, name, written, value):
+    """Parameters in XML have no types but those of the tool's schema, as in vLLM's parser."""
+    bodies = module(form, "tools.bodies")
+    function = {"name": "f", "description": "", "parameters": {"properties": XML_TYPES}}
+    text = f"<function=f>\n<parameter={name}>\n{written}\n</parameter>\n</function>"
+    (call,) = bodies.calls_of("json", text, [{"type": "function", "function": function}])
+    assert (call.name, call.arguments) == ("f", {name: value})
 
 
 @both

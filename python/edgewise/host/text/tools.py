@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import InputError, TokenizerError
-from ...logic.tools.definitions import check_used, count_calls, messages_for
+from ...logic.tools.definitions import check_used, count_calls, messages_for, without_tools
 from ...logic.tools.families import all_marks, family_of, marks_of
 from ...logic.tools.guard import guarded, pieces
 from ...logic.tools.parser import Delta, answer_of, begins_thinking, parser_of
@@ -58,7 +58,7 @@ def chat_prompt(
     """
     render = tokenizer.apply_chat_template
     others = [mark for mark in all_marks() if _id_of(tokenizer, mark) is not None]
-    own = messages_for(messages)
+    own = messages_for(messages, tools, str(getattr(tokenizer, "chat_template", "")))
     safe = guarded(own, tools, _special_tokens(tokenizer), others)
     if tools is None and not safe.mark:
         ids: list[int] = render(own, **variables)
@@ -67,7 +67,7 @@ def chat_prompt(
     text = render(safe.messages, tokenize=False, **given, **variables)
     if tools is not None:
         try:
-            plain = render(safe.messages, tokenize=False, **variables)
+            plain = render(without_tools(safe.messages), tokenize=False, **variables)
         except TokenizerError:
             plain = None
         check_used(plain, text)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ..native import number_of
+from ..native import listed
 from .values import Call, Reader, Unread, check_name
 
-Body = Literal["json", "function", "python", "gemma", "mistral", "deepseek", "llama"]
+Body = Literal[
+    "json", "function", "python", "gemma", "mistral", "deepseek", "llama", "functools", "bare"
+]
 """How calls are written: as JSON or XML; that without its beginning; as in Python; and others."""
 
 GEMMA_QUOTES = ("<escape>", '<|"|>')
@@ -38,8 +40,12 @@ def _read(body: Body, text: str, tools: Sequence[Mapping[str, Any]]) -> list[Cal
         return _functions("<function=" + text, tools)
     if body == "python":
         return _of_json(text) if text.startswith(("{", "[{")) else _of_python(text, tools)
+    if body == "bare":
+        return _known(_of_python(text, tools) if text.startswith("[") else _of_json(text), tools)
+    if body == "functools":
+        return _of_json("[" + text)
     if body == "gemma":
-        return _of_gemma(text)
+        return _of_gemma(text, tools)
     if body == "mistral":
         return _of_json(text) if text.startswith("[{") else _of_mistral(text)
     if body == "deepseek":
@@ -49,11 +55,22 @@ def _read(body: Body, text: str, tools: Sequence[Mapping[str, Any]]) -> list[Cal
     return _functions(text, tools) if text.startswith("<function=") else _of_json(text)
 
 
+def _known(calls: list[Call], tools: Sequence[Mapping[str, Any]]) -> list[Call]:
+    """Calls without marks, all of which have to be of tools: they may be any JSON."""
+    names: set[str] = set()
+    for tool in tools:
+        function: dict[str, Any] = tool["function"]
+        names.add(function["name"])
+    return calls if all(c.name in names for c in calls) else []
+
+
 def _of_json(text: str) -> list[Call]:
-    """Objects, or a list of them: {"name", "arguments" or "parameters"}."""
+    """Objects, or a list of them: {"name", "arguments" or "parameters"}. Text after them is left
+    out.
+    """
     reader = Reader(text)
     found: list[Call] = []
-    while reader.peek() != "":
+    while reader.peek() in ("{", "[") or (reader.peek() != "" and len(found) == 0):
         value = reader.json()
         items: list[Any] = value if isinstance(value, list) else [value]
         found.extend([_call(item) for item in items])
@@ -123,21 +140,60 @@ def properties_of(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 def _typed(text: str, schema: Any) -> Any:
     """A text as a value of a schema's type; the text if it is a string, or no such value."""
-    if not isinstance(schema, dict):
+    kinds = _kinds(schema)
+    if len(kinds) == 0 or (len(kinds) == 1 and kinds[0] == "string"):
         return text
+    bare = text.strip()
+    lowered = bare.lower()
+    if lowered in ("true", "false") and "boolean" in kinds:
+        return lowered == "true"
+    if lowered in ("null", "none") and "null" in kinds:
+        return None
+    value: Any = text
+    try:
+        value = _whole(bare, True)
+    except Unread:
+        try:
+            value = _whole(bare, False)
+        except Unread:
+            return text
+    return text if "string" in kinds and _kind(value) not in kinds else value
+
+
+def _whole(text: str, is_json: bool) -> Any:
+    """A value that is all of a text. is_json: otherwise as Python writes it. Raises Unread."""
+    reader = Reader(text)
+    value = reader.json() if is_json else reader.value()
+    if reader.peek() != "":
+        raise Unread("more follows")
+    return value
+
+
+def _kinds(schema: Any) -> list[str]:
+    """The types of a schema, and of its alternatives."""
+    if not isinstance(schema, dict):
+        return []
     own: dict[str, Any] = schema
     kind: Any = own.get("type")
-    if kind == "string" or (kind is None and "anyOf" not in own):
-        return text
-    lowered = text.strip().lower()
-    if lowered in ("true", "false"):
-        return lowered == "true"
-    try:
-        reader = Reader(text.strip())
-        value = reader.json()
-        return value if reader.peek() == "" else text
-    except Unread:
-        return text
+    found: list[str] = [kind] if isinstance(kind, str) else []
+    found.extend([k for k in listed(kind) or [] if isinstance(k, str)] if kind != "" else [])
+    for name in ("anyOf", "oneOf"):
+        for one in listed(own.get(name)) or []:
+            found.extend(_kinds(one))
+    return found
+
+
+def _kind(value: Any) -> str:
+    """The type of a value in schemas; "number" for all numbers."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, dict):
+        return "object"
+    return "array" if listed(value) is not None else "number"
 
 
 def _of_python(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
@@ -193,8 +249,8 @@ def _is_letter(c: str) -> bool:
     return c.isalpha() or c == "_"
 
 
-def _of_gemma(text: str) -> list[Call]:
-    """call:name{key:<escape>value<escape>}"""
+def _of_gemma(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
+    """call:name{key:<escape>value<escape>}, where FunctionGemma puts any value between marks."""
     reader = Reader(text, GEMMA_QUOTES)
     found: list[Call] = []
     while reader.peek() != "":
@@ -203,7 +259,11 @@ def _of_gemma(text: str) -> list[Call]:
         reader.need(":")
         name = reader.name()
         reader.need("{")
-        found.append(Call(name, reader.fields("}", ":")))
+        kinds = properties_of(name, tools)
+        fields: dict[str, Any] = {}
+        for key, value in reader.fields("}", ":").items():
+            fields[key] = _typed(value, kinds.get(key)) if isinstance(value, str) else value
+        found.append(Call(name, fields))
         reader.take(",")
     return found
 
@@ -253,5 +313,7 @@ def _builtin(text: str) -> Call:
 
 def arguments_of_text(text: str) -> Any:
     """The value of arguments that are a text, as in OpenAI's API; the text if it is not JSON."""
-    value, is_json = number_of(text)
-    return value if is_json else text
+    try:
+        return _whole(text, True)
+    except Unread:
+        return text

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import InputError
 from ..native import listed, written
 from .bodies import arguments_of_text
+from .values import json_of
 
 MAX_TOOLS = 128
 MAX_NAME = 64
@@ -91,9 +92,42 @@ def check_used(plain: str | None, rendered: str) -> None:
         )
 
 
-def messages_for(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose calls have arguments as objects, as templates write them."""
-    return [_message(m) for m in messages]
+IN_SYSTEM = ("message['tools']", 'message["tools"]', "message.tools")
+"""Parts of templates that read tools from the system's message, as Phi-4-mini's."""
+
+
+def messages_for(
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None = None,
+    template: str = "",
+) -> list[dict[str, Any]]:
+    """Messages as templates take them: calls have arguments as objects, and the system's message
+    has the tools as JSON, if the template reads them there.
+
+    Args:
+        messages: of the chat.
+        tools: as `tools_of` returns them, or None.
+        template: the chat template.
+    """
+    made = [_message(m) for m in messages]
+    if tools is None or not any(part in template for part in IN_SYSTEM):
+        return made
+    functions: list[Any] = [tool["function"] for tool in tools]
+    first: dict[str, Any] = {"role": "system", "content": ""}
+    if len(made) > 0 and made[0].get("role") == "system":
+        first = made[0]
+        made = made[1:]
+    whole: dict[str, Any] = {**first, "tools": json_of(functions)}
+    return [whole, *made]
+
+
+def without_tools(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of `messages_for` without the tools."""
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        one: dict[str, Any] = {k: v for k, v in message.items() if k != "tools"}
+        made.append(one)
+    return made
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Family:
         name: of the family.
         signs: a template or tokenizer that has one of them is of it.
         forms: the parts of an answer.
-        bare: whether an answer that is an object of JSON is a call.
+        bare: whether an answer that is an object of JSON, or a list of calls as in Python, is one
+            of known tools.
     """
 
     name: str
@@ -85,8 +86,17 @@ FAMILIES = (
     ),
     Family("coder", ["<function="], [THINK, HERMES, Form("<function=", "</function>", "function")]),
     Family("hermes", ["<tool_call>"], [THINK, HERMES]),
-    # Granite 3 and Phi-4: a list of JSON, which only Phi ends by a mark
-    Family("list", ["<|tool_call|>"], [THINK, Form("<|tool_call|>", "<|/tool_call|>", "json")]),
+    # Granite 3 and Phi-4: a list of JSON, which only Phi ends by a mark, or begins with a word
+    Family(
+        "list",
+        ["<|tool_call|>"],
+        [
+            THINK,
+            HERMES,
+            Form("<|tool_call|>", "<|/tool_call|>", "json"),
+            Form("functools[", "", "functools"),
+        ],
+    ),
     Family(
         "llama",
         ["<|python_tag|>", "<|start_header_id|>"],
@@ -99,7 +109,8 @@ FAMILIES = (
 """The first one applies. The last one is for templates that are not known."""
 
 RESPONSES = ("<tool_response>", "</tool_response>", "<|tool_response>", "<tool_response|>")
-INNER = (ARGS, CALL_ID, DEEPSEEK_CALL, DEEPSEEK_END, DEEPSEEK_PART, *GEMMA_QUOTES, *RESPONSES)
+"""The marks of results. Gemma 4 ends an answer with one."""
+INNER = (ARGS, CALL_ID, DEEPSEEK_CALL, DEEPSEEK_END, DEEPSEEK_PART, *GEMMA_QUOTES)
 
 
 def family_of(template: str, tokens: Sequence[str]) -> Family:
@@ -129,8 +140,8 @@ def marks_of(family: Family) -> list[str]:
 
 
 def all_marks() -> list[str]:
-    """The marks of all families."""
-    found: set[str] = set()
+    """The marks of all families, and those of results."""
+    found: set[str] = set(RESPONSES)
     for family in FAMILIES:
         found |= set(marks_of(family))
     return sorted(found)

@@ -94,7 +94,7 @@ class AnswerParser:
         text = self._held
         self._held = ""
         if form is None:
-            calls = calls_of("json", text, self._tools) if self._bare else []
+            calls = calls_of("bare", text, self._tools) if self._bare else []
             if len(calls) > 0:
                 return [*calls]
             return [*self._trimmed.push(text, "text"), *self._trimmed.end()]
@@ -162,7 +162,11 @@ class AnswerParser:
     def _may_be_call(self) -> bool:
         """Whether the answer so far is the beginning of a call without marks."""
         begun = "".join(self._held.split())
-        starts = ('{"name"', '{"type"', '{"function"')
+        starts = ['{"name"', '{"type"', '{"function"']
+        for tool in self._tools:
+            function: dict[str, Any] = tool["function"]
+            name: str = function["name"]
+            starts.append("[" + name + "(")
         return begun != "" and any(s.startswith(begun) or begun.startswith(s) for s in starts)
 
 

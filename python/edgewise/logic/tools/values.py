@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..native import number_of
+from ..native import digits_of, listed, number_of
 
 MAX_DEPTH = 64
 
@@ -158,7 +158,7 @@ class Reader:
         self.at += len(quote)
         found: list[str] = []
         escapes = quote[0] in "\"'"
-        while not self._is_at(quote):
+        while not (self._is_at(quote) and (not escapes or self._ends(len(quote)))):
             if self.at >= len(self.chars):
                 raise Unread("a text has no end")
             c = self.chars[self.at]
@@ -168,6 +168,15 @@ class Reader:
             found.append(c)
         self.at += len(quote)
         return "".join(found)
+
+    def _ends(self, size: int) -> bool:
+        """Whether a quotation mark here ends a text. Models, and templates such as LFM2's, leave
+        those within a text as they are: after the last one, a comma, a bracket or the end follows.
+        """
+        at = self.at + size
+        while at < len(self.chars) and self.chars[at] in " \t\r\n":
+            at += 1
+        return at >= len(self.chars) or self.chars[at] in ",)]}:;"
 
     def _escape(self) -> str:
         c = self.chars[self.at]
@@ -190,6 +199,10 @@ class Reader:
             return text in ("true", "True")
         if text in ("null", "None"):
             return None
+        digits = text.removeprefix("-").lstrip("0")
+        zeros = len(text) > 1 and text.removeprefix("-").startswith("0")
+        if zeros and digits != "" and digits[0] in "123456789":  # a day 05
+            text = ("-" if text.startswith("-") else "") + digits
         value, is_number = number_of(text)
         if not is_number:
             raise Unread("it is no value")
@@ -204,3 +217,56 @@ def check_name(name: str) -> None:
 
 def _is_of_name(c: str) -> bool:
     return c.isalnum() or c in "_.-"
+
+
+_WRITTEN: dict[str, str] = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\b": "\\b",
+    "\f": "\\f",
+}
+
+
+def json_of(value: Any, depth: int = 0) -> str:
+    """A value as JSON, written alike in both hosts, with spaces after commas and colons.
+
+    Raises:
+        Unread: it is no JSON, or too deep.
+    """
+    if depth > MAX_DEPTH:
+        raise Unread("it is too deep")
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _json_string(value)
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value
+        inside = [_json_string(k) + ": " + json_of(v, depth + 1) for k, v in fields.items()]
+        return "{" + ", ".join(inside) + "}"
+    if isinstance(value, (int, float)):
+        number: float = value
+        if number - number != 0:
+            raise Unread("it is no finite number")
+        return digits_of(number) if number >= 0 else "-" + digits_of(-number)
+    items = listed(value)
+    if items is None:
+        raise Unread("it is no JSON")
+    return "[" + ", ".join([json_of(item, depth + 1) for item in items]) + "]"
+
+
+def _json_string(text: str) -> str:
+    found: list[str] = []
+    for c in text:
+        code = ord(c)
+        if c in _WRITTEN:
+            found.append(_WRITTEN[c])
+        elif code < 32:
+            found.append("\\u00" + "0123456789abcdef"[code // 16] + "0123456789abcdef"[code % 16])
+        else:
+            found.append(c)
+    return '"' + "".join(found) + '"'

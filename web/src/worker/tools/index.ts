@@ -2,7 +2,13 @@
 // first of these. The rules are those of logic/tools.
 
 import { TextPieces } from "../../logic/generation/streamers.ts";
-import { check_used, count_calls, messages_for, tools_of } from "../../logic/tools/definitions.ts";
+import {
+  check_used,
+  count_calls,
+  messages_for,
+  tools_of,
+  without_tools,
+} from "../../logic/tools/definitions.ts";
 import { all_marks, type Family, family_of, marks_of } from "../../logic/tools/families.ts";
 import { guarded, pieces } from "../../logic/tools/guard.ts";
 import { answer_of, begins_thinking, type Delta, parser_of } from "../../logic/tools/parser.ts";
@@ -30,20 +36,21 @@ export function chatPrompt(
 ): number[] {
   const special = tokenizer.specialTokens.map(({ content }) => content);
   const others = all_marks().filter((mark) => tokenizer.idOf(mark) !== undefined);
-  const safe = guarded(messages_for(messages as Json[]), tools, special, others);
-  const own = safe.messages as unknown as Message[];
-  const text = tokenizer.render(own, { ...variables, tools: safe.tools });
-  if (tools) check_used(withoutTools(tokenizer, own, variables), text);
+  const own = messages_for(messages as Json[], tools, tokenizer.templateText);
+  const safe = guarded(own, tools, special, others);
+  const rendered = safe.messages as unknown as Message[];
+  const text = tokenizer.render(rendered, { ...variables, tools: safe.tools });
+  if (tools) check_used(withoutTools(tokenizer, safe.messages, variables), text);
   return pieces(text, safe.mark).flatMap((piece) => (piece ? tokenizer.encode(piece, false) : []));
 }
 
 function withoutTools(
   tokenizer: Tokenizer,
-  messages: Message[],
+  messages: Json[],
   variables: TemplateOptions,
 ): string | null {
   try {
-    return tokenizer.render(messages, variables);
+    return tokenizer.render(without_tools(messages) as unknown as Message[], variables);
   } catch (e) {
     if (e instanceof TokenizerError) return null;
     throw e;
