@@ -36,7 +36,7 @@ def manifest(_table):
         for name, value in vars(manifest_limits).items()
         if name.startswith("MAX_")
     ]
-    inputs = ("FEATURES", "SELECTED", "POSITIONS")
+    inputs = ("FEATURES", "SELECTED", "POSITIONS", "REACH")
     lines += [
         f"export const {name} = {json.dumps(getattr(manifest_limits, name))};" for name in inputs
     ]

@@ -130,3 +130,27 @@ def test_states_that_cannot_be_cut(form):
     assert [tuple(r) for r in again] == [(4, [1, 2, 3, 7], 0), (1, [8], 4)]
     caches_alone = of.Shape([1, 4], 16, 100, "append")
     assert [tuple(r) for r in of.runs_of(caches_alone, [7], 3, [1, 2, 3], True)] == [(1, [7], 3)]
+
+
+@both
+def test_tokens_that_one_run_takes(form):
+    """No run ends among tokens that belong together; runs of text after them are as ever."""
+    of = module(form, "generation.chunks")
+
+    def runs(spans, ids, past=0, padded=True):
+        plans = of.Shape([1, 4, 8], 64, 100, "append", padded)
+        spans = [of.Span(*one) for one in spans]
+        return [
+            (r.size, len(r.ids), r.past) for r in of.runs_of(plans, ids, past, [], False, spans)
+        ]
+
+    assert runs([(1, 7)], [5] * 8) == [(8, 8, 0)]
+    assert runs([(5, 10)], [5] * 12) == [(8, 5, 0), (8, 7, 5)]
+    assert runs([(2, 6), (6, 11)], [5] * 13) == [(8, 6, 0), (8, 7, 6)]
+    assert runs([(0, 3)], [5] * 20) == [(8, 8, 0), (8, 8, 8), (4, 4, 16)]
+    assert runs([(0, 3)], [5], 20) == [(1, 1, 20)]
+    assert runs([(0, 5)], [5] * 5) == [(8, 5, 0)]
+    with pytest.raises(InputError, match="9 tokens of the prompt see each other, and a run takes"):
+        runs([(1, 10)], [5] * 12)
+    with pytest.raises(InputError, match="5 tokens of the prompt see each other"):
+        runs([(0, 5)], [5] * 5, padded=False)

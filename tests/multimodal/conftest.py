@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from . import any_size
+from . import any_size, both_ways
 from .tiny import MODELS, Tiny
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory):
-    """f(name of tiny.MODELS or any_size.MODELS): the model, with its folder."""
+    """f(name of tiny.MODELS or both_ways.MODELS, any_size.MODELS): the model, with its folder."""
     made: dict[str, Tiny] = {}
 
     def make(name: str) -> Tiny:
         if name not in made:
-            made[name] = {**MODELS, **any_size.MODELS}[name](tmp_path_factory.mktemp(name))
+            models = {**MODELS, **any_size.MODELS, **both_ways.MODELS}
+            made[name] = models[name](tmp_path_factory.mktemp(name))
         return made[name]
 
     return make

@@ -22,26 +22,52 @@ class Decoder(torch.nn.Module):
         model, head: the layers, and what makes logits of them.
         layers: how many.
         positions: the input of positions: None, or its first dimension, 0 where it has two.
+        masks: "causal": an attention mask of two dimensions; "types": with it token_type_ids, of
+            which those of pictures see each other; "pairs": one of four dimensions, a bool for each
+            pair of tokens; "prefix": tokens of a run see each other.
     """
 
-    def __init__(self, model: Any, head: Any, layers: int, positions: int | None) -> None:
+    def __init__(
+        self, model: Any, head: Any, layers: int, positions: int | None, masks: str = "causal"
+    ) -> None:
         super().__init__()
         self.model, self.head, self.layers, self.positions = model, head, layers, positions
+        self.masks = masks
+
+    def seen(self, embeds: Any, mask: Any, types: Any) -> Any:
+        """Which tokens see which: bool [batch, 1, tokens, past + tokens]."""
+        if self.masks == "pairs":
+            return mask
+        columns = torch.arange(mask.shape[1])
+        past = mask.shape[1] - embeds.shape[1]
+        seen = columns[None] <= columns[past:][:, None]
+        if self.masks == "prefix":
+            seen = seen | (columns[past:] >= past)[:, None]
+        if types is not None:
+            picture = types == 1
+            first = picture & ~torch.nn.functional.pad(picture, (1, 0))[:, :-1]
+            group = torch.where(picture, torch.cumsum(first.to(torch.int64), 1), 0)
+            keys = torch.cat([torch.zeros_like(mask[:, :past]), group], 1)
+            same = (group[:, :, None] == keys[:, None]) & (group > 0)[:, :, None]
+            return (seen | same)[:, None] & (mask[:, None, None, :] > 0)
+        return seen & (mask[:, None, None, :] > 0)
 
     def forward(self, *values: Any) -> tuple[Any, ...]:
         from transformers.cache_utils import DynamicCache
 
         embeds, mask, *rest = values
+        types = rest.pop(0) if self.masks == "types" else None
         positions = rest.pop(0) if self.positions is not None else None
         cache = DynamicCache()
         for layer in range(self.layers):
             cache.update(rest[2 * layer], rest[2 * layer + 1], layer)
         extra = {} if positions is None else {"position_ids": positions}
-        columns = torch.arange(mask.shape[1])
-        queries = columns[mask.shape[1] - embeds.shape[1] :]
-        seen = (columns[None] <= queries[:, None]) & (mask[:, None, None, :] > 0)
         # transformers' own mask is made by vmap, which cannot be exported
-        added = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        seen = self.seen(embeds, mask, types)
+        added: Any = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        if hasattr(self.model.config, "layer_types") and "gemma3" in self.model.config.model_type:
+            kinds = ("full_attention", "sliding_attention")
+            added = dict.fromkeys(kinds, added)  # windows are longer than the prompts
         found = self.model(
             inputs_embeds=embeds,
             attention_mask=added,
@@ -80,7 +106,13 @@ def write(
 
 
 def write_text(
-    root: Path, model: Any, head: Any, embedding: Any, config: Any, positions: int | None = 0
+    root: Path,
+    model: Any,
+    head: Any,
+    embedding: Any,
+    config: Any,
+    positions: int | None = 0,
+    masks: str = "causal",
 ) -> None:
     """Writes embed_tokens.onnx and decoder_model_merged.onnx.
 
@@ -89,7 +121,7 @@ def write_text(
         model, head: the layers of the language model, and what makes logits.
         embedding: of token ids.
         config: of the language model.
-        positions: as of Decoder.
+        positions, masks: as of Decoder.
     """
     ids = torch.tensor([[1, 2, 3]])
     write(
@@ -113,6 +145,12 @@ def write_text(
         "attention_mask": {0: "batch_size", 1: "total_sequence_length"},
         "logits": {0: "batch_size", 1: "sequence_length"},
     }
+    if masks == "types":
+        inputs["token_type_ids"] = torch.tensor([[0, 1, 1]])
+        axes["token_type_ids"] = {0: "batch_size", 1: "sequence_length"}
+    if masks == "pairs":
+        inputs["attention_mask"] = torch.ones(1, 1, 3, 5, dtype=torch.bool)
+        axes["attention_mask"] = {0: "batch_size", 2: "sequence_length", 3: "total_sequence_length"}
     if positions is not None:
         row = torch.tensor([[2, 3, 4]])
         inputs["position_ids"] = row.expand(positions, 1, 3) if positions else row
@@ -125,7 +163,7 @@ def write_text(
             axes[f"past_key_values.{layer}.{kind}"] = LAYER_AXES
             names.append(f"present.{layer}.{kind}")
             axes[names[-1]] = {0: "batch_size", 2: "total_sequence_length"}
-    decoder = Decoder(model, head, config.num_hidden_layers, positions)
+    decoder = Decoder(model, head, config.num_hidden_layers, positions, masks)
     write(decoder, inputs, names, axes, root / "onnx/decoder_model_merged.onnx")
 
 

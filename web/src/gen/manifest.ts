@@ -27,6 +27,7 @@ export const MAX_DRAWN = 1073741824;
 export const FEATURES = "edgewise.features";
 export const SELECTED = "edgewise.selected";
 export const POSITIONS = "edgewise.positions";
+export const REACH = "edgewise.reach";
 export const SIZES: Readonly<Record<string, number>> = {"float32": 4, "float64": 8, "float16": 2, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1};
 export const STATE_SIZES: Readonly<Record<string, number>> = {"float32": 4, "int64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1};
 export const TASKS: readonly string[] = ["text-generation", "inference", "feature-extraction", "text-classification", "zero-shot-classification", "token-classification", "text-ranking", "fill-mask", "question-answering", "image-classification", "audio-classification", "voice-activity-detection", "speaker-verification", "text-to-image", "text-to-speech", "image-feature-extraction", "object-detection", "image-segmentation", "background-removal", "depth-estimation", "mask-generation", "keypoint-detection", "image-to-image", "optical-character-recognition", "zero-shot-image-classification", "zero-shot-audio-classification", "image-text-to-text", "audio-text-to-text", "zero-shot-object-detection", "automatic-speech-recognition", "translation", "summarization", "text2text-generation", "image-to-text", "document-question-answering"];

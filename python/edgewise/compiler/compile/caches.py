@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
+from .features import CAUSAL
 from .features import INPUTS as FED
 from .states import StateInput, find_states
 
@@ -20,6 +21,7 @@ CACHE_NAME = re.compile(
 INPUT_TYPES = {
     "input_ids": (INT64, INT32),
     "attention_mask": (INT64, INT32, BOOL, FLOAT, FLOAT16),
+    CAUSAL: (INT64, INT32, BOOL, FLOAT, FLOAT16),
     "position_ids": (INT64, INT32),
     "cache_position": (INT64, INT32),
     "token_type_ids": (INT64, INT32),

@@ -17,7 +17,7 @@ from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
 from .caches import Interface, state_shape
-from .features import fed_shapes
+from .features import CAUSAL, fed_shapes
 from .states import STATES_OF_OPS
 from .tables import one_size
 
@@ -142,7 +142,7 @@ class DecoderCompiler:
 
         def causal(binder: Binder) -> Value:
             """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added."""
-            dtype = self.found.inputs["attention_mask"].dtype
+            dtype = self.found.inputs[name_of_mask].dtype
             axes = binder.constant(INT64, [1], [1])
             rows = binder.op("Unsqueeze", counted(binder, INT64, past), axes)
             seen = binder.op("LessOrEqual", counted(binder, INT64, 0), rows)
@@ -155,13 +155,12 @@ class DecoderCompiler:
                 return binder.op("Where", seen, *numbers)
             return binder.op("Cast", seen, to=dtype)
 
-        mask = self.found.inputs.get("attention_mask")
+        name_of_mask = CAUSAL if CAUSAL in self.found.inputs else "attention_mask"
+        mask = self.found.inputs.get(name_of_mask)
         make: dict[str, Callable[[Binder], Value]] = {}
         if mask is not None:
             of_pairs = len(mask.shape or ()) == 4
-            make["attention_mask"] = (
-                causal if of_pairs else filled("attention_mask", 1, [1, past + tokens])
-            )
+            make[name_of_mask] = causal if of_pairs else filled(name_of_mask, 1, [1, past + tokens])
         for name in ("position_ids", "cache_position"):
             if name in self.found.inputs:
                 make[name] = positions(name)

@@ -3,7 +3,9 @@
 Their plans have, besides `input_ids`, the inputs FEATURES, float32 [1, tokens, hidden], and
 SELECTED, int64 [1, tokens, 1]: where it is not 0, the row of the features is the token's
 embedding. A decoder that counts time, height and width (mRoPE) has an input POSITIONS, int64
-[3, 1, tokens], too, since positions after a picture do not follow from the number of tokens.
+[3, 1, tokens], too, since positions after a picture do not follow from the number of tokens. One in
+which tokens see others that come after them has an input REACH, int64 [1, tokens]: how many tokens
+of the sequence a token sees, and 0 where it sees itself and those before it.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedOp
-from ...logic.manifest.limits import FEATURES, POSITIONS, SELECTED
+from ...logic.manifest.limits import FEATURES, POSITIONS, REACH, SELECTED
+from ...logic.multimodal.prompt import Sees
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64, NAME
-from ..ir import Graph, Info, Node
+from ..ir import Graph, Info, Node, Tensor
 
-INPUTS = (FEATURES, SELECTED, POSITIONS)
-POSITION_IDS = "position_ids"
+INPUTS = (FEATURES, SELECTED, POSITIONS, REACH)
+POSITION_IDS, TYPES, MASK = "position_ids", "token_type_ids", "attention_mask"
+CAUSAL = "edgewise.mask"
+"""Input in place of MASK: the mask before REACH is applied, which the plan computes."""
 
 
 def with_features(graph: Graph, embeds: Info, source: str, config: Mapping[str, Any]) -> Graph:
@@ -90,6 +95,84 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(inner, Mapping):
             found |= text_config(inner)
     return found
+
+
+def sees(graph: Graph, prompts: bool) -> Sees | None:
+    """Where tokens of a decoder see others that come after them.
+
+    Args:
+        graph: of a family in which they do.
+        prompts: whether those of a prompt do, and not of a picture alone.
+
+    Returns:
+        None: nowhere, for the graph makes a mask of its own.
+    """
+    inputs = {i.name: i for i in graph.input_names()}
+    if prompts:
+        return "prompt" if MASK in inputs else None
+    if MASK in inputs and len(inputs[MASK].shape or ()) == 4:
+        return "pictures"
+    return "start" if TYPES in inputs else None
+
+
+def with_reach(graph: Graph, where: Sees) -> Graph:
+    """A decoder that takes REACH, from which its mask or the types of its tokens are made.
+
+    Args:
+        graph: with the inputs of which `sees` spoke.
+        where: what it returned.
+    """
+    inputs = {i.name: i for i in graph.input_names()}
+    nodes: list[Node] = []
+    constants: list[Tensor] = []
+
+    def number(name: str, shape: list[int], values: list[Any], dtype: int = INT64) -> str:
+        constants.append(Tensor.of(f"{REACH}/{name}", dtype, shape, values))
+        return f"{REACH}/{name}"
+
+    def op(kind: str, name: str, *of: str, **attrs: Any) -> str:
+        nodes.append(Node(kind, list(of), [f"{REACH}/{name}"], attrs, name=f"{REACH}/{name}"))
+        return f"{REACH}/{name}"
+
+    zero, one = number("zero", [], [0]), number("one", [], [1])
+    if where == "start":
+        some = op("Greater", "some", REACH, zero)
+        nodes.append(Node("Cast", [some], [TYPES], {"to": inputs[TYPES].dtype}, name=TYPES))
+        replaced, given = TYPES, []
+    else:
+        mask = inputs[MASK]
+        rank = len(mask.shape or ())
+        last = number("axis", [1], [rank - 1])
+        total = op("Squeeze", "total", op("Gather", "size", op("Shape", "shape", CAUSAL), last))
+        columns = op("Range", "columns", zero, total, one)
+        seen = 0.0 if mask.dtype in (FLOAT, FLOAT16) else 1
+        yes = number("yes", [], [seen], mask.dtype)
+        if rank == 4:
+            rows = op("Unsqueeze", "rows", REACH, number("axes", [2], [1, 3]))
+            wanted = op("Less", "seen", columns, rows)
+            nodes.append(Node("Where", [wanted, yes, CAUSAL], [MASK], name=MASK))
+        else:  # whose graph lets all see all, also what fills up a run
+            most = op("ReduceMax", "most", REACH, keepdims=0)
+            beyond = op(
+                "And",
+                "beyond",
+                op("Greater", "any", most, zero),
+                op("GreaterOrEqual", "after", columns, most),
+            )
+            no = number("no", [], [0], mask.dtype)
+            nodes.append(Node("Where", [beyond, no, CAUSAL], [MASK], name=MASK))
+        replaced, given = MASK, [replace(mask, name=CAUSAL)]
+    return replace(
+        graph,
+        nodes=[*nodes, *graph.nodes],
+        inputs=[
+            *(i for i in graph.inputs if i.name != replaced),
+            *given,
+            Info(REACH, INT64, [1, "tokens"]),
+        ],
+        constants={**graph.constants, **{t.name: t for t in constants}},
+        values=None,
+    )
 
 
 def fed_shapes(graph: Graph, tokens: int) -> dict[str, list[int]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import InputError
 from ...logic.multimodal.families.pictures import PictureRule
@@ -277,3 +277,15 @@ def _family(files: _Files) -> Callable[[_Files], PictureRule]:
     """The rule of a model: by its processor of pictures, then by model_type; else LLaVA's."""
     found = _BY_PROCESSOR.get(files.vision.type)
     return found or _BY_MODEL.get(str(files.config.get("model_type"))) or _llava
+
+
+def reach_of(config: Fields) -> Literal["picture", "prompt"] | None:
+    """Which tokens see each other, also those that come after them: of a picture, or of the prompt;
+    None: no family is known in which they do.
+    """
+    kind = str(config.get("model_type"))
+    if kind == "paligemma":
+        return "prompt"
+    text = config.get("text_config")
+    both = text.get("use_bidirectional_attention") if isinstance(text, Mapping) else None
+    return "picture" if kind == "gemma3" or both == "vision" else None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.images.views import Further, Seen, View, further_inputs, pixel_dims, seen
-from ..compile.causal_lm import compile_causal_lm
-from ..compile.features import text_config
+from ..compile.causal_lm import CHUNKS, compile_causal_lm
+from ..compile.features import sees, text_config, with_reach
 from ..compile.join import join_embedding
 from ..compile.model_file import read_config
 from ..compile.programs import Programs
@@ -22,7 +22,7 @@ from ..compile.weights import add_plans, new_package
 from ..declare.dtypes import INT64
 from ..ir import Graph, Info, Node, Tensor
 from ..processors.images.vision import VisionDescription, read_vision, vision_graph
-from ..processors.prompts import picture_rule
+from ..processors.prompts import picture_rule, reach_of
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
 from .selection import with_all_selected
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...logic.manifest.schema import Decoder
     from ...logic.multimodal.families.pictures import PictureRule
     from ...logic.multimodal.families.sounds import SoundRule
+    from ...logic.multimodal.prompt import Sees
     from ..package import Package
     from . import Request
 
@@ -42,6 +43,7 @@ CONFIGS = (
     "tokenizer_config.json",
 )
 DEFAULT_CAPACITY = 4096  # tokens: a picture has up to thousands
+ROOM = 64  # tokens of texts in a run that takes pictures as a whole
 EMBEDDINGS = ("embed_tokens", "embedding")
 PIXELS = "pixel_values"
 PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
@@ -62,22 +64,27 @@ def multimodal_package(request: Request) -> Package:
     config = text_config(read_config(request.files))
     first, embed, decode = request.graphs
     graph = join_embedding(request.read(embed), request.read(decode), config)
+    described = None if request.task == SOUNDS else _vision(request.texts)
+    graph, where, chunks = _reaching(graph, described, read_config(request.files))
     decoder, plans = compile_causal_lm(
         graph,
         config,
         request.max_length or _capacity(config),
+        chunks,
         cache_dtype=request.cache_dtype,
         target=request.target,
     )
+    if where is not None:
+        decoder["sees"] = where
     fields = {"decoder": decoder}
     package = new_package(request.task, fields, request.texts, request.files, request.target)
     add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
     programs = Programs(request.task, request.files, {}, request.target, request.compare, package)
-    if request.task == SOUNDS:
+    if described is None:
         rule, audio = add_hearing(programs, request.read(first), f"{first}.onnx", request, decoder)
         package.manifest["processor"] = {"audio": audio, "sounds": cast("SoundPromptFields", rule)}
         return package
-    description, pictures = _vision(request.texts)
+    description, pictures = described
     if not (request.any_size and takes_any_size(description)):
         add_vision(programs, request.read(first), f"{first}.onnx", description, decoder)
     package.manifest["processor"] = {
@@ -85,6 +92,28 @@ def multimodal_package(request: Request) -> Package:
         "pictures": cast("PromptFields", pictures),
     }
     return package
+
+
+def _reaching(
+    graph: Graph, described: tuple[VisionDescription, PictureRule] | None, config: Mapping[str, Any]
+) -> tuple[Graph, Sees | None, Sequence[int]]:
+    """The decoder with what tokens see that come after them.
+
+    Args:
+        graph: the decoder.
+        described: what happens to pictures, and what stands for them; None: it sees none.
+        config: contents of config.json.
+
+    Returns:
+        (the decoder, where its tokens see others after them, tokens per run)
+    """
+    kind = None if described is None else reach_of(config)
+    where = None if kind is None else sees(graph, kind == "prompt")
+    if where is None or described is None:
+        return graph, None, CHUNKS
+    one = -(-(described[1]["count"] + ROOM) // ROOM) * ROOM
+    more = [times * one for times in (1, 2, 4) if times * one > max(CHUNKS)]
+    return with_reach(graph, where), where, [*CHUNKS, *more]
 
 
 def add_hearing(

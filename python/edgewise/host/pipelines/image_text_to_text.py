@@ -31,7 +31,7 @@ from ...logic.multimodal.asking import (
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
 from ...logic.multimodal.kept import Kept
-from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed
+from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed, with_reach
 from ..engine import default_engine
 from ..media.pictures import Picture, read_picture
 from ..session.decoder import DecoderModel
@@ -264,6 +264,7 @@ class ImageTextToTextPipeline(Pipeline):
         prompt = self._placed(text, rule["token"], texts, options)
         if self.model.package.manifest["decoder"].get("positions"):
             prompt = with_positions(prompt, texts)
+        prompt = with_reach(prompt, self.model.package.manifest["decoder"].get("sees"))
         parts = [
             self._rows(picture, what, one, options["signal"])
             for picture, what, one in zip(pictures, seen, texts)

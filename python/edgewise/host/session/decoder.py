@@ -511,7 +511,9 @@ class DecoderModel(Owner):
     def _forward(self, sequence: int, ids: list[int]) -> Buffer:
         state = self.state(sequence)
         tokens, stale = state[1], state[2]
-        runs = runs_of(self.shape, ids, len(tokens), tokens, stale)
+        features = self.features_of(sequence)
+        together = features.prompt.together if features else ()
+        runs = runs_of(self.shape, ids, len(tokens), tokens, stale, together)
         try:
             if stale:  # states that cannot be cut begin again
                 for name in self.fixed_states:

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, cast
 
 from ...compiler.plan.plan import Plan, Slot, step_kernels
-from ...logic.manifest.limits import FEATURES, POSITIONS, SELECTED
+from ...logic.manifest.limits import FEATURES, POSITIONS, REACH, SELECTED
 from .features import feed
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .decoder import DecoderModel
 
 
-FED = ("input_ids", FEATURES, SELECTED, POSITIONS)
+FED = ("input_ids", FEATURES, SELECTED, POSITIONS, REACH)
 """Inputs of a decoder's plans."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...logic.manifest.limits import FEATURES, POSITIONS, SELECTED
-from ...logic.multimodal.prompt import Prepared, positions_of_run, rows_of_run
+from ...logic.manifest.limits import FEATURES, POSITIONS, REACH, SELECTED
+from ...logic.multimodal.prompt import Prepared, positions_of_run, reach_of_run, rows_of_run
 
 if TYPE_CHECKING:
     from .decoder_plan import DecoderPlan
@@ -41,6 +41,8 @@ class Prompted:
 
     def __init__(self, model: Any, features: Features) -> None:
         self._model, self._features = model, features
+        # prompts are not divided where tokens belong together
+        self.prefill_chunk = None if features.prompt.together else model.prefill_chunk
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -80,3 +82,7 @@ def feed(plan: DecoderPlan, features: Features | None, past: int, count: int) ->
         rest = [0] * (tokens - count)
         numbers = [x for row in positions_of_run(known, past, count) for x in (*row, *rest)]
         lm.device.write(plan.inputs[POSITIONS], struct.pack(f"<{len(numbers)}q", *numbers))
+    if REACH in plan.inputs:
+        seen = reach_of_run(features.prompt.reach if features else [], past, count)
+        seen += [0] * (tokens - count)
+        lm.device.write(plan.inputs[REACH], struct.pack(f"<{tokens}q", *seen))

@@ -36,6 +36,13 @@ class Shape:
     fixed: bool = False
 
 
+class Span(NamedTuple):
+    """Tokens of a prompt from index `start` to `end`, which is not among them."""
+
+    start: int
+    end: int
+
+
 class PlanRun(NamedTuple):
     """A run of a plan.
 
@@ -51,7 +58,12 @@ class PlanRun(NamedTuple):
 
 
 def runs_of(
-    shape: Shape, ids: Sequence[int], past: int, before: Sequence[int], stale: bool = False
+    shape: Shape,
+    ids: Sequence[int],
+    past: int,
+    before: Sequence[int],
+    stale: bool = False,
+    together: Sequence[Span] = (),
 ) -> list[PlanRun]:
     """The runs that append ids to a sequence.
 
@@ -62,9 +74,11 @@ def runs_of(
         before: these tokens; read where they are run again.
         stale: whether states of the sequence hold other tokens: some were removed, or a run failed.
             States of fixed shape are to be emptied before the first run.
+        together: tokens of the sequence that one run takes, in order.
 
     Raises:
-        InputError: there are none or too many, or one is not in the vocabulary.
+        InputError: there are none or too many, one is not in the vocabulary, or no run takes those
+            that belong together.
     """
     count = len(ids)
     if not count:
@@ -90,10 +104,12 @@ def runs_of(
         left, at = [*before, *ids], 0
     runs: list[PlanRun] = []
     while left:
-        size = _next_size(shape, len(left), at)
-        runs.append(PlanRun(size, left[:size], at))
-        at += len(left[:size])
-        left = left[size:]
+        count = _count_together(shape, len(left), at, together)
+        size = _size_for(shape, count) if count else _next_size(shape, len(left), at)
+        taken = left[: count or size]
+        runs.append(PlanRun(size, taken, at))
+        at += len(taken)
+        left = left[len(taken) :]
     return runs
 
 
@@ -106,6 +122,28 @@ def check_length(length: Any, count: int) -> None:
             "truncate",
             f"Give one from 0 to {count}.",
         )
+
+
+def _count_together(shape: Shape, count: int, at: int, together: Sequence[Span]) -> int:
+    """How many of the next `count` tokens a run takes that does not divide those that belong
+    together; 0: none of those are left.
+    """
+    left = [one for one in together if one.end > at]
+    if not left:
+        return 0
+    fitting = [n for n in shape.sizes if at + n <= shape.max_length]
+    most = min(max(fitting) if fitting else 0, count)
+    for one in left:
+        if one.start < at + most < one.end:
+            most = one.start - at
+    if most <= 0 or not (shape.padded or most in shape.sizes):
+        raise InputError(
+            f"{left[0].end - left[0].start} tokens of the prompt see each other, and a run takes at"
+            f" most {shape.sizes[-1]}",
+            "forward",
+            "Give fewer pictures, or a shorter text.",
+        )
+    return most
 
 
 def _next_size(shape: Shape, count: int, past: int) -> int:

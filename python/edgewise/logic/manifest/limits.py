@@ -165,8 +165,9 @@ ending: of transformers.js, of ONNX Runtime GenAI, and of others."""
 FEATURES = "edgewise.features"
 SELECTED = "edgewise.selected"
 POSITIONS = "edgewise.positions"
-"""Inputs of a decoder's plans: rows that replace embeddings, which tokens they are of, and
-positions of several dimensions; see compile/features.py."""
+REACH = "edgewise.reach"
+"""Inputs of a decoder's plans: rows that replace embeddings, which tokens they are of, positions
+of several dimensions, and what tokens see that come after them; see compile/features.py."""
 SUFFIX_OF: dict[str, tuple[str, ...]] = {
     "fp32": ("",),
     "fp16": ("_fp16",),

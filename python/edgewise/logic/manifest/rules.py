@@ -19,6 +19,7 @@ from .limits import (
     MAX_TEMPS,
     PIECE,
     POSITIONS,
+    REACH,
     SELECTED,
     STATE_SIZES,
     TRAINING_PLANS,
@@ -259,6 +260,8 @@ def fed_bytes(decoder: Decoder, tokens: int) -> dict[str, End]:
         found[SELECTED] = ("int64", 8 * tokens)
     if decoder.get("positions"):
         found[POSITIONS] = ("int64", 24 * tokens)
+    if decoder.get("sees"):
+        found[REACH] = ("int64", 8 * tokens)
     return found
 
 

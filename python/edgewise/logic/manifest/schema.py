@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from ..multimodal.prompt import Sees
 from .limits import (
     MAX_BATCH,
     MAX_CACHES,
@@ -126,6 +127,7 @@ class Decoder(TypedDict):
         features: numbers of a row that may replace the embedding of a token; none: there is no
             such input.
         positions: whether its plans take positions of time, height and width.
+        sees: where tokens see others that come after them; see multimodal.prompt.with_reach.
     """
 
     recompute: bool
@@ -139,6 +141,7 @@ class Decoder(TypedDict):
     caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
     features: NotRequired[Vocabulary]
     positions: NotRequired[bool]
+    sees: NotRequired[Sees]
     plans: Annotated[list[DecoderPlan], Entries(0, MAX_DECODER_PLANS)]
 
 

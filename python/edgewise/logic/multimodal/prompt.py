@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ...errors import InputError
+from ..generation.chunks import Span
 
 
 @dataclass
@@ -38,11 +40,15 @@ class Prepared:
         places: indices of the tokens whose embeddings are replaced, in order.
         positions: three rows, of time, height and width, with a position of each token. Tokens that
             follow have the largest one plus 1, 2, ... Empty: tokens are counted.
+        reach: tokens that see each other, also those that come after them.
+        together: tokens that one run takes.
     """
 
     ids: list[int]
     places: list[int]
     positions: list[list[int]] = field(default_factory=list)
+    reach: list[Span] = field(default_factory=list)
+    together: list[Span] = field(default_factory=list)
 
 
 def with_texts(text: str, placeholder: str, texts: Sequence[str], task: str, kind: str) -> str:
@@ -191,3 +197,43 @@ def positions_of_run(positions: Sequence[Sequence[int]], past: int, count: int) 
         [row[i] if i < length else i + after for i in range(past, past + count)]
         for row in positions
     ]
+
+
+Sees = Literal["pictures", "start", "prompt"]
+"""Where tokens see others that come after them.
+
+pictures: those of a picture see each other (Gemma 3), and the decoder's mask is made for any run.
+start: as "pictures", but the decoder makes the mask itself of the types of tokens, for which it
+    takes all up to the last picture in one run.
+prompt: those of the prompt see each other (PaliGemma).
+"""
+
+
+def with_reach(prompt: Prepared, sees: Sees | None) -> Prepared:
+    """A prompt with the tokens that see each other. sees: of the decoder; None: there are none."""
+    reach: list[Span] = []
+    if sees == "prompt":
+        reach = [Span(0, len(prompt.ids))]
+    elif sees is not None:
+        for place in prompt.places:
+            if reach and reach[-1].end == place:
+                reach[-1] = Span(reach[-1].start, place + 1)
+            else:
+                reach.append(Span(place, place + 1))
+    together = [Span(0, reach[-1].end)] if reach and sees == "start" else reach
+    return Prepared(prompt.ids, prompt.places, prompt.positions, reach, together)
+
+
+def reach_of_run(reach: Sequence[Span], past: int, count: int) -> list[int]:
+    """How many tokens of the sequence each token of a run sees; 0: itself and those before it.
+
+    Args:
+        reach: of the prompt (Prepared).
+        past: tokens of the prompt before the run.
+        count: tokens of the run.
+    """
+    seen = [0] * count
+    for one in reach:
+        for i in range(max(one.start, past), min(one.end, past + count)):
+            seen[i - past] = one.end
+    return seen

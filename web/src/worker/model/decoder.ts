@@ -3,7 +3,7 @@
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import type { DecoderPlan } from "../../gen/schema.ts";
-import { check_length, runs_of, type Shape } from "../../logic/generation/chunks.ts";
+import { check_length, runs_of, type Shape, type Span } from "../../logic/generation/chunks.ts";
 import { Kept } from "../../logic/generation/kept.ts";
 import { EngineError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
@@ -31,6 +31,8 @@ export interface DecoderState {
 export interface Feeding {
   /** Makes the inputs of plans for up to so many tokens. */
   allocate(device: Device, most: number): ReadonlyMap<string, Buffer>;
+  /** The tokens of a prompt that one run takes. features: of the sequence. */
+  together(features: unknown): readonly Span[];
   /**
    * Writes the inputs of a run.
    * @param buffers that `allocate` made
@@ -453,7 +455,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
   private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
     const { past } = sequence;
     let output: Buffer | undefined;
-    const runs = runs_of(this.shape, Array.from(ids), past, sequence.ids, sequence.stale);
+    const together = this.feeding?.together(sequence.features) ?? [];
+    const { ids: before, stale } = sequence;
+    const runs = runs_of(this.shape, Array.from(ids), past, before, stale, together);
     if (sequence.stale) this.empty(sequence.caches);
     try {
       for (const run of runs) {

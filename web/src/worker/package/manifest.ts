@@ -12,6 +12,7 @@ import type {
   TrainingPlans,
   Weight,
 } from "../../gen/schema.ts";
+import type { Sees } from "../../logic/multimodal/prompt.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 
@@ -33,6 +34,8 @@ export interface DecoderInfo {
   features: number;
   /** Whether plans take positions of time, height and width. */
   positions: boolean;
+  /** Where tokens see others that come after them. */
+  sees: Sees | null;
   /** In ascending order of `tokens`. */
   plans: DecoderPlan[];
 }

@@ -30,6 +30,7 @@ import {
   type Prepared,
   placed,
   type Shown,
+  with_reach,
 } from "../../../logic/multimodal/prompt.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
@@ -223,6 +224,7 @@ class PictureCall extends Call {
     const text = prompt_text(prompt_, await this.text(), texts);
     let prompt = this.placed(text, prompt_.token, texts);
     if (host.needLanguage().info.positions) prompt = with_positions(prompt, texts);
+    prompt = with_reach(prompt, host.needLanguage().info.sees);
     const parts: Uint8Array[] = [];
     for (const [i, picture] of found.entries()) {
       const key = `${picture.height} ${picture.width} ${sha256(picture.pixels)}`;

@@ -2,8 +2,13 @@
 // python/edgewise/host/session/features.py.
 
 import type { Buffer, Device } from "../../../device/device.ts";
-import { FEATURES, POSITIONS, SELECTED } from "../../../gen/manifest.ts";
-import { type Prepared, positions_of_run, rows_of_run } from "../../../logic/multimodal/prompt.ts";
+import { FEATURES, POSITIONS, REACH, SELECTED } from "../../../gen/manifest.ts";
+import {
+  type Prepared,
+  positions_of_run,
+  reach_of_run,
+  rows_of_run,
+} from "../../../logic/multimodal/prompt.ts";
 import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
 import { type DecoderState, EngineDecoder, type Feeding } from "../../model/decoder.ts";
 import type { Weights } from "../../model/weights.ts";
@@ -41,15 +46,20 @@ class Inputs implements Feeding {
   constructor(private readonly info: DecoderInfo) {}
 
   allocate(device: Device, most: number): ReadonlyMap<string, Buffer> {
-    const { features, positions } = this.info;
+    const { features, positions, sees } = this.info;
     const sizes: [string, number][] = [
       [FEATURES, 4 * features],
       [SELECTED, 8],
       ...(positions ? ([[POSITIONS, 24]] as [string, number][]) : []),
+      ...(sees ? ([[REACH, 8]] as [string, number][]) : []),
     ];
     return new Map(
       sizes.map(([name, bytes]) => [name, device.allocate(bytes * most, `the input '${name}'`)]),
     );
+  }
+
+  together(given: unknown): Prepared["together"] {
+    return (given as Features | undefined)?.prompt.together ?? [];
   }
 
   write(
@@ -76,6 +86,11 @@ class Inputs implements Feeding {
       this.selected = tokens;
     }
     device.write(buffers.get(SELECTED)!, new Uint8Array(chosen.buffer));
+    if (this.info.sees) {
+      const seen = new Uint32Array(2 * tokens);
+      reach_of_run(features?.prompt.reach ?? [], past, count).forEach((n, i) => (seen[2 * i] = n));
+      device.write(buffers.get(REACH)!, new Uint8Array(seen.buffer));
+    }
     if (!this.info.positions) return;
     const numbers = new Uint32Array(6 * tokens);
     positions_of_run(features?.prompt.positions ?? [], past, count).forEach((row, axis) => {
@@ -101,7 +116,9 @@ export class Prompted implements Decoder<DecoderState> {
     this.max_length = model.max_length;
     this.config = model.config;
     this.generation_config = model.generation_config;
-    if (model.prefill_chunk !== undefined) this.prefill_chunk = model.prefill_chunk;
+    // prompts are not divided where tokens belong together
+    if (model.prefill_chunk !== undefined && !features.prompt.together.length)
+      this.prefill_chunk = model.prefill_chunk;
   }
 
   get engine(): EngineDecoder["engine"] {
