@@ -48,6 +48,8 @@ TASKS = {
     "text-to-speech": (["pipelines", "voices"], 10_000),
     "codecs": (["pipelines", "sounds", "onnx", "graphs", "codecs"], 29_500),
     "speech of graphs": (["onnx", "graphs", "speakers"], 13_000),
+    "who spoke when": (["sounds", "onnx", "graphs", "diarization"], 23_000),
+    "sound for sound": (["sounds", "onnx", "graphs", "enhancement"], 21_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 29_000),
     "personal": (["heads"], 8_500),
     "personal, with adapters": (["heads", "adapters"], 12_500),

@@ -5,58 +5,28 @@ import pytest
 from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
 
+from . import tiny_enhancers
 from .tiny_codecs import export
+from .tiny_enhancers import RATE, SIZE
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
-RATE, SIZE = 800, 32
 
 
 def sound(count: int) -> np.ndarray:
     return np.random.default_rng(count).standard_normal(count).astype("f4")
 
 
-class Whole(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(1)
-        self.conv = torch.nn.Conv1d(1, 1, 9, padding=4)
-
-    def forward(self, x):
-        return self.conv(x).tanh()
-
-
-class Steps(torch.nn.Module):
-    """A recurrent layer over parts, with a cache of the last part."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(2)
-        self.cell, self.out = torch.nn.GRU(1, 4), torch.nn.Linear(4, 1)
-
-    def forward(self, frame, h0, cache):
-        found, h = self.cell(frame.transpose(0, 1).unsqueeze(-1), h0)
-        mixed = self.out(found).squeeze(-1).transpose(0, 1) + 0.5 * cache
-        return mixed, h, frame
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("enhancers")
-    axes = {"noisy": {2: "n"}, "clean": {2: "n"}}
-    export(Whole(), {"noisy": torch.randn(1, 1, 50)}, ["clean"], axes, made / "whole.onnx")
-    inputs = {"frame": torch.randn(1, SIZE), "h_in": torch.zeros(1, 1, 4)}
-    inputs["conv_cache"] = torch.zeros(1, SIZE)
-    names = ["enhanced", "h_out", "conv_cache_out"]
-    export(Steps(), inputs, names, {}, made / "steps.onnx")
-    return made
+    return tiny_enhancers.make(tmp_path_factory.mktemp("enhancers"))
 
 
 @pytest.mark.parametrize("count", [700, 95 * RATE])
 def test_sound_of_any_length(folder, count):
     given = sound(count)
     with torch.no_grad():
-        expected = Whole()(torch.tensor(given[None, None])).numpy()[0]
+        expected = tiny_enhancers.whole()(torch.tensor(given[None, None])).numpy()[0]
     clean = pipeline("audio-to-audio", folder / "whole.onnx", sampling_rate=RATE)
     found = clean(given)
     assert found["sampling_rate"] == RATE and found["audio"].shape == (1, count)
@@ -69,7 +39,7 @@ def test_sound_of_any_length(folder, count):
 
 def test_states(folder):
     """They go from part to part, in a call and in a stream."""
-    given, model = sound(5 * SIZE + 7), Steps()
+    given, model = sound(5 * SIZE + 7), tiny_enhancers.steps()
     padded = np.pad(given, (0, -len(given) % SIZE))
     h, cache, parts = torch.zeros(1, 1, 4), torch.zeros(1, SIZE), []
     with torch.no_grad():

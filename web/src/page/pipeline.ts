@@ -23,6 +23,7 @@ import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
 import { placeOf } from "./env-aliases.ts";
 import { type Codec, type CodecOptions, openCodec } from "./pipelines/codec.ts";
+import { diarizationPipeline } from "./pipelines/graph-sounds.ts";
 import { questionPipeline } from "./pipelines/questions.ts";
 import { languageSpeaker } from "./pipelines/speaking-models.ts";
 import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
@@ -146,7 +147,9 @@ export async function pipeline(
   const lacks = speaks ? ["max_length", "personalize"] : notOf(other ?? task);
   checkOptions(options, lacks, "pipeline");
   if (speaks) return speakingModel(model, options);
+  if (other === "speaker-diarization") return listeningModel(model, options);
   const request = await loadRequest(other ?? task, model, options);
+  if (other === "audio-to-audio") request.sampling_rate = options.sampling_rate;
   if (options.vocoder !== undefined) request.vocoder = await placed(options.vocoder, options);
   if (other) {
     const made = await taskPipeline(request, options);
@@ -180,7 +183,7 @@ export async function codec(
   options: PipelineOptions & CodecOptions = {},
 ): Promise<Codec> {
   const { sampling_rate, ...rest } = options;
-  const lacks = [...notOf("codec"), "max_length", "personalize", "integrity", "fetch_options"];
+  const lacks = [...notOf("codec"), ...FILES];
   checkOptions(rest, lacks, "codec");
   if (sampling_rate !== undefined && !(Number.isInteger(sampling_rate) && sampling_rate > 0))
     throw new InputError(`it is ${sampling_rate}`, "options.sampling_rate", "Give its Hz.");
@@ -202,6 +205,34 @@ async function speakingModel(model: ModelSource, options: PipelineOptions): Prom
   } catch (e) {
     await writer.dispose();
     if (!own) await made?.dispose();
+    throw e;
+  }
+}
+
+const voices = (model: ModelSource, options: PipelineOptions) =>
+  pipeline("speaker-verification", model, options);
+
+/** speaker-diarization by a segmentation model and a model of voices. */
+async function listeningModel(model: ModelSource, options: PipelineOptions): Promise<unknown> {
+  const { embedding: given, ...rest } = options;
+  const own = typeof given === "function" ? given : undefined;
+  if (own && own.task !== "speaker-verification")
+    throw new InputError(
+      `its task is '${own.task}'`,
+      "options.embedding",
+      "Give a pipeline of speaker-verification.",
+    );
+  const { device, signal, flavour, threads } = rest;
+  const shared = { device, signal, flavour, threads } as PipelineOptions;
+  const made = own || !given ? undefined : await voices(given as ModelSource, shared);
+  try {
+    const request = await loadRequest("speaker-diarization", model, rest);
+    const loading = { signal, onProgress: rest.progress_callback };
+    const pipe = await diarizationPipeline(request, loading, own ?? made);
+    last = pipe.info;
+    return pipe;
+  } catch (e) {
+    await made?.dispose();
     throw e;
   }
 }
@@ -245,12 +276,16 @@ export async function modelFiles(
   }
 }
 
-/** Options of text-to-speech alone. */
-const SPEAKING = ["codec", "audio_tokens", "vocoder"];
-const COMPILING = [
-  ...["capacity", "cache_dtype", "cache_bytes", "training", "max_length", "personalize"],
-  ...SPEAKING,
-];
+/** Options of one task alone. */
+const OWN: Readonly<Record<string, readonly string[]>> = {
+  "text-to-speech": ["codec", "audio_tokens", "vocoder"],
+  "speaker-diarization": ["embedding"],
+  "audio-to-audio": ["sampling_rate"],
+};
+const LANGUAGE = ["capacity", "cache_dtype", "cache_bytes", "training"];
+const COMPILING = [...LANGUAGE, "max_length", "personalize", ...Object.values(OWN).flat()];
+/** Options that models have no use for that are opened from their files alone. */
+const FILES = ["max_length", "personalize", "integrity", "fetch_options"];
 /** Options that readers of a model's files do not have. */
 const READERS = {
   tokenizer: COMPILING,
@@ -260,11 +295,12 @@ const READERS = {
 
 /** Options that a task does not have. */
 function notOf(task: string): readonly string[] {
-  if (task === "text-to-speech") return ["capacity", "cache_dtype", "cache_bytes", "training"];
-  if (task === "text-generation") return ["personalize", ...SPEAKING];
-  return GENERATES.includes(task)
-    ? ["max_length", "training", "personalize", ...SPEAKING]
-    : ["capacity", "cache_dtype", "cache_bytes", "training", ...SPEAKING];
+  const others = Object.keys(OWN).filter((of) => of !== task);
+  const not = others.flatMap((of) => OWN[of]!);
+  if (task === "text-generation") return ["personalize", ...not];
+  if (GENERATES.includes(task)) return ["max_length", "training", "personalize", ...not];
+  const opened = task in OWN && task !== "text-to-speech";
+  return [...LANGUAGE, ...(opened ? FILES : []), ...not];
 }
 
 const OPTIONS: readonly string[] = [
@@ -291,6 +327,8 @@ const OPTIONS: readonly string[] = [
   "codec",
   "audio_tokens",
   "vocoder",
+  "embedding",
+  "sampling_rate",
 ] satisfies (keyof PipelineOptions)[];
 
 /** The request to load a model, with defaults filled in. */

@@ -6,6 +6,7 @@ import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/lo
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
 import type { Codec } from "./pipelines/codec.ts";
+import type { SpeakerVerificationPipeline } from "./pipelines/sound-types.ts";
 import type { Profile } from "./profile.ts";
 import type { StoppingCriteria } from "./stopping.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
@@ -88,6 +89,13 @@ export interface PipelineOptions extends DeviceChoice {
   audio_tokens?: string | Record<string, unknown>;
   /** Of SpeechT5 without decoder_postnet_and_vocoder.onnx: the model that has its vocoder. */
   vocoder?: ModelSource;
+  /**
+   * Of speaker-diarization: the model of voices: a pipeline of speaker-verification, or what it is
+   * made of. Without one a recording may not be longer than the model's window.
+   */
+  embedding?: SpeakerVerificationPipeline | ModelSource;
+  /** Of audio-to-audio: Hz. Default: as in preprocessor_config.json or config.json. */
+  sampling_rate?: number;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep downloaded files for the next visit. Default: `env.cacheFiles`. */

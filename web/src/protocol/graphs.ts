@@ -1,12 +1,10 @@
 // Messages of models of several graphs, whose rules run them: codecs and others.
 
-import type { DeviceInfo } from "../shared/platform.ts";
-import type { TaskTensor } from "./tasks.ts";
+import type { TaskInfo, TaskTensor } from "./tasks.ts";
 
 /** What is known of a model that was opened. */
-export interface GraphsInfo {
-  /** The device in use, and why no faster one is used. */
-  device: DeviceInfo;
+export interface GraphsInfo
+  extends Pick<TaskInfo, "device" | "flavour" | "threads" | "isolated" | "whyNotThreads"> {
   /** What its kind says of it. */
   about: Record<string, unknown>;
 }

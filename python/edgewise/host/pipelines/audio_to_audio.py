@@ -8,7 +8,7 @@ from typing import Any
 from ...compiler.arrays import Array, as_input, as_output
 from ...compiler.declare.dtypes import FLOAT
 from ...errors import InputError
-from ...logic.speech.enhancement import SAMPLES, SOUND, Model, enhanced, model_of
+from ...logic.speech.enhancement import SAMPLES, SOUND, Model, enhanced, model_of, rate_of
 from ..media.decode import read_sound, stream_samples
 from ..text.signals import check_signal
 from .base import Pipeline
@@ -42,11 +42,8 @@ class AudioToAudioPipeline(Pipeline):
         self, model: Any, tokenizer: Any = None, *, sampling_rate: int | None = None, **options: Any
     ) -> None:
         super().__init__(model, tokenizer, **options)
-        processor, key = self._json("preprocessor_config.json"), "sampling_rate"
-        rate = sampling_rate or processor.get(key) or self.config.get(key)
-        if type(rate) is not int or not 0 < rate <= 1 << 20:
-            raise InputError("its sampling rate is not known", key, "Give sampling_rate= with Hz.")
-        self.sampling_rate = rate
+        processor = self._json("preprocessor_config.json")
+        self.sampling_rate = rate_of(sampling_rate, processor, self.config)
         self._model: Model | None = None
 
     def is_list(self, inputs: Any) -> bool:

@@ -5,18 +5,22 @@ voices, as pyannote.audio's pipeline has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, ModelError
 from ..native import listed, option
 from ..options import read_count, read_within
+from .graphs import FLOATS, Answers, Part, Port, Run, Signature
 
 TASK = "speaker-diarization"
 THRESHOLD = 0.7045654963945799  # of distances of unit vectors, as pyannote's 3.1 pipeline has it
 MIN_CLUSTER = 12  # voices of a cluster that counts
 MAX_VOICES = 6000
+MAX_OF_WINDOW = 8  # speakers
+GRAPH = "model"
+SAMPLES = "samples"
 OPTIONS: dict[str, Any] = {
     "num_speakers": None,
     "min_speakers": None,
@@ -76,8 +80,7 @@ def windows_of(
     Raises:
         InputError: the step is not valid.
     """
-    rate_given: object = processor.get("sampling_rate")
-    rate = rate_given if isinstance(rate_given, int) and rate_given > 0 else 16000
+    rate = rate_of(processor)
     length = size if size > 0 else 10 * rate
     step = read_within(options, "step", length / rate / 2, 0.1, length / rate)
     frame_given: object = processor.get("step")
@@ -86,6 +89,12 @@ def windows_of(
     if known and isinstance(frame_given, int):
         frame = frame_given
     return Windows(rate, length, max(1, round(step * rate)), frame)
+
+
+def rate_of(processor: Mapping[str, Any]) -> int:
+    """Hz that a model takes, of preprocessor_config.json."""
+    given: object = processor.get("sampling_rate")
+    return given if isinstance(given, int) and given > 0 else 16000
 
 
 def starts_of(windows: Windows, count: int) -> list[int]:
@@ -98,7 +107,7 @@ def starts_of(windows: Windows, count: int) -> list[int]:
 
 def powerset(classes: int) -> list[list[int]]:
     """The speakers of each class: none, one, two of them, ... as far as there are classes."""
-    for speakers in range(1, 9):
+    for speakers in range(1, MAX_OF_WINDOW + 1):
         made: list[list[int]] = [[]]
         at = 0
         while at < len(made) and len(made) < 512:
@@ -173,6 +182,13 @@ class Diarization:
         self._voices = found
         return found
 
+    def apart(self) -> list[list[float]]:
+        """Vectors of the voices of one window, where each speaker is another voice."""
+        return [
+            [1.0 if s == voice.speaker else 0.0 for s in range(MAX_OF_WINDOW)]
+            for voice in self._voices
+        ]
+
     def _spans(self, window: int, frames: Sequence[bool]) -> list[tuple[int, int]]:
         start, frame = window * self.windows.step, self.windows.frame
         spans: list[tuple[int, int]] = []
@@ -242,6 +258,84 @@ class Diarization:
             if turn.speaker not in names:
                 names[turn.speaker] = f"SPEAKER_{len(names):02d}"
         return [Turn(turn.start, turn.end, names[turn.speaker]) for turn in ordered]
+
+
+def segmented(
+    signature: Signature,
+    processor: Mapping[str, Any],
+    count: int,
+    options: Mapping[str, Any],
+    embeds: bool,
+) -> Generator[Run, Answers, Diarization]:
+    """Runs the graph on the windows of the samples in the slot "samples", [count].
+
+    Args:
+        signature: of the graph.
+        processor: of preprocessor_config.json.
+        count: samples.
+        options: "step", as of `windows_of`.
+        embeds: whether there is a model of voices.
+
+    Raises:
+        InputError: an option is not valid, or there are several windows and no model of voices.
+        ModelError: it is no segmentation model.
+    """
+    port, output = _ports(signature)
+    size = max(0, port.shape[-1]) if port.shape else 0
+    windows = windows_of(processor, size, 0, options)
+    starts = starts_of(windows, count)
+    if len(starts) > 1 and not embeds:
+        seconds = windows.size / windows.sampling_rate
+        raise InputError(
+            f"the recording is longer than a window ({seconds:g} s)",
+            TASK,
+            "Give embedding= with a model of voices.",
+        )
+    dims = [*[1 for d in port.shape[1:]], windows.size] if port.shape else [1, 1, windows.size]
+    found: Diarization | None = None
+    for start in starts:
+        feeds = {port.name: Part(SAMPLES, start, windows.size, dims)}
+        made = yield Run(GRAPH, {**feeds}, {}, [output.name])
+        logits = made[output.name]
+        if len(logits.dims) != 3:
+            raise ModelError(
+                f"its output is of shape {logits.dims}", TASK, "Give a segmentation model."
+            )
+        frames, classes = logits.dims[1], logits.dims[2]
+        if found is None:
+            found = Diarization(windows_of(processor, size, frames, options), count)
+        found.feed(start, logits.data, frames, classes)
+    return Diarization(windows, count) if found is None else found
+
+
+def _ports(signature: Signature) -> tuple[Port, Port]:
+    """The samples and the scores. Raises ModelError."""
+    inputs = [p for p in signature.inputs if p.dtype in FLOATS]
+    outputs = [p for p in signature.outputs if p.dtype in FLOATS]
+    if not inputs or not outputs:
+        raise ModelError("it takes no samples", TASK, "Give a segmentation model.")
+    return inputs[0], outputs[0]
+
+
+def is_short(count: int, rate: int) -> bool:
+    """Whether samples may be too few for a model of voices: less than a second."""
+    return count < rate
+
+
+def result_of(turns: Sequence[Turn], options: Mapping[str, Any]) -> Any:
+    """The result of a call: the turns; with the option "chunks" these, too, with their speakers.
+
+    Raises:
+        InputError: the chunks are no transcript.
+    """
+    segments: list[dict[str, Any]] = []
+    for turn in turns:
+        segments.append({"start": turn.start, "end": turn.end, "speaker": turn.speaker})
+    chunks: object = options.get("chunks")
+    if chunks is None:
+        return segments
+    found: dict[str, Any] = {"segments": segments, "chunks": with_speakers(chunks, turns)}
+    return found
 
 
 def _rounded(x: float) -> int:

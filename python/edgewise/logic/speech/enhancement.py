@@ -5,10 +5,12 @@ states are paired with the outputs that replace them.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import InputError, ModelError
+from ..native import option
 from .graphs import (
     FLOATS,
     FREE,
@@ -29,6 +31,7 @@ TASK = "audio-to-audio"
 GRAPH = "model"
 SAMPLES = "samples"
 SOUND = "sound"
+MAX_RATE = 1 << 20  # Hz
 WHOLE = 30.0  # seconds that a graph without states gets at once
 CONTEXT = 2.0  # seconds that a part gets of the sound on either side of it
 
@@ -50,6 +53,24 @@ class Model:
     states: list[tuple[Port, Port]]
     rate: Port | None
     size: int
+
+
+def rate_of(given: object, processor: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """Hz of the sound that a model takes.
+
+    Args:
+        given: by the caller; None: as in preprocessor_config.json or config.json.
+
+    Raises:
+        InputError: it is not known, or no rate.
+    """
+    rate: object = given
+    for fields in (processor, config):
+        if rate is None:
+            rate = fields.get("sampling_rate")
+    if not isinstance(rate, int) or isinstance(rate, bool) or not 0 < rate <= MAX_RATE:
+        raise InputError("its sampling rate is not known", option("sampling_rate"), "Give its Hz.")
+    return rate
 
 
 def is_sound(port: Port) -> bool:

@@ -20,6 +20,8 @@ KINDS: dict[str, Kind] = {
     "audio-classification": "sound",
     "voice-activity-detection": "sound",
     "speaker-verification": "sound",
+    "speaker-diarization": "sound",
+    "audio-to-audio": "sound",
     "image-feature-extraction": "image",
     "object-detection": "image",
     "image-segmentation": "image",

@@ -17,3 +17,10 @@ export interface PipelineBase {
   /** Ends the worker and frees all memory. */
   dispose(): Promise<void>;
 }
+
+/** A call with one input, a list, or an async iterable, which gives an async iterable. */
+export interface Calls<Input, Options, One, Many = One[]> {
+  (input: Input, options?: Options): Promise<One>;
+  (inputs: readonly Input[], options?: Options): Promise<Many>;
+  (inputs: AsyncIterable<Input>, options?: Options): AsyncIterable<One>;
+}

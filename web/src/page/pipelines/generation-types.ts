@@ -4,6 +4,7 @@
 import type { GenerationFields } from "../../protocol/generation.ts";
 import type { TextStreamer } from "../text-generation.ts";
 import type { CallOptions } from "./base-types.ts";
+import type { SpeechChunk } from "./sound-types.ts";
 
 /** Options of translation, summarization and text2text-generation. */
 export interface Text2TextOptions extends CallOptions, GenerationFields {
@@ -65,14 +66,6 @@ export interface DocumentAnswer {
 export interface SpeechSegment {
   text: string;
   timestamp: [start: number, end: number];
-}
-
-/** A part of a transcript, or a word. */
-export interface SpeechChunk {
-  text: string;
-  /** Seconds; null where the model gives none. */
-  timestamp?: [start: number | null, end: number | null];
-  language?: string | null;
 }
 
 /** A transcript. Chunks with return_timestamps or return_language. */

@@ -20,7 +20,10 @@ export function soundMethods(
   const same = (given: Options): Options => given;
   const speech = task === "automatic-speech-recognition";
   if (speech || task === "voice-activity-detection")
-    return { members: { stream: streamer(client, speech) }, options: same };
+    return {
+      members: { stream: streamer((...of) => client.call("task_feed", ...of), speech) },
+      options: same,
+    };
   if (task !== "speaker-verification") return { members: {}, options: same };
   const voices: Record<string, number[]> = {};
   const members = {

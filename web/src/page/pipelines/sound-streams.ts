@@ -2,7 +2,7 @@
 
 import type { TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Client } from "../client.ts";
+import type { Client, CallOptions as ClientCallOptions } from "../client.ts";
 import type { CallOptions } from "./base-types.ts";
 import { microphone } from "./microphone.ts";
 import { type RawSound, type Samples, sendableSound, soundBuffers } from "./sounds.ts";
@@ -29,6 +29,9 @@ export interface Streams<Options extends CallOptions, Event> {
   stream(options?: Options): SoundStream<Event>;
 }
 
+/** Sends samples to a worker. */
+export type Send = (request: TaskFeed, options: ClientCallOptions) => Promise<unknown[]>;
+
 let streams = 0;
 
 /** Options of a stream. */
@@ -39,14 +42,15 @@ interface StreamOptions extends CallOptions {
 
 /**
  * `stream()` of a pipeline.
+ * @param send gives samples to its worker
  * @param skips whether what it hears may be too much for it: it has the option `live`
  */
-export function streamer(client: Client, skips: boolean): Streams<CallOptions, unknown>["stream"] {
+export function streamer(send: Send, skips: boolean): Streams<CallOptions, never>["stream"] {
   return ((first: unknown, second?: StreamOptions) => {
     const source = isSource(first) ? first : undefined;
     const options = { ...(source ? second : (first as StreamOptions)) };
     if (source && skips) options.live ??= isMicrophone(source);
-    const stream = opened(client, options);
+    const stream = opened(send, options);
     return source ? events(source, stream, options) : stream;
   }) as never;
 }
@@ -62,7 +66,7 @@ function isSource(x: unknown): x is SoundSource {
   );
 }
 
-function opened(client: Client, { signal, vad, ...given }: StreamOptions): SoundStream<unknown> {
+function opened(give: Send, { signal, vad, ...given }: StreamOptions): SoundStream<unknown> {
   const stream = ++streams;
   let port = vad === undefined ? undefined : portOf(vad);
   const options = Object.fromEntries(Object.entries(given).filter(([, v]) => v !== undefined));
@@ -72,7 +76,7 @@ function opened(client: Client, { signal, vad, ...given }: StreamOptions): Sound
     ended = rest.last;
     const transfer = [rest.samples.buffer, ...(port ? [port] : [])];
     const request = { stream, options, port, first, ...rest };
-    const call = client.call("task_feed", request, { signal, transfer });
+    const call = give(request, { signal, transfer });
     port = undefined;
     first = false;
     call.catch(() => {
@@ -83,7 +87,7 @@ function opened(client: Client, { signal, vad, ...given }: StreamOptions): Sound
   // A call that is aborted before the worker takes it leaves the stream open there.
   const drop = (): void => {
     const nothing = { samples: new Float32Array(), sampling_rate: 0, last: true, drop: true };
-    client.call("task_feed", { stream, options, ...nothing }).catch(() => undefined);
+    give({ stream, options, ...nothing }, {}).catch(() => undefined);
   };
   signal?.addEventListener("abort", drop, { once: true });
   return {

@@ -18,6 +18,7 @@ import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
 import { askOf } from "./asking.ts";
 import { drawingPipeline } from "./drawing.ts";
+import { enhancementPipeline } from "./graph-sounds.ts";
 import { opener } from "./open-pictures.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
@@ -57,6 +58,8 @@ export async function taskPipeline(
 ): Promise<TaskPipelines[keyof TaskPipelines]> {
   if (request.task === "text-to-image") return drawingPipeline(request, { signal, onProgress });
   if (request.task === "text-to-speech") return speakingPipeline(request, { signal, onProgress });
+  if (request.task === "audio-to-audio")
+    return enhancementPipeline(request, { signal, onProgress });
   const client = await startClient();
   try {
     const transfer =

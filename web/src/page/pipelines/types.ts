@@ -2,7 +2,7 @@
 
 import type { Tensor } from "../tensor.ts";
 import type { AudioTextToTextPipeline, ImageTextToTextPipeline } from "./asking.ts";
-import type { CallOptions, PipelineBase } from "./base-types.ts";
+import type { CallOptions, Calls, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
 import type {
   DocumentAnswer,
@@ -19,11 +19,17 @@ import type { MaskPrompts, OpenPicture } from "./open-pictures.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { VisualQuestionAnsweringPipeline } from "./questions.ts";
 import type { Streams } from "./sound-streams.ts";
+import type {
+  AudioToAudioPipeline,
+  SpeakerDiarizationPipeline,
+  SpeakerVerificationPipeline,
+} from "./sound-types.ts";
 import type { SoundInput } from "./sounds.ts";
 import type { TextToSpeechPipeline } from "./speaking.ts";
 
 export type * from "./generation-types.ts";
 export type { MaskPrompts, OpenPicture, PromptedMasks } from "./open-pictures.ts";
+export type * from "./sound-types.ts";
 export type { CallOptions, PipelineBase };
 
 /** Options for the tokenizer. */
@@ -221,23 +227,6 @@ export interface VoiceSegment {
 /** Speech begins or ends at a sample of a stream, counted at `sampling_rate`. */
 export type VoiceEvent = { start: number } | { end: number };
 
-/** Options of speaker-verification. */
-export interface SpeakerOptions extends CallOptions {
-  /** A voice is accepted from this cosine on. Default: 0.75. */
-  threshold?: number;
-  /** Compare with this voice only. */
-  name?: string;
-}
-
-/** An enrolled voice beside a recording. */
-export interface SpeakerScore {
-  /** Name of the voice. */
-  label: string;
-  /** Cosine. */
-  score: number;
-  accepted: boolean;
-}
-
 /** Options of image-feature-extraction. */
 export interface ImageFeatureExtractionOptions extends CallOptions {
   /**
@@ -389,13 +378,6 @@ export interface SpeechEvent {
   skipped?: [number, number];
 }
 
-/** A call with one input, a list, or an async iterable, which gives an async iterable. */
-interface Calls<Input, Options, One, Many = One[]> {
-  (input: Input, options?: Options): Promise<One>;
-  (inputs: readonly Input[], options?: Options): Promise<Many>;
-  (inputs: AsyncIterable<Input>, options?: Options): AsyncIterable<One>;
-}
-
 /** As Calls, with labels in the second place. */
 interface LabelCalls<Input, Options, One> {
   (input: Input, labels: string | string[], options?: Options): Promise<One>;
@@ -498,30 +480,6 @@ export interface VoiceActivityPipeline
   extends PipelineBase,
     Calls<SoundInput, VoiceActivityOptions, VoiceSegment[]>,
     Streams<VoiceActivityOptions, VoiceEvent> {}
-
-/** Compares voices by the cosines of their vectors. Results: the best voice first. */
-export interface SpeakerVerificationPipeline
-  extends PipelineBase,
-    Calls<SoundInput, SpeakerOptions, SpeakerScore[]> {
-  /** Unit vectors of the enrolled voices by name. They may be kept, and put back. */
-  voices: Record<string, number[]>;
-  /**
-   * Learns a voice: the mean of its recordings' vectors. Replaces one of this name.
-   * @param recordings a sound, or a list of them; several of different days are better than one
-   * @returns the unit vector
-   */
-  enrol(
-    name: string,
-    recordings: SoundInput | readonly SoundInput[],
-    options?: CallOptions,
-  ): Promise<number[]>;
-  /** Whether a sound is of an enrolled voice. */
-  verify(
-    name: string,
-    sound: SoundInput,
-    options?: Omit<SpeakerOptions, "name">,
-  ): Promise<SpeakerScore>;
-}
 
 /**
  * Computes features of pictures. Result: float32 [pictures, patches, size], with `pool`
@@ -684,6 +642,8 @@ export interface TaskPipelines {
   "audio-classification": AudioClassificationPipeline;
   "voice-activity-detection": VoiceActivityPipeline;
   "speaker-verification": SpeakerVerificationPipeline;
+  "speaker-diarization": SpeakerDiarizationPipeline;
+  "audio-to-audio": AudioToAudioPipeline;
   "image-feature-extraction": ImageFeatureExtractionPipeline;
   "object-detection": ObjectDetectionPipeline;
   "image-segmentation": ImageSegmentationPipeline;

@@ -33,7 +33,8 @@ export class GraphHost {
 
   constructor(
     private readonly graphs: Graphs,
-    private readonly signal: AbortSignal,
+    /** Of the call. */
+    public signal: AbortSignal,
     private readonly seed?: bigint,
     /** The file of a graph, where rules have another name for it. */
     private readonly file: (graph: string) => string = (graph) => graph,
@@ -55,16 +56,25 @@ export class GraphHost {
 
   /** Does work with several generators, and frees what was kept after the last one. */
   async keeping<T>(work: () => Promise<T>): Promise<T> {
-    this.depth++;
+    this.hold();
     try {
       return await work();
     } finally {
-      if (!--this.depth) {
-        for (const value of this.slots.values())
-          if ("pinned" in value) value.model.drop([value.pinned]);
-        this.slots.clear();
-      }
+      this.release();
     }
+  }
+
+  /** Keeps slots until `release`. */
+  hold(): void {
+    this.depth++;
+  }
+
+  /** Frees what was kept, unless somebody else holds it. */
+  release(): void {
+    if (--this.depth) return;
+    for (const value of this.slots.values())
+      if ("pinned" in value) value.model.drop([value.pinned]);
+    this.slots.clear();
   }
 
   /** Does what a request asks for. */
@@ -134,6 +144,13 @@ export class GraphHost {
     if (!("pinned" in found)) return found;
     const { type, dims, pinned, model } = found;
     return { type, dims, data: await model.read(pinned) };
+  }
+
+  /** A result, which then begins anew. */
+  take(name: string): TaskTensor | undefined {
+    const made = this.result(name);
+    this.results.delete(name);
+    return made;
   }
 
   /** A result. Floats become float32. */

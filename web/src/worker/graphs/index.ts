@@ -4,3 +4,4 @@
 export { findGraphs, noGraphs } from "./files.ts";
 export { GraphHost, numbersOf } from "./host.ts";
 export { Graphs } from "./model.ts";
+export { type One, opensOne } from "./one.ts";

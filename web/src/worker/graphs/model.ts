@@ -4,9 +4,11 @@ import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
 import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import type { Port, Signature } from "../../logic/speech/graphs.ts";
+import type { GraphsInfo } from "../../protocol/graphs.ts";
 import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";
+import { platform } from "../../shared/platform.ts";
 import { Compiler } from "../compiler-client.ts";
 import { type Progress, sessionWarnings } from "../files/reports.ts";
 import type { InferenceModel } from "../inference/model.ts";
@@ -100,6 +102,12 @@ export class Graphs {
   async opened(): Promise<Device> {
     if (!this.device) await this.graph(this.names[0]!);
     return this.device!;
+  }
+
+  /** What the page learns of the model. */
+  async info(about: Record<string, unknown>): Promise<GraphsInfo> {
+    const { choice, info } = await this.opened();
+    return { ...choice, device: info, isolated: platform().isolated, about };
   }
 
   /** Frees all memory. */

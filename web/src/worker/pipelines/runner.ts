@@ -68,6 +68,8 @@ export interface TaskStream {
   feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<unknown[]>;
   /** What is known when no more samples come. */
   end(ending: Ending): Promise<unknown[]>;
+  /** Frees what it keeps. */
+  close?(): void;
 }
 
 /** Speech begins or ends at a sample. */

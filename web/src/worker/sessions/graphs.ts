@@ -1,4 +1,4 @@
-// Models of several graphs: codecs, and some that speak.
+// Models that no package has: codecs, some that speak, and others from sound to sound.
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -6,7 +6,9 @@ import type { HandlersOf, Scope } from "../calls.ts";
 import type { GraphModel, OpenGraphs } from "../graphs/kinds.ts";
 
 const KINDS: Readonly<Record<string, () => Promise<{ open: OpenGraphs }>>> = {
+  "audio-to-audio": () => import("../pipelines/enhancement/index.ts"),
   codec: () => import("../pipelines/codecs/index.ts"),
+  "speaker-diarization": () => import("../pipelines/diarization/index.ts"),
   "text-to-speech": () => import("../pipelines/speakers/index.ts"),
 };
 

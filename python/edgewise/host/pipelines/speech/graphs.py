@@ -67,6 +67,7 @@ class GraphHost:
     ) -> None:
         self.session, self.check, self.seed, self.runs = session, check, seed, 0
         self.slots: dict[str, Value] = {}
+        self.readers: dict[str, Callable[[int, int], bytes]] = {}
         self.results: dict[str, list[tuple[Value, str]]] = {}
 
     def put(self, name: str, value: Any) -> list[int]:
@@ -74,6 +75,14 @@ class GraphHost:
         dtype, shape, data = as_input(value, name)
         self.slots[name] = (dtype, list(shape), memoryview(data).cast("B"))
         return list(shape)
+
+    def read(self, name: str, reader: Callable[[int, int], bytes]) -> None:
+        """Keeps samples, float32 [n], that are read where they are needed.
+
+        Args:
+            reader: gives (start, count) of them, fewer at their end.
+        """
+        self.readers[name] = reader
 
     def drive(self, steps: Any) -> Any:
         """What a generator of requests returns."""
@@ -115,9 +124,7 @@ class GraphHost:
         """The value of an input of a type."""
         if feed.kind == "numbers":
             return Array(tuple(feed.dims), NAME[dtype], pack(dtype, _numbers(feed, dtype)))
-        own, shape, data = self._value(feed.name)
-        if feed.kind == "part":
-            shape, data = cut(own, shape, data, feed.start, feed.count)
+        own, shape, data = self._part(feed) if feed.kind == "part" else self._value(feed.name)
         shape = feed.dims or shape
         if own != dtype:
             own, data = dtype, memoryview(_cast(own, shape, data, dtype))
@@ -131,10 +138,18 @@ class GraphHost:
             return dtype, shape[1:], data[int(at) * size : (int(at) + 1) * size]
         return self.slots[name]
 
+    def _part(self, part: Part) -> Value:
+        reader = self.readers.get(part.name)
+        if reader is not None:
+            data = reader(part.start, part.count).ljust(4 * part.count, b"\0")
+            return CODE["float32"], [part.count], memoryview(data)
+        dtype, shape, whole = self._value(part.name)
+        shape, whole = cut(dtype, shape, whole, part.start, part.count)
+        return dtype, shape, whole
+
     def _append(self, request: Append) -> None:
         part: Part = request.part
-        dtype, shape, data = self._value(part.name)
-        shape, data = cut(dtype, shape, data, part.start, part.count)
+        dtype, shape, data = self._part(part)
         piece: Value = (dtype, part.dims or shape, memoryview(bytes(data)))
         self.results.setdefault(request.to, []).append((piece, request.axis))
 

@@ -68,8 +68,7 @@ class CodecModel implements GraphModel {
       codebook_size: codec.codebook_size,
       num_codebooks: books_of(codec, decoder ? await graphs.signature(decoder) : null),
     };
-    const { info } = await graphs.opened();
-    return new CodecModel(graphs, codec, roles, { device: info, about });
+    return new CodecModel(graphs, codec, roles, await graphs.info(about));
   }
 
   async call({ method, given }: GraphsCall, signal: AbortSignal): Promise<Record<string, unknown>> {

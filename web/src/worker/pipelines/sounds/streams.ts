@@ -1,14 +1,21 @@
 // Sound that arrives in pieces, such as a microphone's: the streams of a pipeline.
 
+import type { Device } from "../../../device/device.ts";
 import { STREAM } from "../../../logic/post/voice_activity.ts";
 import type { TaskFeed } from "../../../protocol/tasks.ts";
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { Resampler } from "../../media/resample.ts";
-import type { Ending, TaskHost } from "../host.ts";
+import type { Ending } from "../host.ts";
 import type { TaskStream } from "../runner.ts";
 import { checkFinite } from "./read.ts";
 import { PortVoice, serveVoice } from "./voice-port.ts";
+
+/** What has streams. */
+interface Owner {
+  readonly device: Pick<Device, "host">;
+  readonly task: string;
+}
 
 /** A stream with what changes its sampling rate. */
 interface Open {
@@ -27,7 +34,7 @@ export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
 export type Make = (options: Record<string, unknown>, voice?: PortVoice) => Promise<TaskStream>;
 
 const MAX_STREAMS = 64;
-const streams = new WeakMap<TaskHost, Map<number, Open>>();
+const streams = new WeakMap<Owner, Map<number, Open>>();
 
 /**
  * Gives a stream its next samples. The first call opens it. All that has arrived when its turn
@@ -36,7 +43,7 @@ const streams = new WeakMap<TaskHost, Map<number, Open>>();
  * @throws InputError; Aborted. The stream is then closed.
  */
 export async function feedStream(
-  host: TaskHost,
+  host: Owner,
   request: TaskFeed,
   make: Make,
   turn: Turn,
@@ -56,6 +63,7 @@ export async function feedStream(
   const close = (): void => {
     open.resampler?.close();
     open.voice?.close();
+    if (!open.closed) open.stream?.close?.();
     open.closed = true;
     if (all.get(id) === open) all.delete(id);
   };
@@ -87,7 +95,7 @@ export async function feedStream(
 }
 
 /** Feeds what has arrived. */
-async function fed(host: TaskHost, open: Open, last: boolean, ending: Ending): Promise<unknown[]> {
+async function fed(host: Owner, open: Open, last: boolean, ending: Ending): Promise<unknown[]> {
   const pieces = open.waiting.splice(0).map((piece) => resampled(host, open, piece));
   if (last && open.resampler) pieces.push(open.resampler.end());
   const sound = new Float32Array(pieces.reduce((sum, { length }) => sum + length, 0));
@@ -101,7 +109,7 @@ async function fed(host: TaskHost, open: Open, last: boolean, ending: Ending): P
 
 /** Samples at the stream's rate. @throws InputError if the rate differs from that before */
 function resampled(
-  host: TaskHost,
+  host: Owner,
   open: Open,
   { samples, sampling_rate: rate }: Open["waiting"][0],
 ): Float32Array<ArrayBuffer> {

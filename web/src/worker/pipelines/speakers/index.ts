@@ -36,9 +36,8 @@ export const open: OpenGraphs = async (request, ended, progress) => {
     const tokenizer = new Tokenizer(json, config, undefined, found.where, special);
     const [settings, processor] = TEXTS.slice(0, 2).map((name) => parseConfig(text(name), name));
     const rate = settings!.sampling_rate ?? processor!.sampling_rate ?? 16_000;
-    const { info } = await graphs.opened();
-    const about = { sampling_rate: rate };
-    return new Speaker(graphs, tokenizer, settings!, { device: info, about });
+    const info = await graphs.info({ sampling_rate: rate });
+    return new Speaker(graphs, tokenizer, settings!, info);
   } catch (e) {
     graphs.close();
     throw e;
