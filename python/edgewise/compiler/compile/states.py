@@ -2,12 +2,14 @@
 
 A state that grows holds one entry per token along one axis (keys and values of attention). A fixed
 one has the same shape in each run (convolution, recurrent, SSM, shift states). Inputs are paired
-with outputs by the flow of data and by shapes, then by the names that exporters give.
+with outputs by the names that exporters give, where these leave no choice, else by shapes and the
+flow of data.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,21 +70,7 @@ def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
     wanted = set(names)
     inputs = [i for i in graph.input_names() if i.name in wanted]
     outputs = {o.name: o for o in graph.outputs}
-    near = _Near(graph, {i.name for i in inputs})
-    far = MAX_DISTANCE + 1
-    pairs = []
-    for place, output in enumerate(graph.outputs):
-        distances = near.of(output.name) if output.name != "logits" else {}
-        for k, info in enumerate(inputs):
-            if _fits(info, output):
-                distance = distances.get(info.name, far)
-                alike = _bare(info.name) == _bare(output.name)
-                if alike or distance < far or _same_shape(info, output):
-                    pairs.append((distance, not alike, abs(place - k), k, output.name))
-    found: dict[str, str] = {}
-    for *_, k, name in sorted(pairs):
-        if inputs[k].name not in found and name not in found.values():
-            found[inputs[k].name] = name
+    found = _paired(graph, inputs)
     missing = next((i for i in inputs if i.name not in found), None)
     if missing is not None:
         raise _unpaired(graph, missing, {name: own for own, name in found.items()})
@@ -90,6 +78,43 @@ def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
         i.name: StateInput(i.name, found[i.name], i, _growing_axis(i, outputs[found[i.name]]))
         for i in inputs
     }
+
+
+def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
+    """{input: output that replaces it} of those that have one."""
+    near = _Near(graph, {i.name for i in inputs})
+    far = MAX_DISTANCE + 1
+    count = Counter(_bare(i.name) for i in inputs)
+    count.update(_bare(o.name) for o in graph.outputs)
+    pairs = []
+    for place, output in enumerate(graph.outputs):
+        distances = near.of(output.name) if output.name != "logits" else {}
+        for k, info in enumerate(inputs):
+            if not _fits(info, output):
+                continue
+            distance = distances.get(info.name, far)
+            bare = _bare(info.name)
+            alike = bare == _bare(output.name)
+            named = alike and bare != "" and count[bare] == 2
+            if alike or distance < far or _same_shape(info, output):
+                loose = _loose(info, output)
+                pairs.append((not named, loose, distance, not alike, abs(place - k), k, place))
+    found: dict[int, int] = {}
+    unnamed: dict[object, list[int]] = {}
+    blind: set[object] = set()
+    for other, _, distance, *_, k, place in sorted(pairs):
+        if k not in found and place not in found.values():
+            found[k] = place
+            if other:
+                kind = (inputs[k].dtype, tuple(inputs[k].shape or ()))
+                unnamed.setdefault(kind, []).append(k)
+                blind.update({kind} if distance == far else ())
+    for kind in blind:
+        # The last token's row, for one: data flow leads to the state of the layer before. Files
+        # list states in one order.
+        ordered = sorted(unnamed[kind])
+        found.update(zip(ordered, sorted(found[k] for k in ordered)))
+    return {inputs[k].name: graph.outputs[place].name for k, place in found.items()}
 
 
 def _unpaired(graph: Graph, missing: Info, replaced: Mapping[str, str]) -> UnsupportedOp:
@@ -135,6 +160,12 @@ def _fits(info: Info, output: Info) -> bool:
         return False
     both = [(a, b) for a, b in zip(info.shape, output.shape) if isinstance(a, int)]
     return sum(isinstance(b, int) and a != b for a, b in both) == 0
+
+
+def _loose(info: Info, output: Info) -> int:
+    """How many sizes the input declares, and the output leaves open, besides the batch."""
+    both = list(zip(info.shape or (), output.shape or ()))[1:]
+    return sum(isinstance(a, int) and not isinstance(b, int) for a, b in both)
 
 
 def _same_shape(info: Info, output: Info) -> bool:
