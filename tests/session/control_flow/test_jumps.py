@@ -384,3 +384,22 @@ def test_profiles_count_the_time_of_all_iterations():
     seconds = loaded.run_timed()
     assert len(seconds) == len(loaded.plan.kernels) and min(seconds) >= 0
     assert loaded.limit_trips(1 << 20) == 7
+
+
+@pytest.mark.parametrize("op", ["If", "Loop"])
+def test_nodes_in_any_order(op):
+    """Files that converters append to: a subgraph reads what a node further down computes."""
+    if op == "If":
+        branches = {
+            name: graph([n(what, "late x", "t")], [], [value("t", F, ["n"])])
+            for name, what in (("then_branch", "Add"), ("else_branch", "Sub"))
+        }
+        nodes, inputs = [n("If", "go", "y", **branches)], [value("go", B, [])]
+    else:
+        body = counting([n("Add", "s late", "t")], [("s", "t", F, None)])
+        nodes, inputs = [n("Loop", "M  x", "y", body=body)], [SCALAR]
+    nodes = [n("Mul", "x later", "late"), n("Exp", "x", "later"), *nodes]
+    data = model(nodes, [value("x", F, ["n"]), *inputs], [value("y", F, None)])
+    feeds = {"x": np.arange(3, dtype="f4")}
+    last = {"If": [("go", np.array(True)), ("go", np.array(False))], "Loop": [("M", np.array(3))]}
+    check(data, *({**feeds, k: v} for k, v in last[op]))

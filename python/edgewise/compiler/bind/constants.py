@@ -122,10 +122,21 @@ def _sorted(nodes: list[Node], given: Iterable[str] = ()) -> list[Node]:
     produced = {o for n in nodes for o in n.outputs if o}
     seen: set[str] = set()
     for n in nodes:
-        if any(i in produced and i not in seen for i in n.inputs):
+        if any(i in produced and i not in seen for i in _reads(n)):
             return _topological(nodes)
         seen.update(n.outputs)
     return nodes
+
+
+def _reads(node: Node) -> list[str]:
+    """The names that a node reads, itself or in its subgraphs."""
+    names = list(node.inputs)
+    for g in node.subgraphs():
+        own = {i.name for i in g.inputs} | set(g.constants)
+        own.update(o for n in g.nodes for o in n.outputs)
+        inner = [i for n in g.nodes for i in _reads(n)] + [o.name for o in g.outputs]
+        names += [i for i in inner if i not in own]
+    return names
 
 
 def _check_outputs(nodes: list[Node], given: Iterable[str]) -> None:
@@ -149,7 +160,7 @@ def _check_outputs(nodes: list[Node], given: Iterable[str]) -> None:
 
 def _topological(nodes: list[Node]) -> list[Node]:
     by_output = {o: n for n in nodes for o in n.outputs if o}
-    needs = {id(n): {id(by_output[i]) for i in n.inputs if i in by_output} for n in nodes}
+    needs = {id(n): {id(by_output[i]) for i in _reads(n) if i in by_output} for n in nodes}
     waiting = {k: len(v) for k, v in needs.items()}
     readers: dict[int, list[Node]] = {}
     for n in nodes:
