@@ -61,6 +61,15 @@ def test_a_state_without_an_output():
         interface(read_model(as_source(model.SerializeToString())))
 
 
+def test_hidden_states_are_no_logits():
+    """As models without their last layer have them (ONNX Runtime GenAI's exclude_lm_head)."""
+    model = hybrid_model()
+    next(o for o in model.graph.output if o.name == "logits").name = "hidden_states"
+    model.graph.node[-1].output[0] = "hidden_states"
+    with pytest.raises(UnsupportedOp, match=r"outputs hidden_states.* `logits` out"):
+        interface(read_model(as_source(model.SerializeToString())))
+
+
 @pytest.mark.parametrize("exporter", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
 def test_prompts_and_steps(tmp_path, exporter, dtype):

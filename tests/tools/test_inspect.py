@@ -393,3 +393,29 @@ def test_states_of_a_hybrid_model():
     r = inspect(model.SerializeToString())
     assert r.cache is None and "'past.0.conv' of float32[1, 16, 2]" in r.why_no_text
     assert "text generation: no" in str(r)
+
+
+def test_a_decoder_of_embeddings():
+    from tests.generation.hybrid import hybrid_model, split_at_embeddings
+
+    embedding, decoder = (m.SerializeToString() for m in split_at_embeddings(hybrid_model()))
+    r = inspect(decoder)
+    assert r.file_beside == "embed_tokens.onnx" and r.why_no_text == ""
+    assert [s.name for s in r.cache.states if "tokens" not in s.shape] == [
+        "past_conv.0",
+        "past_recurrent.1",
+    ]
+    assert "with embed_tokens.onnx of the same export beside it" in str(r)
+    assert inspect(embedding).file_beside == ""
+
+
+def test_a_window_of_fixed_length():
+    from tests.generation.hybrid import hybrid_model
+
+    model = hybrid_model("transformers")
+    keys = next(i for i in model.graph.input if i.name.endswith("keys"))
+    keys.type.tensor_type.shape.dim[2].dim_value = 7
+    grown = next(o for o in model.graph.output if o.name.endswith("keys"))
+    grown.type.tensor_type.shape.dim[2].dim_param = "tokens + 7"
+    r = inspect(model.SerializeToString())
+    assert "'input.cache.layers.2.keys'" in r.why_no_text and "[1, 2, tokens + 7, 8]" in str(r)

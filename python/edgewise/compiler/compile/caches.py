@@ -63,7 +63,8 @@ def interface(graph: Graph) -> Interface:
         names = []
     states = decoder_states(graph, inputs) if names else {}
     replaced = {s.output for s in states.values()}
-    scores = ["logits"] if "logits" in names else [n for n in names if n not in replaced]
+    left = [n for n in names if n not in replaced and "hidden" not in n]
+    scores = ["logits"] if "logits" in names else left
     if len(scores) != 1:
         raise UnsupportedOp(
             f"inputs {', '.join(inputs)} and outputs"

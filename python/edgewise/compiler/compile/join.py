@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedOp
-from ..declare.dtypes import NAME
+from ..declare.dtypes import INT64, NAME
 from ..ir import Graph, Info, Node, Tensor
 from .features import with_features
 
 IDS, EMBEDS = "input_ids", "inputs_embeds"
+PER_LAYER = "per_layer_inputs"  # what layers get besides (Gemma 3n)
 # Inputs of embedding graphs with what pictures and sounds give, which text does without.
 FEATURES_OF = ("image_features", "audio_features", "vision_features")
 PREFIX = "embedding/"  # of the names of tensors
@@ -153,3 +154,13 @@ def takes_embeddings(graph: Graph) -> bool:
     """Whether a decoder takes embeddings instead of token ids."""
     names = {i.name for i in graph.input_names()}
     return EMBEDS in names and IDS not in names
+
+
+def of_ids(graph: Graph) -> Graph:
+    """A decoder as it is declared once it is joined with the graph that embeds token ids, without
+    this graph's nodes; others as they are.
+    """
+    if not takes_embeddings(graph):
+        return graph
+    inputs = [i for i in graph.inputs if i.name not in (EMBEDS, PER_LAYER)]
+    return replace(graph, inputs=[Info(IDS, INT64, [1, "tokens"]), *inputs])

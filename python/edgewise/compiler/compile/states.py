@@ -65,7 +65,7 @@ def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
         {input name: StateInput}, in the order of the graph's inputs
 
     Raises:
-        UnsupportedOp: an input is replaced by no output.
+        UnsupportedOp: an input is replaced by no output, or by a longer one.
     """
     wanted = set(names)
     inputs = [i for i in graph.input_names() if i.name in wanted]
@@ -101,12 +101,12 @@ def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
                 pairs.append((not named, loose, distance, not alike, abs(place - k), k, place))
     found: dict[int, int] = {}
     unnamed: dict[object, list[int]] = {}
-    blind: set[object] = set()
+    blind: set[object] = set()  # kinds with a pair that no data connects
     for other, _, distance, *_, k, place in sorted(pairs):
         if k not in found and place not in found.values():
             found[k] = place
             if other:
-                kind = (inputs[k].dtype, tuple(inputs[k].shape or ()))
+                kind: object = (inputs[k].dtype, tuple(inputs[k].shape or ()))
                 unnamed.setdefault(kind, []).append(k)
                 blind.update({kind} if distance == far else ())
     for kind in blind:
@@ -181,9 +181,16 @@ def _growing_axis(info: Info, output: Info) -> int | None:
     fixed.
 
     Raises:
-        UnsupportedOp: several axes change.
+        UnsupportedOp: several axes change, or one that has a fixed size.
     """
     shape, new = info.shape or (), output.shape or ()
+    if any(isinstance(d, int) and "+" in str(n) for d, n in zip(shape, new)):
+        raise UnsupportedOp(
+            f"its shape is {_shape(info)} from the first token on, that of its output"
+            f" '{output.name}' {_shape(output)}",
+            f"input '{info.name}'",
+            "Export the model with dynamic sizes of its states, which begin empty.",
+        )
     free = [i for i, d in enumerate(shape) if not isinstance(d, int) and i > 0]
     changed = [i for i in free if not new or shape[i] != new[i]]
     if not new and len(shape) == 4 and 2 in free:  # optimum's layout

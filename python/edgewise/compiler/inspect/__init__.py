@@ -18,7 +18,7 @@ from ..onnx import Source, as_source, read_model
 from ..onnx.dimensions import check_names, input_shapes
 from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
-from .memory import attempt, measure_cache, measure_memory, why_no_text
+from .memory import attempt, file_beside, measure_cache, measure_memory, why_no_text
 from .operators import list_operators
 from .report import Cache, Initializers, Memory, Operator, Report, TensorInfo, Trainability, Weights
 from .text import name_text
@@ -84,6 +84,7 @@ def inspect(
         needs=needs,
         cache=measure_cache(graph, length),
         why_no_text=why_no_text(graph),
+        file_beside=file_beside(graph),
     )
     if missing:
         report.problem = "it has operators that are not supported"

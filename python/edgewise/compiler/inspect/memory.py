@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ...errors import EdgewiseError, InputError, UnsupportedOp
 from ..compile import cached_as_halves, interface, state_shape
+from ..compile.join import IDS, of_ids, takes_embeddings
 from ..compile.states import StateInput
 from ..declare.dtypes import FLOAT, FLOATS, INT64, NAME, size_of
 from ..declare.symbolic import most, product
@@ -106,7 +107,7 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
         raise InputError(
             f"{length!r} is not a number of tokens", "length", "Pass a positive integer."
         )
-    length = length or DEFAULT_LENGTH
+    length, graph = length or DEFAULT_LENGTH, of_ids(graph)
     try:
         found = interface(graph).states.values()
         shapes = [(s, state_shape(graph, s, {})) for s in found]
@@ -141,9 +142,12 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
 
 
 def why_no_text(graph: Graph) -> str:
-    """Why text generation cannot run a graph from token ids to logits; "" otherwise."""
+    """Why text generation cannot run a graph from token ids, or their embeddings, to logits; ""
+    otherwise.
+    """
+    graph = of_ids(graph)
     names = {i.name for i in graph.input_names()}
-    if "input_ids" not in names or not any(o.name == "logits" for o in graph.outputs):
+    if IDS not in names or not any(o.name == "logits" for o in graph.outputs):
         return ""
     try:
         for state in interface(graph).states.values():
@@ -151,3 +155,8 @@ def why_no_text(graph: Graph) -> str:
     except UnsupportedOp as e:
         return str(e)
     return ""
+
+
+def file_beside(graph: Graph) -> str:
+    """The file that text generation needs beside a decoder; "" where it needs none."""
+    return "embed_tokens.onnx" if takes_embeddings(graph) else ""

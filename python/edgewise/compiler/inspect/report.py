@@ -197,6 +197,8 @@ class Report:
         cache: of a language model with one.
         why_no_text: why text generation cannot run a model that takes token ids and states; "" if
             it can, and for other models.
+        file_beside: the file that embeds token ids, where a decoder takes embeddings: text
+            generation needs it beside the model.
         gradients: if they were requested and could be made.
         problem: why `memory` is None.
         why_no_gradients: why `gradients` is None although they were requested.
@@ -218,6 +220,7 @@ class Report:
     problem: str = ""
     why_no_gradients: str = ""
     why_no_text: str = ""
+    file_beside: str = ""
 
     @property
     def unsupported(self) -> list[Operator]:

@@ -45,6 +45,8 @@ def report_lines(r: Report) -> Iterator[str]:
         yield from _cache(r.cache)
     if r.why_no_text:
         yield f"  text generation: no, since {_one_line(r.why_no_text)}"
+    elif r.file_beside and r.cache is not None:
+        yield f"  text generation: with {r.file_beside} of the same export beside it"
     if r.why_no_gradients:
         yield f"  gradients: not known, since {_one_line(r.why_no_gradients)}"
     if r.gradients is not None:
