@@ -98,6 +98,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "Bamba": TEXT,
         "Mamba": TEXT,
         "Mamba 2": TEXT,
+        "Jamba": TEXT,
         "Zamba 2": TEXT,
         "OLMo Hybrid": TEXT,
         "Kimi Linear": TEXT,

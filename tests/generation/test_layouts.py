@@ -10,6 +10,8 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise import CausalLM, generate
+from edgewise.compiler.compile.caches import interface
+from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import UnsupportedOp
 
 from .layouts import VOCAB, Loop, feeds, random_model
@@ -95,6 +97,17 @@ def check(seed, folder):
         return False
     calls_of_a_decoder(lm, loop, rng, close(states))
     return True
+
+
+def test_pairs():
+    """Each state with the output that replaces it; some are the last token's rows of two layers."""
+    alike = 0
+    for seed in range(200):
+        model, states, _ = random_model(seed)
+        found = interface(read_model(as_source(model.SerializeToString()))).states
+        assert {s.name: s.output for s in found.values()} == {s.name: s.output for s in states}
+        alike += sum(s.kind == "shift" for s in states) > 1
+    assert alike > 4
 
 
 @pytest.mark.parametrize("first", range(0, 24, 6))

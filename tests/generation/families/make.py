@@ -4,9 +4,11 @@ as their exporters write them, with the tokens that transformers generates.
     python make.py optimum NAME...       # torch, transformers 4.57, optimum-onnx 0.1
     python make.py GenAI NAME...         # torch, transformers 5.24, onnxruntime-genai 0.18
     python make.py transformers NAME...  # torch 2.13, transformers 5.24, onnxscript
+    python make.py torch NAME...         # the same; community.py
 
 Weights are multiples of 1/8, so that the files are small. A file is EXPORTER_NAME.onnx.xz, its
-tokens and config.json are in expected.json under the same name.
+tokens and config.json are in expected.json under the same name. The graph that embeds token ids,
+where the decoder has none, is EXPORTER_NAME.embed.onnx.xz.
 """
 
 from __future__ import annotations
@@ -333,8 +335,71 @@ MODELS: dict[str, tuple[str, str, dict]] = {
             "hybrid_layer_ids": [1, 3],
         },
     ),
-    "kimi_linear": ("KimiLinear", "KimiLinear", {"num_hidden_layers": 4}),
-    "xlstm": ("xLSTM", "xLSTM", {"num_heads": 2, "chunk_size": 8}),
+    "mamba": ("Mamba", "Mamba", {"state_size": 8, "conv_kernel": 4}),
+    "jamba": (
+        "Jamba",
+        "Jamba",
+        {
+            "num_hidden_layers": 4,
+            "attn_layer_period": 2,
+            "attn_layer_offset": 1,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "mamba_d_state": 8,
+            "mamba_dt_rank": 4,
+            "use_mamba_kernels": False,
+        },
+    ),
+    "kimi_linear": (
+        "KimiLinear",
+        "KimiLinear",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", FULL] * 2,
+            "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 16,
+            "v_head_dim": 16,
+            "num_key_value_heads": 2,
+            "linear_head_dim": 16,
+            "linear_num_heads": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+        },
+    ),
+    "lfm3": (
+        "Lfm3",
+        "Lfm3",
+        {**HEAD, "num_hidden_layers": 4, "conv_L_cache": 5, "sliding_window": 8},
+    ),
+    "xlstm": (
+        "xLSTM",
+        "xLSTM",
+        {
+            "hidden_size": 64,
+            "embedding_dim": 64,
+            "num_heads": 2,
+            "chunk_size": 8,
+            "qk_dim_factor": 1.0,
+            "autocast_kernel_dtype": "float32",
+        },
+    ),
+    "zaya": (
+        "Zaya",
+        "Zaya",
+        {
+            **HEAD,
+            **WIDE,
+            "num_hidden_layers": 4,
+            "num_experts": 4,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 32,
+            "router_hidden_size": 16,
+        },
+    ),
 }
 
 
@@ -368,7 +433,7 @@ def make(name: str) -> torch.nn.Module:
 
 
 def expected(model: torch.nn.Module) -> dict[str, object]:
-    """What transformers generates: 24 tokens of each prompt, and 10 by 3 beams."""
+    """What transformers generates: 24 tokens of each prompt, and 10 by 3 beams, where it can."""
 
     def after(ids: list[int], **options: object) -> list[int]:
         given = torch.tensor([ids])
@@ -377,6 +442,8 @@ def expected(model: torch.nn.Module) -> dict[str, object]:
 
     with torch.no_grad():
         greedy = [after(ids, max_new_tokens=24) for ids in PROMPTS]
+        if model.config.model_type in NO_BEAMS:
+            return {"greedy": greedy, "beams": None}
         return {"greedy": greedy, "beams": after(PROMPTS[0], max_new_tokens=10, num_beams=3)}
 
 
@@ -417,9 +484,41 @@ def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
     return onnx.load(str(folder / "model.onnx"))
 
 
+def torch_export(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
+    from community import export
+
+    export(model, folder, PROMPTS[0][:8])  # fewer than a window
+    file = "decoder_model_merged.onnx" if (folder / "embed_tokens.onnx").exists() else "model.onnx"
+    return onnx.load(str(folder / file))
+
+
 # Types of models whose decoders transformers exports for one token at a time alone.
-ONE_TOKEN = ("qwen3_next", "qwen3_5_text", "olmo_hybrid", "kimi_linear", "xlstm")
-EXPORTERS = {"optimum": optimum, "GenAI": genai, "transformers": transformers5}
+ONE_TOKEN = (
+    "qwen3_next",
+    "qwen3_5_text",
+    "olmo_hybrid",
+    "kimi_linear",
+    "xlstm",
+    "mamba",
+    "jamba",
+    "zaya",
+)
+NO_BEAMS = ("xlstm",)
+EXPORTERS = {
+    "optimum": optimum,
+    "GenAI": genai,
+    "transformers": transformers5,
+    "torch": torch_export,
+}
+
+
+def store(model: onnx.ModelProto, name: str) -> None:
+    for node in model.graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+    del model.graph.value_info[:]
+    data = lzma.compress(model.SerializeToString(), preset=9)
+    (HERE / f"{name}.onnx.xz").write_bytes(data)
 
 
 def main(exporter: str, names: list[str]) -> None:
@@ -428,13 +527,9 @@ def main(exporter: str, names: list[str]) -> None:
         model = make(name)
         tokens = expected(model)
         folder = Path(tempfile.mkdtemp())
-        exported = EXPORTERS[exporter](model, folder)
-        for node in exported.graph.node:
-            node.doc_string = ""
-            del node.metadata_props[:]
-        del exported.graph.value_info[:]
-        data = lzma.compress(exported.SerializeToString(), preset=9)
-        (HERE / f"{exporter}_{name}.onnx.xz").write_bytes(data)
+        store(EXPORTERS[exporter](model, folder), f"{exporter}_{name}")
+        if (embedding := folder / "embed_tokens.onnx").exists():
+            store(onnx.load(str(embedding)), f"{exporter}_{name}.embed")
         known = json.loads(path.read_text()) if path.exists() else {}
         config = json.loads(model.config.to_json_string())
         kept = ("head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings")
@@ -444,7 +539,7 @@ def main(exporter: str, names: list[str]) -> None:
         lines = (f'"{k}": {json.dumps(v)}' for k, v in sorted(known.items()))
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         shutil.rmtree(folder)
-        print(exporter, name, len(data), flush=True)
+        print(exporter, name, flush=True)
 
 
 if __name__ == "__main__":
