@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT, FLOAT16, INT8, INT64, UINT8
 from ...declare.op import MS, Epilogue, Op, Weight, fail, stored_alike, takes, unsupported
 from ...declare.packing import packed, unpacked
+from ...ir import Tensor
 from .contracts import ACTIVATION
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ nbits = Op(
 def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """The same node without g_idx, the group of each row of B: rows of B and columns of A are
     sorted by group. Quantizers that take weights in the order of their importance write g_idx.
+    Weights of one bit become those of two.
     """
     if not node.has(4):
-        return None
+        return _of_two_bits(node, graph) if node.attr("bits", 4) == 1 else None
     k, cols, bits, block = (
         node.attr("K"),
         node.attr("N"),
@@ -50,7 +52,7 @@ def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if index[:k] == [i // block for i in range(k)]:
         return None
     order = sorted(range(min(k, len(index))), key=lambda i: index[i])
-    if bits not in (2, 4, 8) or [index[i] for i in order] != [i // block for i in range(k)]:
+    if bits not in (1, 2, 4, 8) or [index[i] for i in order] != [i // block for i in range(k)]:
         unsupported(
             node,
             f"a g_idx whose groups do not have {block} columns each",
@@ -82,6 +84,31 @@ def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     ]
 
 
+def _of_two_bits(node: BoundNode, graph: Binder) -> list[Value]:
+    """A product with weights of one bit, (q - zero) * scale where zero is 1 by default."""
+    k, cols, block = (node.attr(name) for name in ("K", "N", "block_size"))
+    blocks = -(-k // block)
+    weights = node.inputs[1]
+    if weights.dtype != UINT8 or not stored_alike(weights.shape, [cols, blocks, block // 8]):
+        fail(node, f"B {weights} is not {cols} columns of {blocks} blocks of {block} 1-bit weights")
+    rows = graph.reshape(weights, [cols, blocks * block // 8])
+    wide = packed(graph, unpacked(graph, rows, 1, blocks * block), 2)
+    zeros = node.input(3)
+    if zeros is None:
+        shape = graph.constant(INT64, [2], [cols, blocks])
+        one = Tensor.of("one", FLOAT, [1], [1.0])
+        zeros = graph.op("ConstantOfShape", shape, value=one)
+    elif zeros.dtype == UINT8:
+        if not stored_alike(zeros.shape, [cols, -(-blocks // 8)]):
+            fail(node, f"zero points {zeros} do not fit {cols} columns of {blocks} blocks")
+        bits = unpacked(graph, graph.reshape(zeros, [cols, -(-blocks // 8)]), 1, blocks)
+        zeros = graph.op("Cast", bits, to=FLOAT)
+    attrs = {**node.attrs, "bits": 2}
+    wide = graph.reshape(wide, [cols, blocks, block // 4])
+    inputs = [node.inputs[0], wide, node.inputs[2], zeros, None, *node.inputs[5:6]]
+    return [graph.op("MatMulNBits", *inputs, domain=MS, **attrs)]
+
+
 @nbits.infer
 def nbits_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 5)
@@ -101,7 +128,7 @@ def nbits_infer(node: BoundNode) -> Inferred:
         unsupported(
             node,
             f"{bits} bits in blocks of {block}",
-            "Quantize to 2, 4 or 8 bits with a block size of 16 or more.",
+            "Quantize to 1, 2, 4 or 8 bits with a block size of 16 or more.",
         )
     blocks = -(-k // block)
     if not stored_alike(w.shape, [cols, blocks, block * bits // 8]):

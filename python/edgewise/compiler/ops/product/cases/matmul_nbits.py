@@ -182,6 +182,35 @@ def nbits_cases(t: Toolbox) -> Cases:
                     tol=1e-4,
                     fold=False,
                 )
+    for rows, k, cols, block in ((1, 64, 48, 32), (3, 200, 17, 16), (9, 256, 5, 128)):
+        blocks = -(-k // block)
+        x, w = t.f(rows, k), t.n("uint8", cols, blocks, block // 8, low=0, high=255)
+        scales, bias = t.f(cols, blocks, low=0.02, high=0.1), t.f(cols)
+        stored = t.n("uint8", cols * -(-blocks // 8), low=0, high=255)
+        middle = t.f(cols, blocks, low=0, high=1)
+        bits = (stored.reshape(cols, -1, 1) >> t.of("uint8", range(8)) & 1).reshape(cols, -1)
+        numbers = (w[..., None] >> t.of("uint8", range(8)) & 1).reshape(cols, blocks, block)
+        for zeros, number in (
+            (None, 1.0),
+            (stored, bits[:, :blocks, None]),
+            (middle, middle[..., None]),
+        ):
+            weights = ((numbers.astype("float64") - number) * scales[..., None]).reshape(cols, -1)
+            yield t(
+                x,
+                t.const(w),
+                t.const(scales),
+                t.const(zeros) if zeros is not None else None,
+                None,
+                t.const(bias),
+                K=k,
+                N=cols,
+                bits=1,
+                block_size=block,
+                tol=1e-4,
+                expect=[(x @ weights[:, :k].T + bias).astype("float32")],
+                why="onnxruntime has no weights of one bit",
+            )
     groups = t.const(t.random.permutation(64).astype("int32") // 32)
     yield t(
         t.f(3, 64),
