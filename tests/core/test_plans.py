@@ -19,6 +19,7 @@ PROGRAMS = {
     "fuzz_package": 20000,
     "fuzz_media": 1000,
     "fuzz_grammar": 20000,
+    "fuzz_nearest": 5000,
 }  # runs in `make test-all`
 SHARE = 1 if ALL else 3  # of which `make test` does one in so many
 
@@ -40,8 +41,8 @@ def seeds(tmp_path_factory):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans_do_no_harm(name, seeds):
     """Mutated plans, single steps with large parameters, steps of real plans exchanged, plans
-    changed together with the memory that they name, pictures and sound of all sizes, grammars:
-    under sanitizers.
+    changed together with the memory that they name, pictures and sound of all sizes, grammars,
+    vectors: under sanitizers.
     """
     command = [
         program("sanitize", name),

@@ -1,5 +1,6 @@
 """feature-extraction: states as transformers', embeddings as sentence-transformers', search."""
 
+import itertools
 import json
 import math
 import os
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import edgewise
 import pytest
-from edgewise.errors import InputError
+from edgewise.errors import InputError, ModelError
 from edgewise.pipelines.vectors import VectorIndex
 
 from . import tiny
@@ -257,10 +258,92 @@ def test_any_number_of_results_from_one_copy_of_the_vectors(precision):
         np.testing.assert_allclose(
             [f["score"] for f in found], want, atol=1e-4 if precision == "float32" else 2
         )
-    plans = [compiled.plan for compiled in index.session.plans.values()]
-    assert len(plans) >= 4 and all(len(plan.data) < index.count * index.size for plan in plans)
-    weights = [buffer.nbytes for buffer, *_ in index.session.store.weights.values()]
-    assert sum(weights) <= len(index.data) + len(index.scales)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_index_that_grows_in_any_steps_finds_what_numpy_finds(precision):
+    random = np.random.default_rng(3)
+    for size in (1, 3, 128, 129, 384):
+        steps = [random.normal(size=(n, size)).astype(np.float32) for n in (1, 1, 63, 700, 1, 40)]
+        steps.append(steps[0].copy())  # equal scores: the first one comes first
+        index = VectorIndex(precision=precision)
+        vectors = np.zeros((0, size), np.float32)
+        for rows in steps:
+            index.add(rows)
+            vectors = np.concatenate([vectors, rows])
+            query = random.normal(size=(2, size)).astype(np.float32)
+            query[1] = rows[0]
+            for q, found in zip(query, index.search(query, top_k=5), strict=True):
+                kept = _kept(vectors) if precision == "int8" else vectors
+                scores = kept @ q.astype(np.float64)
+                best = np.sort(scores)[::-1][: len(found)]
+                assert len(found) == min(5, len(vectors))
+                np.testing.assert_allclose(
+                    [f["score"] for f in found], best, rtol=2e-4, atol=2e-4 * np.abs(scores).max()
+                )
+                for a, b in itertools.pairwise(found):
+                    assert (-a["score"], a["corpus_id"]) < (-b["score"], b["corpus_id"])
+        again = VectorIndex.load(index.save())
+        assert again.search(query, 9) == index.search(query, 9) and len(again) == len(index)
+
+
+def _kept(vectors):
+    """Vectors of bytes, with a scale for every 128 numbers, as float64."""
+    out = np.zeros(vectors.shape)
+    for at in range(0, vectors.shape[1], 128):
+        block = vectors[:, at : at + 128].astype(np.float64)
+        scale = np.abs(block).max(axis=1, keepdims=True) / 127
+        out[:, at : at + 128] = np.round(block / np.where(scale, scale, 1)) * scale
+    return out
+
+
+def test_vectors_that_cannot_be_compared_are_refused_and_nothing_is_lost():
+    good = np.eye(3, 5, dtype=np.float32)
+    for precision in ("float32", "int8"):
+        index = VectorIndex(good, precision)
+        for bad in (np.nan, np.inf, -np.inf):
+            rows = good.copy()
+            rows[2, 4] = bad
+            with pytest.raises(InputError, match="not finite"):
+                index.add(rows)
+        with pytest.raises(InputError, match="numbers, those in the index 5"):
+            index.add(np.ones((2, 4), np.float32))
+        with pytest.raises(InputError, match="numbers, those in the index 5"):
+            index.search(np.ones((1, 6), np.float32))
+        (found,) = index.search(good[1:2], 9)
+        assert [f["corpus_id"] for f in found] == [1, 0, 2] and found[0]["score"] == 1
+        assert index.search(np.full((1, 5), 1e-42, np.float32), 1)[0][0]["corpus_id"] == 0
+    with pytest.raises(InputError, match="not finite"):  # of bytes, whose scale would not be
+        index.search(np.full((1, 5), np.nan, np.float32))
+
+
+def test_index_files(sentence_model, tmp_path):
+    """A file of an index is read again with its texts, and damaged ones are refused."""
+    pipe = edgewise.pipeline("embeddings", sentence_model({"pooling_mode_mean_tokens": True}))
+    index = pipe.index(TEXTS, precision="int8", pooling="mean")
+    index.save(tmp_path / "notes.safetensors")
+    again = pipe.load_index(tmp_path / "notes.safetensors", pooling="mean")
+    assert again.texts == TEXTS and again.search(TEXTS[1], 3) == index.search(TEXTS[1], 3)
+    again.add("More")
+    assert len(again) == len(TEXTS) + 1
+    with pytest.raises(InputError, match="another model or other options"):
+        pipe.load_index(tmp_path / "notes.safetensors", pooling="cls", prompt="zzzz " * 20)
+    data = index.save()
+    with pytest.raises(ModelError):
+        pipe.load_index(data[:-1], pooling="mean")
+    random = np.random.default_rng(4)
+    refused = 0
+    for _ in range(300):
+        broken = bytearray(data)
+        for _ in range(random.integers(1, 4)):
+            broken[random.integers(0, min(len(broken), 600))] = random.integers(0, 256)
+        try:
+            pipe.load_index(bytes(broken), pooling="mean").search("a", 2)
+        except (InputError, ModelError):
+            refused += 1
+    assert refused > 200
+    empty = pipe.load_index(pipe.index().save(), pooling="mean")
+    assert len(empty) == 0 and empty.search("x") == []
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="EDGEWISE_REAL has no all-MiniLM-L6-v2")

@@ -52,6 +52,8 @@ export interface Watcher {
  * addresses refer to.
  */
 export interface Host {
+  /** The engine, for functions that use its threads. */
+  readonly engine: number;
   /**
    * Allocates zeroed memory.
    * @throws OutOfMemory
@@ -65,7 +67,7 @@ export interface Host {
   floats(address: number, count: number): Float32Array;
   /** Copies bytes from an address. */
   read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
-  /** Calls a function of core/sampling/sampling.h. */
+  /** Calls a function of core/sampling, core/media or core/search. */
   call(name: string, ...args: number[]): number;
 }
 

@@ -31,6 +31,7 @@ export const WORKER_PARTS = [
   "worker-texts",
   "worker-tools",
   "worker-training",
+  "worker-vectors",
   "worker-voices",
   "worker-webgpu",
   "worker-webgpu-bytes",

@@ -32,6 +32,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
   "worker-tools": new URL("./worker-tools.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
+  "worker-vectors": new URL("./worker-vectors.js", import.meta.url).href,
   "worker-voices": new URL("./worker-voices.js", import.meta.url).href,
   "worker-webgpu": new URL("./worker-webgpu.js", import.meta.url).href,
   "worker-webgpu-bytes": new URL("./worker-webgpu-bytes.js", import.meta.url).href,

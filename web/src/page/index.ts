@@ -92,6 +92,19 @@ export type {
 } from "./pipelines/speaking.ts";
 export type * from "./pipelines/types.ts";
 export {
+  type IndexMethods,
+  type IndexPrecision,
+  type IndexSource,
+  type SearchOptions,
+  TextIndex,
+  type TextIndexOptions,
+  type TextMatch,
+  VectorIndex,
+  type VectorIndexOptions,
+  type VectorMatch,
+  type VectorsInput,
+} from "./pipelines/vectors.ts";
+export {
   type MemoryRow,
   type NodeRow,
   type OpRow,

@@ -19,6 +19,7 @@ import type {
   TrainingInfo,
   TrainingResult,
 } from "./training.ts";
+import type { Matches, Rows, VectorsInfo, VectorsRequest } from "./vectors.ts";
 
 /** Methods of the worker. `model`: the number returned by `load`. */
 export interface Methods {
@@ -125,6 +126,13 @@ export interface Methods {
   artifacts_write(request: { values: Record<string, Uint8Array<ArrayBuffer>> }): void;
   artifacts_save(request: { optimizer: boolean }): Uint8Array<ArrayBuffer>;
   artifacts_export(request: { outputs: string[] }): Uint8Array<ArrayBuffer>;
+
+  /** Opens an index of vectors. */
+  vectors_open(request: VectorsRequest): { info: VectorsInfo; texts: string[] | undefined };
+  vectors_add(request: Rows): VectorsInfo;
+  /** One result for each query. */
+  vectors_search(request: { queries: Rows; top_k: number }): Matches[];
+  vectors_save(request: { texts: string[] | undefined }): Blob;
 
   /** A call of `StorageCalls`. */
   storage(request: StorageCall): unknown;

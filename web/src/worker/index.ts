@@ -17,6 +17,7 @@ import { modelMethods } from "./sessions/models.ts";
 import { profileMethods } from "./sessions/profile.ts";
 import { drawMethods, taskMethods } from "./sessions/tasks.ts";
 import { trainingMethods } from "./sessions/training.ts";
+import { vectorMethods } from "./sessions/vectors.ts";
 import { working } from "./text/working.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
@@ -33,6 +34,7 @@ const methods: Handlers = {
   ...inferenceMethods(scope),
   ...artifactMethods(scope),
   ...profileMethods(scope),
+  ...vectorMethods(scope),
   async storage({ call, args }) {
     const work: object = /checkpoint/i.test(call)
       ? (await import("./training/index.ts")).storage

@@ -13,6 +13,7 @@ export async function openHost(): Promise<Host> {
   const engine = instance.exports as unknown as EngineExports;
   engine.__wasm_call_ctors();
   return {
+    engine: engine.ew_open(1) >>> 0,
     alloc(size) {
       const address = engine.ew_alloc(size) >>> 0;
       if (!address) throw new Error(`${size} bytes could not be allocated`);

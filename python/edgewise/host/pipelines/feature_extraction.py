@@ -13,6 +13,7 @@ from ...errors import InputError, ModelError
 from ...json_text import parse_json
 from ...logic.options import read_flag
 from ...logic.post.embeddings import normalized
+from ...logic.search.vectors import check_same, need_texts
 from ...logic.tasks.embedding import (
     Vectors,
     embedded,
@@ -28,7 +29,7 @@ from ...logic.text.recipe import Recipe, recipe_of
 from .base import check_batch_size
 from .files import ModelFiles
 from .text import TextPipeline, need_text
-from .vectors import VectorIndex
+from .vectors import VectorIndex, load_index
 
 
 class FeatureExtractionPipeline(TextPipeline):
@@ -138,6 +139,26 @@ class FeatureExtractionPipeline(TextPipeline):
         """
         return TextIndex(self, texts, precision, options)
 
+    def load_index(self, source: Any, **options: Any) -> TextIndex:
+        """An index that `TextIndex.save` wrote, here or in a page.
+
+        Args:
+            source: a path, or bytes.
+            options: of the embedding of texts that were given to `index`.
+
+        Raises:
+            ModelError: the file is damaged.
+            InputError: it was made with another model or other options.
+        """
+        vectors, texts = load_index(source, self.engine)
+        index = TextIndex(self, [], vectors.precision, options)
+        index.vectors = vectors
+        index.texts = need_texts(texts, vectors.count)
+        if texts:
+            (found,) = vectors.search(index._embed(texts[:1], options), vectors.count)
+            check_same(next(f["score"] for f in found if f["corpus_id"] == 0))
+        return index
+
     def _encode_options(self, options: Mapping[str, Any]) -> EncodeOptions:
         own = {name: options[name] for name in self.ENCODING}
         given = {**own, **self.inner_options(options, "tokenize_kwargs")}
@@ -169,8 +190,27 @@ class TextIndex:
     def add(self, texts: Any) -> None:
         """Adds a text or a list of texts."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        self.vectors.add(self._embed(texts, self.options))
-        self.texts += texts
+        vectors = self._embed(texts, self.options)
+        with self.vectors.lock:  # texts and vectors stay in one order
+            self.vectors.add(vectors)
+            self.texts += texts
+
+    def save(self, target: Any = None) -> bytes | None:
+        """Writes texts and vectors to a safetensors file, which `load_index` reads.
+
+        Args:
+            target: a path (the file is complete or not written at all), an object with `write`, or
+                None: returns the bytes.
+        """
+        return self.vectors.save(target, self.texts)
+
+    def close(self) -> None:
+        """Frees the engine's memory. The index is empty then."""
+        self.vectors.close()
+        self.texts = []
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
     def search(self, query: Any, top_k: int = 10, **options: Any) -> Any:
         """The most similar texts.

@@ -1,80 +1,123 @@
-"""Search in many vectors: one matrix product and one selection in the engine."""
+"""Search in many vectors, all of them compared, in the engine (core/search/nearest.h)."""
 
 from __future__ import annotations
 
+import json
+import os
+import struct
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.arrays import as_input
-from ...compiler.declare.dtypes import FLOAT, INT64, UINT8, pack, unpack
-from ...compiler.ir import Graph, Info, Node, Tensor
-from ...compiler.onnx import BytesSource
-from ...errors import InputError
+from ...compiler.declare.dtypes import CODE, FLOAT, NAME
+from ...compiler.heads.examples import are_finite
+from ...compiler.training.safetensors import load_safetensors, save_safetensors
+from ...errors import EngineError, InputError, OutOfMemory
+from ...json_text import parse_json
+from ...logic.personal.files import Stored
 from ...logic.post.classification import check_top_k
-from ..session import InferenceSession
+from ...logic.search.vectors import (
+    PRECISIONS,
+    IndexFile,
+    blocks_of,
+    broken,
+    check_precision,
+    check_size,
+    check_texts,
+    index_file,
+    metadata_of,
+    not_finite,
+    room_of,
+    row_bytes,
+    tensors_of,
+)
+from ..engine import default_engine
+from ..engine.locks import Owner, locked
 
 if TYPE_CHECKING:
+    from ...compiler.declare.dtypes import BytesLike as Bytes
+    from ...compiler.onnx.source import Source
     from ..engine import Engine
 
-PRECISIONS = ("float32", "int8")
-BLOCK = 128
-ZERO = 128
-"""The byte that stands for 0: MatMulNBits' default."""
+_ARGUMENT, _MEMORY = -12, -1  # -EW_E_ARGUMENT, -EW_E_MEMORY
 
 
-class VectorIndex:
+@dataclass
+class _Part:
+    """Vectors in the engine's memory. scales: 0 for float32; room: of vectors."""
+
+    vectors: int
+    scales: int
+    room: int
+    count: int = 0
+
+
+class VectorIndex(Owner):
     """Vectors that are compared with a query by their dot products, which for vectors of length 1
     is the cosine.
 
     Args:
         vectors: [count, size]; nested lists or an array.
-        precision: "float32"; "int8": bytes, with a scale for every BLOCK numbers.
+        precision: "float32"; "int8": bytes, with a scale for every 128 numbers.
         engine: the Engine to use; by default that of the process.
 
     Raises:
-        InputError: the vectors are not a matrix.
+        InputError: the vectors are not a matrix, or a number is not finite.
     """
+
+    rank = -2  # locked before a pipeline
 
     def __init__(
         self, vectors: Any = (), precision: str = "float32", engine: Engine | None = None
     ) -> None:
-        if precision not in PRECISIONS:
-            raise InputError(f"it is {precision!r}", "precision", f"Use {', '.join(PRECISIONS)}.")
-        self.precision, self.engine = precision, engine
+        self._parts: list[_Part] = []
+        self.start_lock()
+        self.precision = check_precision(precision)
+        self.engine = engine or default_engine()
         self.size = 0
         self.count = 0
-        self.data = bytearray()  # rows
-        self.scales = bytearray()  # of blocks, for int8
-        self.session: InferenceSession | None = None  # for any top_k
         self.add(vectors)
 
     def __len__(self) -> int:
         return self.count
 
+    def __repr__(self) -> str:
+        return f"<VectorIndex of {self.count} vectors of {self.size} numbers, {self.precision}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_parts", None):
+            self._free()
+
+    @locked
     def add(self, vectors: Any) -> None:
-        """Adds vectors [count, size]. Raises InputError."""
+        """Adds vectors [count, size].
+
+        Raises:
+            InputError: they have another size, or a number is not finite. Nothing is added.
+            OutOfMemory: there is no room.
+        """
         count, size, rows = _matrix(vectors)
-        if not count:
-            return
-        if self.count and size != self.size:
-            raise InputError(f"they have {size} numbers, those in the index {self.size}", "vectors")
-        self.size = size
-        if self.precision == "float32":
-            self.data += rows
-        else:
-            for i in range(count):
-                self._add_integers(unpack(FLOAT, rows[i * size * 4 : (i + 1) * size * 4], size))
+        if count:
+            check_size(size, self.size, "vectors")
+            self._append(count, size, rows)
+
+    def _append(self, count: int, size: int, rows: Bytes) -> None:
+        """Adds float32 [count, size]. Raises InputError: a number is not finite."""
+        part = self._part_for(count, size)
+        at = part.vectors + part.count * row_bytes(size, self.precision)
+        scales = part.scales and part.scales + part.count * 4 * blocks_of(size)
+        with ExitStack() as memory:
+            given, spec = self._allocated(memory, len(rows)), self._allocated(memory, 16)
+            self.engine.write(given, rows)
+            self._describe(spec, count, size, 0)
+            self._call("ew_nearest_pack", spec, given, at, scales)
+        part.count += count
         self.count += count
-        self.close()  # compiled for the vectors there were
+        self.size = size
 
-    def _add_integers(self, vector: Sequence[float]) -> None:
-        for i in range(0, len(vector), BLOCK):
-            block = vector[i : i + BLOCK]
-            scale = max(map(abs, block)) / 127 or 1.0
-            codes = [round(x / scale) + ZERO for x in block]
-            self.data += bytes(codes + [ZERO] * (BLOCK - len(codes)))
-            self.scales += pack(FLOAT, [scale])
-
+    @locked
     def search(self, queries: Any, top_k: int = 10) -> list[list[dict[str, Any]]]:
         """The vectors with the greatest dot products.
 
@@ -83,69 +126,158 @@ class VectorIndex:
             top_k: how many.
 
         Returns:
-            for each query [{"corpus_id": index of a vector, "score"}], the highest first
+            for each query [{"corpus_id": index of a vector, "score"}], the highest first, of equal
+            ones the first vector
 
         Raises:
-            InputError: the queries have another size.
+            InputError: the queries have another size, or a number is not finite.
         """
         check_top_k(top_k, all_allowed=False)
         count, size, rows = _matrix(queries)
         if not self.count or not count:
             return [[] for _ in range(count)]
-        if size != self.size:
-            raise InputError(f"they have {size} numbers, those in the index {self.size}", "queries")
+        check_size(size, self.size, "queries")
         top_k = min(top_k, self.count)
-        if self.session is None:
-            self.session = InferenceSession(self._graph(), engine=self.engine)
-        k = memoryview(pack(INT64, [top_k])).cast("q")
-        results = []
-        for i in range(count):
-            query = memoryview(rows)[i * size * 4 : (i + 1) * size * 4].cast("f", [1, size])
-            scores, ids = self.session.run(["scores", "ids"], {"query": query, "k": k})
-            results.append(
-                [
-                    {"corpus_id": int(n), "score": float(s)}
-                    for s, n in zip(_flat(scores), _flat(ids))
-                ]
-            )
-        return results
+        row = 4 * size
+        with ExitStack() as memory:
+            query, best = self._allocated(memory, row), self._allocated(memory, 8 * top_k)
+            spec = self._allocated(memory, 16)
+            self._describe(spec, max(p.count for p in self._parts), size, 0)
+            work = self._allocated(memory, self._call("ew_nearest_work_bytes", spec))
+            results = []
+            for i in range(count):
+                self.engine.write(query, rows[i * row : (i + 1) * row])
+                found = self._find(spec, query, work, best, top_k)
+                matches = struct.iter_unpack("<fI", self.engine.read(best, 8 * found))
+                results.append([{"corpus_id": n, "score": score} for score, n in matches])
+            return results
 
+    def _find(self, spec: int, query: int, work: int, best: int, top_k: int) -> int:
+        """Writes the best matches of a query to `best` and returns how many there are."""
+        found = first = 0
+        for part in self._parts:
+            self._describe(spec, part.count, self.size, first)
+            first += part.count
+            last = int(part is self._parts[-1])
+            vectors = (self.engine.handle, spec, part.vectors, part.scales)
+            place = (query, work, best, found, top_k, last)
+            with self.engine.lock:  # its threads
+                found = self._call("ew_nearest_find", *vectors, *place, where="queries")
+        return found
+
+    def _allocated(self, memory: ExitStack, nbytes: int) -> int:
+        """Engine memory that is freed with `memory`."""
+        address = self.engine.alloc(max(nbytes, 1))
+        memory.callback(self.engine.free, address)
+        return address
+
+    @locked
+    def save(self, target: Any = None, texts: Sequence[str] | None = None) -> bytes | None:
+        """Writes a safetensors file, which `load` reads, here and in pages.
+
+        Args:
+            target: a path (the file is complete or not written at all), an object with `write`, or
+                None: returns the bytes.
+            texts: of the vectors.
+        """
+        file = IndexFile(self.precision, self.count, self.size, texts is not None)
+        text = json.dumps(list(texts or []), ensure_ascii=False).encode()
+        row, scales = row_bytes(self.size, self.precision), 4 * blocks_of(self.size)
+        contents = {
+            "vectors": b"".join(self.engine.read(p.vectors, p.count * row) for p in self._parts),
+            "scales": b"".join(
+                self.engine.read(p.scales, p.count * scales) for p in self._parts if p.scales
+            ),
+            "texts": text,
+        }
+        tensors = {
+            name: (CODE[stored.dtype], tuple(stored.shape), contents[name])
+            for name, stored in tensors_of(file, len(text))
+        }
+        return save_safetensors(tensors, target, metadata_of(file))
+
+    @classmethod
+    def load(
+        cls, source: str | os.PathLike[str] | bytes | Source, engine: Engine | None = None
+    ) -> VectorIndex:
+        """Reads what `save` wrote. source: a path, or bytes. Raises ModelError: it is damaged."""
+        return load_index(source, engine)[0]
+
+    @locked
     def close(self) -> None:
-        """Frees the engine's copy of the vectors; a later search makes it again."""
-        if self.session is not None:
-            self.session.free()
-        self.session = None
+        """Frees the engine's memory. The index is empty then."""
+        self._free()
 
-    def _graph(self) -> Graph:
-        """The scores of a query [1, size] and the indices of the k best, each [1, k]."""
-        constants = {}
-        if self.precision == "float32":
-            shape: tuple[int, ...] = (self.count, self.size)
-            constants["vectors"] = _weight("vectors", FLOAT, shape, self.data)
-            nodes = [Node("Gemm", ["query", "vectors"], ["all"], {"transB": 1})]
-        else:
-            blocks = -(-self.size // BLOCK)
-            shape = (self.count, blocks, BLOCK)
-            constants["vectors"] = _weight("vectors", UINT8, shape, self.data)
-            constants["scales"] = _weight("scales", FLOAT, (self.count * blocks,), self.scales)
-            attrs = {"K": self.size, "N": self.count, "bits": 8, "block_size": BLOCK}
-            attrs["accuracy_level"] = 4  # a query becomes bytes, too
-            inputs = ["query", "vectors", "scales"]
-            nodes = [Node("MatMulNBits", inputs, ["all"], attrs, "com.microsoft")]
-        nodes.append(Node("TopK", ["all", "k"], ["scores", "ids"], {"axis": 1}))
-        return Graph(
-            "vectors",
-            nodes,
-            [Info("query", FLOAT, [1, self.size]), Info("k", INT64, [1])],
-            [Info("scores", FLOAT, [1, "k"]), Info("ids", INT64, [1, "k"])],
-            constants,
-            opsets={"": 17, "com.microsoft": 1},
-        )
+    def _free(self) -> None:
+        parts, self._parts = self._parts, []
+        self.count = self.size = 0
+        for part in parts:
+            self.engine.free(part.vectors)
+            if part.scales:
+                self.engine.free(part.scales)
+
+    def _part_for(self, count: int, size: int) -> _Part:
+        """A part with room for more vectors."""
+        if self._parts and self._parts[-1].room - self._parts[-1].count >= count:
+            return self._parts[-1]
+        room = room_of(self.count, count, size, self.precision)
+        vectors = self.engine.alloc(room * row_bytes(size, self.precision))
+        scales = 0
+        if self.precision == "int8":
+            try:
+                scales = self.engine.alloc(room * 4 * blocks_of(size))
+            except OutOfMemory:
+                self.engine.free(vectors)
+                raise
+        self._parts.append(_Part(vectors, scales, room))
+        return self._parts[-1]
+
+    def _describe(self, address: int, count: int, size: int, first: int) -> None:
+        """Writes an ew_nearest."""
+        self.engine.write(address, struct.pack("<4I", count, size, self.precision == "int8", first))
+
+    def _call(self, name: str, *args: int, where: str = "vectors") -> int:
+        """Calls a function of core/search. Returns its int32; raises for negative ones."""
+        code = self.engine.call(name, *args) & 0xFFFFFFFF
+        if code < 2**31:
+            return code
+        if code - 2**32 == _MEMORY:
+            raise OutOfMemory("2 GB of vectors at once", where, "Add them in smaller parts.")
+        if code - 2**32 == _ARGUMENT:
+            raise not_finite(where)
+        raise EngineError(f"error {code - 2**32}", name, "This is a bug in Edgewise.")
 
 
-def _weight(name: str, dtype: int, shape: tuple[int, ...], data: bytearray) -> Tensor:
-    """A constant that the plans of all k share, as a weight in a file."""
-    return Tensor(name, dtype, shape, BytesSource(bytes(data), name), 0, len(data))
+def load_index(
+    source: str | os.PathLike[str] | bytes | Source, engine: Engine | None = None
+) -> tuple[VectorIndex, list[str] | None]:
+    """An index, and its texts if the file has them. Raises ModelError: it is damaged."""
+    where = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "index"
+    tensors, metadata = load_safetensors(source)
+    stored = {name: Stored(NAME[t.dtype], list(t.shape)) for name, t in tensors.items()}
+    file = index_file(metadata, stored, where)
+    texts = None
+    if file.texts:
+        texts = check_texts(parse_json(tensors["texts"].bytes(), where), file.count, where)
+    index = VectorIndex(precision=file.precision, engine=engine)
+    if not file.count:
+        return index, texts
+    data = tensors["vectors"].bytes()
+    try:
+        if file.precision == "float32":
+            index._append(file.count, file.size, data)
+            return index, texts
+        scales = tensors["scales"].bytes()
+        if not are_finite(scales):
+            raise broken("its numbers are not finite", where)
+        part = index._part_for(file.count, file.size)
+        index.engine.write(part.vectors, data)
+        index.engine.write(part.scales, scales)
+    except InputError:
+        raise broken("its numbers are not finite", where) from None
+    part.count = index.count = file.count
+    index.size = file.size
+    return index, texts
 
 
 def _matrix(values: Any) -> tuple[int, int, bytes]:
@@ -158,9 +290,4 @@ def _matrix(values: Any) -> tuple[int, int, bytes]:
     return shape[0], shape[1], bytes(memoryview(data).cast("B"))
 
 
-def _flat(values: Any) -> list[Any]:
-    code, shape, data = as_input(values, "")
-    return unpack(code, data, shape[0] * shape[1])
-
-
-__all__ = ["VectorIndex"]
+__all__ = ["PRECISIONS", "VectorIndex", "load_index"]

@@ -34,6 +34,7 @@ export class Engine implements Device {
   private closed = false;
   private out = 0;
   readonly host: Host = {
+    engine: 0,
     alloc: (bytes) => this.alloc(bytes, "generation"),
     free: (address) => this.free(address),
     write: (address, bytes) => this.bytes(address, bytes.length).set(bytes),
@@ -128,6 +129,7 @@ export class Engine implements Device {
 
   private prepare(): this {
     open.add(this);
+    (this.host as { engine: number }).engine = this.handle;
     this.out = this.exports.ew_alloc(64) >>> 0;
     if (!this.out)
       throw new OutOfMemory("the engine could not allocate any memory", "", "Close other tabs.");

@@ -26,6 +26,7 @@ import { workers } from "./sound-streams.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import { speakingPipeline } from "./speaking.ts";
 import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
+import { indexMethods } from "./vectors.ts";
 
 /** A task of a page other than text generation. */
 type Task = keyof TaskPipelines;
@@ -162,7 +163,15 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
   const more = looks ? { processor } : {};
   const dispose = async () => client.end();
   const open = task === "mask-generation" ? { open: opener(run) } : {};
-  const made = Object.assign(call, { ...more, ...open, task, info, dispose }, methods.members);
+  const index =
+    task === "feature-extraction"
+      ? indexMethods((texts, options) => run(texts, options) as Promise<Tensor>)
+      : {};
+  const made = Object.assign(
+    call,
+    { ...more, ...open, ...index, task, info, dispose },
+    methods.members,
+  );
   workers.set(made, { client, task });
   return made as never;
 }

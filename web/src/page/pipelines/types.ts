@@ -26,6 +26,7 @@ import type {
 } from "./sound-types.ts";
 import type { SoundInput } from "./sounds.ts";
 import type { TextToSpeechPipeline } from "./speaking.ts";
+import type { IndexMethods } from "./vectors.ts";
 
 export type * from "./generation-types.ts";
 export type { MaskPrompts, OpenPicture, PromptedMasks } from "./open-pictures.ts";
@@ -388,6 +389,7 @@ interface LabelCalls<Input, Options, One> {
 /** Computes embeddings. Result: float32 [texts, size], or [texts, tokens, size] without pooling. */
 export interface FeatureExtractionPipeline
   extends PipelineBase,
+    IndexMethods,
     Calls<string, FeatureExtractionOptions, Tensor, Tensor> {}
 
 /**

@@ -1,0 +1,1 @@
+"""Search in vectors: memory, files, results."""
