@@ -143,3 +143,48 @@ def test_keyboard(visit, example_server: str) -> None:
     v.page.fill("#text", "Then the robot")
     wait(v.page, "document.querySelector('#words').dataset.of === 'Then the robot'")
     assert "zebra" in v.page.inner_text("#words")
+
+
+def test_documents(visit, example_server: str, tmp_path: Path) -> None:
+    """Files are added, the passage is found and an answer is written; a later visit has them."""
+    from browser.pipelines import models
+
+    models.save(tmp_path / "embed", "feature-extraction")
+    (tmp_path / "embed" / "1_Pooling").mkdir()
+    (tmp_path / "embed" / "1_Pooling" / "config.json").write_text(
+        '{"pooling_mode_mean_tokens": true}'
+    )
+    module = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (tmp_path / "embed" / "modules.json").write_text(json.dumps([module]))
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    config = {**json.loads((DEMO / "tokenizer_config.json").read_text()), "chat_template": template}
+
+    def embed(route) -> None:
+        file = tmp_path / "embed" / route.request.url.rpartition("/resolve/main/")[2]
+        if file.is_file():
+            route.fulfill(path=file)
+        else:
+            route.fulfill(status=404)
+
+    names = "?host=/hub/&embed=demo/embed&write=demo/storyteller"
+    v = visit(example_server, f"/examples/documents/{names}", start=False)
+    v.page.route(
+        "**/storyteller/**/tokenizer_config.json", lambda route: route.fulfill(json=config)
+    )
+    v.page.route("**/demo/embed/**", embed)
+    v.page.reload()
+    wait(v.page, "document.querySelector('#status').textContent === 'Add text files'")
+    texts = {"fox.txt": models.TEXTS[0], "long.txt": " ".join(models.TEXTS * 12)}
+    v.page.set_input_files(
+        "#files",
+        [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()],
+    )
+    wait(v.page, "!document.querySelector('#ask').disabled")
+    count = int(v.page.inner_text("#status").split()[0])
+    assert count > 2
+    v.page.fill("#question", models.TEXTS[0])
+    v.page.click("#ask")
+    wait(v.page, "document.querySelector('#status').textContent.includes('answered in')")
+    assert "fox.txt" in v.page.inner_text("#passages") and v.page.inner_text("#answer")
+    v.page.reload()
+    wait(v.page, f"document.querySelector('#status').textContent === '{count} passages'")

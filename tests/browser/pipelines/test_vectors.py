@@ -21,6 +21,7 @@ VECTORS = """
       new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
     const tensor = ([text, ...dims]) => new ew.Tensor("float32", floats(text), dims);
     const index = await ew.VectorIndex.create([], { precision: arg.precision });
+    const kind = (e) => ["InputError", "ModelError"].find((name) => e instanceof ew[name]);
     const found = [], errors = [];
     for (const part of arg.parts) {
       await index.add(tensor(part));
@@ -38,7 +39,7 @@ VECTORS = """
       () => ew.VectorIndex.load(new Blob(["nothing"])),
     ];
     for (const fail of fails)
-      errors.push(await fail().then(() => "", (e) => `${e.constructor.name}: ${e.message}`));
+      errors.push(await fail().then(() => "", (e) => [kind(e), e.message]));
     const file = await index.save();
     const again = await ew.VectorIndex.load(file);
     const same = await again.search(tensor(arg.queries), { top_k: arg.top_k });
@@ -84,9 +85,9 @@ def test_vectors_as_in_python(visit, server, precision):
     assert found["found"] == expected == [*expected[:3], found["same"]]
     assert found["read"] == expected[-1] and found["lengths"] == [964, 964]
     assert VectorIndex.load(base64.b64decode(found["file"])).search(queries, 7) == expected[-1]
-    kinds = [error.split(":")[0] for error in found["errors"]]
-    assert kinds == ["InputError"] * 7 + ["ModelError"]
-    assert "not finite" in found["errors"][0] and "numbers" in found["errors"][1]
+    kinds, words = zip(*found["errors"], strict=True)
+    assert kinds == ("InputError",) * 7 + ("ModelError",)
+    assert "not finite" in words[0] and "numbers" in words[1]
     assert page.asked("worker-vectors")
 
 
@@ -98,9 +99,10 @@ TEXTS_OF = """
     const one = await index.search(arg.texts[1]);
     const file = await index.save();
     const again = await embed.loadIndex(file, { pooling: "mean" });
+    const other = Uint8Array.from(atob(arg.other), (c) => c.charCodeAt(0));
     const errors = [];
     const fails = [
-      () => embed.loadIndex(file, { pooling: "mean", prompt: "zzz ".repeat(30) }),
+      () => embed.loadIndex(other, { pooling: "mean" }),
       () => embed.index("a"),
       () => embed.index("a", { pooling: "mean", quantize: true }),
     ];
@@ -118,7 +120,9 @@ def test_texts(visit, server, files):
     folder = files / "searched"
     models.save(folder, "feature-extraction")
     page = visit(server)
-    found = page.run(TEXTS_OF, {"model": "/files/searched/", "texts": TEXTS})
+    vectors = np.random.default_rng(6).normal(size=(4, 32)).astype(np.float32)
+    other = base64.b64encode(VectorIndex(vectors).save(texts=TEXTS)).decode()  # of another model
+    found = page.run(TEXTS_OF, {"model": "/files/searched/", "texts": TEXTS, "other": other})
     assert "error" not in found, found
     assert [[m["text"] for m in row][0] for row in found["found"]] == TEXTS
     assert [m["text"] for m in found["one"]][0] == TEXTS[1] and len(found["one"]) == 4
