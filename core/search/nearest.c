@@ -1,6 +1,6 @@
-/* Of bytes, the query is split into whole numbers of 16 bits with scales of the same blocks: rounding it costs
- * less than 1/30000 of a block's largest number, and the sums of a block are exact, at most
- * 128 * 127 * 32767 < 2^31. */
+/* Of bytes, the query is split into whole numbers of 16 bits with scales of the same blocks:
+ * rounding it costs less than 1/30000 of a block's largest number, and the sums of a block are
+ * exact, at most 128 * 128 * 32767 < 2^31. */
 #include "search/nearest.h"
 #include "kernel.h"
 #include "simd.h"

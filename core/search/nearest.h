@@ -3,9 +3,9 @@
  *
  * Vectors are kept as float32 [count, size], or as signed bytes [count, blocks, EW_NEAREST_BLOCK]
  * with float32 scales [count, blocks], blocks = ceil(size / EW_NEAREST_BLOCK). They come in parts:
- * the host packs vectors with ew_nearest_pack, and passes the parts to ew_nearest_find one after the
- * other. The results are the same bits in all builds and for any
- * number of threads: sums have a fixed order, and no multiply-add is fused.
+ * the host packs vectors with ew_nearest_pack, and passes the parts to ew_nearest_find one after
+ * the other. The results are the same bits in all builds and for any number of threads: sums have a
+ * fixed order, and no multiply-add is fused.
  *
  * Functions return a nonnegative result, or -EW_E_ARGUMENT for sizes that are not allowed or
  * numbers that are not finite, -EW_E_MEMORY for parts beyond 2 GiB, -EW_E_STOPPED after ew_stop.

@@ -24,6 +24,7 @@ INCLUDES = {
     "simd": set(),
     "media": {"", "gen"},
     "sampling": {"", "gen"},
+    "search": {""},
     "kernels/control": {""},
     "kernels/elementwise": {""},
     **dict.fromkeys(
