@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 SIDE = 64
@@ -288,47 +289,100 @@ def make_owl(folder: Path, kind: str) -> Path:
     return folder
 
 
-def make_grounded(folder: Path) -> Path:
-    """Writes a model with the inputs and outputs of Grounding DINO, as transformers.js feeds it."""
+@contextmanager
+def grounding(tokenizer):
+    """Lets Grounding DINO of transformers 4 read the words of a small tokenizer, by operations
+    that an exporter can write, as in transformers 5: the original loops over the text.
+    """
     import torch
+    from transformers.models.grounding_dino import modeling_grounding_dino as module
 
+    marks = [tokenizer.convert_tokens_to_ids(mark) for mark in ("[CLS]", "[SEP]", ".", "?")]
+
+    def masks(input_ids):
+        special = (input_ids[..., None] == torch.tensor(marks)).any(-1)
+        at = torch.arange(input_ids.shape[1])
+        last = at[-1]  # numbers would be constants of the graph
+        after, before = at[None, :] >= at[:, None], at[None, :] < at[:, None]
+        ends = torch.where(special[:, None] & after[None], at[None, None], last + 1).amin(-1)
+        begins = torch.where(special[:, None] & before[None], at[None, None], -1).amax(-1)
+        inside = (ends > 0) & (ends < last)
+        same = (ends[:, :, None] == ends[:, None, :]) & inside[:, None, :]
+        alone = at[:, None] == at[None, :]
+        return same | alone[None], torch.where(inside, at - begins - 1, 0)
+
+    ids = tokenizer("a cat. two trees.", return_tensors="pt")["input_ids"]
+    before = module.SPECIAL_TOKENS, module.generate_masks_with_special_tokens_and_transfer_map
+    module.SPECIAL_TOKENS = marks
+    for theirs, ours in zip(before[1](ids), masks(ids)):
+        assert torch.equal(theirs, ours)
+    module.generate_masks_with_special_tokens_and_transfer_map = masks
+    try:
+        yield
+    finally:
+        module.SPECIAL_TOKENS, module.generate_masks_with_special_tokens_and_transfer_map = before
+
+
+def make_grounded(folder: Path):
+    """Writes Grounding DINO with the inputs that transformers.js feeds; returns the model."""
+    import torch
+    import transformers
+
+    from .exporting import export
     from .tiny import tokenizer_of
 
-    torch.manual_seed(3)
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.see = torch.nn.Conv2d(3, 16, 16, 16)
-            self.read = torch.nn.Embedding(400, 16)
-            self.box = torch.nn.Linear(16, 4)
-
-        def forward(self, pixel_values, input_ids, token_type_ids, attention_mask, pixel_mask):
-            seen = self.see(pixel_values * pixel_mask[:, None]).flatten(2).transpose(1, 2)
-            words = self.read(input_ids + token_type_ids) * attention_mask[..., None]
-            logits = seen @ words.transpose(1, 2) - 0.5
-            rest = torch.full((1, logits.shape[1], 256), -1e9)[:, :, logits.shape[2] :]
-            return torch.cat([logits, rest], 2), self.box(seen).sigmoid()
-
-    (folder / "onnx").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"model_type": "grounding-dino"}))
-    config = {
-        "image_processor_type": "GroundingDinoImageProcessor",
-        "size": {"height": 64, "width": 64},
-    }
-    (folder / "preprocessor_config.json").write_text(json.dumps(config))
-    tokenizer_of("bert").save_pretrained(folder)
+    torch.manual_seed(5)
+    tokenizer = tokenizer_of("bert")
+    config = transformers.GroundingDinoConfig(
+        backbone_config=dict(
+            model_type="swin",
+            image_size=SIDE,
+            patch_size=4,
+            embed_dim=8,
+            depths=[1, 1, 1, 1],
+            num_heads=[1, 1, 2, 2],
+            window_size=4,
+            out_indices=[2, 3, 4],
+        ),
+        text_config=dict(
+            model_type="bert",
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=256,
+        ),
+        num_queries=12,
+        encoder_layers=1,
+        encoder_ffn_dim=32,
+        encoder_attention_heads=2,
+        decoder_layers=1,
+        decoder_ffn_dim=32,
+        decoder_attention_heads=2,
+        d_model=32,
+        encoder_n_points=2,
+        decoder_n_points=2,
+        init_std=0.2,
+        disable_custom_kernels=True,
+    )
+    model = transformers.GroundingDinoForObjectDetection(config).eval()
     ids = torch.ones(1, 5, dtype=torch.int64)
     inputs = {
-        "pixel_values": torch.rand(1, 3, 64, 64),
+        "pixel_values": torch.rand(1, 3, SIDE, 96),
         "input_ids": ids,
         "token_type_ids": ids * 0,
         "attention_mask": ids,
-        "pixel_mask": torch.ones(1, 64, 64, dtype=torch.int64),
+        "pixel_mask": torch.ones(1, SIDE, 96, dtype=torch.int64),
     }
-    axes = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), {1: "length"})
-    _write(Model().eval(), inputs, ["logits", "pred_boxes"], axes, folder / "onnx" / "model.onnx")
-    return folder
+    text = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), {1: "length"})
+    with grounding(tokenizer):
+        export(model, inputs, ["logits", "pred_boxes"], text, folder / "onnx" / "model.onnx")
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    size = {"height": SIDE, "width": 96}
+    transformers.GroundingDinoImageProcessor(size=size).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model.eval()  # the exporter leaves it as for training
 
 
 def make_eomt(folder: Path, labels: int = 5) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
@@ -49,22 +50,35 @@ def text_limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
 
 
 def add_text_model(
-    programs: Programs, graph: Graph, outputs: Sequence[str], limit: int, name: str = "model"
+    programs: Programs,
+    graph: Graph,
+    outputs: Sequence[str],
+    limit: int,
+    name: str = "model",
+    others: Sequence[Mapping[str, Sequence[int]]] = ({},),
 ) -> int:
     """Adds a program of a text encoder for one text of up to `limit` tokens.
+
+    Args:
+        programs, name: what is added to, and the name.
+        graph, outputs: what is run, and its outputs that are read.
+        limit: most tokens.
+        others: shapes of the inputs that are not of the text: each has plans of its own.
 
     Returns:
         the most tokens of a text
     """
     has_mask = any(i.name == "attention_mask" for i in graph.input_names())
+    texts = replace(graph, inputs=[i for i in graph.inputs if i.name not in others[0]])
     high = limit
     for _ in range(3):
         # Not packed: attention weights have two such dimensions. The tensors that a page feeds and
         # reads have one, after a batch of 1: they are contiguous (`_check_ends`).
         length = Sym(0, 1, 0, MIN_LENGTH, high)
-        runs: list[Any] = [(text_shapes(graph, length), (MIN_LENGTH, high))]
+        of_range, of_one = text_shapes(texts, length), text_shapes(texts, 1)
+        runs: list[Any] = [({**other, **of_range}, (MIN_LENGTH, high)) for other in others]
         if not has_mask:  # a text of one token cannot be padded
-            runs.append((text_shapes(graph, 1), None))
+            runs += [({**other, **of_one}, None) for other in others]
         try:
             programs.add(name, graph, runs, outputs, _check_ends)
             return high
@@ -81,7 +95,8 @@ def add_text_model(
             "Export the model with an attention_mask.",
         )
     lengths = [n for n in FIXED_LENGTHS if n < high] + [high]
-    programs.add(name, graph, [(text_shapes(graph, n), None) for n in lengths], outputs)
+    shapes = [{**other, **text_shapes(texts, n)} for n in lengths for other in others]
+    programs.add(name, graph, [(one, None) for one in shapes], outputs)
     return high
 
 

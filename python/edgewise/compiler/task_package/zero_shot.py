@@ -1,7 +1,7 @@
 """Packages of models that compare pictures (CLIP, SigLIP) or sounds (CLAP) with texts: the graph is
 divided into what depends on the picture or sound alone ("model"), on a text alone ("text"), and on
 both ("scores"). So a text is read once for all pictures. Files of the two halves get the same three
-programs.
+programs. Grounding DINO, whose layers join picture and text, is one program ("model").
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
 from ...logic.tasks.candidates import is_padded, longest_candidate
+from ...logic.tasks.objects import MAX_TEXT, is_grounded
 from ..bind import bind
 from ..compile.programs import Programs
 from ..declare.dtypes import BOOL, CODE, INT32, INT64
@@ -21,7 +22,7 @@ from ..ir import Graph, Info, Node, Tensor
 from .images import add_pictures
 from .length_split import reads_of
 from .sounds import add_sounds
-from .texts import MIN_LENGTH, TEXT_INPUTS, add_text_model, text_shapes
+from .texts import MIN_LENGTH, TEXT_INPUTS, add_text_model, text_limit, text_shapes
 from .towers import (
     COMPARED,
     OBJECTS,
@@ -59,6 +60,8 @@ def zero_shot_package(request: Request) -> Package:
         given, texts, both = _halves(request, of, config)
     else:
         graph = request.read("model")
+        if of is OBJECTS and is_grounded(config):
+            return _grounded_package(request, graph)
         if of is OBJECTS:
             graph = _settled(graph, _shapes(request, graph))
         given, texts, both = divided(graph, of)
@@ -78,6 +81,20 @@ def zero_shot_package(request: Request) -> Package:
     _add_scores(programs, both, of)
     processor["text"] = {"max_length": limit}
     programs.package.manifest["processor"] = processor
+    return programs.package
+
+
+def _grounded_package(request: Request, graph: Graph) -> Package:
+    """The package of a model that sees the picture while it reads all labels as one text."""
+    programs = request.programs()
+    pictures = replace(graph, inputs=[i for i in graph.inputs if i.name not in TEXT_INPUTS])
+    description, shapes = add_pictures(programs, request, pictures)
+    limit, outputs = min(text_limit(request.texts, None), MAX_TEXT), [OBJECTS.logits, *OBJECTS.also]
+    length = add_text_model(programs, graph, outputs, limit, others=shapes)
+    programs.package.manifest["processor"] = {
+        "image": description.to_dict(),
+        "text": {"max_length": length},
+    }
     return programs.package
 
 

@@ -138,6 +138,17 @@ def grounded_text(labels: Sequence[str]) -> str:
     return ". ".join(texts) + "."
 
 
+def check_text(tokens: int, most: int | None) -> None:
+    """Raises InputError if a text that labels make is too long. most: tokens that are taken."""
+    limit = MAX_TEXT if most is None else min(most, MAX_TEXT)
+    if tokens > limit:
+        raise InputError(
+            f"the labels have {tokens} tokens, the model takes {limit}",
+            "candidate_labels",
+            "Give fewer labels.",
+        )
+
+
 @dataclass(frozen=True)
 class Grounded:
     """An object, with the tokens that name it.

@@ -1,6 +1,7 @@
 // Inputs of graphs that read tokens.
 
 import type { Processor } from "../../gen/schema.ts";
+import { tokens_fed } from "../../logic/tasks/inputs.ts";
 import { fitting_size } from "../../logic/tasks/lengths.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
@@ -29,6 +30,25 @@ export function integers(type: string, at: readonly number[]): TaskTensor {
           ? Uint8Array.from(at)
           : Float32Array.from(at);
   return { type, dims: [1, at.length], data: new Uint8Array(array.buffer) };
+}
+
+/**
+ * The inputs of a graph for a text, padded to a length for which there is a plan.
+ * @param ids its tokens
+ * @param pad the token that fills it up
+ * @returns those of the graph's inputs that are known
+ */
+export function textFeeds(
+  { inputs, plans }: Pick<ReturnType<TaskHost["graph"]>, "inputs" | "plans">,
+  ids: number[],
+  pad: number,
+): Record<string, TaskTensor> {
+  const length = planLength(plans, ids.length);
+  const found = inputs.flatMap(({ name, dtype }) => {
+    const fed = tokens_fed(name, ids, [], length, pad, 0);
+    return fed ? [[name, integers(dtype, fed)] as const] : [];
+  });
+  return Object.fromEntries(found);
 }
 
 /**

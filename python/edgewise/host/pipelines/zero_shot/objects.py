@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....compiler.task_package.towers import OBJECTS
-from ....errors import InputError
 from ....logic.tasks.candidates import candidate_labels, candidates
 from ....logic.tasks.inputs import Values, tokens_fed
 from ....logic.tasks.objects import (
-    MAX_TEXT,
+    check_text,
     finding,
     found_by_labels,
     grounded,
@@ -97,17 +96,15 @@ class ZeroShotObjectDetectionPipeline(CandidatesPipeline, ImagePipeline):
         self, picture: Any, labels: Sequence[str], options: dict[str, Any]
     ) -> list[Found]:
         """The objects of a model that reads all labels as one text."""
-        text = grounded_text(labels)
-        ids = self.tokenizer.encode(text)
-        if len(ids) > MAX_TEXT:
-            raise InputError(
-                f"the labels have {len(ids)} tokens, the model takes {MAX_TEXT}",
-                "candidate_labels",
-                "Give fewer labels.",
-            )
+        ids = self.tokenizer.encode(grounded_text(labels))
+        package, size = self.files.package if self.files is not None else None, len(ids)
+        most = package.manifest["processor"]["text"]["max_length"] if package is not None else None
+        check_text(size, most)
         names = [self.need_output("model", name) for name in ("logits", "pred_boxes")]
         inputs = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
-        feeds = {name: [tokens_fed(name, ids, [], len(ids), 0, 0)] for name in inputs}
+        if package is not None:
+            size = self.session("model").size_for("input_ids", 1, size)
+        feeds = {name: [tokens_fed(name, ids, [], size, 0, 0)] for name in inputs}
         logits, boxes = (_values(x) for x in self.outputs_of(picture, names, feeds))
         size = (picture.height, picture.width)
         found = grounded(logits, boxes, ids, finding(options), size, self.task)

@@ -1,7 +1,19 @@
-// Objects by any labels: OWL-ViT, OWLv2. Rules are in logic/tasks/objects.py.
+// Objects by any labels: OWL-ViT, OWLv2, Grounding DINO. Rules are in logic/tasks/objects.py.
 
 import { candidates } from "../../../logic/tasks/candidates.ts";
-import { finding, found_by_labels, is_squared } from "../../../logic/tasks/objects.ts";
+import {
+  check_text,
+  type Finding,
+  finding,
+  found_by_labels,
+  grounded,
+  grounded_text,
+  is_grounded,
+  is_squared,
+} from "../../../logic/tasks/objects.ts";
+import type { TaskInput } from "../../../protocol/tasks.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import { described, textFeeds } from "../inputs.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { type Show, scored } from "./zero-shot.ts";
@@ -16,6 +28,8 @@ export function zeroShotObjects(show: Show): TaskRunner {
     prepare(host, { given }) {
       const how = finding(given);
       const { texts } = candidates(given, host.task);
+      if (is_grounded(host.config()))
+        return (input, ending) => byText(show, host, input, texts, how, ending);
       return async (input, ending) => {
         const { tensors, image } = await show(host, input, ending);
         const columns: Float32Array[] = [];
@@ -32,4 +46,27 @@ export function zeroShotObjects(show: Show): TaskRunner {
       };
     },
   };
+}
+
+/** The objects of a model that reads all labels as one text. */
+async function byText(
+  show: Show,
+  host: TaskHost,
+  input: TaskInput,
+  labels: string[],
+  how: Finding,
+  ending: Ending,
+): Promise<unknown[]> {
+  const tokenizer = host.needTokenizer();
+  const ids = tokenizer.encode(grounded_text(labels));
+  check_text(ids.length, described(host, "text").max_length ?? null);
+  const feeds = textFeeds(host.graph("model"), ids, 0);
+  const { tensors, image } = await show(host, input, ending, feeds);
+  const size: [number, number] = [image.height, image.width];
+  const [logits, boxes] = [numbers(tensors.logits!), numbers(tensors.pred_boxes!)];
+  const found = grounded(logits, boxes, ids, how, size, host.task);
+  return found.map(({ found: one, tokens }) => ({
+    ...one,
+    label: tokenizer.decode(tokens).trim(),
+  }));
 }

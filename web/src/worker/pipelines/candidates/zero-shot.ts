@@ -7,18 +7,17 @@ import {
   MAX_TEXTS,
   padding_of,
 } from "../../../logic/tasks/candidates.ts";
-import { tokens_fed } from "../../../logic/tasks/inputs.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { described, integers, planLength, unknownInput } from "../inputs.ts";
+import { described, textFeeds, unknownInput } from "../inputs.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 
 type Tensors = Record<string, TaskTensor>;
 
-/** Runs the graph "model" on a picture. */
+/** Runs the graph "model" on a picture. further: inputs of the graph. */
 export type Show = (
-  ...given: Parameters<Perceive>
+  ...given: [...Parameters<Perceive>, further?: Tensors]
 ) => Promise<{ tensors: Tensors; image: { height: number; width: number } }>;
 
 /** Runs the graph "model" on an input. */
@@ -44,13 +43,9 @@ async function readText(host: TaskHost, text: string, ending: Ending): Promise<T
   const longest = described(host, "text").max_length ?? Infinity;
   const ids = candidate_ids(host.config(), text, host.needTokenizer().encode(text), longest);
   const graph = host.graph("text");
-  const length = planLength(graph.plans, ids.length);
-  const pad = padding(host);
-  const feeds = graph.inputs.map(({ name, dtype }) => {
-    const fed = tokens_fed(name, ids, [], length, pad, 0);
-    return [name, integers(dtype, fed ?? unknownInput(name, host.task))];
-  });
-  const outputs = await host.run("text", Object.fromEntries(feeds) as Tensors, ending);
+  const feeds = textFeeds(graph, ids, padding(host));
+  for (const { name } of graph.inputs) if (!feeds[name]) unknownInput(name, host.task);
+  const outputs = await host.run("text", feeds, ending);
   if (known.size >= MAX_TEXTS) known.clear();
   known.set(text, outputs);
   return outputs;

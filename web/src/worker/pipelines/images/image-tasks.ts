@@ -4,6 +4,7 @@
 import type { Box, Layout } from "../../../logic/images/geometry.ts";
 import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
+import type { Perceive } from "../candidates/zero-shot.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { unknownInput } from "../inputs.ts";
 import { labeler, type Numbers, numbers, output, row } from "../outputs.ts";
@@ -37,17 +38,19 @@ export function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promi
 /**
  * Runs the graph "model" on a picture.
  * @param box the part of the picture that it sees
+ * @param further inputs of the graph
  */
 export async function look(
   host: TaskHost,
   image: TaskImage,
   ending: Ending,
   box?: Box,
+  further: Record<string, TaskTensor> = {},
 ): Promise<Looked> {
   const { values, done } = await pixelValues(host, image, ending, box);
   const feeds = Object.fromEntries(
     host.graph("model").inputs.map(({ name }, i) => {
-      const value = values[name] ?? (i === 0 ? values.pixel_values : undefined);
+      const value = values[name] ?? further[name] ?? (i === 0 ? values.pixel_values : undefined);
       return [name, value ?? unknownInput(name, host.task)];
     }),
   );
@@ -55,12 +58,16 @@ export async function look(
 }
 
 /** Runs the graph "model" on the picture of an input. */
-export const show = async (host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> =>
-  look(host, await imageOf(host, input, ending), ending);
+export const show = async (
+  host: TaskHost,
+  input: TaskInput,
+  ending: Ending,
+  further: Record<string, TaskTensor> = {},
+): Promise<Looked> => look(host, await imageOf(host, input, ending), ending, undefined, further);
 
 /** The outputs of the graph "model" for a picture. */
 export const perceive = async (
-  ...given: Parameters<typeof show>
+  ...given: Parameters<Perceive>
 ): Promise<Record<string, TaskTensor>> => (await show(...given)).tensors;
 
 /** The same with the outputs as numbers. */
