@@ -97,14 +97,14 @@ class ZeroShotObjectDetectionPipeline(CandidatesPipeline, ImagePipeline):
     ) -> list[Found]:
         """The objects of a model that reads all labels as one text."""
         ids = self.tokenizer.encode(grounded_text(labels))
-        package, size = self.files.package if self.files is not None else None, len(ids)
+        package, length = self.files.package if self.files is not None else None, len(ids)
         most = package.manifest["processor"]["text"]["max_length"] if package is not None else None
-        check_text(size, most)
+        check_text(length, most)
         names = [self.need_output("model", name) for name in ("logits", "pred_boxes")]
         inputs = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
         if package is not None:
-            size = self.session("model").size_for("input_ids", 1, size)
-        feeds = {name: [tokens_fed(name, ids, [], size, 0, 0)] for name in inputs}
+            length = self.session("model").size_for("input_ids", 1, length)
+        feeds = {name: [tokens_fed(name, ids, [], length, 0, 0)] for name in inputs}
         logits, boxes = (_values(x) for x in self.outputs_of(picture, names, feeds))
         size = (picture.height, picture.width)
         found = grounded(logits, boxes, ids, finding(options), size, self.task)
