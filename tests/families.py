@@ -111,6 +111,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "SmolVLM": CHAT,
         "Granite-Docling": CHAT,
         "LLaVA": CHAT,
+        "LLaVA-NeXT": CHAT,
         "LLaVA-OneVision": CHAT,
         "Pixtral": CHAT,
         "Mistral 3": CHAT,

@@ -36,6 +36,12 @@ def pipe(tiny):
         "gemma3-pairs",
         pytest.param("paligemma", marks=pytest.mark.family("PaliGemma", exporter="torch")),
         "paligemma-pairs",
+        pytest.param("onevision", marks=pytest.mark.family("LLaVA-OneVision", exporter="torch")),
+        pytest.param("llava-next", marks=pytest.mark.family("LLaVA-NeXT", exporter="torch")),
+        pytest.param("janus", marks=pytest.mark.family("Janus", exporter="torch")),
+        pytest.param(
+            "granite-docling", marks=pytest.mark.family("Granite-Docling", exporter="torch")
+        ),
         pytest.param("qwen2-vl", marks=pytest.mark.family("Qwen2-VL", exporter="torch")),
         pytest.param("qwen2.5-vl", marks=pytest.mark.family("Qwen2.5-VL", exporter="torch")),
         pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
@@ -70,6 +76,32 @@ def test_prompts_are_divided_between_pictures(tiny):
         with pytest.raises(InputError, match="tokens of the prompt see each other.*fewer pictures"):
             made(images, chat, **GREEDY)
         assert made(pictures(1), messages(1), **GREEDY)  # it goes on
+
+
+def test_an_encoder_without_the_end_of_rows_is_refused(tiny, tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(tiny("onevision").root, root)
+    shutil.copy(tiny("janus").root / "onnx/vision_encoder.onnx", root / "onnx")
+    with (
+        pytest.raises(UnsupportedOp, match="gives 16 features of a tile; 16 and the one that ends"),
+        edgewise.pipeline(TASK, root) as made,
+    ):
+        made(pictures(1), messages(1), **GREEDY)
+
+
+def test_special_tokens_of_answers_can_be_kept(tiny):
+    """Granite-Docling answers with special tokens."""
+    model = tiny("granite-docling")
+    with edgewise.pipeline(TASK, model.root) as made:
+        options = {"return_full_text": False, "skip_special_tokens": False}
+        [got] = made(pictures(1), messages(1), **options, max_new_tokens=30, do_sample=False)
+        [words] = made(pictures(1), messages(1), return_full_text=False, **GREEDY)
+    ids = answered(model, messages(1), pictures(1), 30)
+    words_of = model.processor.tokenizer
+    answer = words_of.decode(ids)[len(words_of.decode(ids[:-30])) :]
+    assert got["generated_text"] == answer
+    assert any(tag in answer for tag in words_of.all_special_tokens)
+    assert not any(tag in words["generated_text"] for tag in words_of.all_special_tokens)
 
 
 def test_a_plan_is_kept_for_each_size(tiny):

@@ -61,8 +61,20 @@ IDEFICS3_TEMPLATE = (
 
 
 # long: a configuration
-def idefics3(root: Path, family: str = "Idefics3") -> Tiny:
-    """Idefics3, SmolVLM. family: of the names of their classes."""
+def idefics3(
+    root: Path,
+    family: str = "Idefics3",
+    template: str = IDEFICS3_TEMPLATE,
+    more: Sequence[str] = (),
+) -> Tiny:
+    """Idefics3, SmolVLM, Granite-Docling.
+
+    Args:
+        root: the model's folder.
+        family: of the names of their classes.
+        template: of chats.
+        more: further special tokens.
+    """
     import transformers
 
     def of(name: str) -> Any:
@@ -75,7 +87,7 @@ def idefics3(root: Path, family: str = "Idefics3") -> Tiny:
 
     rows = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
     special = ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *rows]
-    words = tokenizer(special, IDEFICS3_TEMPLATE)
+    words = tokenizer([*special, *more], template)
     config = of("Config")(
         text_config={
             "model_type": "llama",

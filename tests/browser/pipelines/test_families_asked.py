@@ -5,10 +5,10 @@ import shutil
 import pytest
 from edgewise.cli import main
 
-from tests.multimodal import both_ways
+from tests.multimodal import both_ways, tiled
 from tests.multimodal.asking import answered, messages, pictures
 
-MODELS = {**both_ways.MODELS}
+MODELS = {**both_ways.MODELS, **tiled.MODELS}
 ASK = """
     const p = await ew.pipeline("image-text-to-text", arg.model, arg.options);
     const found = [];
@@ -42,6 +42,12 @@ def folder(files):
     [
         pytest.param("gemma3", marks=pytest.mark.family("Gemma 3 with pictures", exporter="torch")),
         pytest.param("paligemma", marks=pytest.mark.family("PaliGemma", exporter="torch")),
+        pytest.param("onevision", marks=pytest.mark.family("LLaVA-OneVision", exporter="torch")),
+        pytest.param("llava-next", marks=pytest.mark.family("LLaVA-NeXT", exporter="torch")),
+        pytest.param("janus", marks=pytest.mark.family("Janus", exporter="torch")),
+        pytest.param(
+            "granite-docling", marks=pytest.mark.family("Granite-Docling", exporter="torch")
+        ),
     ],
 )
 def test_answers_are_those_of_transformers(visit, server, folder, tmp_path, name):

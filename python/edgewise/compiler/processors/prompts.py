@@ -225,6 +225,8 @@ def _onevision(files: _Files) -> PictureRule:
     out = _rule("anyres", token, token, count=count or (tile // patch) ** 2)
     if files.processor.get("vision_feature_select_strategy") == "default":
         out["extra"] = -1
+    if files.config.get("model_type") == "llava_next":
+        out["extra"] += files.number("num_additional_image_tokens", files.processor, default=0)
     out["most"] = int(kept) if kept.isdecimal() else 0
     out["sizes"] = files.vision.rule["sizes"]
     if math.isqrt(out["count"]) ** 2 != out["count"]:
@@ -251,7 +253,7 @@ def _janus(files: _Files) -> PictureRule:
     token = files.token("image_token", "image_tag", default="<image_placeholder>")
     first = files.token("boi_token", "image_start_tag", default="<begin_of_image>")
     last = files.token("eoi_token", "image_end_tag", default="<end_of_image>")
-    count = files.number("num_image_tokens", files.processor, default=576)
+    count = files.number("num_image_tokens", files.processor, files.encoder, default=576)
     return _rule("one", token, token, first, last, count=count)
 
 

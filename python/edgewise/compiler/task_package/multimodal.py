@@ -25,6 +25,7 @@ from ..processors.images.vision import VisionDescription, read_vision, vision_gr
 from ..processors.prompts import picture_rule, reach_of
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
+from .joined import add_mixing, check_line, with_line
 from .selection import with_all_selected
 
 if TYPE_CHECKING:
@@ -86,7 +87,15 @@ def multimodal_package(request: Request) -> Package:
         return package
     description, pictures = described
     if not (request.any_size and takes_any_size(description)):
-        add_vision(programs, request.read(first), f"{first}.onnx", description, decoder)
+        encoder = request.read(first)
+        if pictures["rule"] == "anyres":
+            encoder = with_line(encoder, features_of([o.name for o in encoder.outputs]))
+            add_mixing(programs, decoder["features"])
+        add_vision(programs, encoder, f"{first}.onnx", description, decoder)
+        if pictures["rule"] == "anyres":
+            (made,) = programs.package.manifest["programs"]["vision"]["plans"]
+            ((_, _, dims, _),) = made["outputs"].values()
+            check_line(dims, pictures["count"], f"{first}.onnx")
     package.manifest["processor"] = {
         "vision": description.to_dict(),
         "pictures": cast("PromptFields", pictures),

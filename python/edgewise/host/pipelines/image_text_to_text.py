@@ -28,6 +28,7 @@ from ...logic.multimodal.asking import (
     open_messages,
     records_of_ask,
 )
+from ...logic.multimodal.families.joined import grid_of
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
 from ...logic.multimodal.kept import Kept
@@ -43,6 +44,7 @@ from ..text.generate import model_defaults
 from ..text.signals import is_set
 from .base import Pipeline
 from .images.encoder import EncoderSession
+from .images.joined import joined
 from .images.vision import VisionProcessor
 
 if TYPE_CHECKING:
@@ -311,11 +313,21 @@ class ImageTextToTextPipeline(Pipeline):
         key = hashlib.sha256(size + picture.pixels).hexdigest()
         found = self._kept.take(key)
         if found is None:
-            found = b"".join(self._encoded(picture, what, signal))
+            pieces = list(self._encoded(picture, what, signal))
+            found = self._joined(what, pieces) if len(pieces) > 1 else pieces[0]
             self._kept.put(key, found, len(found))
         count = len(found) // (4 * self.model.package.manifest["decoder"]["features"])
         check_rows(count, text, self.task)
         return bytes(found)
+
+    def _joined(self, what: Seen, pieces: list[bytes]) -> bytes:
+        """The features of a picture, of those of its pieces."""
+        rule: Any = self.package.manifest["processor"]["pictures"]
+        if rule["rule"] != "anyres":
+            return b"".join(pieces)
+        grid = grid_of(rule["count"], rule["sizes"], rule["most"], what)
+        size = 4 * self.model.package.manifest["decoder"]["features"]
+        return joined(grid, pieces, size, lambda: self.session("mix"))
 
     def _encoded(self, picture: Picture, what: Seen, signal: Any) -> Iterator[bytes]:
         """The features of a picture, piece by piece. Raises Aborted."""

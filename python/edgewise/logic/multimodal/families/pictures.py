@@ -4,12 +4,12 @@ processors of transformers (models/*/processing_*.py).
 
 from __future__ import annotations
 
-import math
 from typing import TypedDict
 
 from ....errors import InputError
-from ...images.views import Seen, best_size
+from ...images.views import Seen
 from ..prompt import Shown, with_texts
+from .joined import grid_of
 
 TASK = "image-text-to-text"
 MAX_TOKENS = 1 << 20
@@ -139,21 +139,8 @@ def _lines(rule: PictureRule, picture: Seen) -> Shown:
 
 def _joined(rule: PictureRule, picture: Seen) -> int:
     """LLaVA-OneVision: features of the tiles without the padding, and one for each row."""
-    side, tile = round(math.sqrt(rule["count"])), picture.piece[0]
-    height, width = picture.size
-    tall, broad = best_size(rule["sizes"], height, width)
-    high, wide = side * (tall // tile), side * (broad // tile)
-    if width / height > wide / high:
-        new = int(round(height * (wide / width) * 1e7) / 1e7)
-        high -= (high - new) // 2 * 2
-    else:
-        new = int(round(width * (high / height) * 1e7) / 1e7)
-        wide -= (wide - new) // 2 * 2
-    if rule["most"]:
-        ratio = math.sqrt(high * wide / (rule["most"] * side * side))
-        if ratio > 1.1:
-            high, wide = math.floor(high / ratio), math.floor(wide / ratio)
-    return high * wide + high
+    grid = grid_of(rule["count"], rule["sizes"], rule["most"], picture)
+    return grid.rows * grid.across + grid.rows
 
 
 def prompt_text(rule: PictureRule, text: str, pictures: list[Shown]) -> str:

@@ -15,6 +15,7 @@ import {
   records_of_ask,
   SOUNDS,
 } from "../../../logic/multimodal/asking.ts";
+import { grid_of } from "../../../logic/multimodal/families/joined.ts";
 import { prompt_text, shown } from "../../../logic/multimodal/families/pictures.ts";
 import { with_positions } from "../../../logic/multimodal/families/positions.ts";
 import {
@@ -49,6 +50,7 @@ import { described } from "../inputs.ts";
 import { Options } from "../options.ts";
 import type { Events, TaskRunner, Tasks } from "../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../seq2seq/fields.ts";
+import { gridOf } from "./joined.ts";
 import { type Features, Prompted } from "./model.ts";
 import { piecesOf } from "./pictures.ts";
 
@@ -252,7 +254,11 @@ class PictureCall extends Call {
       );
       parts.push(rows!.data);
     }
-    return joined(parts);
+    const { rule, count, sizes, most } = described(host, "pictures");
+    if (rule !== "anyres" || parts.length === 1) return joined(parts);
+    const grid = grid_of(count, sizes, most, seen);
+    const size = 4 * host.needLanguage().info.features;
+    return joined(await gridOf(host, grid, parts, size, ending));
   }
 }
 
