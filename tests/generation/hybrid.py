@@ -123,13 +123,13 @@ def attention(g, x, past, present):
     return g.add("Add", x, g.add("MatMul", joined, g.weight(WIDTH, WIDTH)))
 
 
-def hybrid_model(exporter="optimum", dtype=np.float32, seed=0, one_token=False, vocab=VOCAB):
+def hybrid_model(exporter="optimum", dtype=np.float32, seed=0, count="tokens", vocab=VOCAB):
     """A ModelProto.
 
     Args:
         exporter: of NAMES; "unnamed" has the outputs in another order, too.
         dtype: of the states; the model computes in float32.
-        one_token: whether it takes one token per run.
+        count: tokens per run.
         vocab: number of token ids.
     """
     g = Nodes(dtype, seed)
@@ -139,16 +139,15 @@ def hybrid_model(exporter="optimum", dtype=np.float32, seed=0, one_token=False, 
     x = recurrence(g, x, past[1], present[1])
     x = attention(g, x, past[2:], present[2:])
     g.add("MatMul", x, g.weight(WIDTH, vocab), name="logits")
-    tokens = 1 if one_token else "tokens"
     shapes = ([1, WIDTH, KERNEL - 1], [1, WIDTH], [1, HEADS, "past", DIM], [1, HEADS, "past", DIM])
     grown = [[d if d != "past" else "total" for d in shape] for shape in shapes]
     info = helper.make_tensor_value_info
-    inputs = [info("input_ids", TensorProto.INT64, [1, tokens])]
+    inputs = [info("input_ids", TensorProto.INT64, [1, count])]
     inputs += [info(name, g.kind, shape) for name, shape in zip(past, shapes)]
     outputs = [info(name, g.kind, shape) for name, shape in zip(present, grown)]
     if exporter == "unnamed":
         outputs.reverse()
-    outputs.insert(0, info("logits", TensorProto.FLOAT, [1, tokens, vocab]))
+    outputs.insert(0, info("logits", TensorProto.FLOAT, [1, count, vocab]))
     constants = [numpy_helper.from_array(v, k) for k, v in g.constants.items()]
     graph = helper.make_graph(g.nodes, "hybrid", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 18)]

@@ -38,6 +38,8 @@ ONE_BY_ONE = {
         "zaya",
     )
 } | {"torch_granite4h", "torch_qwen3_5"}
+# Caches of a fixed size, which a loop in onnxruntime would have to choose.
+STATIC = {"transformers_gemma3_static"}
 MODELS = [
     pytest.param("GenAI_ernie4_5", marks=pytest.mark.family("ERNIE 4.5", exporter="GenAI")),
     pytest.param("GenAI_gpt_oss", marks=pytest.mark.family("gpt-oss", exporter="GenAI")),
@@ -137,6 +139,9 @@ MODELS = [
     ),
     pytest.param("transformers_xlstm", marks=pytest.mark.family("xLSTM", exporter="transformers")),
     pytest.param("transformers_zaya", marks=pytest.mark.family("Zaya", exporter="transformers")),
+    pytest.param(
+        "transformers_gemma3_static", marks=pytest.mark.family("Gemma 3", exporter="transformers")
+    ),
     pytest.param("torch_gemma3n", marks=pytest.mark.family("Gemma 3n", exporter="torch")),
     pytest.param("torch_granite4h", marks=pytest.mark.family("Granite 4 H", exporter="torch")),
     pytest.param("torch_lfm2", marks=pytest.mark.family("LFM2", exporter="torch")),
@@ -229,10 +234,10 @@ def test_tokens(tmp_path, name):
         rows = generate(lm, list(prompts), **options, **more)
         return [list(row[len(ids) :]) for ids, row in zip(prompts, rows)]
 
-    loop = Loop(files, name not in ONE_BY_ONE)
+    loop = Loop(files, name not in ONE_BY_ONE) if name not in STATIC else None
     prompts = PROMPTS[:1] if name in SWITCHED else PROMPTS
     for ids, greedy in zip(prompts, known["greedy"]):
-        assert made(ids, max_new_tokens=24) == [loop.greedy(ids, 24)]
+        assert loop is None or made(ids, max_new_tokens=24) == [loop.greedy(ids, 24)]
         assert name in SWITCHED or made(ids, max_new_tokens=24) == [greedy]
     if name in SWITCHED:
         return

@@ -5,6 +5,7 @@
 import json
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from edgewise import CausalLM, generate, page
@@ -15,9 +16,10 @@ from edgewise.compiler.compile.model_file import (
     pick_model_file,
 )
 from edgewise.compiler.onnx import as_source, read_model
-from edgewise.errors import Aborted, UnsupportedOp
+from edgewise.errors import Aborted, InputError, UnsupportedOp
 
 from .hybrid import NAMES, VOCAB, Loop, hybrid_model, split_at_embeddings
+from .test_families import EXPECTED, PROMPTS, stored
 
 CAPACITY = 96
 CLOSE = {np.float32: 2e-5, np.float16: 5e-3}
@@ -27,7 +29,7 @@ def load(tmp_path, **options):
     """(CausalLM, Loop) of a model."""
     model = hybrid_model(**options)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    options.pop("one_token", None)
+    options.pop("count", None)
     return CausalLM(tmp_path, capacity=CAPACITY), Loop(model, **options)
 
 
@@ -84,8 +86,34 @@ def test_prompts_and_steps(tmp_path, exporter, dtype):
 
 
 def test_a_model_of_one_token_per_run(tmp_path):
-    lm, loop = load(tmp_path, one_token=True)
+    lm, loop = load(tmp_path, count=1)
     near(lm, lm.forward(lm.open(), prompt(20)), loop.start().logits(prompt(20)))
+
+
+def test_a_model_of_two_tokens_per_run(tmp_path):
+    """Its states would take padding for tokens."""
+    with pytest.raises(UnsupportedOp, match="takes 2 tokens in each run"):
+        load(tmp_path, count=2)
+
+
+def test_caches_of_a_size_that_the_file_declares(tmp_path):
+    """The size is the maximum length; states of a window have their own."""
+    known, files = EXPECTED["transformers_gemma3_static"], stored("transformers_gemma3_static")
+    model = onnx.load_from_string(files["model.onnx"])
+    room = next(i for i in model.graph.input if i.name == "attention_mask.full_attention")
+    name = room.type.tensor_type.shape.dim[3].dim_param
+    for info in (*model.graph.input, *model.graph.output):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param == name:
+                dim.dim_value = 40
+    for file, content in {**files, "model.onnx": model.SerializeToString()}.items():
+        (tmp_path / file).write_bytes(content)
+    lm = CausalLM(tmp_path)
+    assert lm.max_length == 40
+    made = generate(lm, PROMPTS[0], max_new_tokens=24, do_sample=False, eos_token_id=None)
+    assert list(made[0])[len(PROMPTS[0]) :] == known["greedy"][0]
+    with pytest.raises(InputError, match=r"41 tokens are more than the model has .* \(40\)"):
+        CausalLM(tmp_path, capacity=41)
 
 
 def test_sequences_in_turn_and_copies(hybrid):

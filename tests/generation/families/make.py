@@ -476,7 +476,11 @@ def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
     ids = torch.tensor([PROMPTS[0]])
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     several = model.config.model_type not in ONE_TOKEN
-    parts = decompose_for_generation(model, given, multi_token_decode=several)
+    options = copy.deepcopy(model.generation_config)
+    if model.static:
+        options.cache_implementation, options.max_cache_len = "static", 64
+    several = several and not model.static
+    parts = decompose_for_generation(model, given, options, multi_token_decode=several)
     exporter = OnnxExporter()
     inputs = copy.deepcopy(parts["decode"][1])
     exported = exporter.export(model, inputs, OnnxConfig(dynamic=True))
@@ -524,7 +528,8 @@ def store(model: onnx.ModelProto, name: str) -> None:
 def main(exporter: str, names: list[str]) -> None:
     path = HERE / "expected.json"
     for name in names:
-        model = make(name)
+        model = make(name.removesuffix("_static"))
+        model.static = name.endswith("_static")  # whether its caches have a fixed size
         tokens = expected(model)
         folder = Path(tempfile.mkdtemp())
         store(EXPORTERS[exporter](model, folder), f"{exporter}_{name}")
@@ -533,6 +538,7 @@ def main(exporter: str, names: list[str]) -> None:
         known = json.loads(path.read_text()) if path.exists() else {}
         config = json.loads(model.config.to_json_string())
         kept = ("head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings")
+        kept += ("sliding_window",) if model.static else ()
         config = config.get("text_config", config)
         config = {k: config[k] for k in kept if k in config}
         known[f"{exporter}_{name}"] = {"config": config, **tokens}

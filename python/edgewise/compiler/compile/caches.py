@@ -29,6 +29,8 @@ INPUT_TYPES = {
     "logits_to_keep": (INT64, INT32),
     "use_cache_branch": (BOOL,),
 }
+# With more words after it (transformers 5: attention_mask.sliding_attention) that of some layers.
+MASK = "attention_mask"
 # Fields of config.json with the size of a head, and those that it follows from.
 HEAD_FIELDS = ("head_dim", "head_size", "attention_head_dim")
 # Those with the number of tokens that a short convolution reads.
@@ -84,15 +86,49 @@ def decoder_states(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, StateI
         UnsupportedOp: an input has an element type that generation does not know, or no output
             replaces it.
     """
-    for name, kinds in INPUT_TYPES.items():
+    of_layers = dict.fromkeys(masks(inputs), INPUT_TYPES[MASK])
+    for name, kinds in (INPUT_TYPES | of_layers).items():
         if name in inputs and inputs[name].dtype not in kinds:
             raise UnsupportedOp(
                 f"its element type is {NAME.get(inputs[name].dtype, inputs[name].dtype)}",
                 f"input '{name}'",
                 f"Text generation takes {' or '.join(NAME[k] for k in kinds)} there.",
             )
-    known = (*INPUT_TYPES, *FED)
+    known = {*INPUT_TYPES, *of_layers, *FED}
     return find_states(graph, [name for name in inputs if name not in known])
+
+
+def masks(inputs: Mapping[str, Info]) -> dict[str, Info]:
+    """{name: Info} of the attention masks: one of all layers, or those of each kind of layers."""
+    return {name: i for name, i in inputs.items() if name.split(".")[0] == MASK}
+
+
+def static_rooms(
+    found: Interface, config: Mapping[str, Any], capacity: int
+) -> dict[int | str, int]:
+    """The tokens that caches of a fixed size hold (transformers' StaticCache), by the dimension
+    that these and a mask of pairs of tokens have.
+
+    Args:
+        found: inputs and states of a model.
+        config: its config.json, which has the size of a window.
+        capacity: most tokens of a sequence.
+    """
+    fixed = {d for s in found.states.values() if s.fixed for d in (s.info.shape or ())[1:]}
+    rooms: dict[int | str, int] = {}
+    for name, info in masks(found.inputs).items():
+        last = info.shape[-1] if info.shape and len(info.shape) == 4 else None
+        if last is None or last not in fixed:
+            continue
+        size = min(_window(config) or capacity, capacity) if "sliding" in name else capacity
+        rooms[last] = last if isinstance(last, int) else size
+    return rooms
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    fields = (config, config.get("text_config"))
+    sizes = (c.get("sliding_window") for c in fields if isinstance(c, Mapping))
+    return next((n for n in sizes if type(n) is int and n > 0), None)
 
 
 def cached_as_halves(graph: Graph) -> bool:
@@ -113,13 +149,19 @@ def cache_axis(info: Info) -> int:
     return 2
 
 
-def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> list[int]:
+def state_shape(
+    graph: Graph,
+    state: StateInput,
+    config: Mapping[str, Any],
+    rooms: Mapping[int | str, int] | None = None,
+) -> list[int]:
     """The shape of a state for one sequence, with 0 where it grows.
 
     Args:
         graph: the model.
         state: one of its states.
         config: its config.json.
+        rooms: of static_rooms.
 
     Raises:
         UnsupportedOp: a dimension is not known.
@@ -139,6 +181,8 @@ def state_shape(graph: Graph, state: StateInput, config: Mapping[str, Any]) -> l
             shape.append(0)
         elif i == 0:
             shape.append(1)
+        elif state.fixed and rooms and d in rooms:
+            shape.append(rooms[d])
         elif i == len(declared) - 1 and state.axis is not None:
             shape.append(head_dim(graph, state.name, state.info, state.output, config))
         elif state.axis is None and (kernel := _kernel(graph, state.name, config)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError, ModelError, memory_in_words
+from ...errors import InputError, ModelError, UnsupportedOp, memory_in_words
 from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, CacheDType
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16
@@ -17,7 +17,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..plan import Plan
 from ..targets import CPU, Target
-from .caches import cached_as_halves, interface
+from .caches import cached_as_halves, interface, static_rooms
 from .decoder_plan import DecoderCompiler
 from .features import fed_shapes
 from .grouped import static_groups
@@ -205,20 +205,30 @@ def _fitting_plans(
     room = capacity or min(limit, DEFAULT_CAPACITY)
     if fixed is not None and not model.found.states:
         room = min(room, fixed)
+    rooms = static_rooms(model.found, config, room)
+    held = max((n for d, n in rooms.items() if isinstance(d, int)), default=room)
+    if held < room:  # of caches that have this size in the file
+        if capacity is not None:
+            raise _too_long(room, held)
+        room = held
     for _ in range(4):
         try:
             return room, _plans(model, room, chunks, fixed)
         except TooLong as e:  # the model's own position table is shorter
             shorter = room - e.excess
             if capacity is not None or shorter < 1:
-                raise InputError(
-                    f"{room} tokens are more than the model has positions for ({shorter})",
-                    "capacity",
-                    "Give a smaller one.",
-                ) from None
+                raise _too_long(room, shorter) from None
             room = shorter
     raise ModelError(
         "its position tables are too short", model.graph.name or "model", "Give a capacity."
+    )
+
+
+def _too_long(room: int, longest: int) -> InputError:
+    return InputError(
+        f"{room} tokens are more than the model has positions for ({longest})",
+        "capacity",
+        "Give a smaller one.",
     )
 
 
@@ -246,6 +256,12 @@ def _plans(
                 raise
             plans |= _shorter(model, tokens, capacity, max(plans))
             break
+    if fixed is not None and fixed > 1 and model.found.states and not model.padded:
+        raise UnsupportedOp(
+            f"it takes {fixed} tokens in each run, and its states take each of them",
+            model.graph.name or "model",
+            "Export the model for one token, or any number of tokens, in each run.",
+        )
     return plans
 
 

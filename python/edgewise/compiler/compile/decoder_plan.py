@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
@@ -16,8 +17,8 @@ from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import Interface, state_shape
-from .features import CAUSAL, fed_shapes
+from .caches import Interface, masks, state_shape, static_rooms
+from .features import fed_shapes
 from .states import STATES_OF_OPS
 from .tables import one_size
 
@@ -78,8 +79,9 @@ class DecoderCompiler:
         if name := next((n for n in COUNTS if n in self.found.inputs), None):
             shapes[name], known[name] = list(self.found.inputs[name].shape or []), [tokens]
         full: dict[str, list[int]] = {}
+        rooms = static_rooms(self.found, self.config, capacity)
         for name, state in self.found.states.items():
-            shape = state_shape(self.graph, state, self.config)
+            shape = state_shape(self.graph, state, self.config, rooms)
             full[name] = [capacity if i == state.axis else d for i, d in enumerate(shape)]
             shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
         states = self.found.states.values()
@@ -100,7 +102,7 @@ class DecoderCompiler:
                 registers=[("past", 0, capacity - tokens), ("last", 0, tokens - 1)],
                 prepare=self._prepare,
                 transform=lambda bound: self._transform(bound, tokens, last),
-                computed=self._computed(past, tokens),
+                computed=self._computed(past, tokens, rooms),
                 float_outputs=True,
                 jumps=self.target.jumps and self.lora is None and not self.trainable,
                 trainable=self.trainable,
@@ -108,9 +110,15 @@ class DecoderCompiler:
             )
         return plan
 
-    def _computed(self, past: Any, tokens: int) -> dict[str, Callable[[Binder], Value]]:
+    def _computed(
+        self, past: Any, tokens: int, rooms: Mapping[int | str, int]
+    ) -> dict[str, Callable[[Binder], Value]]:
         """Inputs that the plan computes itself: a mask in which each token sees itself and those
         before it, positions from `past` on, and types of tokens, which are 0.
+
+        Args:
+            past, tokens: before the run, and of it.
+            rooms: of caches of a fixed size.
         """
 
         def filled(name: str, number: int, sizes: list[Any]) -> Callable[[Binder], Value]:
@@ -140,27 +148,13 @@ class DecoderCompiler:
 
             return make
 
-        def causal(binder: Binder) -> Value:
-            """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added."""
-            dtype = self.found.inputs[name_of_mask].dtype
-            axes = binder.constant(INT64, [1], [1])
-            rows = binder.op("Unsqueeze", counted(binder, INT64, past), axes)
-            seen = binder.op("LessOrEqual", counted(binder, INT64, 0), rows)
-            seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
-            if dtype == BOOL:
-                return seen
-            if dtype in (FLOAT, FLOAT16):
-                lowest = -65504.0 if dtype == FLOAT16 else -3.4028234663852886e38
-                numbers = (binder.constant(FLOAT, [], [x]) for x in (0.0, lowest))
-                return binder.op("Where", seen, *numbers)
-            return binder.op("Cast", seen, to=dtype)
-
-        name_of_mask = CAUSAL if CAUSAL in self.found.inputs else "attention_mask"
-        mask = self.found.inputs.get(name_of_mask)
         make: dict[str, Callable[[Binder], Value]] = {}
-        if mask is not None:
-            of_pairs = len(mask.shape or ()) == 4
-            make[name_of_mask] = causal if of_pairs else filled(name_of_mask, 1, [1, past + tokens])
+        for name, mask in masks(self.found.inputs).items():
+            if len(mask.shape or ()) != 4:
+                make[name] = filled(name, 1, [1, past + tokens])
+                continue
+            room = rooms.get((mask.shape or [0])[-1])
+            make[name] = partial(_causal, mask.dtype, past, tokens, room)
         for name in ("position_ids", "cache_position"):
             if name in self.found.inputs:
                 make[name] = positions(name)
@@ -187,6 +181,34 @@ class DecoderCompiler:
             if self.lora.modules_to_save or self.lora.bias != "none":
                 self.saved.extend(saved_parameters(bound, self.lora))
             insert_lora(bound, self.lora)
+
+
+def _causal(dtype: int, past: Any, tokens: int, room: int | None, binder: Binder) -> Value:
+    """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added.
+
+    Args:
+        dtype: of the mask.
+        past, tokens: before the run, and of it.
+        room: of a cache that has this many rows from the first token on; a window is full once it
+            has seen so many.
+    """
+
+    def counted(start: Any, end: Any) -> Value:
+        return binder.op("Range", *(Value("p", INT64, [], numbers=[x]) for x in (start, end, 1)))
+
+    rows = counted(past, past + tokens)
+    if room is not None:
+        rows = binder.op("Min", rows, binder.constant(INT64, [], [room - 1]))
+    rows = binder.op("Unsqueeze", rows, binder.constant(INT64, [1], [1]))
+    seen = binder.op("LessOrEqual", counted(0, past + tokens if room is None else room), rows)
+    seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
+    if dtype == BOOL:
+        return seen
+    if dtype in (FLOAT, FLOAT16):
+        lowest = -65504.0 if dtype == FLOAT16 else -3.4028234663852886e38
+        numbers = (binder.constant(FLOAT, [], [x]) for x in (0.0, lowest))
+        return binder.op("Where", seen, *numbers)
+    return binder.op("Cast", seen, to=dtype)
 
 
 def keep_states(bound: BoundGraph, fixed: Mapping[str, str]) -> None:

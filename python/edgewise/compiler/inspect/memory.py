@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ...errors import EdgewiseError, InputError, UnsupportedOp
 from ..compile import cached_as_halves, interface, state_shape
+from ..compile.caches import static_rooms
 from ..compile.join import IDS, of_ids, takes_embeddings
 from ..compile.states import StateInput
 from ..declare.dtypes import FLOAT, FLOATS, INT64, NAME, size_of
@@ -109,8 +110,9 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
         )
     length, graph = length or DEFAULT_LENGTH, of_ids(graph)
     try:
-        found = interface(graph).states.values()
-        shapes = [(s, state_shape(graph, s, {})) for s in found]
+        found = interface(graph)
+        rooms = static_rooms(found, {}, length)
+        shapes = [(s, state_shape(graph, s, {}, rooms)) for s in found.states.values()]
     except (UnsupportedOp, *BROKEN):
         return None
     if not shapes:
@@ -150,8 +152,10 @@ def why_no_text(graph: Graph) -> str:
     if IDS not in names or not any(o.name == "logits" for o in graph.outputs):
         return ""
     try:
-        for state in interface(graph).states.values():
-            state_shape(graph, state, {})
+        found = interface(graph)
+        rooms = static_rooms(found, {}, DEFAULT_LENGTH)
+        for state in found.states.values():
+            state_shape(graph, state, {}, rooms)
     except UnsupportedOp as e:
         return str(e)
     return ""
