@@ -36,7 +36,7 @@ TASKS = {
     "pictures, objects": (["pipelines", "images", "candidates", "objects"], 19_500),
     "pictures, masks": (["pipelines", "images", "masks"], 22_500),
     "pictures, their texts": (["pipelines", "images", "ocr"], 21_000),
-    "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 30_500),
+    "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 31_500),
     "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 38_500),
     "sounds": (["pipelines", "sounds"], 14_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),

@@ -27,13 +27,13 @@ TEXT = {
 
 
 class QwenVision(torch.nn.Module):
-    """The encoder of Qwen2-VL and Qwen2.5-VL for one picture, without loops over pictures, windows
+    """The encoder of Qwen2-VL to Qwen3-VL for one picture, without loops over pictures, windows
     and rows, which an export would unroll: shapes depend on the numbers of `image_grid_thw`.
     """
 
-    def __init__(self, tower: Any) -> None:
+    def __init__(self, tower: Any, stacked: bool = False) -> None:
         super().__init__()
-        self.tower = tower
+        self.tower, self.stacked = tower, stacked
 
     def forward(self, pixel_values: Any, image_grid_thw: Any) -> Any:
         tower = self.tower
@@ -50,6 +50,8 @@ class QwenVision(torch.nn.Module):
         angles = torch.cat([rows[:, None] * inv, columns[:, None] * inv], -1)
         angles = torch.cat([angles, angles], -1)[:, None]
         x = tower.patch_embed(pixel_values)
+        if hasattr(tower, "pos_embed"):
+            x = x + self._positions(rows, height, columns, width)
         masks = [None] * len(tower.blocks)
         if hasattr(tower, "fullatt_block_indexes"):
             side = tower.window_size // tower.patch_size
@@ -57,10 +59,29 @@ class QwenVision(torch.nn.Module):
             apart = torch.where(window[:, None] == window[None], 0.0, -1e9)
             full = tower.fullatt_block_indexes
             masks = [None if i in full else apart for i in range(len(tower.blocks))]
-        for block, mask in zip(tower.blocks, masks):
+        inner = []
+        for i, (block, mask) in enumerate(zip(tower.blocks, masks)):
             x = x + self._attention(block.attn, block.norm1(x), angles, mask)
             x = x + block.mlp(block.norm2(x))
-        return tower.merger(x)
+            if i in getattr(tower, "deepstack_visual_indexes", ()):
+                inner.append(tower.deepstack_merger_list[len(inner)](x))
+        if self.stacked:
+            return tower.merger(x), torch.stack(inner)
+        return (tower.merger(x), *inner)
+
+    def _positions(self, rows: Any, height: Any, columns: Any, width: Any) -> Any:
+        """As fast_pos_embed_interpolate, of one picture."""
+        side = self.tower.num_grid_per_side
+        sides = []
+        for at, size in ((rows, height), (columns, width)):
+            place = at * (side - 1) / (size - 1)
+            low = place.floor()
+            sides.append((low.long(), (low.long() + 1).clip(max=side - 1), (place - low)[:, None]))
+        (top, bottom, down), (left, right, across) = sides
+        of = self.tower.pos_embed
+        upper = of(top * side + left) * (1 - across) + of(top * side + right) * across
+        lower = of(bottom * side + left) * (1 - across) + of(bottom * side + right) * across
+        return upper * (1 - down) + lower * down
 
     def _attention(self, attention: Any, x: Any, angles: Any, mask: Any) -> Any:
         q, k, v = attention.qkv(x).reshape(-1, 3, attention.num_heads, attention.head_dim).unbind(1)
@@ -75,8 +96,14 @@ class QwenVision(torch.nn.Module):
 
 
 # long: a configuration
-def qwen(root: Path, family: str) -> Tiny:
-    """Qwen2-VL, Qwen2.5-VL. family: of the names of their classes."""
+def qwen(root: Path, family: str, stacked: bool = False) -> Tiny:
+    """Qwen2-VL, Qwen2.5-VL, Qwen3-VL.
+
+    Args:
+        root: the model's folder.
+        family: of the names of their classes.
+        stacked: whether features of inner layers are one tensor, and the decoder has a mask.
+    """
     import transformers
     from transformers import Qwen2VLImageProcessor
     from transformers.processing_utils import ProcessorMixin
@@ -89,18 +116,20 @@ def qwen(root: Path, family: str) -> Tiny:
     if family == "Qwen2VL":
         vision |= {"embed_dim": 32, "hidden_size": 32, "mlp_ratio": 2}
     else:
-        vision |= {
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "out_hidden_size": 32,
-            "window_size": 32,
-            "fullatt_block_indexes": [1],
-        }
+        vision |= {"hidden_size": 32, "intermediate_size": 48, "out_hidden_size": 32}
+    if family == "Qwen2_5_VL":
+        vision |= {"window_size": 32, "fullatt_block_indexes": [1]}
+    layers, kind = 2, {"type": "mrope"}
+    if family == "Qwen3VL":
+        vision |= {"depth": 3, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 2]}
+        layers, kind = 3, {"rope_type": "default"}
     config = of("Config")(
         text_config={
             **TEXT,
             "vocab_size": len(words),
-            "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]},
+            "num_hidden_layers": layers,
+            "head_dim": 8,
+            "rope_scaling": {**kind, "mrope_section": [2, 1, 1]},
         },
         vision_config=vision,
         image_token_id=image,
@@ -125,14 +154,20 @@ def qwen(root: Path, family: str) -> Tiny:
             ProcessorMixin.__init__(self, pictures, words)
 
     processor = Processor(Qwen2VLImageProcessor(**sizes), words)
+    inner = [f"deepstack_features_{i}" for i in range(layers - 1)] if layers == 3 else []
+    outputs = ["image_features", *(["deepstack_features"] if stacked else inner)]
     write(
-        QwenVision(model.model.visual),
+        QwenVision(model.model.visual, stacked),
         {
             "pixel_values": torch.randn(24, 3 * 2 * 8 * 8),
             "image_grid_thw": torch.tensor([[1, 4, 6]]),
         },
-        ["image_features"],
-        {"pixel_values": {0: "num_patches"}, "image_features": {0: "num_features"}},
+        outputs,
+        {
+            "pixel_values": {0: "num_patches"},
+            **{name: {0: "num_features"} for name in outputs},
+            **({"deepstack_features": {1: "num_features"}} if stacked else {}),
+        },
         root / "onnx/vision_encoder.onnx",
     )
     write_text(
@@ -142,6 +177,8 @@ def qwen(root: Path, family: str) -> Tiny:
         model.get_input_embeddings(),
         config.text_config,
         positions=3,
+        inner=inner,
+        masked=stacked,
     )
     return saved(root, model, processor)
 
@@ -152,6 +189,15 @@ class PixtralVision(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+
+    def _merged(self, x: Any, high: Any, wide: Any) -> Any:
+        """As Mistral3MultiModalProjector, of one picture, without `unfold`."""
+        project = self.model.multi_modal_projector
+        merger, width = project.patch_merger, x.shape[-1]
+        side = merger.spatial_merge_size
+        x = project.norm(x).view(high // side, side, wide // side, side, width)
+        x = merger.merging_layer(x.permute(0, 2, 4, 1, 3).reshape(-1, width * side * side))
+        return project.linear_2(project.act(project.linear_1(x)))
 
     def forward(self, pixel_values: Any) -> Any:
         tower = self.model.vision_tower
@@ -168,20 +214,19 @@ class PixtralVision(torch.nn.Module):
             return_dict=True,
         )
         layer = self.model.config.vision_feature_layer
+        if hasattr(self.model.multi_modal_projector, "patch_merger"):
+            return self._merged(found.hidden_states[layer][0], high, wide)
         return self.model.multi_modal_projector(found.hidden_states[layer])
 
 
-def pixtral(root: Path) -> Tiny:
-    """Pixtral, of LLaVA's class."""
-    from transformers import (
-        LlavaConfig,
-        LlavaForConditionalGeneration,
-        PixtralImageProcessor,
-        PixtralProcessor,
-    )
+def pixtral(root: Path, family: str = "Llava") -> Tiny:
+    """Pixtral, of LLaVA's class; Mistral 3, which merges patches. family: Llava or Mistral3."""
+    import transformers
+    from transformers import PixtralImageProcessor, PixtralProcessor
 
+    merge = 2 if family == "Mistral3" else 1
     words = tokenizer(["[IMG]", "[IMG_BREAK]", "[IMG_END]"], PIXTRAL_TEMPLATE)
-    config = LlavaConfig(
+    config = getattr(transformers, f"{family}Config")(
         text_config={**TEXT, "model_type": "mistral", "head_dim": 8, "vocab_size": len(words)},
         vision_config={
             "model_type": "pixtral",
@@ -194,20 +239,20 @@ def pixtral(root: Path) -> Tiny:
         },
         image_token_id=words.convert_tokens_to_ids("[IMG]"),
         vision_feature_layer=-1,
-        vision_feature_select_strategy="full",
+        **({"spatial_merge_size": 2} if merge == 2 else {"vision_feature_select_strategy": "full"}),
     )
     torch.manual_seed(7)
-    model = LlavaForConditionalGeneration(config).eval()
+    model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()
     spread(model)
     pictures = PixtralImageProcessor(
         size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}
     )
-    processor = PixtralProcessor(pictures, words, patch_size=8)
+    processor = PixtralProcessor(pictures, words, patch_size=8, spatial_merge_size=merge)
     write(
         PixtralVision(model.model),
-        {"pixel_values": torch.randn(1, 3, 40, 64)},
+        {"pixel_values": torch.randn(1, 3, 48, 64)},
         ["image_features"],
-        {"pixel_values": {2: "height", 3: "width"}, "image_features": {1: "num_features"}},
+        {"pixel_values": {2: "height", 3: "width"}, "image_features": {2 - merge: "num_features"}},
         root / "onnx/vision_encoder.onnx",
     )
     write_text(
@@ -223,5 +268,8 @@ def pixtral(root: Path) -> Tiny:
 MODELS: dict[str, Callable[[Path], Tiny]] = {
     "qwen2-vl": lambda root: qwen(root, "Qwen2VL"),
     "qwen2.5-vl": lambda root: qwen(root, "Qwen2_5_VL"),
+    "qwen3-vl": lambda root: qwen(root, "Qwen3VL"),
+    "qwen3-vl stacked": lambda root: qwen(root, "Qwen3VL", True),
     "pixtral": pixtral,
+    "mistral3": lambda root: pixtral(root, "Mistral3"),
 }

@@ -25,14 +25,23 @@ class Decoder(torch.nn.Module):
         masks: "causal": an attention mask of two dimensions; "types": with it token_type_ids, of
             which those of pictures see each other; "pairs": one of four dimensions, a bool for each
             pair of tokens; "prefix": tokens of a run see each other.
+        inner: how many inputs there are for features of inner layers of the encoder.
+        masked: whether these are one, after a mask of the tokens that have them.
     """
 
     def __init__(
-        self, model: Any, head: Any, layers: int, positions: int | None, masks: str = "causal"
+        self,
+        model: Any,
+        head: Any,
+        layers: int,
+        positions: int | None,
+        masks: str = "causal",
+        inner: int = 0,
+        masked: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.head, self.layers, self.positions = model, head, layers, positions
-        self.masks = masks
+        self.masks, self.inner, self.masked = masks, inner, masked
 
     def seen(self, embeds: Any, mask: Any, types: Any) -> Any:
         """Which tokens see which: bool [batch, 1, tokens, past + tokens]."""
@@ -61,7 +70,17 @@ class Decoder(torch.nn.Module):
         cache = DynamicCache()
         for layer in range(self.layers):
             cache.update(rest[2 * layer], rest[2 * layer + 1], layer)
-        extra = {} if positions is None else {"position_ids": positions}
+        extra: dict[str, Any] = {} if positions is None else {"position_ids": positions}
+        if self.masked:
+            # indexed assignment is exported with the sizes of the example
+            self.model._deepstack_process = lambda x, mask, more: (
+                x + torch.zeros_like(x).masked_scatter(mask[..., None].expand_as(x), more)
+            )
+            extra["visual_pos_masks"], stack = rest[-2:]
+            extra["deepstack_visual_embeds"] = list(stack.unbind(0))
+        elif self.inner:
+            self.model._deepstack_process = lambda x, mask, more: x + more
+            extra["deepstack_visual_embeds"] = rest[-self.inner :]
         # transformers' own mask is made by vmap, which cannot be exported
         seen = self.seen(embeds, mask, types)
         added: Any = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
@@ -113,6 +132,8 @@ def write_text(
     config: Any,
     positions: int | None = 0,
     masks: str = "causal",
+    inner: Sequence[str] = (),
+    masked: bool = False,
 ) -> None:
     """Writes embed_tokens.onnx and decoder_model_merged.onnx.
 
@@ -122,6 +143,8 @@ def write_text(
         embedding: of token ids.
         config: of the language model.
         positions, masks: as of Decoder.
+        inner: names of inputs for features of inner layers of the encoder.
+        masked: as of Decoder.
     """
     ids = torch.tensor([[1, 2, 3]])
     write(
@@ -163,8 +186,29 @@ def write_text(
             axes[f"past_key_values.{layer}.{kind}"] = LAYER_AXES
             names.append(f"present.{layer}.{kind}")
             axes[names[-1]] = {0: "batch_size", 2: "total_sequence_length"}
-    decoder = Decoder(model, head, config.num_hidden_layers, positions, masks)
+    add_inner(inputs, axes, inner, masked, config.hidden_size)
+    decoder = Decoder(model, head, config.num_hidden_layers, positions, masks, len(inner), masked)
     write(decoder, inputs, names, axes, root / "onnx/decoder_model_merged.onnx")
+    model.__dict__.pop("_deepstack_process", None)
+
+
+def add_inner(
+    inputs: dict[str, Any],
+    axes: dict[str, dict[int, str]],
+    inner: Sequence[str],
+    masked: bool,
+    hidden: int,
+) -> None:
+    """Adds the inputs of a decoder for features of inner layers of the encoder."""
+    if masked:
+        inputs["visual_pos_masks"] = torch.tensor([[False, True, True]])
+        inputs["deepstack_visual_embeds"] = torch.randn(len(inner), 2, hidden)
+        axes["visual_pos_masks"] = {0: "batch_size", 1: "sequence_length"}
+        axes["deepstack_visual_embeds"] = {1: "visual_length"}
+        return
+    for name in inner:
+        inputs[name] = torch.randn(1, 3, hidden)
+        axes[name] = {0: "batch_size", 1: "sequence_length"}
 
 
 def write_json(root: Path, name: str, value: Any) -> None:

@@ -44,7 +44,10 @@ def pipe(tiny):
         ),
         pytest.param("qwen2-vl", marks=pytest.mark.family("Qwen2-VL", exporter="torch")),
         pytest.param("qwen2.5-vl", marks=pytest.mark.family("Qwen2.5-VL", exporter="torch")),
+        pytest.param("qwen3-vl", marks=pytest.mark.family("Qwen3-VL", exporter="torch")),
+        "qwen3-vl stacked",
         pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
+        pytest.param("mistral3", marks=pytest.mark.family("Mistral 3", exporter="torch")),
     ],
 )
 def test_tokens_are_those_of_transformers(tiny, name):

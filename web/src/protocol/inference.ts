@@ -48,6 +48,8 @@ export interface OpenRequest {
   cache: boolean;
   /** Keep downloaded files as well; `auto`: as `Env.cacheFiles`. */
   cache_files: boolean | "auto";
+  /** Options of requests, as of pipelines. */
+  fetch_options?: RequestInit | undefined;
   /** Maximum number of loop iterations of a run, over all loops. */
   max_loop_trips: number;
   /** Maximum bytes of the values that a run holds at once. */

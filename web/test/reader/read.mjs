@@ -15,6 +15,10 @@ await build({
   bundle: true,
   format: "esm",
   platform: "node",
+  // bundle.mjs sets the real ones
+  define: Object.fromEntries(
+    ["__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__"].map((name) => [name, '"test"']),
+  ),
   logLevel: "error",
 });
 await import(pathToFileURL(file).href);

@@ -6,6 +6,11 @@ embedding. A decoder that counts time, height and width (mRoPE) has an input POS
 [3, 1, tokens], too, since positions after a picture do not follow from the number of tokens. One in
 which tokens see others that come after them has an input REACH, int64 [1, tokens]: how many tokens
 of the sequence a token sees, and 0 where it sees itself and those before it.
+
+A decoder that takes features of inner layers of the encoder as well (DeepStack, of Qwen3-VL) has
+them in the same rows: FEATURES is then as wide as all of them. Exports have an input for each
+layer, [batch, tokens, hidden], or one for all: [layers, batch, tokens, hidden], or [layers,
+pictures' tokens, hidden] with a mask of these tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ from ...logic.manifest.limits import FEATURES, POSITIONS, REACH, SELECTED
 from ...logic.multimodal.prompt import Sees
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64, NAME
 from ..ir import Graph, Info, Node, Tensor
+from .selection import with_all_selected
+from .states import is_past
 
 INPUTS = (FEATURES, SELECTED, POSITIONS, REACH)
 POSITION_IDS, TYPES, MASK = "position_ids", "token_type_ids", "attention_mask"
@@ -45,15 +52,17 @@ def with_features(graph: Graph, embeds: Info, source: str, config: Mapping[str, 
             f"input '{embeds.name}'",
             "Export the decoder with embeddings of float32 or float16.",
         )
-    rows, where = FEATURES, f"{SELECTED}/bool"
+    where = f"{SELECTED}/bool"
     nodes = [Node("Cast", [SELECTED], [where], {"to": BOOL}, name=where)]
-    if embeds.dtype != FLOAT:
-        rows = f"{FEATURES}/cast"
-        nodes.append(Node("Cast", [FEATURES], [rows], {"to": embeds.dtype}, name=rows))
+    inner = _Inner(graph, embeds, hidden, config)
+    if inner.mask is not None:
+        graph = with_all_selected(graph, inner.mask.name)
+    rows = inner.rows(nodes, 0)
     nodes.append(Node("Where", [where, rows, source], [embeds.name], name=f"{FEATURES}/embeds"))
+    inner.add(nodes, where)
     inputs = [
-        *graph.inputs,
-        Info(FEATURES, FLOAT, [1, "tokens", hidden]),
+        *(i for i in graph.inputs if i.name not in inner.names),
+        Info(FEATURES, FLOAT, [1, "tokens", hidden * (1 + inner.layers)]),
         Info(SELECTED, INT64, [1, "tokens", 1]),
     ]
     positions = next((i for i in graph.input_names() if i.name == POSITION_IDS), None)
@@ -62,7 +71,109 @@ def with_features(graph: Graph, embeds: Info, source: str, config: Mapping[str, 
         inputs.append(Info(POSITIONS, INT64, [3, 1, "tokens"]))
         cast = Node("Cast", [POSITIONS], [POSITION_IDS], {"to": positions.dtype}, name=POSITION_IDS)
         nodes.append(cast)
-    return replace(graph, nodes=_sorted_in(graph, nodes, source), inputs=inputs, values=None)
+    constants = {**graph.constants, **inner.constants}
+    nodes = _sorted_in(graph, nodes, source)
+    return replace(graph, nodes=nodes, inputs=inputs, constants=constants, values=None)
+
+
+class _Inner:
+    """Inputs of a decoder for features of inner layers of the encoder.
+
+    Args:
+        graph: the decoder.
+        embeds: what it reads.
+        hidden: numbers of an embedding.
+        config: contents of config.json.
+
+    Attributes:
+        names: of the inputs, a mask of tokens among them.
+        layers: how many layers there are.
+        constants: that the nodes read.
+    """
+
+    def __init__(self, graph: Graph, embeds: Info, hidden: int, config: Mapping[str, Any]) -> None:
+        self.embeds, self.hidden = embeds, hidden
+        self.constants: dict[str, Tensor] = {}
+        self.mask: Info | None = None
+        infos = [i for i in graph.input_names() if i.name != embeds.name]
+        self.inputs = [i for i in infos if _is_inner(i, hidden)]
+        lone = self.inputs[0] if len(self.inputs) == 1 else None
+        if lone is not None and len(lone.shape or ()) == 3:
+            masks = [i for i in infos if i.dtype == BOOL and len(i.shape or ()) == 2]
+            self.mask = next((i for i in masks if i.name != "attention_mask"), None)
+        self.together = lone is not None and (self.mask is not None or len(lone.shape or ()) == 4)
+        self.layers = len(self.inputs)
+        if self.together:
+            assert lone is not None and lone.shape is not None
+            vision = config.get("vision_config")
+            known = vision.get("deepstack_visual_indexes") if isinstance(vision, Mapping) else None
+            first = lone.shape[0]
+            self.layers = first if isinstance(first, int) else len(known or ())
+            if not self.layers:
+                raise UnsupportedOp(
+                    f"its shape is {lone.shape}",
+                    f"input '{lone.name}'",
+                    "Put the model's config.json beside it, with deepstack_visual_indexes.",
+                )
+        self.names = {i.name for i in (*self.inputs, self.mask) if i is not None}
+
+    def _constant(self, name: str, dtype: int, shape: list[int], numbers: list[Any]) -> str:
+        self.constants[name] = Tensor.of(name, dtype, shape, numbers)
+        return name
+
+    def rows(self, nodes: list[Node], layer: int) -> str:
+        """The features of a layer, the last one first, for each token."""
+        name = FEATURES
+        if self.layers:
+            at = f"{FEATURES}/{layer}"
+            ends = (layer * self.hidden, (layer + 1) * self.hidden)
+            bounds = [
+                self._constant(f"{at}/{i}", INT64, [1], [n]) for i, n in enumerate((*ends, 2))
+            ]
+            nodes.append(Node("Slice", [name, *bounds], [at], name=at))
+            name = at
+        if self.embeds.dtype == FLOAT:
+            return name
+        cast = f"{FEATURES}/{layer}/cast"
+        nodes.append(Node("Cast", [name], [cast], {"to": self.embeds.dtype}, name=cast))
+        return cast
+
+    def add(self, nodes: list[Node], where: str) -> None:
+        """Adds what computes the inputs: features, and zeros for tokens of text."""
+        made = [f"{FEATURES}/{layer}/masked" for layer in range(1, self.layers + 1)]
+        if not self.together:
+            made = [i.name for i in self.inputs]
+        nothing = self._constant(f"{FEATURES}/nothing", self.embeds.dtype, [1], [0.0])
+        for layer, name in enumerate(made, 1):
+            rows = self.rows(nodes, layer)
+            nodes.append(Node("Where", [where, rows, nothing], [name], name=f"{name}/where"))
+        if not self.together:
+            return
+        (target,) = self.inputs
+        if self.mask is None:  # [layers, batch, tokens, hidden]
+            dims = self._constant(f"{FEATURES}/dims", INT64, [4], [1, 1, -1, self.hidden])
+            for i, name in enumerate(made):
+                made[i] = f"{name}/one"
+                nodes.append(Node("Reshape", [name, dims], [made[i]], name=made[i]))
+        else:  # of all tokens, of which those of text have zeros
+            size, value = f"{FEATURES}/size", Tensor.of("value", BOOL, [1], [True])
+            nodes.append(Node("Shape", ["input_ids"], [size], name=size))
+            mask = [self.mask.name]
+            nodes.append(Node("ConstantOfShape", [size], mask, {"value": value}, name=mask[0]))
+        joined = f"{target.name}/layers"
+        nodes.append(Node("Concat", made, [target.name], {"axis": 0}, name=joined))
+
+
+def _is_inner(info: Info, hidden: int) -> bool:
+    """Whether an input has numbers as wide as an embedding for each token, and is no state."""
+    shape = info.shape or []
+    return (
+        info.dtype in (FLOAT, FLOAT16)
+        and len(shape) in (3, 4)
+        and shape[-1] == hidden
+        and not isinstance(shape[-2], int)
+        and not is_past(info.name)
+    )
 
 
 def _sorted_in(graph: Graph, nodes: list[Node], source: str) -> list[Node]:

@@ -33,6 +33,11 @@ _WORDS = re.compile(r"past_key_values|present_key_values|past|present|input|outp
 _PASTS = re.compile(r"past|cache|prev", re.IGNORECASE)
 
 
+def is_past(name: str) -> bool:
+    """Whether an input has the name of a state."""
+    return _PASTS.search(name) is not None
+
+
 @dataclass(frozen=True)
 class StateInput:
     """An input and the output that replaces it.

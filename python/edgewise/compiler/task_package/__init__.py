@@ -159,8 +159,8 @@ def compile_task(
         dims: "height" and "width" of the pictures of text-to-image; default: the model's.
         personalize: whether a page can teach the model labels of its user; {"lora": true, or
             {"rank", "alpha"}}: and train adapters of it (heads.lora).
-        any_size: whether an encoder of pictures of any size is left out, since the caller runs it
-            in a session.
+        any_size: whether an encoder of pictures of any size is left out, since the caller compiles
+            it for each size.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -314,6 +314,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
         cache_dtype=options.get("cache_dtype"),
         graphs=options["graphs"],
         personalize=options.get("personalize", False),
+        any_size=True,
     )
     return json.dumps(package.manifest), package.blobs
 

@@ -5,28 +5,29 @@ take features.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
-from ...logic.images.views import Further, Seen, View, further_inputs, pixel_dims, seen
+from ...logic.images.views import Seen, View, pixel_dims, seen
+from ...logic.multimodal.encoder import features_of, others_of, pieces_at_once, pixels_of, strips
 from ..compile.causal_lm import CHUNKS, compile_causal_lm
 from ..compile.features import sees, text_config, with_reach
 from ..compile.join import join_embedding
 from ..compile.model_file import read_config
 from ..compile.programs import Programs
+from ..compile.selection import with_all_selected
 from ..compile.weights import add_plans, new_package
 from ..declare.dtypes import INT64
+from ..declare.registers import Registers
 from ..ir import Graph, Info, Node, Tensor
 from ..processors.images.vision import VisionDescription, read_vision, vision_graph
 from ..processors.prompts import picture_rule, reach_of
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
 from .joined import add_mixing, check_line, with_line
-from .selection import with_all_selected
 
 if TYPE_CHECKING:
     from ...logic.manifest.processor import AudioFields, PromptFields, SoundPromptFields
@@ -46,18 +47,9 @@ CONFIGS = (
 DEFAULT_CAPACITY = 4096  # tokens: a picture has up to thousands
 ROOM = 64  # tokens of texts in a run that takes pictures as a whole
 EMBEDDINGS = ("embed_tokens", "embedding")
-PIXELS = "pixel_values"
 PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
 """Sizes of pictures for which processors of one size make pieces of one size."""
 SOUNDS = "audio-text-to-text"
-FEATURES = (
-    "image_features",
-    "audio_features",
-    "image_embeds",
-    "last_hidden_state",
-    "pooler_output",
-)
-"""Names of the encoder's output, the first that it has; else its first output."""
 
 
 def multimodal_package(request: Request) -> Package:
@@ -86,20 +78,23 @@ def multimodal_package(request: Request) -> Package:
         package.manifest["processor"] = {"audio": audio, "sounds": cast("SoundPromptFields", rule)}
         return package
     description, pictures = described
-    if not (request.any_size and takes_any_size(description)):
+    package.manifest["processor"] = {
+        "vision": description.to_dict(),
+        "pictures": cast("PromptFields", pictures),
+    }
+    if request.any_size and takes_any_size(description):
+        _add_numbers(programs, description)
+        package.manifest["processor"]["encoder"] = request.graphs[first]
+    else:
         encoder = request.read(first)
         if pictures["rule"] == "anyres":
-            encoder = with_line(encoder, features_of([o.name for o in encoder.outputs]))
+            encoder = with_line(encoder, features_of([o.name for o in encoder.outputs])[0])
             add_mixing(programs, decoder["features"])
         add_vision(programs, encoder, f"{first}.onnx", description, decoder)
         if pictures["rule"] == "anyres":
             (made,) = programs.package.manifest["programs"]["vision"]["plans"]
             ((_, _, dims, _),) = made["outputs"].values()
             check_line(dims, pictures["count"], f"{first}.onnx")
-    package.manifest["processor"] = {
-        "vision": description.to_dict(),
-        "pictures": cast("PromptFields", pictures),
-    }
     return package
 
 
@@ -185,7 +180,7 @@ def _vision(texts: Mapping[str, bytes]) -> tuple[VisionDescription, PictureRule]
             "there is none", CONFIGS[1], "Put the model's preprocessor_config.json into its folder."
         )
     where = CONFIGS[0] if "image_processor" in processor else CONFIGS[1]
-    description = read_vision(processor if where == CONFIGS[0] else image, where)
+    description = read_vision(processor if where == CONFIGS[0] else image, where, processor)
     return description, picture_rule(description, config, processor, image, tokenizer)
 
 
@@ -216,45 +211,10 @@ def add_vision(
         description: what happens to pictures.
         decoder: takes the features.
     """
-    pixels = pixels_of(graph.input_names(), file)
+    infos = {i.name: i for i in graph.input_names()}
+    pixels = infos[pixels_of([*infos], file)]
     encoder = _Encoder(with_all_selected(graph, pixels.name), pixels, file)
     _add_planes(programs, encoder, description, decoder)
-
-
-def pixels_of(inputs: Sequence[Info], file: str) -> Info:
-    """The input of an encoder of pictures that takes their numbers. Raises UnsupportedOp."""
-    pixels = next((i for i in inputs if i.name == PIXELS), inputs[0] if inputs else None)
-    if pixels is None:
-        raise UnsupportedOp("it has no inputs", file, "Export it with pixel_values.")
-    return pixels
-
-
-def others_of(names: Sequence[str], what: Seen, file: str) -> list[Further]:
-    """The inputs of an encoder beside the numbers of a picture.
-
-    Args:
-        names: of the inputs.
-        what: the encoder sees of the picture.
-        file: its name, for the error.
-
-    Raises:
-        UnsupportedOp: an input is none that pictures give.
-    """
-    given = further_inputs(names, what)
-    known = {f.name for f in given}
-    for name in names:
-        if name not in known:
-            raise UnsupportedOp(
-                f"its input '{name}' is none that pictures give",
-                file,
-                "Export the encoder of pictures alone.",
-            )
-    return given
-
-
-def features_of(names: Sequence[str]) -> str:
-    """The output of an encoder that has the features, of its outputs."""
-    return next((n for n in FEATURES if n in names), names[0])
 
 
 def takes_any_size(description: VisionDescription) -> bool:
@@ -265,6 +225,16 @@ def takes_any_size(description: VisionDescription) -> bool:
 def _sizes(description: VisionDescription) -> set[tuple[int, int]]:
     """Sizes of the pieces of pictures."""
     return {seen(description.rule, *size).piece for size in PICTURES}
+
+
+def _add_numbers(programs: Programs, description: VisionDescription) -> None:
+    """Adds "pre" for pictures of any size: its runs are those of multimodal.encoder.batches."""
+    (high, wide), *_ = _sizes(description)
+    what = Seen([], (high, wide), (high, wide), (high, wide))
+    register = (1, pieces_at_once(description.form, what))
+    count = Registers([register]).length(0)
+    shape = [1, count, 1, 3] if description.form == "planes" else [count, high, wide, 3]
+    programs.add("pre", vision_graph(description), [({"pixels": shape}, None)])
 
 
 def _add_planes(
@@ -278,8 +248,9 @@ def _add_planes(
         raise UnsupportedOp(
             "its encoder takes pictures of any size",
             encoder.file,
-            "Run it in Python, from its folder, or take a model whose processor makes squares of"
-            " one size, such as SmolVLM.",
+            "Give a page or Python the model's folder or the id of the model, which compile a plan"
+            " for each size, or take a model whose processor makes squares of one size, such as"
+            " SmolVLM.",
         )
     [(high, wide)] = _sizes(description)
     what = Seen([View([], high, wide)], (high, wide), (high, wide), (high, wide))
@@ -323,26 +294,10 @@ def _add_encoder(
     program: str = "vision",
 ) -> None:
     """Adds the program of an encoder. Raises InputError if its features do not fit the decoder."""
-    names = [o.name for o in encoder.graph.outputs]
-    output = features_of(names)
+    outputs = features_of([o.name for o in encoder.graph.outputs])
 
     def check(plan: Any) -> None:
-        check_width(plan["outputs"][output][2], decoder["features"], encoder.file)
+        dims = [plan["outputs"][name][2] for name in outputs]
+        strips(dims, decoder["features"], encoder.file)
 
-    programs.add(program, encoder.graph, [(shapes, None)], [output], check)
-
-
-def check_width(dims: Sequence[Any], hidden: int, file: str) -> None:
-    """Raises InputError for features of so many dimensions that do not fit the decoder.
-
-    Args:
-        dims: of the features.
-        hidden: numbers of an embedding of the decoder.
-        file: of the encoder.
-    """
-    if dims[-1] != hidden:
-        raise InputError(
-            f"its features have {dims[-1]} numbers, the embeddings of the decoder {hidden}",
-            os.path.basename(file),
-            "Take all files of one model.",
-        )
+    programs.add(program, encoder.graph, [(shapes, None)], outputs, check)

@@ -17,6 +17,7 @@ from ...model_metadata import ModelMetadata
 from ..bind import bind
 from ..compile.model_file import MAX_TEXT
 from ..compile.programs import Programs
+from ..compile.selection import dependent_rows, without_selection
 from ..declare.dtypes import FLOAT, INT64
 from ..declare.op import TooLong
 from ..declare.registers import Registers
@@ -26,7 +27,6 @@ from ..onnx.source import missing_file
 from ..processors.styles import WIDTH, Styles
 from ..tokenizers.vits import VitsTokenizer
 from .length_split import LENGTH, Halves, divide, ranks
-from .selection import dependent_rows, without_selection
 
 if TYPE_CHECKING:
     from ...logic.manifest.processor import SpeechFields, SpeechLengths, SpeechModel

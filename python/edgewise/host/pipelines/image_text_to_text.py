@@ -28,6 +28,7 @@ from ...logic.multimodal.asking import (
     open_messages,
     records_of_ask,
 )
+from ...logic.multimodal.encoder import features_of
 from ...logic.multimodal.families.joined import grid_of
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
@@ -43,7 +44,7 @@ from ..text import GenerateOutput, GenerationConfig, generate
 from ..text.generate import model_defaults
 from ..text.signals import is_set
 from .base import Pipeline
-from .images.encoder import EncoderSession
+from .images.encoder import EncoderSession, feature_rows
 from .images.joined import joined
 from .images.vision import VisionProcessor
 
@@ -338,7 +339,8 @@ class ImageTextToTextPipeline(Pipeline):
             yield vision.features(self.processor, picture, self.model.package.manifest["decoder"])
             return
         (name,) = vision.inputs
-        (output,) = vision.outputs
+        outputs = features_of([*vision.outputs])
+        width = self.model.package.manifest["decoder"]["features"]
         values, _ = self.processor(picture)
         data = memoryview(bytes(values.tobytes()))
         count = values.shape[0]
@@ -348,8 +350,7 @@ class ImageTextToTextPipeline(Pipeline):
             if is_set(signal):
                 raise Aborted("generation was aborted", self.task)
             piece = Array(dims, "float32", data[size * i : size * (i + 1)])
-            (rows,) = vision.run([output], {name: piece})
-            yield rows.tobytes()
+            yield feature_rows(vision.run(outputs, {name: piece}), width, "vision")
 
     def close(self) -> None:
         """Frees the model."""

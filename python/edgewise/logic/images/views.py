@@ -524,4 +524,4 @@ def pixel_dims(form: Form, temporal: int, picture: Seen, rank: int) -> list[int]
         dims += [3, high, wide]
     else:
         dims.append(3 * temporal * high * wide)
-    return [1] * (rank - len(dims)) + dims
+    return [1] * max(0, rank - len(dims)) + dims

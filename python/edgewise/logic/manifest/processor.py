@@ -324,6 +324,13 @@ class SeeScan(Sides):
     shortest: Count
 
 
+class SeeNaflex(TypedDict):
+    rule: Literal["naflex"]
+    filter: str
+    patch: Count
+    room: Count
+
+
 class SeeAnyres(TypedDict):
     rule: Literal["anyres"]
     filter: str
@@ -335,7 +342,7 @@ class VisionFields(TypedDict):
     """See processors.images.vision.VisionDescription."""
 
     type: str
-    rule: SeeWhole | SeeSplit | SeeSmart | SeePatches | SeeTiles | SeeScan | SeeAnyres
+    rule: SeeWhole | SeeSplit | SeeSmart | SeePatches | SeeTiles | SeeScan | SeeNaflex | SeeAnyres
     form: Literal["planes", "patches", "rows"]
     scale: Channels
     bias: Channels
@@ -563,12 +570,16 @@ class FeaturesFields(TypedDict):
 
 
 class Processor(TypedDict):
-    """`labels`, `diffusion` and `features` are checked by the pipelines that use them."""
+    """`labels`, `diffusion` and `features` are checked by the pipelines that use them. `encoder` is
+    the file of an encoder of pictures of any size, of which there are no plans: hosts compile one
+    for each size.
+    """
 
     image: NotRequired[ImageFields]
     ocr: NotRequired[OcrFields]
     vision: NotRequired[VisionFields]
     pictures: NotRequired[PromptFields]
+    encoder: NotRequired[Annotated[str, NAME]]
     sounds: NotRequired[SoundPromptFields]
     audio: NotRequired[AudioFields]
     voice_activity: NotRequired[VoiceActivityFields]

@@ -104,12 +104,12 @@ export async function openModel(
 
 /** The files of a model at an address, or of external data at an address. */
 function downloadsOf(
-  { model, external, cache_files: keep }: OpenRequest,
+  { model, external, cache_files: keep, fetch_options: fetchOptions }: OpenRequest,
   signal: AbortSignal,
   warn: Warn,
 ): Downloads | undefined {
   const url = [model, ...Object.values(external)].find((file) => typeof file === "string");
-  return url === undefined ? undefined : new Downloads(url, { keep, signal, warn });
+  return url === undefined ? undefined : new Downloads(url, { keep, signal, warn, fetchOptions });
 }
 
 /** Whether a model is an .onnx file; else it is a package. */

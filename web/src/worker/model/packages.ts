@@ -50,6 +50,12 @@ export const TASK_FILES = [
 /** The task whose weights are filled later, for one graph after the other. */
 export const LATER = "text-to-image";
 
+/** A file of a model, or its address, and files beside it by their names there. */
+export interface Beside {
+  model: string | File;
+  external: Record<string, Blob>;
+}
+
 /** A model whose plans are available and whose weights can be filled. */
 export interface FoundModel {
   manifest: Manifest;
@@ -58,6 +64,8 @@ export interface FoundModel {
   dtype: string;
   compileMs: number;
   onnx?: (() => Promise<Onnx>) | undefined;
+  /** A file of a model that is no package, for a session, with the files beside it. */
+  beside?: (file: string) => Beside;
   /**
    * Fills the weights; returns the package's other files, and tokenizer and config files. More than
    * once only for the task LATER.

@@ -2,6 +2,7 @@
 
 import type { Device } from "../../device/device.ts";
 import type { Processor } from "../../gen/schema.ts";
+import type { Seen } from "../../logic/images/views.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
@@ -18,6 +19,28 @@ import type { Seq2SeqModel } from "./seq2seq/model.ts";
 /** Ends a call: polled between the parts of a run. */
 export type Ending = AbortSignal;
 
+/** An encoder of pictures of any size, of which a package has no plans. */
+export interface PictureEncoder {
+  /**
+   * The features of a picture, float32 [count, width of a feature].
+   * @param pieces of the picture: 3 bytes a pixel, one after the other
+   * @param seen what the model sees of it
+   * @throws InputError, UnsupportedOp, OutOfMemory, Aborted
+   */
+  features(
+    host: TaskHost,
+    pieces: Uint8Array<ArrayBuffer>,
+    seen: Seen,
+    ending: Ending,
+  ): Promise<Uint8Array>;
+}
+
+/** Loads the parts of the worker for models that generate text. */
+export interface Parts extends Generation {
+  /** Of an encoder of pictures of any size. */
+  encoder(): Promise<{ open(from: Filled, file: string): Promise<PictureEncoder> }>;
+}
+
 /** A loaded pipeline. */
 export class TaskHost {
   private readonly configs = new Map<string, Record<string, unknown>>();
@@ -32,6 +55,8 @@ export class TaskHost {
     readonly on: OnDevice,
     /** What the model was made of. */
     readonly from: Filled,
+    /** Of pictures of any size. */
+    readonly encoder: PictureEncoder | undefined,
   ) {}
 
   /** The device of its graphs. */
@@ -50,7 +75,7 @@ export class TaskHost {
     request: LoadRequest,
     signal: AbortSignal,
     progress: Progress,
-    generation: Generation,
+    generation: Parts,
     known: (manifest: Manifest) => void,
   ): Promise<TaskHost> {
     const started = performance.now();
@@ -66,7 +91,7 @@ export class TaskHost {
     return host;
   }
 
-  private static async of(filled: Filled, task: string, generation: Generation): Promise<TaskHost> {
+  private static async of(filled: Filled, task: string, generation: Parts): Promise<TaskHost> {
     const { job, device, found, weights, texts } = filled;
     const { manifest, where, origin, dtype, compileMs } = found;
     const { bytes } = weights;
@@ -82,7 +107,10 @@ export class TaskHost {
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;
-    return new TaskHost(...[task, tokenizer, processor, info, manifest.programs!, on, filled]);
+    const { encoder: file } = processor;
+    const encoder = file ? await (await generation.encoder()).open(filled, file) : undefined;
+    const of = [task, tokenizer, processor, info, manifest.programs!, on, filled] as const;
+    return new TaskHost(...of, encoder);
   }
 
   /** As `OnDevice.recover`. */

@@ -106,6 +106,7 @@ export async function openTask(
   const model = {
     seq2seq: async () => (await generation()).Seq2SeqModel,
     language: async () => (await multimodal()).languageModel,
+    encoder: async () => (await multimodal()).Encoder,
   };
   const known = ({ processor }: Pick<TaskHost, "processor">) =>
     load(partOf(request.task, processor));

@@ -26,6 +26,7 @@ import { fillBeside } from "../fill.ts";
 import type { Job, Texts } from "../job.ts";
 import type { Onnx } from "../model.ts";
 import {
+  type Beside,
   type FoundModel,
   fromPackage,
   GENAI_CONFIG,
@@ -119,7 +120,6 @@ export async function fromPlace(
   // names of a graph that is alone are relative to its folder, others to the model's
   const base = isAlone(alternatives) ? graph.url : graphFolder;
   const urlBeside = (name: string) => new URL(encodeURI(name), base).href;
-  const beside = (name: string) => job.http(urlBeside(name));
   const texts = await reading;
   job.readTexts(texts, folder);
 
@@ -138,12 +138,13 @@ export async function fromPlace(
           texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort(),
         })
       : undefined;
-  const stored = key && (await matchStored(key, sources, beside));
+  const stored = key && (await matchStored(key, sources, (name) => job.http(urlBeside(name))));
   const kept = new Map<string, ByteSource>(sources);
   if (stored) for (const [name, source] of sources) kept.set(name, await lasting(job, source));
   if (stored)
     return {
       ...fromCache(stored, kept, texts, dtypeOf(graphs), key, first),
+      beside: addressed(urlBeside),
       onnx: () => downloadAll(downloads, first, sources),
     };
   if (tagged || !cache) job.python();
@@ -159,7 +160,8 @@ export async function fromPlace(
     tags[name] = `${other.validator} ${other.size}`;
     return true;
   };
-  return fromFiles(job, graphs, files, texts, device, { key, tags, fetchMissing });
+  const beside = addressed(urlBeside);
+  return fromFiles(job, graphs, files, texts, device, { key, tags, fetchMissing, beside });
 }
 
 /** The precision of the files; "" where none was requested. */
@@ -222,11 +224,12 @@ async function fromFiles(
     key?: string | undefined;
     tags?: Record<string, string>;
     fetchMissing?: FetchMissing;
+    beside?: NonNullable<FoundModel["beside"]>;
   } = {},
 ): Promise<FoundModel> {
   const graph = graphs[0]!.name;
   const dtype = dtypeOf(graphs);
-  const onnx = async () => ({ graph, files });
+  const also = { onnx: async () => ({ graph, files }), beside: from.beside ?? besideOf(files) };
   job.readTexts(texts, graph);
   // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
   // ranges that the compiler read are compared.
@@ -238,7 +241,7 @@ async function fromFiles(
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached, true));
     if (opened)
-      return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
+      return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), ...also };
   }
   const compiled = await compile(job, graphs, files, targetOf(await device), from.fetchMissing);
   job.end();
@@ -255,7 +258,25 @@ async function fromFiles(
     ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph),
     origin: "compiled",
     compileMs: ms.pyodide + ms.compile,
-    onnx,
+    ...also,
+  };
+}
+
+/** Files at addresses. */
+function addressed(url: (name: string) => string): NonNullable<FoundModel["beside"]> {
+  return (file) => ({ model: url(file), external: {} });
+}
+
+/** Files that a user chose, by names relative to one of them. */
+function besideOf(files: ReadonlyMap<string, Blob>): (file: string) => Beside {
+  return (file) => {
+    const folder = file.slice(0, file.lastIndexOf("/") + 1);
+    const others = [...files].filter(([name]) => name !== file && name.startsWith(folder));
+    const external = others.map(([name, blob]) => [name.slice(folder.length), blob]);
+    return {
+      model: new File([files.get(file)!], file.slice(folder.length)),
+      external: Object.fromEntries(external) as Record<string, Blob>,
+    };
   };
 }
 

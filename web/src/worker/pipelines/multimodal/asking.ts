@@ -15,6 +15,7 @@ import {
   records_of_ask,
   SOUNDS,
 } from "../../../logic/multimodal/asking.ts";
+import { features_of } from "../../../logic/multimodal/encoder.ts";
 import { grid_of } from "../../../logic/multimodal/families/joined.ts";
 import { prompt_text, shown } from "../../../logic/multimodal/families/pictures.ts";
 import { with_positions } from "../../../logic/multimodal/families/positions.ts";
@@ -50,6 +51,7 @@ import { described } from "../inputs.ts";
 import { Options } from "../options.ts";
 import type { Events, TaskRunner, Tasks } from "../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../seq2seq/fields.ts";
+import { rowsOf } from "./encoder.ts";
 import { gridOf } from "./joined.ts";
 import { type Features, Prompted } from "./model.ts";
 import { piecesOf } from "./pictures.ts";
@@ -235,34 +237,37 @@ class PictureCall extends Call {
     return { prompt, parts, counts: texts.map(({ count }) => count) };
   }
 
-  /** Runs the encoder, piece by piece. */
+  /** Runs the encoder: of squares of one size piece by piece. */
   private async encoded(
     picture: ReturnType<typeof pictureOf>,
     seen: ReturnType<typeof seenOf>,
   ): Promise<Uint8Array> {
     const { host, ending } = this;
+    const pieces = piecesOf(host.device, picture, seen, this.pictures.applied);
+    if (host.encoder) return host.encoder.features(host, together([...pieces]), seen, ending);
     const [high, wide] = seen.piece;
-    const [input] = host.graph("vision").inputs;
+    const { inputs, outputs } = host.graph("vision");
+    const [input] = inputs;
+    const names = features_of(outputs.map(({ name }) => name));
+    const { features: width } = host.needLanguage().info;
     const parts: Uint8Array[] = [];
-    for (const data of piecesOf(host.device, picture, seen, this.pictures.applied)) {
+    for (const data of pieces) {
       const pixels = { type: "uint8", dims: [1, high, wide, 3], data };
       const [values] = Object.values(await host.run("pre", { pixels }, ending));
       const rank = host.graph("vision").plans[0]!.inputs.get(input!.name)!.shape.length;
       const dims = [...new Array<number>(rank - values!.dims.length).fill(1), ...values!.dims];
-      const [rows] = Object.values(
-        await host.run("vision", { [input!.name]: { ...values!, dims } }, ending),
-      );
-      parts.push(rows!.data);
+      const made = await host.run("vision", { [input!.name]: { ...values!, dims } }, ending);
+      const of = names.map((name) => made[name]!);
+      parts.push(rowsOf(of, width, "vision"));
     }
     const { rule, count, sizes, most } = described(host, "pictures");
-    if (rule !== "anyres" || parts.length === 1) return joined(parts);
+    if (rule !== "anyres" || parts.length === 1) return together(parts);
     const grid = grid_of(count, sizes, most, seen);
-    const size = 4 * host.needLanguage().info.features;
-    return joined(await gridOf(host, grid, parts, size, ending));
+    return together(await gridOf(host, grid, parts, 4 * width, ending));
   }
 }
 
-function joined(parts: readonly Uint8Array[]): Uint8Array {
+function together(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
@@ -334,6 +339,6 @@ class SoundCall extends Call {
       const [rows] = Object.values(await host.run("hearing", Object.fromEntries(feeds), ending));
       parts.push(rows!.data.subarray(0, 4 * width * rows_of_window(rule, count)));
     }
-    return joined(parts);
+    return together(parts);
   }
 }

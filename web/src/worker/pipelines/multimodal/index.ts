@@ -1,4 +1,5 @@
 // The part of the worker for language models that see pictures or hear sounds.
 
 export { soundTasksOf, tasksOf } from "./asking.ts";
+export { Encoder } from "./encoder.ts";
 export { languageModel } from "./model.ts";

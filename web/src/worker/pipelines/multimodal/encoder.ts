@@ -1,0 +1,146 @@
+// An encoder of pictures of any size: a session beside the pipeline's plans, which compiles a plan
+// for each size. Mirrors python/edgewise/host/pipelines/images/encoder.py.
+
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../../gen/session.ts";
+import { pixel_dims, type Seen } from "../../../logic/images/views.ts";
+import {
+  batches,
+  features_of,
+  others_of,
+  pixels_of,
+  strips,
+} from "../../../logic/multimodal/encoder.ts";
+import type { OpenInfo, OpenRequest } from "../../../protocol/inference.ts";
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { PackageError } from "../../../shared/errors.ts";
+import { fromHalf, toHalf } from "../../../shared/float16.ts";
+import { InferenceService } from "../../inference/service.ts";
+import type { Filled } from "../../model/load.ts";
+import type { Ending, PictureEncoder, TaskHost } from "../host.ts";
+import { described, integers } from "../inputs.ts";
+
+const size = (dims: readonly number[]): number => dims.reduce((n, d) => n * d, 1);
+
+/** See host.ts. */
+export class Encoder implements PictureEncoder {
+  private constructor(
+    private readonly file: string,
+    private readonly service: InferenceService,
+    private readonly info: OpenInfo,
+  ) {}
+
+  /**
+   * Opens the encoder of a model that was loaded.
+   * @param file its name, as the manifest says it
+   * @throws PackageError if the model is a package, which has no such file; as openModel
+   */
+  static async open({ job, found }: Filled, file: string): Promise<Encoder> {
+    if (!found.beside)
+      throw new PackageError(
+        "its encoder takes pictures of any size, and is not in it",
+        found.where,
+        "Give the page the model's folder, or the id of the model.",
+      );
+    const { urls, device, flavour, threads, cache, cache_files, fetch_options } = job.request;
+    const request: OpenRequest = {
+      ...found.beside(file),
+      ...{ urls, device, flavour, threads, cache, cache_files, fetch_options },
+      max_loop_trips: MAX_LOOP_TRIPS,
+      max_compilations: MAX_COMPILATIONS,
+      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
+      max_run_seconds: undefined,
+    };
+    const service = new InferenceService();
+    return new Encoder(file, service, await service.open(request, job.progress, job.signal));
+  }
+
+  async features(
+    host: TaskHost,
+    pieces: Uint8Array<ArrayBuffer>,
+    seen: Seen,
+    ending: Ending,
+  ): Promise<Uint8Array> {
+    const { file, info } = this;
+    const { form, temporal } = described(host, "vision");
+    const names = info.inputs.map(({ name }) => name);
+    const pixels = pixels_of(names, file);
+    const { dtype, shape } = info.inputs.find(({ name }) => name === pixels)!;
+    const dims = pixel_dims(form, temporal, seen, shape?.length ?? 0);
+    const numbers = await numbersOf(host, pieces, seen, size(dims), ending);
+    const feeds: Record<string, TaskTensor> = { [pixels]: tensor(dtype, dims, numbers) };
+    for (const { name, dims, runs } of others_of(
+      names.filter((name) => name !== pixels),
+      seen,
+      file,
+    )) {
+      const all = runs.flatMap(([value, times]) => new Array<number>(times).fill(value));
+      const { dtype: type } = info.inputs.find((one) => one.name === name)!;
+      feeds[name] = { ...integers(type, all), dims };
+    }
+    const outputs = features_of(info.outputs.map(({ name }) => name));
+    const { value } = await this.service.run(
+      { feeds, outputs, seed: undefined, pinned: undefined, copied: false },
+      ending,
+      () => undefined,
+    );
+    return rowsOf(value.values as TaskTensor[], host.needLanguage().info.features, file);
+  }
+}
+
+/** The numbers of a picture, by runs of "pre". */
+async function numbersOf(
+  host: TaskHost,
+  pieces: Uint8Array<ArrayBuffer>,
+  seen: Seen,
+  count: number,
+  ending: Ending,
+): Promise<Float32Array<ArrayBuffer>> {
+  const { form, temporal } = described(host, "vision");
+  const numbers = new Float32Array(count);
+  const unit = form === "planes" ? 3 : 3 * size(seen.piece);
+  for (const { first, dims, stretches } of batches(form, temporal, seen)) {
+    const data = pieces.subarray(first * unit, first * unit + size(dims));
+    const [made] = Object.values(
+      await host.run("pre", { pixels: { type: "uint8", dims, data } }, ending),
+    );
+    const found = floats(made!);
+    for (const { source, target, count: length } of stretches)
+      numbers.set(found.subarray(source, source + length), target);
+  }
+  return numbers;
+}
+
+function tensor(type: string, dims: number[], numbers: Float32Array<ArrayBuffer>): TaskTensor {
+  const data = type === "float16" ? Uint16Array.from(numbers, toHalf) : numbers;
+  return { type, dims, data: new Uint8Array(data.buffer) };
+}
+
+function floats({ type, data }: TaskTensor): Float32Array {
+  const { buffer } = data.byteOffset % 4 ? data.slice() : data;
+  const at = data.byteOffset % 4 ? 0 : data.byteOffset;
+  return type === "float16"
+    ? Float32Array.from(new Uint16Array(buffer, at, data.length / 2), fromHalf)
+    : new Float32Array(buffer, at, data.length / 4);
+}
+
+/**
+ * Features of the outputs of an encoder.
+ * @param width numbers of a feature
+ * @param file of the encoder, for errors
+ * @throws InputError
+ */
+export function rowsOf(outputs: readonly TaskTensor[], width: number, file: string): Uint8Array {
+  const dims = outputs.map((one) => one.dims);
+  const parts = strips(dims, width, file);
+  const sources = outputs.map(floats);
+  const [last] = sources;
+  const count = last!.length / parts[0]!.size;
+  const rows = parts.length === 1 ? last! : new Float32Array(count * width);
+  if (parts.length > 1)
+    for (const { output, at, step, size: length, to } of parts)
+      for (let i = 0; i < count; i++) {
+        const from = at + i * step;
+        rows.set(sources[output]!.subarray(from, from + length), to + i * width);
+      }
+  return new Uint8Array(rows.buffer, rows.byteOffset, 4 * rows.length);
+}
