@@ -3,6 +3,7 @@
 export const WORKER_PARTS = [
   "worker-adapters",
   "worker-candidates",
+  "worker-cloning",
   "worker-codecs",
   "worker-diarization",
   "worker-diffusion",

@@ -4,6 +4,7 @@ import type { WorkerPart } from "./worker_parts.ts";
 export const parts: Record<WorkerPart, string> = {
   "worker-adapters": new URL("./worker-adapters.js", import.meta.url).href,
   "worker-candidates": new URL("./worker-candidates.js", import.meta.url).href,
+  "worker-cloning": new URL("./worker-cloning.js", import.meta.url).href,
   "worker-codecs": new URL("./worker-codecs.js", import.meta.url).href,
   "worker-diarization": new URL("./worker-diarization.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,

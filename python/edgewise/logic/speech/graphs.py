@@ -39,7 +39,9 @@ class Signature:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A tensor that logic makes, or one that it reads; data is empty where it stays in a slot."""
+    """A tensor that logic makes, or one that it reads. data: none of one that stays in a slot; of
+    one that is made, none stands for zeros.
+    """
 
     dims: list[int]
     data: Sequence[float]

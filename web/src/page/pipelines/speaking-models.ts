@@ -3,13 +3,16 @@
 import { Sentences } from "../../logic/speech/sentences.ts";
 import type { GraphsInfo } from "../../protocol/graphs.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
+import type { TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { fetched } from "../../shared/inputs.ts";
 import { type Client, startClient } from "../client.ts";
 import { full } from "../env.ts";
-import { isTensor } from "../tensor.ts";
+import { isTensor, tensor } from "../tensor.ts";
 import type { GenerateOptions, TextGenerationPipeline } from "../text-generation.ts";
+import type { CallOptions } from "./base-types.ts";
 import { type Codec, clientOf } from "./codec.ts";
+import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import { type SpeechSound, type TextToSpeechOptions, wav } from "./speech-sound.ts";
 
 type Options = TextToSpeechOptions;
@@ -17,7 +20,14 @@ type Options = TextToSpeechOptions;
 type Speak = (text: string, options: Options, whole: boolean) => AsyncGenerator<Float32Array>;
 
 /** A pipeline of what speaks. */
-function speaking(speak: Speak, rate: number, info: GraphsInfo, dispose: () => Promise<void>) {
+function speaking(
+  speak: Speak,
+  rate: number,
+  info: GraphsInfo,
+  dispose: () => Promise<void>,
+  /** Options of a call with what its sentences share. */
+  ready: (options: Options) => Promise<Options> = async (options) => options,
+) {
   const sound = (parts: readonly Float32Array[]): SpeechSound => {
     const audio = new Float32Array(parts.reduce((n, { length }) => n + length, 0));
     let at = 0;
@@ -31,8 +41,9 @@ function speaking(speak: Speak, rate: number, info: GraphsInfo, dispose: () => P
     if (typeof text !== "string")
       throw new InputError("the input is no text", "text-to-speech", "Give a text, or a list.");
     const parts: Float32Array[] = [];
+    const own = await ready(options);
     for (const sentence of split ? await sentencesOf(text) : [text])
-      for await (const part of speak(sentence, options, true)) parts.push(part);
+      for await (const part of speak(sentence, own, true)) parts.push(part);
     return sound(parts);
   };
   const call = async (given: unknown, options: Options = {}) => {
@@ -44,8 +55,9 @@ function speaking(speak: Speak, rate: number, info: GraphsInfo, dispose: () => P
   async function* stream(text: string | AsyncIterable<string>, options: Options = {}) {
     if (options.split !== undefined)
       throw new InputError("a stream is always split", "options.split", "Leave it out.");
+    const own = await ready(options);
     for await (const sentence of arriving(text))
-      for await (const part of speak(sentence, options, false))
+      for await (const part of speak(sentence, own, false))
         yield Object.assign(sound([part]), { text: sentence });
   }
   return Object.assign(call, { task: "text-to-speech", info, dispose, stream });
@@ -70,8 +82,13 @@ const defined = (fields: object): Record<string, unknown> =>
 // ---- models of several graphs
 
 const TAKEN = ["speed", "num_inference_steps", "threshold", "minlenratio", "maxlenratio", "seed"];
+/** Of models with the voice of a reference. */
+const HEARING = [
+  ...["audio_values", "exaggeration", "generate_kwargs", "temperature", "num_inference_steps"],
+  ...["eos_threshold", "frames_after_eos", "max_frames", "seed"],
+];
 
-/** Opens SpeechT5 or Supertonic. */
+/** Opens SpeechT5, Supertonic, Chatterbox or Pocket TTS. */
 export async function graphSpeaker(
   request: LoadRequest,
   { signal, onProgress }: { signal?: AbortSignal; onProgress?: unknown },
@@ -81,22 +98,48 @@ export async function graphSpeaker(
     const listening = { signal, onProgress: onProgress as never };
     const info = await client.call("graphs_open", request, listening);
     client.info = info;
+    const about = info.about as { sampling_rate: number; hears?: boolean };
+    const taken = about.hears ? HEARING : TAKEN;
     async function* speak(text: string, { signal, speaker_embeddings, ...rest }: Options) {
       const options = defined(rest);
-      const unknown = Object.keys(options).find((name) => !TAKEN.includes(name));
+      const unknown = Object.keys(options).find((name) => !taken.includes(name));
       if (unknown)
         throw new InputError(
           `there is no option '${unknown}'`,
           "text-to-speech",
-          `Options are: ${TAKEN.join(", ")}, speaker_embeddings, split.`,
+          `Options are: ${taken.join(", ")}, speaker_embeddings, split.`,
         );
-      const voice = await vectorOf(speaker_embeddings, signal);
+      const voice = about.hears
+        ? voiceOf(speaker_embeddings)
+        : await vectorOf(speaker_embeddings, signal);
       const given = { ...options, text, voice };
       const answer = await client.call("graphs_call", { method: "speak", given }, { signal });
       yield answer.audio as Float32Array;
     }
-    const rate = (info.about as { sampling_rate: number }).sampling_rate;
-    return speaking(speak, rate, info, async () => client.end());
+    const dispose = async (): Promise<void> => client.end();
+    if (!about.hears) return speaking(speak, about.sampling_rate, info, dispose);
+    const encode_speech = async (given: SoundInput, { signal }: CallOptions = {}) => {
+      const sound = await sendableSound(given, signal);
+      const hear = { method: "hear", given: { sound } };
+      const answer = await client.call("graphs_call", hear, {
+        signal,
+        transfer: soundBuffers(sound),
+      });
+      const parts = Object.entries(answer.voice as Record<string, TaskTensor>);
+      return Object.fromEntries(parts.map(([name, value]) => [name, tensor(value)]));
+    };
+    const ready = async ({ audio_values, ...rest }: Options): Promise<Options> => {
+      if (audio_values === undefined) return rest;
+      if (rest.speaker_embeddings !== undefined)
+        throw new InputError(
+          "there are two voices",
+          "options.speaker_embeddings",
+          "Give one of them.",
+        );
+      return { ...rest, speaker_embeddings: await encode_speech(audio_values, rest) };
+    };
+    const made = speaking(speak, about.sampling_rate, info, dispose, ready);
+    return Object.assign(made, { encode_speech });
   } catch (e) {
     client.end();
     throw e;
@@ -117,6 +160,25 @@ async function vectorOf(given: unknown, signal?: AbortSignal): Promise<Float32Ar
   if (value instanceof Uint8Array && value.length && value.length % 4 === 0)
     return new Float32Array(value.slice().buffer);
   throw new InputError("they are no numbers of float32", where, "Give a Float32Array.");
+}
+
+/** What is known of a voice. @throws InputError */
+function voiceOf(given: Options["speaker_embeddings"]): Record<string, TaskTensor> | undefined {
+  if (given === undefined) return undefined;
+  const parts = Object.entries(given as object);
+  if (!parts.length || !parts.every(([, value]) => isTensor(value)))
+    throw new InputError(
+      "they are none of a voice",
+      "options.speaker_embeddings",
+      "Give what encode_speech returned.",
+    );
+  return Object.fromEntries(
+    parts.map(([name, { type, dims, data }]) => {
+      const { buffer, byteOffset, byteLength } = data as Float32Array<ArrayBuffer>;
+      const bytes = new Uint8Array(buffer, byteOffset, byteLength).slice();
+      return [name, { type, dims: [...dims], data: bytes }];
+    }),
+  );
 }
 
 // ---- language models

@@ -5,7 +5,9 @@ import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import type { TaskSpeech } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
+import type { Tensor } from "../tensor.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
+import type { SoundInput } from "./sounds.ts";
 import { graphSpeaker } from "./speaking-models.ts";
 import { type Phonemes, type SpeechSound, type TextToSpeechOptions, wav } from "./speech-sound.ts";
 
@@ -20,6 +22,8 @@ export interface TextToSpeechPipeline extends PipelineBase {
     text: string | AsyncIterable<string>,
     options?: Omit<TextToSpeechOptions, "split">,
   ): AsyncGenerator<SpeechSound & { text: string }>;
+  /** Of Chatterbox and Pocket TTS: what the model knows of a voice, for `speaker_embeddings`. */
+  encode_speech?(sound: SoundInput, options?: CallOptions): Promise<Record<string, Tensor>>;
 }
 
 /** Loads the pipeline. */

@@ -3,6 +3,7 @@
 import type { GenerationFields } from "../../protocol/generation.ts";
 import type { Tensor } from "../tensor.ts";
 import type { CallOptions } from "./base-types.ts";
+import type { SoundInput } from "./sounds.ts";
 
 /** Phonemes of a text: a string, or a list of sentences. */
 export type Phonemes = string | readonly (string | readonly string[])[];
@@ -16,16 +17,27 @@ export interface TextToSpeechOptions extends CallOptions {
   voice?: string | object;
   /**
    * Numbers of a voice: of Kokoro instead of `voice`, float32 [rows, 1, 256]; of SpeechT5 an
-   * x-vector, of Supertonic a style, which may be an address.
+   * x-vector, of Supertonic a style, which may be an address; of Chatterbox and Pocket TTS what
+   * `encode_speech` returned.
    */
-  speaker_embeddings?: Float32Array | Tensor | string | URL;
-  /** Of Supertonic. Default: 5. */
+  speaker_embeddings?: Float32Array | Tensor | string | URL | Record<string, Tensor>;
+  /** Of Chatterbox and Pocket TTS: a recording of the voice. */
+  audio_values?: SoundInput;
+  /** Of Chatterbox: how much emotion the voice has. Default: 0.5. */
+  exaggeration?: number;
+  /** Of Pocket TTS: of the noise. Default: 0.7. */
+  temperature?: number;
+  /** Of Pocket TTS: where the speech ends. Defaults: -4 (a logit), 3, 500. */
+  eos_threshold?: number;
+  frames_after_eos?: number;
+  max_frames?: number;
+  /** Of Supertonic and Pocket TTS. Defaults: 5, 1. */
   num_inference_steps?: number;
   /** Of SpeechT5. Defaults: 0.5, 0, 20. */
   threshold?: number;
   minlenratio?: number;
   maxlenratio?: number;
-  /** Of language models: fields of GenerationConfig. */
+  /** Of language models and Chatterbox: fields of GenerationConfig. */
   generate_kwargs?: GenerationFields;
   /** Number or name of a speaker, where the model has several. Default: 0. */
   speaker?: number | string;

@@ -84,7 +84,7 @@ export class GraphHost {
       const { to, axis, part } = request;
       const value = cut(await this.value(part.name), part.start, part.count);
       this.add(to, { ...value, dims: part.dims.length ? part.dims : value.dims }, axis);
-    } else this.add(request.to, made(request.numbers, request.numbers.dtype), "last");
+    } else this.add(request.to, packed(request.numbers, request.numbers.dtype), "last");
     return null;
   }
 
@@ -120,7 +120,7 @@ export class GraphHost {
 
   /** The value of an input. */
   private async fed(feed: Feed, type: string, model: InferenceModel): Promise<WireValue> {
-    if (feed.kind === "numbers") return made(feed, type);
+    if (feed.kind === "numbers") return packed(feed, type);
     const kept = this.slots.get(feed.name);
     if (feed.kind === "slot" && kept && "pinned" in kept && kept.model === model)
       if (kept.type === type)
@@ -204,9 +204,10 @@ export function numbersOf(value: TaskTensor): Numbers {
   return { dims, data: numbers, dtype: type, kind: "numbers" };
 }
 
-/** A tensor of numbers. */
-function made({ dims, data }: Pick<Numbers, "dims" | "data">, type: string): TaskTensor {
-  const numbers = Array.from(data as ArrayLike<number>);
+/** A tensor of numbers; without data zeros. */
+export function packed({ dims, data }: Pick<Numbers, "dims" | "data">, type: string): TaskTensor {
+  const given = Array.from(data as ArrayLike<number>);
+  const numbers = given.length ? given : new Array<number>(size(dims)).fill(0);
   return { type, dims, data: new Uint8Array(elements(numbers, type).buffer as ArrayBuffer) };
 }
 
@@ -218,7 +219,7 @@ function elements(numbers: readonly number[], type: string): ArrayBufferView {
 }
 
 function cast(value: TaskTensor, type: string): TaskTensor {
-  return value.type === type ? value : made(numbersOf(value), type);
+  return value.type === type ? value : packed(numbersOf(value), type);
 }
 
 /** A part of the last axis of a value, with zeros beyond its ends. */

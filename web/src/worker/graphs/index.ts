@@ -2,6 +2,6 @@
 // them, and answers the rules that run them.
 
 export { findGraphs, noGraphs } from "./files.ts";
-export { GraphHost, numbersOf } from "./host.ts";
+export { GraphHost, numbersOf, packed } from "./host.ts";
 export { Graphs } from "./model.ts";
 export { type One, opensOne } from "./one.ts";

@@ -11,7 +11,7 @@ from ....compiler.arrays import Array, as_input, as_output
 from ....compiler.declare.dtypes import FLOAT, NAME
 from ....errors import InputError, ModelError
 from ....logic.native import Seed
-from ....logic.speech import flow, spectrograms
+from ....logic.speech import flow, kinds, spectrograms
 from ....logic.speech.graphs import Signature
 from ....seeds import check_seed
 from ...session import InferenceSession
@@ -32,14 +32,12 @@ GRAPHS: Mapping[str, tuple[Sequence[Stem], Sequence[str]]] = {
     SUPERTONIC: ((flow.ENCODER, flow.DENOISER, flow.DECODER), ()),
 }
 OPTIONS = {T5: spectrograms.OPTIONS, SUPERTONIC: flow.OPTIONS}
-HINTS = {flow.DENOISER: SUPERTONIC, spectrograms.MERGED: T5, spectrograms.FIRST: T5}
 MAX_VECTOR = 1 << 24  # bytes of a file of speaker_embeddings
 
 
 def kind_of(model: Any, revision: str | None = None) -> str | None:
     """The kind of a model, by the names of its graphs; None: it is none of these."""
-    stems = stems_of(model, revision)
-    return next((kind for stem, kind in HINTS.items() if stem in stems), None)
+    return kinds.kind_of(sorted(stems_of(model, revision)))
 
 
 class GraphSpeechPipeline(Pipeline):
@@ -117,6 +115,7 @@ class GraphSpeechPipeline(Pipeline):
         if not isinstance(given, str):
             kind = type(given).__name__
             raise InputError(f"a {kind} is no text", self.task, "Give a text or a list of texts.")
+        options = self.ready(options)
         parts = sentences([given]) if options["split"] else [given]
         made = [self._spoken(text, options) for text in parts]
         if not made:
@@ -129,6 +128,8 @@ class GraphSpeechPipeline(Pipeline):
             raise InputError("a stream is always split", "split", "Leave it out.")
         chosen = self.options(options)
         self.check(chosen)
+        with self.lock:
+            chosen = self.ready(chosen)
         for sentence in sentences([text] if isinstance(text, str) else text):
             with self.lock:
                 speech = self._speech(self._spoken(sentence, chosen))
@@ -136,6 +137,10 @@ class GraphSpeechPipeline(Pipeline):
             yield speech
 
     # ---- the models
+    def ready(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a call, with what its sentences share."""
+        return {**options}
+
     def _spoken(self, text: str, options: Mapping[str, Any]) -> bytes:
         """The samples of a text, float32."""
         seed = options["seed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -123,7 +124,7 @@ class GraphHost:
     def _fed(self, feed: Feed, dtype: int) -> Array:
         """The value of an input of a type."""
         if feed.kind == "numbers":
-            return Array(tuple(feed.dims), NAME[dtype], pack(dtype, _numbers(feed, dtype)))
+            return Array(tuple(feed.dims), NAME[dtype], _packed(feed, dtype))
         own, shape, data = self._part(feed) if feed.kind == "part" else self._value(feed.name)
         shape = feed.dims or shape
         if own != dtype:
@@ -156,7 +157,7 @@ class GraphHost:
     def _give(self, request: Give) -> None:
         numbers = request.numbers
         dtype = CODE[numbers.dtype]
-        data = memoryview(pack(dtype, _numbers(numbers, dtype)))
+        data = memoryview(_packed(numbers, dtype))
         self.results.setdefault(request.to, []).append(((dtype, numbers.dims, data), "last"))
 
     def result(self, name: str) -> Any:
@@ -190,6 +191,14 @@ def numbers_of(dtype: int, shape: list[int], data: Any) -> array[float] | list[f
     if dtype == CODE["float32"]:
         return array("f", raw.tobytes())
     return unpack(dtype, raw, count)
+
+
+def _packed(feed: Numbers, dtype: int) -> bytes:
+    """The bytes of a tensor; without data zeros."""
+    count = math.prod(feed.dims)
+    return (
+        pack(dtype, _numbers(feed, dtype)) if len(feed.data) else bytes(count * bits_of(dtype) // 8)
+    )
 
 
 def _numbers(feed: Numbers, dtype: int) -> list[Any]:

@@ -71,9 +71,14 @@ class TextToSpeechPipeline(Pipeline):
             from .language_model import SpeakingLanguageModel
 
             return SpeakingLanguageModel
+        from ....logic.speech.kinds import CLONING
+        from .cloning import CloningPipeline
         from .graph_speech import GraphSpeechPipeline, kind_of
 
-        return GraphSpeechPipeline if kind_of(model, options.get("revision")) else cls
+        kind = kind_of(model, options.get("revision"))
+        if kind in CLONING:
+            return CloningPipeline
+        return GraphSpeechPipeline if kind else cls
 
     def session(self, stem: str) -> Any:
         """As Pipeline.session; the programs of a package are one session."""

@@ -1,7 +1,9 @@
-// The part of the worker for models of several graphs that speak: SpeechT5 and Supertonic.
+// The part of the worker for models of several graphs that speak: SpeechT5 and Supertonic, and the
+// part of those with the voice of a reference.
 
 import * as flow from "../../../logic/speech/flow.ts";
 import type { Signature } from "../../../logic/speech/graphs.ts";
+import { CLONING, GRAPHS, kind_of } from "../../../logic/speech/kinds.ts";
 import * as frames from "../../../logic/speech/spectrograms.ts";
 import type { GraphsCall } from "../../../protocol/graphs.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
@@ -11,15 +13,16 @@ import { findGraphs, GraphHost, Graphs, noGraphs } from "../../graphs/index.ts";
 import type { GraphModel, OpenGraphs } from "../../graphs/kinds.ts";
 import { parseConfig, Tokenizer } from "../../text/tokenizer.ts";
 
-const T5 = ["encoder_model", frames.MERGED, frames.FIRST, frames.LATER, frames.VOCODER];
-const SUPERTONIC = [flow.ENCODER, flow.DENOISER, flow.DECODER];
 const TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
-const TEXTS = ["config.json", "preprocessor_config.json", ...TOKENIZER];
+const CONFIGS = ["config.json", "preprocessor_config.json", "generation_config.json"];
+const TEXTS = [...CONFIGS, ...TOKENIZER];
 const TASK = "text-to-speech";
+
+type Config = Record<string, unknown>;
 
 /** Opens a model that speaks. */
 export const open: OpenGraphs = async (request, ended, progress) => {
-  const stems = [...T5, ...SUPERTONIC];
+  const stems = [...GRAPHS.values()].flat();
   const found = await findGraphs(request, stems, TEXTS, ended, progress);
   if (!stems.some((stem) => found.graphs.has(stem))) throw noGraphs(stems, found.where);
   if (request.vocoder !== undefined) {
@@ -34,10 +37,16 @@ export const open: OpenGraphs = async (request, ended, progress) => {
       throw new InputError("the model has no tokenizer.json", found.where, "Put it beside it.");
     const [json, config, special] = TOKENIZER.map(text);
     const tokenizer = new Tokenizer(json, config, undefined, found.where, special);
-    const [settings, processor] = TEXTS.slice(0, 2).map((name) => parseConfig(text(name), name));
-    const rate = settings!.sampling_rate ?? processor!.sampling_rate ?? 16_000;
+    const configs = CONFIGS.map((name) => parseConfig(text(name), name));
+    const [settings, processor, generation] = configs as [Config, Config, Config];
+    const kind = kind_of(graphs.names) ?? "";
+    if (CLONING.includes(kind as never)) {
+      const { cloner } = await import("../cloning/index.ts");
+      return await cloner(kind, { graphs, tokenizer, config: settings, processor, generation });
+    }
+    const rate = settings.sampling_rate ?? processor.sampling_rate ?? 16_000;
     const info = await graphs.info({ sampling_rate: rate });
-    return new Speaker(graphs, tokenizer, settings!, info);
+    return new Speaker(graphs, tokenizer, settings, info);
   } catch (e) {
     graphs.close();
     throw e;
