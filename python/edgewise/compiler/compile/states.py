@@ -23,6 +23,7 @@ STATES_OF_OPS: Mapping[str, Mapping[int, int]] = {
     "MultiHeadAttention": {6: 1, 7: 2},
     "DecoderMaskedMultiHeadAttention": {5: 1, 6: 2},
     "SparseAttention": {3: 1, 4: 2},
+    "DynamicSparseAttention": {3: 1, 4: 2},
     "Attention": {4: 1, 5: 2},  # of ai.onnx; com.microsoft's has one input for both
     "LinearAttention": {3: 1},
     "CausalConvWithState": {3: 1},
