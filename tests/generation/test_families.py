@@ -37,7 +37,7 @@ ONE_BY_ONE = {
         "xlstm",
         "zaya",
     )
-} | {"torch_granite4h", "torch_qwen3_5"}
+} | {"torch_granite4h", "torch_qwen3_5", "torch_rwkv7"}
 # Caches of a fixed size, which a loop in onnxruntime would have to choose.
 STATIC = {"transformers_gemma3_static"}
 MODELS = [
@@ -146,6 +146,7 @@ MODELS = [
     pytest.param("torch_granite4h", marks=pytest.mark.family("Granite 4 H", exporter="torch")),
     pytest.param("torch_lfm2", marks=pytest.mark.family("LFM2", exporter="torch")),
     pytest.param("torch_qwen3_5", marks=pytest.mark.family("Qwen3.5", exporter="torch")),
+    pytest.param("torch_rwkv7", marks=pytest.mark.family("RWKV 7", exporter="torch")),
 ]
 
 
@@ -172,7 +173,8 @@ class Loop:
         graphs = {n: onnxruntime.InferenceSession(d) for n, d in files.items() if "onnx" in n}
         self.embedding = graphs.pop("embed_tokens.onnx", None)
         [self.session] = graphs.values()
-        self.head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        heads = config.get("num_attention_heads", 1)
+        self.head = config.get("head_dim") or config.get("hidden_size", 0) // heads
         outputs = [o.name for o in self.session.get_outputs()]
         by_name = {_bare(n): n for n in outputs if n != "logits"}
         self.inputs = {i.name: i for i in self.session.get_inputs()}
@@ -210,12 +212,12 @@ class Loop:
             logits, *after = self.session.run(outputs, feeds | states)
             states, before = dict(zip(self.pairs, after)), before + len(new)
             if not waiting:
-                made.append(int(logits[0, -1].argmax()))
+                made.append(int(logits.reshape(-1, logits.shape[-1])[-1].argmax()))
         return made
 
 
 def _bare(name):
-    words = r"past_key_values|present_key_values|past|present|input|output|cache"
+    words = r"past_key_values|present_key_values|past|present|input|output|out$|cache"
     return re.sub(r"[^a-z0-9]+", ".", re.sub(words, "", name)).strip(".")
 
 

@@ -4,7 +4,7 @@ as their exporters write them, with the tokens that transformers generates.
     python make.py optimum NAME...       # torch, transformers 4.57, optimum-onnx 0.1
     python make.py GenAI NAME...         # torch, transformers 5.24, onnxruntime-genai 0.18
     python make.py transformers NAME...  # torch 2.13, transformers 5.24, onnxscript
-    python make.py torch NAME...         # the same; community.py
+    python make.py torch NAME...         # the same; community.py, and rwkv7.py
 
 Weights are multiples of 1/8, so that the files are small. A file is EXPORTER_NAME.onnx.xz, its
 tokens and config.json are in expected.json under the same name. The graph that embeds token ids,
@@ -405,31 +405,39 @@ MODELS: dict[str, tuple[str, str, dict]] = {
 
 def make(name: str) -> torch.nn.Module:
     """A random model, whose weights are multiples of 1/8."""
+    torch.manual_seed(0)
+    if name == "rwkv7":
+        from rwkv7 import Rwkv7
+
+        return rounded(Rwkv7(VOCAB).eval())
     model, config, fields = MODELS[name]
     fields = {**BASE, **fields}
     if transformers.__version__ >= "5" and fields.get("rope_scaling") is ROTARY:
         fields["rope_scaling"] = {**ROTARY, "rope_type": "longrope"}
-    torch.manual_seed(0)
     whole = f"{model}ForCausalLM" if config else f"{model}ForConditionalGeneration"
     made = getattr(transformers, whole)(
         getattr(transformers, f"{config or model}Config")(
             **(fields if config else {**WITH_PICTURES, "text_config": fields})
         )
     )
-    made = made.eval().float()
+    made = rounded(made.eval().float())
+    options = made.generation_config
+    options.eos_token_id, options.pad_token_id, options.do_sample = None, 0, False
+    made.config.architectures = [whole]
+    return made
+
+
+def rounded(model: torch.nn.Module) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for key, p in made.named_parameters():
+        for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
             if p.ndim == 1 and "A_log" not in key and key.split(".")[-1] not in ("D", "dt_bias"):
                 p.add_(noise * 0.1)
             elif p.ndim > 1 and p.std() < 0.1:
                 p.add_(noise * 0.2)
             p.copy_((p * 8).round() / 8)
-    options = made.generation_config
-    options.eos_token_id, options.pad_token_id, options.do_sample = None, 0, False
-    made.config.architectures = [whole]
-    return made
+    return model
 
 
 def expected(model: torch.nn.Module) -> dict[str, object]:
@@ -440,6 +448,10 @@ def expected(model: torch.nn.Module) -> dict[str, object]:
         out = model.generate(given, attention_mask=torch.ones_like(given), **options)
         return out[0].tolist()[len(ids) :]
 
+    if not hasattr(model, "generate"):
+        from rwkv7 import greedy as loop
+
+        return {"greedy": [loop(model, ids, 24) for ids in PROMPTS], "beams": None}
     with torch.no_grad():
         greedy = [after(ids, max_new_tokens=24) for ids in PROMPTS]
         if model.config.model_type in NO_BEAMS:
@@ -489,6 +501,11 @@ def transformers5(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
 
 
 def torch_export(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
+    if not hasattr(model, "generate"):
+        from rwkv7 import export as write
+
+        write(model, str(folder / "model.onnx"))
+        return onnx.load(str(folder / "model.onnx"))
     from community import export
 
     export(model, folder, PROMPTS[0][:8])  # fewer than a window
@@ -536,7 +553,7 @@ def main(exporter: str, names: list[str]) -> None:
         if (embedding := folder / "embed_tokens.onnx").exists():
             store(onnx.load(str(embedding)), f"{exporter}_{name}.embed")
         known = json.loads(path.read_text()) if path.exists() else {}
-        config = json.loads(model.config.to_json_string())
+        config = json.loads(model.config.to_json_string()) if hasattr(model, "config") else {}
         kept = ("head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings")
         kept += ("sliding_window",) if model.static else ()
         config = config.get("text_config", config)
