@@ -300,6 +300,8 @@ def test_the_file_of_a_type():
     assert pick_model_file(names) == pick_model_file(names, "auto") == names[0]
     assert pick_model_file([*names, "model_q1f16.onnx"], "q1f16") == "model_q1f16.onnx"
     assert find_embedding_file(names, names[0]) == names[1]
+    # what transformers 5's ExportedModel.save_pretrained writes
+    assert pick_model_file(["prefill.onnx", "decode.onnx", "manifest.json"]) == "decode.onnx"
 
 
 def test_pages_are_told_which_embedding_is_missing():

@@ -21,7 +21,8 @@ TEXT_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
-STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
+# "decode" is the step of what transformers 5 exports for generation, beside "prefill".
+STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model", "decode")
 SUFFIXES = (
     *("", "_q4", "_quantized", "_int8", "_uint8", "_q4f16", "_fp16", "_bnb4"),
     *("_q2", "_q2f16", "_q1", "_q1f16"),

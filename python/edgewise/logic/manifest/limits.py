@@ -103,7 +103,8 @@ ProgramTask = Literal[
 PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
 GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "text-generation": (("model",), ("decoder_model_merged",)),
+    # "decode" is the step of a model that transformers 5 exports for generation.
+    "text-generation": (("model",), ("decoder_model_merged",), ("decode",)),
     "text-ranking": (("model",), ("decoder_model_merged",)),
     **dict.fromkeys(
         SEQ2SEQ_TASKS,
