@@ -9,7 +9,7 @@ from ..selected import selected
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
 
-DIM, ROOM, MOST = 8, 12, 4
+DIM, ROOM, CHOSEN = 8, 12, 4
 
 
 def _turned(x: Any, place: int, tables: list[Any], first: int, interleaved: int) -> Any:
@@ -74,11 +74,11 @@ def selected_cases(t: Toolbox) -> Cases:
                     new = (new / s.reshape(kv, DIM)).round().clip(-128, 127)
                 cache[b, :, place] = new
             near = list(range(max(0, place - 2), place + 1)) if beside else []
-            count = int(t.random.integers(0 if i else 1, MOST + 1))
+            count = int(t.random.integers(0 if i else 1, CHOSEN + 1))
             pool = [int(x) for x in t.random.permutation(6 if beside else place + 1)]
             chosen = pool[:count]
             counts.append(len(chosen))
-            indices.append(chosen + [-1] * (MOST - len(chosen)))
+            indices.append(chosen + [-1] * (CHOSEN - len(chosen)))
             whole = [x[b].astype("float64") for x in present]
             if "bytes" in form:
                 whole = [x * s.reshape(kv, 1, DIM) for x, s in zip(whole, scales)]
