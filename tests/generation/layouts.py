@@ -42,6 +42,7 @@ class Layers(Nodes):
         super().__init__(np.float32, seed)
         self.width = int(self.rng.choice([8, 12, 16]))
         self.batch = "batch" if self.chance(0.5) else 1
+        self.mask = self.pick(np.int64, np.int64, np.float32, np.bool_)  # type of the mask
         self.states, self.style = [], str(self.rng.choice(["a", "b", "c", "d"]))
 
     def chance(self, p):
@@ -138,12 +139,19 @@ def attention(g, layer, x, given):
     lowest, zero = (g.constant(n, np.float32) for n in (-1e9, 0))
     scores = g.add("Where", seen, scores, lowest)
     if "attention_mask" in given and not cuts and g.chance(0.7):
-        unseen = g.add("Equal", "attention_mask", g.constant(0))
-        unseen = g.add("Unsqueeze", g.add("Where", unseen, lowest, zero), g.constant([1, 2]))
-        scores = g.add("Add", scores, unseen)
+        scores = g.add("Add", scores, masked(g, len(given["attention_mask"]), lowest, zero))
     mixed = g.add("Transpose", g.add("MatMul", g.add("Softmax", scores), values), perm=[0, 2, 1, 3])
     joined = g.add("Reshape", mixed, g.constant([0, 0, heads * dim]))
     return g.add("MatMul", joined, g.weight(heads * dim, g.width))
+
+
+def masked(g, rank, lowest, zero):
+    """Numbers for scores, from the mask of tokens or of pairs of them."""
+    mask = "attention_mask"
+    if g.mask != np.float32 or rank == 2:
+        unseen = g.add("Equal", g.add("Cast", mask, to=TensorProto.FLOAT), zero)
+        mask = g.add("Where", unseen, lowest, zero)
+    return g.add("Unsqueeze", mask, g.constant([1, 2])) if rank == 2 else mask
 
 
 def convolution(g, layer, x, given):
@@ -226,7 +234,9 @@ def positions(g, x, given):
     for name in ("position_ids", "cache_position"):
         if name in given:
             places = g.add("Cast", name, to=TensorProto.FLOAT)
-            axes = g.constant([len(given[name])])
+            if len(given[name]) == 3:  # of time, height and width
+                places = g.add("ReduceMean", places, g.constant([0]), keepdims=0)
+            axes = g.constant([min(len(given[name]), 2)])
             waves = g.add("Unsqueeze", places, axes)
             waves = g.add("Mul", waves, g.constant(0.1 + np.arange(g.width) / 7, np.float32))
             x = g.add("Add", x, g.add("Sin", waves))
@@ -234,12 +244,12 @@ def positions(g, x, given):
 
 
 def random_model(seed):
-    """(ModelProto, [State], {input: shape} of the others)"""
+    """(ModelProto, [State], {input: shape} of the others, and the type of the mask)"""
     g = Layers(seed)
     tokens = "tokens" if g.chance(0.8) else 1
     shapes = {
-        "attention_mask": [g.batch, "total"],
-        "position_ids": [g.batch, tokens],
+        "attention_mask": g.pick([g.batch, "total"], [g.batch, "total"], [1, 1, tokens, "total"]),
+        "position_ids": g.pick([g.batch, tokens], [g.batch, tokens], [3, g.batch, tokens]),
         "cache_position": [tokens],
         "num_logits_to_keep": g.pick([], [1]),
     }
@@ -256,14 +266,16 @@ def random_model(seed):
     g.add("MatMul", x, g.weight(g.width, VOCAB), name="logits")
     if g.chance(0.3):
         g.add("Tanh", x, name="last_hidden_state")
-    return _model(g, tokens, given), g.states, given
+    return _model(g, tokens, given), g.states, given | {"mask": g.mask}
 
 
 def _model(g, tokens, given):
     info = helper.make_tensor_value_info
     types = {d: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for d in (*FLOATS, np.int64)}
     inputs = [info("input_ids", TensorProto.INT64, [g.batch, tokens])]
-    inputs += [info(n, TensorProto.INT64, shape) for n, shape in given.items()]
+    of_mask = helper.np_dtype_to_tensor_dtype(np.dtype(g.mask))
+    kinds = {"attention_mask": of_mask}
+    inputs += [info(n, kinds.get(n, TensorProto.INT64), shape) for n, shape in given.items()]
     inputs += [info(s.name, types[s.dtype], s.shape) for s in g.states]
     outputs = [info("logits", TensorProto.FLOAT, [g.batch, "kept", VOCAB])]
     for s in g.states:
@@ -293,13 +305,19 @@ def feeds(given, states, past, ids):
     """
     batch, count = ids.shape
     after = np.arange(past, past + count)
+    mask, dtype = np.ones((batch, past + count)), given["mask"]
+    if len(given.get("attention_mask", [])) == 4:
+        mask = np.arange(past + count) <= after[:, None]
+        mask = np.where(mask, 0, -1e9) if dtype == np.float32 else mask
+        mask = mask[None, None]
+    three = [3] * (len(given.get("position_ids", [])) == 3)
     made = {
-        "attention_mask": np.ones((batch, past + count), np.int64),
-        "position_ids": np.tile(after, (batch, 1)),
+        "attention_mask": mask.astype(dtype),
+        "position_ids": np.tile(after, (*three, batch, 1)),
         "cache_position": after,
         "num_logits_to_keep": np.full(given.get("num_logits_to_keep", []), count),
     }
-    return {"input_ids": ids, **{n: made[n] for n in given}, **states}
+    return {"input_ids": ids, **{n: made[n] for n in given if n != "mask"}, **states}
 
 
 class Loop:

@@ -29,6 +29,7 @@ STATES_OF_OPS: Mapping[str, Mapping[int, int]] = {
     "CausalConvWithState": {3: 1},
 }
 MAX_DISTANCE = 64  # nodes between a state's output and its input
+FAR = 2 * MAX_DISTANCE + 1  # beyond all distances: no data leads from the one to the other
 # Words of names that tell inputs from outputs.
 _WORDS = re.compile(r"past_key_values|present_key_values|past|present|input|output|new|next|cache")
 _PASTS = re.compile(r"past|cache|prev", re.IGNORECASE)
@@ -89,7 +90,6 @@ def find_states(graph: Graph, names: Iterable[str]) -> dict[str, StateInput]:
 def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
     """{input: output that replaces it} of those that have one."""
     near = _Near(graph, {i.name for i in inputs})
-    far = MAX_DISTANCE + 1
     count = Counter(_bare(i.name) for i in inputs)
     count.update(_bare(o.name) for o in graph.outputs)
     pairs = []
@@ -98,11 +98,11 @@ def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
         for k, info in enumerate(inputs):
             if not _fits(info, output):
                 continue
-            distance = distances.get(info.name, far)
+            distance = distances.get(info.name, FAR)
             bare = _bare(info.name)
             alike = bare == _bare(output.name)
             named = alike and bare != "" and count[bare] == 2
-            if alike or distance < far or _same_shape(info, output):
+            if alike or distance < FAR or _same_shape(info, output):
                 loose = _loose(info, output)
                 pairs.append((not named, loose, distance, not alike, abs(place - k), k, place))
     found: dict[int, int] = {}
@@ -111,13 +111,13 @@ def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
     for other, _, distance, *_, k, place in sorted(pairs):
         if k not in found and place not in found.values():
             found[k] = place
-            if other:
+            if other and distance >= MAX_DISTANCE:
                 kind: object = (inputs[k].dtype, tuple(inputs[k].shape or ()))
                 unnamed.setdefault(kind, []).append(k)
-                blind.update({kind} if distance == far else ())
+                blind.update({kind} if distance == FAR else ())
     for kind in blind:
-        # The last token's row, for one: data flow leads to the state of the layer before. Files
-        # list states in one order.
+        # The last token's row, for one: data leads through layers to the state of another one.
+        # Files list states in one order.
         ordered = sorted(unnamed[kind])
         found.update(zip(ordered, sorted(found[k] for k in ordered)))
     return {inputs[k].name: graph.outputs[place].name for k, place in found.items()}
@@ -220,26 +220,42 @@ class _Near:
         self.by_output: dict[str, tuple[Node, int]] = {
             o: (n, k) for n in graph.nodes for k, o in enumerate(n.outputs) if o
         }
+        self.constants = set(graph.constants)
+        for node in graph.nodes:
+            if all(n in self.constants for n in node.inputs if n):
+                self.constants.update(node.outputs)
 
     def of(self, name: str) -> dict[str, int]:
-        """{input: nodes on the way to it}: those that are met first."""
+        """{input: nodes on the way to it}: those that are met first, without a product with weights
+        on the way if there are such; else MAX_DISTANCE more.
+        """
+        found = self._met(name, False)
+        if found:
+            return found
+        return {n: distance + MAX_DISTANCE for n, distance in self._met(name, True).items()}
+
+    def _met(self, name: str, weights: bool) -> dict[str, int]:
         seen, layer = {name}, [name]
         for distance in range(MAX_DISTANCE):
             found = [n for n in layer if n in self.inputs]
             if found:
                 return dict.fromkeys(found, distance)
-            layer = [n for n in self._before(layer) if n not in seen]
+            layer = [n for n in self._before(layer, weights) if n not in seen]
             seen.update(layer)
             if not layer:
                 break
         return {}
 
-    def _before(self, names: Sequence[str]) -> list[str]:
-        """What the nodes that compute tensors read."""
+    def _before(self, names: Sequence[str], weights: bool) -> list[str]:
+        """What the nodes that compute tensors read.
+
+        Args:
+            weights: whether products with weights count.
+        """
         out: dict[str, None] = {}
         for name in names:
             node, k = self.by_output.get(name, (None, 0))
-            if node is None:
+            if node is None or not weights and self._weighs(node):
                 continue
             states = STATES_OF_OPS.get(node.op, {})
             own = [i for i, o in states.items() if o == k and i < len(node.inputs)]
@@ -249,3 +265,7 @@ class _Near:
                 read += [n for g in node.subgraphs() for m in g.every_node() for n in m.inputs if n]
             out.update(dict.fromkeys(read))
         return list(out)
+
+    def _weighs(self, node: Node) -> bool:
+        product = "MatMul" in node.op or node.op in ("Gemm", "Conv")
+        return product and any(n in self.constants for n in node.inputs)
