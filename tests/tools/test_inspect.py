@@ -419,3 +419,18 @@ def test_a_window_of_fixed_length():
     grown.type.tensor_type.shape.dim[2].dim_param = "tokens + 7"
     r = inspect(model.SerializeToString())
     assert "'input.cache.layers.2.keys'" in r.why_no_text and "[1, 2, tokens + 7, 8]" in str(r)
+
+
+def test_families_of_language_models(tmp_path):
+    """States of all, with the configuration beside the file, and the embedding that some need."""
+    from tests.generation.test_families import EXPECTED, stored
+
+    for name in EXPECTED:
+        files = stored(name)
+        for file, content in files.items():
+            (tmp_path / file).write_bytes(content)
+        file = next(f for f in files if f in ("model.onnx", "decoder_model_merged.onnx"))
+        r = inspect(tmp_path / file, gradients=False)
+        assert r.why_no_text == "" and r.cache is not None and r.cache.states, name
+        assert bool(r.file_beside) == ("embed_tokens.onnx" in files)
+    assert "text generation: no" not in str(r)

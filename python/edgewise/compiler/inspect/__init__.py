@@ -18,7 +18,7 @@ from ..onnx import Source, as_source, read_model
 from ..onnx.dimensions import check_names, input_shapes
 from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
-from .memory import attempt, file_beside, measure_cache, measure_memory, why_no_text
+from .memory import attempt, config_beside, file_beside, measure_cache, measure_memory, why_no_text
 from .operators import list_operators
 from .report import Cache, Initializers, Memory, Operator, Report, TensorInfo, Trainability, Weights
 from .text import name_text
@@ -70,7 +70,7 @@ def inspect(
     check_names(graph, "values", values or {})
     given = {name: list(numbers) for name, numbers in (values or {}).items()}
     full, needs = input_shapes(graph, dims or {}, shapes or {})
-    missing = unsupported(graph)
+    missing, config = unsupported(graph), config_beside(graph)
     report = Report(
         name=graph.name if graph.source is None else cast(Source, graph.source).name,
         producer=graph.about.producer_name,
@@ -82,8 +82,8 @@ def inspect(
         operators=list_operators(graph, missing),
         parameters=_count_parameters(graph),
         needs=needs,
-        cache=measure_cache(graph, length),
-        why_no_text=why_no_text(graph),
+        cache=measure_cache(graph, length, config),
+        why_no_text=why_no_text(graph, config),
         file_beside=file_beside(graph),
     )
     if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,11 +11,13 @@ from ...errors import EdgewiseError, InputError, UnsupportedOp
 from ..compile import cached_as_halves, interface, state_shape
 from ..compile.caches import static_rooms
 from ..compile.join import IDS, of_ids, takes_embeddings
+from ..compile.model_file import read_config
 from ..compile.states import StateInput
 from ..declare.dtypes import FLOAT, FLOATS, INT64, NAME, size_of
 from ..declare.symbolic import most, product
 from ..ir import BROKEN, Graph, NeedsValue, Tensor, Value
 from ..onnx.dimensions import MAX_DIM
+from ..onnx.source import FileSource, LazyFileSource, Source
 from ..plan import compile_graph
 from ..plan.explain import INSPECTION, NO_PLAN, compiler_errors
 from .report import Cache, Memory, State
@@ -94,12 +97,32 @@ def _ones(shape: Sequence[int], dtype: int) -> Callable[[Any], Value]:
     return lambda binder: binder.op("ConstantOfShape", dims, value=one)
 
 
-def measure_cache(graph: Graph, length: int | None) -> Cache | None:
+def config_beside(graph: Graph) -> dict[str, Any]:
+    """The contents of config.json (and genai_config.json) beside a model's file, or in the folder
+    around `onnx/`; {} where there are none.
+    """
+    if not isinstance(graph.source, FileSource):
+        return {}
+    folder = os.path.dirname(os.path.abspath(graph.source.path))
+    folders = [folder, os.path.dirname(folder)] if os.path.basename(folder) == "onnx" else [folder]
+    files: dict[str, Source] = {}
+    for name in ("genai_config.json", "config.json"):
+        path = next((p for f in folders if os.path.isfile(p := os.path.join(f, name))), None)
+        if path is not None:
+            files[name] = LazyFileSource(path)
+    try:
+        return read_config(files)
+    except EdgewiseError:  # what reads the model tells
+        return {}
+
+
+def measure_cache(graph: Graph, length: int | None, config: Mapping[str, Any]) -> Cache | None:
     """The states of a language model; None if the inputs do not match one.
 
     Args:
         graph: the model.
         length: capacity in tokens; default DEFAULT_LENGTH.
+        config: its config.json.
 
     Raises:
         InputError: length is not valid.
@@ -111,8 +134,8 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
     length, graph = length or DEFAULT_LENGTH, of_ids(graph)
     try:
         found = interface(graph)
-        rooms = static_rooms(found, {}, length)
-        shapes = [(s, state_shape(graph, s, {}, rooms)) for s in found.states.values()]
+        rooms = static_rooms(found, config, length)
+        shapes = [(s, state_shape(graph, s, config, rooms)) for s in found.states.values()]
     except (UnsupportedOp, *BROKEN):
         return None
     if not shapes:
@@ -143,7 +166,7 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
     )
 
 
-def why_no_text(graph: Graph) -> str:
+def why_no_text(graph: Graph, config: Mapping[str, Any]) -> str:
     """Why text generation cannot run a graph from token ids, or their embeddings, to logits; ""
     otherwise.
     """
@@ -153,9 +176,9 @@ def why_no_text(graph: Graph) -> str:
         return ""
     try:
         found = interface(graph)
-        rooms = static_rooms(found, {}, DEFAULT_LENGTH)
+        rooms = static_rooms(found, config, DEFAULT_LENGTH)
         for state in found.states.values():
-            state_shape(graph, state, {}, rooms)
+            state_shape(graph, state, config, rooms)
     except UnsupportedOp as e:
         return str(e)
     return ""
