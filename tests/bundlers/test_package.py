@@ -51,7 +51,7 @@ TASKS = {
     "speech of a voice": (["sounds", "onnx", "graphs", "speakers", "cloning"], 28_500),
     "who spoke when": (["sounds", "onnx", "graphs", "diarization"], 23_000),
     "sound for sound": (["sounds", "onnx", "graphs", "enhancement"], 21_000),
-    "text-to-image": (["pipelines", "images", "diffusion"], 29_000),
+    "text-to-image": (["pipelines", "images", "diffusion"], 30_000),
     "personal": (["heads"], 8_500),
     "personal, with adapters": (["heads", "adapters"], 12_500),
 }

@@ -216,6 +216,7 @@ def test_masks(form):
         ("panoptic", old, ("segments", *old)),
         ("instance", queries, ("segments", "logits", "pred_masks")),
         ("semantic", old, ("planes", *old)),
+        ("instance", old, ("instances", *old)),
         ("semantic", ["logits"], ("classes", "logits", "")),
         (None, ["logits"], ("classes", "logits", "")),
     ):
@@ -223,7 +224,6 @@ def test_masks(form):
         found = pictures.masks_of(how, outputs, "image-segmentation", {})
         assert (found.form, found.logits, found.masks) == wanted
     for subtask, outputs, says in (
-        ("instance", old, "subtask: MaskFormer's instances"),
         ("panoptic", ["logits"], "no panoptic segmentation"),
         (None, ["x"], "no output logits; it has x"),
     ):

@@ -188,16 +188,7 @@ def test_segmentation_with_queries(tiny):
 @pytest.mark.parametrize("kind", ["maskformer", "mask2former"])
 @pytest.mark.family("Mask2Former", exporter="torch")
 def test_maskformer(tmp_path, kind):
-    rng = np.random.default_rng(5)
-    logits = rng.standard_normal((1, 9, 6)).astype(np.float32) * 3
-    masks = rng.standard_normal((1, 9, 12, 16)).astype(np.float32) * 2
-    outputs = {"class_queries_logits": logits, "masks_queries_logits": masks}
-    ours = pipeline("image-segmentation", tiny_images.constant(tmp_path / kind, kind, outputs))
-    name = {"maskformer": "MaskFormer", "mask2former": "Mask2Former"}[kind]
-    theirs = getattr(transformers, f"{name}ImageProcessor")()
-    tensors = transformers.utils.ModelOutput(
-        {key: torch.tensor(value) for key, value in outputs.items()}
-    )
+    ours, theirs, tensors = instances_of(tmp_path, kind)
     for image in pictures():
         sizes = [image.size[::-1]]
         for fused in ([], [0, 1]):
@@ -220,8 +211,48 @@ def test_maskformer(tmp_path, kind):
         assert [f["label"] for f in found] == [tiny_images.LABELS[c] for c in np.unique(classes)]
         for one, c in zip(found, np.unique(classes)):
             assert ((np.array(one["mask"]) == 255) != (classes == c)).mean() < 0.002
-    with pytest.raises(InputError, match="instances"):
-        ours(image, subtask="instance")
+
+
+@pytest.mark.parametrize("kind", ["maskformer", "mask2former"])
+def test_instances(tmp_path, monkeypatch, kind):
+    """Masks lie one over the other, in the order of their classes' scores."""
+    ours, theirs, tensors = instances_of(tmp_path, kind)
+    sort_topk(monkeypatch)
+    count = 0
+    for image in pictures():
+        for threshold in (0.2, 0.5):
+            expected = theirs.post_process_instance_segmentation(
+                tensors, threshold=threshold, target_sizes=[image.size[::-1]]
+            )[0]
+            found = ours(image, subtask="instance", threshold=threshold)
+            assert len(found) == len(expected["segments_info"])
+            count += len(found)
+            for one, segment in zip(found, expected["segments_info"]):
+                mask = np.array(one["mask"]) == 255
+                assert (mask != (expected["segmentation"].numpy() == segment["id"])).mean() < 0.002
+                assert one["score"] == pytest.approx(segment["score"], abs=1e-4)
+                assert one["label"] == tiny_images.LABELS[segment["label_id"]]
+    assert count > 9
+
+
+def instances_of(folder, kind):
+    """(our pipeline, processor of transformers, outputs) of a model with these outputs."""
+    rng = np.random.default_rng(5)
+    logits = rng.standard_normal((1, 9, 6)).astype(np.float32) * 3
+    masks = rng.standard_normal((1, 9, 12, 16)).astype(np.float32) * 2
+    outputs = {"class_queries_logits": logits, "masks_queries_logits": masks}
+    ours = pipeline("image-segmentation", tiny_images.constant(folder / kind, kind, outputs))
+    name = {"maskformer": "MaskFormer", "mask2former": "Mask2Former"}[kind]
+    tensors = transformers.utils.ModelOutput(
+        {key: torch.tensor(value) for key, value in outputs.items()}
+    )
+    return ours, getattr(transformers, f"{name}ImageProcessor")(), tensors
+
+
+def sort_topk(monkeypatch):
+    """Instances are in the order of `topk`, which PyTorch sorts for many classes alone."""
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda x, k, sorted: topk(x, k))
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_universal_segmentation(visit, server, folder):
         {"threshold": 0.2, "overlap_mask_area_threshold": 0.1},
         {"threshold": 0.3, "mask_threshold": 0.7, "overlap_mask_area_threshold": 0.05},
         {"subtask": "semantic"},
+        {"subtask": "instance", "threshold": 0.1},
     ]
     found = visit(server).run(
         PLAIN.replace("mask-generation", "image-segmentation")

@@ -248,7 +248,7 @@ def test_maskformer(page, folder, kind):
     }
     tiny_images.constant(folder / kind, kind, outputs)
     build(folder, "image-segmentation", kind)
-    options = [QUERIES, {"subtask": "semantic"}]
+    options = [QUERIES, {"subtask": "semantic"}, {"subtask": "instance", "threshold": 0.3}]
     found, _ = run(page, "image-segmentation", kind, options)
     pipe = pipeline("image-segmentation", folder / kind)
     for i, each in enumerate(options):

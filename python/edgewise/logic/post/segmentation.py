@@ -55,6 +55,54 @@ def choose_queries(
     return queries, kept, labels
 
 
+def choose_instances(
+    logits: Sequence[float], classes: int, each: bool, threshold: float
+) -> tuple[list[int], list[float], list[int]]:
+    """The instances that queries may show, in the order in which they are painted.
+
+    Args:
+        logits: [queries, classes]; the last class is "no object".
+        classes: with "no object".
+        each: whether each query is one instance (EoMT). Else they are the pairs of queries and
+            classes with the highest scores, the highest first, as many as there are queries.
+        threshold: of scores; `instance_score` is never above that of the class.
+
+    Returns:
+        as choose_queries
+    """
+    found: list[tuple[float, int, int]] = []
+    count = len(logits) // classes if classes > 1 else 0
+    for q in range(count):
+        scores = softmax(logits[q * classes : (q + 1) * classes])
+        scores = scores[: classes - 1]
+        if each:
+            best = max(scores)
+            found.append((best, q, scores.index(best)))
+        else:
+            for label, score in enumerate(scores):
+                found.append((score, q, label))
+    if not each:
+        found = sorted(found, key=lambda one: -one[0])[:count]
+    kept = [one for one in found if one[0] >= threshold]
+    return [one[1] for one in kept], [one[0] for one in kept], [one[2] for one in kept]
+
+
+def instance_score(score: float, inside: float, pixels: float) -> float:
+    """The score of an instance: that of its class times the mean probability in its mask.
+
+    Args:
+        score: of the class.
+        inside: sum of the probabilities of the mask's pixels, those above one half.
+        pixels: how many they are.
+    """
+    return score * (inside / (pixels + 1e-6))
+
+
+def instance(number: int, label: int, score: float) -> Segment:
+    """An instance as a segment."""
+    return {"id": number, "label_id": label, "was_fused": False, "score": round(score, 6)}
+
+
 def segments(
     scores: Sequence[float],
     labels: Sequence[int],

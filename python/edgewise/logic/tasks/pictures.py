@@ -269,12 +269,13 @@ class Masks:
     Attributes:
         form: "classes": of planes of logits of each class; "planes": the same, which are made of
             queries with masks; "segments": of queries with masks; "enlarged": of queries whose
-            masks are enlarged before they are compared (EoMT).
+            masks are enlarged before they are compared (EoMT); "instances" and "enlarged
+            instances": the same, one over the other instead of compared.
         logits: output with the logits.
         masks: output with the masks of queries; "": there are none.
     """
 
-    form: Literal["classes", "planes", "segments", "enlarged"]
+    form: Literal["classes", "planes", "segments", "enlarged", "instances", "enlarged instances"]
     logits: str
     masks: str = ""
 
@@ -300,13 +301,10 @@ def masks_of(
         if how.subtask == "semantic":
             return Masks("planes", logits, masks)
         enlarged = str(config.get("model_type")).startswith("eomt")
-        if enlarged and how.subtask != "instance":
-            return Masks("enlarged", logits, masks)
         if how.subtask == "instance" and logits != "logits":
-            name = "EoMT" if enlarged else "MaskFormer"
-            raise InputError(
-                f"{name}'s instances are not supported", option("subtask"), "Give panoptic."
-            )
+            return Masks("enlarged instances" if enlarged else "instances", logits, masks)
+        if enlarged:
+            return Masks("enlarged", logits, masks)
         return Masks("segments", logits, masks)
     if how.subtask not in ("default", "semantic"):
         raise InputError(

@@ -175,6 +175,73 @@ def _enlarged_owners() -> Graph:
     )
 
 
+_INSTANCE = [
+    # `x`: logits of a mask; `large`: 1 where the mask is, at the size of the picture
+    Node("Greater", ["x", "zero"], ["above"]),
+    Node("Cast", ["above"], ["ones"], {"to": FLOAT}),
+    Node("Sigmoid", ["x"], ["parts"]),
+    Node("Mul", ["parts", "ones"], ["within"]),
+    Node("ReduceSum", ["within"], ["inside"], {"keepdims": 0}),
+    Node("ReduceSum", ["ones"], ["pixels"], {"keepdims": 0}),
+]
+_PAINTED = [
+    Node("Greater", ["large", "zero"], ["mask"]),
+    Node("ReduceSum", ["large"], ["shown"], {"keepdims": 0}),
+    Node("Where", ["mask", "number", "map"], ["new_map"]),
+]
+_MAP = [1, 1, "out_height", "out_width"]
+_OF_INSTANCE = [
+    ("inside", FLOAT, []),
+    ("pixels", FLOAT, []),
+    ("shown", FLOAT, []),
+    ("new_map", INT32, _MAP),
+]
+_NEAREST = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
+
+
+def _instance() -> Graph:
+    """Paints the mask of an instance over those before, and measures it."""
+    return _graph(
+        "instance",
+        [
+            *_RESIZED,
+            *_INSTANCE,
+            Node("Resize", ["ones", "", "", "sizes"], ["large"], _NEAREST),
+            *_PAINTED,
+        ],
+        [_PLANES, _SIZE, ("number", INT32, []), ("map", INT32, _MAP)],
+        _OF_INSTANCE,
+        [Tensor.of("zero", FLOAT, [], [0.0])],
+    )
+
+
+def _enlarged_instance() -> Graph:
+    """As "instance" of a mask that is enlarged before, by matrices of weights."""
+    return _graph(
+        "enlarged_instance",
+        [
+            Node("MatMul", ["rows", "plane"], ["tall"]),
+            Node("MatMul", ["tall", "columns"], ["x"]),
+            *_INSTANCE,
+            Node("Identity", ["ones"], ["large"]),
+            *_PAINTED,
+        ],
+        [
+            ("plane", FLOAT, [1, 1, "height", "width"]),
+            ("rows", FLOAT, ["out_height", "height"]),
+            ("columns", FLOAT, ["width", "out_width"]),
+            ("number", INT32, []),
+            ("map", INT32, _MAP),
+        ],
+        _OF_INSTANCE,
+        [Tensor.of("zero", FLOAT, [], [0.0])],
+    )
+
+
 def _enlarge() -> Graph:
     """Planes at another size."""
     return _graph(
@@ -403,6 +470,8 @@ _GRAPHS = {
     "class_planes": _class_planes,
     "owners": _owners,
     "enlarged_owners": _enlarged_owners,
+    "instance": _instance,
+    "enlarged_instance": _enlarged_instance,
     "enlarge": _enlarge,
     "depth": _depth,
     "foreground": _foreground,

@@ -9,10 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....compiler.arrays import Array, as_input
-from ....compiler.declare.dtypes import FLOAT, INT64, pack
+from ....compiler.declare.dtypes import FLOAT, INT32, INT64, pack
 from ....logic.images.geometry import Layout, layout
 from ....logic.post.classification import label_of
-from ....logic.post.segmentation import choose_queries, segments
+from ....logic.post.segmentation import (
+    Segment,
+    choose_instances,
+    choose_queries,
+    instance,
+    instance_score,
+    segments,
+)
 from ....logic.tasks.masks import mask_taps
 from ....logic.tasks.pictures import (
     Segmenting,
@@ -46,6 +53,9 @@ class ImageSegmentationPipeline(ImagePipeline):
             left out. Default: 0.5.
         label_ids_to_fuse: classes whose segments become one, for "panoptic". Default: none.
 
+    Instances of MaskFormer, Mask2Former and EoMT are painted one over the other, as transformers
+    does: their scores are those of class and mask together, with `threshold` alone.
+
     Returns:
         [{"score", "label", "mask"}] for each picture; the mask is a PIL.Image of mode L with 255 in
         the segment (without Pillow an array of uint8), the score of classes None
@@ -76,7 +86,11 @@ class ImageSegmentationPipeline(ImagePipeline):
         done = layout(self.processor.description.steps, *size)
         if made_of.form == "planes":
             return self._classes(self._planes(logits, masks, done), size)
-        return self._segments(logits, masks, size, how, done, made_of.form == "enlarged")
+        enlarged = made_of.form.startswith("enlarged")
+        if made_of.form.endswith("instances"):
+            masks = masks if enlarged else self._scaled(masks, done)
+            return self._instances(logits, masks, size, how, done if enlarged else None)
+        return self._segments(logits, masks, size, how, done, enlarged)
 
     def _planes(self, logits: Plane, masks: Plane, done: Layout) -> Plane:
         """Planes of classes from queries with masks."""
@@ -155,20 +169,77 @@ class ImageSegmentationPipeline(ImagePipeline):
             how.overlap,
             how.fused,
         )
-        named = [numbers[k] if k >= 0 else 0 for k in owners]
+        return self._named(found, [numbers[k] if k >= 0 else 0 for k in owners], size)
+
+    def _named(
+        self, found: Sequence[Segment], ids: Sequence[int], size: Size
+    ) -> list[dict[str, Any]]:
+        """The result for segments. ids: of the segment of each pixel."""
         names = self.labels
         return [
             {"score": s["score"], "label": label_of(names, s["label_id"]), "mask": mask}
-            for s, mask in zip(found, _masks(named, [s["id"] for s in found], size))
+            for s, mask in zip(found, _masks(ids, [s["id"] for s in found], size))
         ]
+
+    def _instances(
+        self, logits: Plane, masks: Plane, size: Size, how: Segmenting, done: Layout | None
+    ) -> list[dict[str, Any]]:
+        """The result for queries with masks, of which later ones are painted over earlier ones.
+
+        Args:
+            logits, masks: of the queries.
+            size: of the picture.
+            how: they are found.
+            done: to the picture, where masks are enlarged before they are measured.
+        """
+        height, width = masks.shape[-2:]
+        area, classes = height * width, logits.shape[-1]
+        given: dict[str, Any] = {"size": list(size)}
+        if done is not None:
+            rows, columns = self._taps((height, width), size, done)
+            given = {
+                "rows": matrix(rows, height, size[0]),
+                "columns": matrix(columns, width, size[1], True),
+            }
+        found: list[Segment] = []
+        owners: Any = Array((1, 1, *size), "int32", bytes(4 * size[0] * size[1]))
+        for query, of_class, label in zip(
+            *choose_instances(logits.numbers, classes, done is not None, how.threshold)
+        ):
+            numbers = masks.numbers[query * area : (query + 1) * area]
+            feeds = {
+                **given,
+                "x" if done is None else "plane": Array(
+                    (1, 1, height, width), "float32", pack(FLOAT, numbers)
+                ),
+                "number": Array((), "int32", pack(INT32, [len(found) + 1])),
+                "map": owners,
+            }
+            graph = "instance" if done is None else "enlarged_instance"
+            *measured, painted = self.graphs.run(graph, feeds)
+            inside, pixels, shown = (float(Plane(x).numbers[0]) for x in measured)
+            score = instance_score(of_class, inside, pixels)
+            if shown and score >= how.threshold:
+                owners = painted
+                found.append(instance(len(found) + 1, label, score))
+        named = memoryview(as_input(owners, "map")[2]).cast("B").cast("i").tolist()
+        return self._named(found, named, size)
+
+    def _taps(self, small: Size, size: Size, done: Layout) -> tuple[Any, Any]:
+        """Rows and columns of the picture by those of masks, by way of what the model takes, of
+        which a part shows the picture.
+        """
+        shown = part_shown(done, size)
+        return (
+            mask_taps(small[0], done.height, shown[0], size[0]),
+            mask_taps(small[1], done.width, shown[1], size[1]),
+        )
 
     def _enlarged(self, feeds: dict[str, Any], small: Size, size: Size, done: Layout) -> list[Any]:
         """Owners of pixels, of masks that are enlarged first: to what the model takes, of which the
         part that shows the picture is enlarged to the picture.
         """
-        shown = part_shown(done, size)
-        rows = mask_taps(small[0], done.height, shown[0], size[0])
-        columns = mask_taps(small[1], done.width, shown[1], size[1])
+        rows, columns = self._taps(small, size, done)
         x, scores = feeds["x"], feeds["scores"]
         given = {
             "x": Array(tuple(x.shape[1:]), "float32", x.data),

@@ -3,7 +3,7 @@
 
 import { MAX_PIXELS, type Size } from "../../../logic/images/geometry.ts";
 import { label_of } from "../../../logic/post/classification.ts";
-import { choose_queries } from "../../../logic/post/segmentation.ts";
+import { choose_instances, choose_queries } from "../../../logic/post/segmentation.ts";
 import {
   check_one_plane,
   count_planes,
@@ -36,6 +36,7 @@ import { Interpolation } from "./interpolation.ts";
 import {
   classPlanes,
   foreground,
+  instanceMap,
   maskOf,
   type Shown,
   segmentMap,
@@ -149,16 +150,16 @@ export const imageSegmentation: TaskRunner = {
         const { data, count, size } = planesOf(host, logits, seen);
         return classMasks(host, semanticMap(data, count, size, to), to);
       }
-      const planes =
-        form === "enlarged"
-          ? planesOf(host, outputs[masks]!, seen)
-          : comparedPlanes(host, seen, masks);
+      const large = form.startsWith("enlarged");
+      const planes = large
+        ? planesOf(host, outputs[masks]!, seen)
+        : comparedPlanes(host, seen, masks);
       const classes = logits.dims.at(-1)!;
       if (planes.count * classes !== logits.data.length) throw wrong_shape(logits.dims, host.task);
       if (form !== "planes") {
-        const part = form === "enlarged" ? part_shown(seen.done, sizeOf(seen)) : undefined;
+        const part = large ? part_shown(seen.done, sizeOf(seen)) : undefined;
         const shown = part && { whole: [seen.done.height, seen.done.width] as Size, part };
-        return segmentMasks(host, logits.data, classes, planes, to, how, shown);
+        return segmentMasks(host, logits.data, classes, planes, to, how, form, shown);
       }
       const [height, width] = planes.size;
       const all = classPlanes(logits.data, planes.data, classes, height * width);
@@ -199,13 +200,16 @@ function segmentMasks(
   host: TaskHost,
   logits: Float32Array,
   classes: number,
-  planes: Planes,
+  { data, size }: Planes,
   to: Size,
   how: Segmenting,
+  form: string,
   shown?: Shown,
 ): Mask[] {
-  const chosen = choose_queries(logits, classes, how.threshold);
-  const { map, segments } = segmentMap(chosen, planes.data, planes.size, to, how, shown);
+  const { threshold } = how;
+  const { map, segments } = form.endsWith("instances")
+    ? instanceMap(choose_instances(logits, classes, !!shown, threshold), data, size, to, how, shown)
+    : segmentMap(choose_queries(logits, classes, threshold), data, size, to, how, shown);
   return segments.map(({ id, label_id, score }) => ({
     score,
     label: label_of(labelsOf(host), label_id),

@@ -3,7 +3,13 @@
 
 import { composed, type Taps, taps } from "../../../logic/images/taps.ts";
 import { softmax } from "../../../logic/post/classification.ts";
-import { type choose_queries, type Segment, segments } from "../../../logic/post/segmentation.ts";
+import {
+  type choose_queries,
+  instance,
+  instance_score,
+  type Segment,
+  segments,
+} from "../../../logic/post/segmentation.ts";
 import type { Segmenting } from "../../../logic/tasks/pictures.ts";
 import { Interpolation, type Rows } from "./interpolation.ts";
 
@@ -160,6 +166,57 @@ export function segmentMap(
   const map = owner.map((k, i) => (shown && !sure[i] ? 0 : (numbers[k] ?? 0)));
   return { map, segments: found };
 }
+
+/**
+ * The instance of each pixel, of queries with masks, of which later ones are painted over earlier
+ * ones.
+ * @param chosen as from `choose_instances`
+ * @param masks [queries, height, width] of `from`, logits
+ * @returns `map` [height, width] of `to`: the number of an instance from 1 on, 0 for none; and
+ * the instances
+ */
+export function instanceMap(
+  [queries, scores, labels]: Chosen,
+  masks: Numbers,
+  from: Size,
+  to: Size,
+  { threshold }: Pick<Segmenting, "threshold">,
+  shown?: Shown,
+): { map: Uint16Array; segments: Segment[] } {
+  const small = from[0] * from[1];
+  const map = new Uint16Array(to[0] * to[1]);
+  const plane = new Float32Array(shown ? map.length : small);
+  const enlarge =
+    shown && new Interpolation(rowsOf(from, to, shown, 0), rowsOf(from, to, shown, 1));
+  const [rows, columns] = ([0, 1] as const).map((axis) => nearest(from[axis], to[axis]));
+  const found: Segment[] = [];
+  for (const [k, query] of queries.entries()) {
+    const mask = Float32Array.from(masks.slice(query * small, (query + 1) * small));
+    if (enlarge) enlarge.run(mask, 0, plane);
+    else plane.set(mask);
+    let [inside, pixels, seen] = [0, 0, false];
+    for (const x of plane)
+      if (x > 0) {
+        inside += sigmoid(x);
+        pixels++;
+      }
+    const at = (i: number) =>
+      shown ? i : rows![Math.floor(i / to[1])]! * from[1] + columns![i % to[1]]!;
+    const score = instance_score(scores[k]!, inside, pixels);
+    if (score < threshold) continue;
+    for (let i = 0; i < map.length; i++)
+      if (plane[at(i)]! > 0) {
+        map[i] = found.length + 1;
+        seen = true;
+      }
+    if (seen) found.push(instance(found.length + 1, labels[k]!, score));
+  }
+  return { map, segments: found };
+}
+
+/** The row or column of `from` ones that each of `to` shows. */
+const nearest = (from: number, to: number): number[] =>
+  Array.from({ length: to }, (_, i) => Math.min(Math.floor((i * from) / to), from - 1));
 
 /** Rows or columns of masks as those of the picture, by way of what the model takes. */
 function rowsOf(from: Size, to: Size, { whole, part }: Shown, axis: 0 | 1): Rows {
