@@ -255,6 +255,36 @@ def test_chat_messages(visit, server, files):
     """)
     assert "error" not in got, got
     assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
+    long = v.run("""
+        const options = { dtype: "q4", max_length: 96 };
+        const p = await ew.pipeline("text-generation", "/files/chat/", options);
+        const fields = { do_sample: false, max_new_tokens: 16, return_full_text: false };
+        const turn = (i) => ({ role: i % 2 ? "assistant" : "user", content: `It was day ${i}.` });
+        const chat = [{ role: "system", content: "Be kind" }, ...Array.from({ length: 41 }, (_, i) =>
+          turn(i))];
+        const refused = await p(chat, fields).catch((e) => e.message);
+        const [{ generated_text: got }] = await p(chat, { ...fields, truncation: true });
+        const wrong = await p(chat, { truncation: 3 }).catch((e) => e.message);
+        let last;
+        for (let i = 1; i < 42 && !last; i += 2) {
+          const rest = [chat[0], ...chat.slice(i)];
+          const text = await p.tokenizer.apply_chat_template(rest);
+          const ids = await p.tokenizer.encode(text, { add_special_tokens: false });
+          if (ids.length <= 80) last = rest;
+        }
+        const [{ generated_text: same }] = await p(last, fields);
+        const [{ finish_reasons: end, generated_token_ids: all }] = await p("One day", {
+          ...fields, max_new_tokens: 500, return_tensors: true, return_dict_in_generate: true,
+          min_new_tokens: 200 });
+        const { capacity } = p.info;
+        await p.dispose();
+        return { refused, got, same, wrong, end, all: all.length, capacity, turns: last.length };
+    """)
+    assert "error" not in long, long
+    assert "a sequence of the model at most 96" in long["refused"]
+    assert "truncation: true" in long["refused"] and "truncation" in long["wrong"]
+    assert long["got"] == long["same"] and 1 < long["turns"] < 42
+    assert (long["end"], long["all"], long["capacity"]) == ("length", 96, 96)
     assert got["generated_text"] == [
         {"role": "user", "content": "Tell me a story"},
         {"role": "assistant", "content": got["plain"]},

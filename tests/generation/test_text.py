@@ -390,6 +390,50 @@ def test_pipeline(decoder):
         pipeline("text-generation", decoder)
 
 
+def test_prompts_that_are_too_long(decoder, directory):
+    """Refused with the numbers, or as transformers' tokenizer cuts them; an answer that reaches the
+    end of the window ends.
+    """
+    pipe = pipeline("text-generation", decoder, str(directory))
+    decoder.vocab_size = 300  # the tokenizer's
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    text = "once upon a time there was a little prompt " * 9
+    count = len(theirs(text)["input_ids"])
+    words = f"the prompt has {count} tokens, and a sequence of the model at most 64.*truncation"
+    with pytest.raises(InputError, match=words):
+        pipe(text)
+    prompts = []
+    pipe._generate = lambda ids, *_, **__: (
+        prompts.append(ids) or {"sequences": [ids], "finish_reasons": ["length"]}
+    )
+    for side in ("left", "right"):
+        theirs.truncation_side = side
+        for new, room in ((10, 54), (500, 32)):
+            pipe(text, truncation=True, truncation_side=side, max_new_tokens=new)
+            expected = theirs(text, truncation=True, max_length=room)["input_ids"]
+            assert prompts.pop() == expected
+    pipe({"input_ids": [4] * 70}, truncation="longest_first", max_new_tokens=4)
+    assert prompts.pop() == [4] * 60
+    chat = [{"role": ("user", "assistant")[i % 2], "content": f"turn {i}"} for i in range(9)]
+    pipe(chat, truncation=True, max_new_tokens=4)
+    (got,) = prompts
+    whole = [
+        theirs.apply_chat_template(chat[i:], add_generation_prompt=True, tokenize=True)
+        for i in range(0, 9, 2)
+    ]
+    assert got == next(ids for ids in whole if len(ids) <= 60) and len(whole[0]) > 60
+    with pytest.raises(InputError, match="truncation_side"):
+        pipe(text, truncation=True, truncation_side="middle")
+
+
+def test_answers_that_reach_the_end(decoder):
+    pipe = pipeline("text-generation", decoder, Bytes())
+    fields = {"do_sample": False, "return_dict_in_generate": True, "return_tensors": True}
+    with pytest.warns(UserWarning, match="ends at 64"):
+        (out,) = pipe("a" * 40, max_new_tokens=100, **fields)
+    assert len(out["generated_token_ids"]) == 64 and out["finish_reasons"] == "length"
+
+
 def test_pipeline_defaults(decoder):
     decoder.generation_config = {"temperature": 0.5, "do_sample": False, "eos_token_id": 3}
     config = TextGenerationPipeline(decoder, Bytes()).generation_config

@@ -52,8 +52,8 @@ export interface PipelineOptions extends DeviceChoice {
    */
   cache_dtype?: CacheDType;
   /**
-   * Maximum number of tokens of a text, for tasks other than text generation, if the model is
-   * compiled in the page. Default: the model's maximum, at most 512.
+   * Maximum number of tokens of a text, if the model is compiled in the page; for text generation
+   * the same as `capacity`. Default: the model's maximum, at most 512.
    */
   max_length?: number;
   /**

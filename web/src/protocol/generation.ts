@@ -187,6 +187,14 @@ export interface TextOptions {
   /** Continue the last message of a chat. Default: true if its role is `assistant`. */
   continue_final_message?: boolean;
   /**
+   * Shorten prompts that are longer than a sequence of the model, so that `max_new_tokens` have
+   * room, but at most half of it; otherwise they are refused. Of chats the earliest turns are left
+   * out, but not messages before the first of the user. Default: false.
+   */
+  truncation?: boolean | "longest_first" | "only_first" | "do_not_truncate";
+  /** Of other prompts, the end that is cut. Default: "left". */
+  truncation_side?: "left" | "right";
+  /**
    * Continue from the states of an earlier call that begins with the same tokens, such as those of
    * the same conversation, and keep these states for later calls. The results are those without.
    * Default: true.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,8 +19,10 @@ from ...logic.generation.text import (
     records_of,
     task_defaults,
 )
+from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, truncation_of
 from ...logic.grammar.partial import ParsedText, is_json, parsed
 from ...logic.tools.definitions import tools_of
+from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, TextStreamer, Tokenizer, generate
@@ -129,6 +131,8 @@ class TextGenerationPipeline:
         on_parsed: Callable[[Any], object] | None = None,
         tools: Sequence[Any] | None = None,
         on_delta: Callable[[dict[str, Any]], object] | None = None,
+        truncation: bool | str | None = None,
+        truncation_side: str | None = None,
         **fields: Any,
     ) -> list[Any]:
         """Continues texts or answers chats.
@@ -154,6 +158,11 @@ class TextGenerationPipeline:
                 schema. The answer's message then has "tool_calls" and "reasoning_content" beside
                 "content", if it has such parts.
             on_delta: called with these parts while they are written.
+            truncation: shorten prompts that are longer than a sequence of the model, so that
+                max_new_tokens have room, but at most half of it; otherwise they are refused. Of
+                chats the earliest turns are left out, but not messages before the first of the
+                user.
+            truncation_side: of other prompts, the end that is cut. Default: "left".
             generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
                 edgewise.generate's.
             cache: continue from the states of an earlier call that begins with the same tokens,
@@ -176,6 +185,7 @@ class TextGenerationPipeline:
         if clean_up_tokenization_spaces is not None:
             decoding["clean_up_tokenization_spaces"] = clean_up_tokenization_spaces
         shown = {"return_full_text": return_full_text, "return_tensors": return_tensors}
+        shortening = {"truncation": truncation, "truncation_side": truncation_side}
         read = parsed if is_json(response_format) else None
         if on_parsed is not None:
             streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)
@@ -185,11 +195,12 @@ class TextGenerationPipeline:
         results = []
         for one in inputs:
             goes_on = continues(one, continue_final_message)
-            prompt = self._prompt(
-                one, goes_on, prefix, add_special_tokens, tokenizer_encode_kwargs, usable
-            )
-            answers = None if usable is None else Answers(self.tokenizer, usable, one, prompt)
+            extra = tokenizer_encode_kwargs or {}
+            prompt = self._prompt(one, goes_on, prefix, add_special_tokens, extra, usable)
             config = self._config(generation_config, fields)
+            how = self._truncation(shortening, config, fields)
+            prompt = self._fitting(one, prompt, goes_on, how, extra, usable)
+            answers = None if usable is None else Answers(self.tokenizer, usable, one, prompt)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
             out = self._generate(
@@ -246,7 +257,7 @@ class TextGenerationPipeline:
         continues: bool,
         prefix: str | None,
         add_special_tokens: bool | None,
-        tokenizer_encode_kwargs: dict[str, Any] | None,
+        extra: Mapping[str, Any],
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> list[int]:
         """Token ids of an input. continues: whether the last message is continued."""
@@ -254,20 +265,61 @@ class TextGenerationPipeline:
             check_chat(given)
         if is_ids(given):
             return list(given["input_ids"])
-        extra = dict(tokenizer_encode_kwargs or {})
         if isinstance(given, str):
-            if add_special_tokens is not None:
-                extra["add_special_tokens"] = add_special_tokens
-            return self._encode((prefix or "") + given, **extra)
+            special = (
+                {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+            )
+            return self._encode((prefix or "") + given, **{**extra, **special})
+        return self._chat(given, not continues, continues, extra, tools)
+
+    def _chat(
+        self,
+        chat: Chat,
+        opens: bool,
+        continues: bool,
+        extra: Mapping[str, Any],
+        tools: Sequence[dict[str, Any]] | None,
+    ) -> list[int]:
+        """Token ids of messages."""
         _method(self.tokenizer, "apply_chat_template")
         return chat_prompt(
             self.tokenizer,
-            given,
+            chat,
             tools,
-            add_generation_prompt=not continues,
+            add_generation_prompt=opens,
             continue_final_message=continues,
             **extra,
         )
+
+    def _truncation(
+        self,
+        options: Mapping[str, Any],
+        config: Configuration | dict[str, Any],
+        fields: Mapping[str, Any],
+    ) -> Truncation | None:
+        whole = config if isinstance(config, Configuration) else Configuration(config)
+        return truncation_of(options, whole, fields, self.model.max_length)
+
+    def _fitting(
+        self,
+        given: Any,
+        prompt: list[int],
+        continues: bool,
+        how: Truncation | None,
+        extra: Mapping[str, Any],
+        tools: Sequence[dict[str, Any]] | None,
+    ) -> list[int]:
+        """The prompt of an input, shortened where the call says so."""
+        if how is None:
+            return prompt
+        if isinstance(given, str) or is_ids(given):
+            return cut(prompt, how, getattr(self.tokenizer, "bos_token_id", None))
+
+        def answer(request: Encode) -> list[int]:
+            opens = request.opens and not continues
+            return self._chat(request.messages, opens, request.opens and continues, extra, tools)
+
+        return drive(fitting_chat(list(given), prompt, how.room), answer)
 
     def _defaults(self) -> GenerationConfig:
         own = GenerationConfig.from_dict(model_defaults(self.model))

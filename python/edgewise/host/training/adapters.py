@@ -125,6 +125,7 @@ class CausalLM(decoder.DecoderModel):
         lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
             maximum rank; or the path of an adapter, which is loaded under the name "default" and
             set. None: no adapters, unless the package was compiled with them.
+        max_length: the same as `capacity`.
 
     Attributes:
         adapters: {name: Adapter} of those that were loaded.
@@ -147,8 +148,10 @@ class CausalLM(decoder.DecoderModel):
         verify: bool = True,
         revision: str | None = None,
         cache_bytes: int | None = None,
+        max_length: int | None = None,
     ):
         first = None
+        capacity = max_length if capacity is None else capacity
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
             first = lora if isinstance(lora, Adapter) else load_adapter(lora)
             lora = first.config

@@ -117,9 +117,10 @@ def length_limit(
         limit = whole
     if prompt_length >= capacity:
         raise InputError(
-            f"the prompt has {prompt_length} tokens, and the model's cache holds {capacity}",
+            f"the prompt has {prompt_length} tokens, and a sequence of the model at most {capacity}",
             "generate",
-            "Shorten the prompt, or load the model with a larger max_length.",
+            f"Shorten the prompt, as {setting('truncation', True)} of pipelines does, or load the"
+            " model with a larger capacity.",
         )
     if prompt_length >= limit:
         raise InputError(
@@ -130,7 +131,7 @@ def length_limit(
     warning = ""
     if limit > capacity and asked:
         warning = (
-            f"generation ends at {capacity} tokens, which is what the model's cache holds;"
+            f"generation ends at {capacity} tokens, the most of a sequence of the model;"
             f" {limit} were allowed"
         )
     return min(limit, capacity), warning

@@ -10,6 +10,12 @@ import {
   records_of,
   task_defaults,
 } from "../../logic/generation/text.ts";
+import {
+  cut,
+  fitting_chat,
+  type Truncation,
+  truncation_of,
+} from "../../logic/generation/window.ts";
 import type { TokenScore } from "../../logic/openai/answers.ts";
 import { score_of } from "../../logic/openai/scores.ts";
 import {
@@ -20,6 +26,7 @@ import {
   type Prompt,
   type TextOptions,
 } from "../../protocol/generation.ts";
+import { drive } from "../../shared/drive.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import {
   Configuration,
@@ -80,13 +87,14 @@ export async function generateText(
     skip_special_tokens,
     ...(clean === undefined ? {} : { clean_up_tokenization_spaces: clean }),
   };
+  const shortening = truncation_of({ ...request.options }, config, fields, decoder.max_length);
   const grammar = await grammarOf(request);
   const format = grammar?.formatOf(model, form) ?? null;
   const tools = await toolsOf(request);
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
-    const { prompt, goingOn } = await promptOf(model, input, request.options, tools);
+    const { prompt, goingOn } = await promptOf(model, input, request.options, tools, shortening);
     const answers = tools && new tools.Answers(tokenizer, tools.tools, input as Message[], prompt);
     const started = performance.now();
     const watch = new Watch(model, request, sink, started, grammar, answers);
@@ -170,12 +178,16 @@ function soFar(e: unknown, signal: AbortSignal, prompt: number[]): GenerateOutpu
   };
 }
 
-/** Token ids of an input. `goingOn`: whether the last message of a chat is continued. */
+/**
+ * Token ids of an input, shortened if the call says so. `goingOn`: whether the last message of a
+ * chat is continued.
+ */
 async function promptOf(
   { tokenizer }: Model,
   input: Input,
   options: TextOptions,
   tools: Tools | undefined,
+  how: Truncation | null,
 ): Promise<{ prompt: number[]; goingOn: boolean }> {
   const goingOn = continues(input, options.continue_final_message ?? null);
   if (tools && !Array.isArray(input))
@@ -184,11 +196,26 @@ async function promptOf(
       "tools",
       'Give messages like [{"role": "user", "content": "Hi"}].',
     );
-  if (typeof input === "string")
-    return { prompt: tokenizer.encode(input, options.add_special_tokens ?? true), goingOn };
-  if (!Array.isArray(input)) return { prompt: input.input_ids, goingOn };
-  const variables = { add_generation_prompt: !goingOn, continue_final_message: goingOn };
-  return { prompt: await chatIds(tokenizer, input, variables, tools), goingOn };
+  if (Array.isArray(input)) {
+    const encode = (messages: Message[], opens: boolean) =>
+      chatIds(
+        tokenizer,
+        messages,
+        { add_generation_prompt: opens && !goingOn, continue_final_message: opens && goingOn },
+        tools,
+      );
+    const ids = await encode(input, true);
+    const fitting = how && fitting_chat(input, ids, how.room);
+    const prompt = await (fitting
+      ? drive(fitting, ({ messages, opens }) => encode(messages as Message[], opens))
+      : ids);
+    return { prompt, goingOn };
+  }
+  const ids =
+    typeof input === "string"
+      ? tokenizer.encode(input, options.add_special_tokens ?? true)
+      : input.input_ids;
+  return { prompt: how ? cut(ids, how, tokenizer.id("bos_token") ?? null) : ids, goingOn };
 }
 
 /**
