@@ -48,9 +48,9 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   const int64_t m_k = p->m_k;
   const int64_t kv_type = p->kv_type;
   bool bad = false;
-  if (batch < 0) return 16;
-  if (heads < 0) return 17;
-  if (q_len < 0) return 18;
+  if (batch < 0) return 17;
+  if (heads < 0) return 18;
+  if (q_len < 0) return 19;
   if (!(kv_heads > 0)) return 0;
   if (!(ew_check_mod(&bad, heads, kv_heads) == 0) || bad) return 1;
   if (!(head_dim > 0)) return 2;
@@ -65,13 +65,14 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, q_len, v_dim}, (const int64_t[]){y_b, y_h, y_s, 1}))) return 11;
   if (!((kv_len <= 1) || (k_s + v_s > 0))) return 12;
   if (!(ew_check_max(head_dim, v_dim) <= 1073741824)) return 13;
-  if (!((kv_type == 1 || kv_type == 10))) return 14;
-  if (!((mask_type == 1 || mask_type == 9))) return 15;
+  if (!(((kv_type == 1 || kv_type == 10)) || (ew_check_max(head_dim, v_dim) <= 512))) return 14;
+  if (!((kv_type == 1 || kv_type == 10 || kv_type == 3 || kv_type == 2))) return 15;
+  if (!((mask_type == 1 || mask_type == 9))) return 16;
   if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(q_len) || EW_TOO_LONG(q_b) || EW_TOO_LONG(q_h) || EW_TOO_LONG(q_s) || EW_TOO_LONG(head_dim) || EW_TOO_LONG(kv_type) || EW_TOO_LONG(k_b) || EW_TOO_LONG(kv_heads) || EW_TOO_LONG(k_h) || EW_TOO_LONG(kv_len) || EW_TOO_LONG(k_s) || EW_TOO_LONG(v_b) || EW_TOO_LONG(v_h) || EW_TOO_LONG(v_s) || EW_TOO_LONG(v_dim) || EW_TOO_LONG(mask_type) || EW_TOO_LONG(m_b) || EW_TOO_LONG(m_h) || EW_TOO_LONG(m_q) || EW_TOO_LONG(m_k) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || q_len == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * q_b + (heads - 1) * q_h, (q_len - 1) * q_s), head_dim)};
-  reach[1] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * k_b + ew_check_max(kv_heads - 1, 0) * k_h, ew_check_max(kv_len - 1, 0) * k_s), head_dim)};
-  reach[2] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * v_b + ew_check_max(kv_heads - 1, 0) * v_h, ew_check_max(kv_len - 1, 0) * v_s), v_dim)};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * k_b + ew_check_max(kv_heads - 1, 0) * k_h, ew_check_max(kv_len - 1, 0) * k_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, head_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 20 * ew_check_ceil_div(&bad, head_dim, 32) : head_dim))};
+  reach[2] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * v_b + ew_check_max(kv_heads - 1, 0) * v_h, ew_check_max(kv_len - 1, 0) * v_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, v_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 20 * ew_check_ceil_div(&bad, v_dim, 32) : v_dim))};
   reach[3] = (ew_reach){ew_check_bytes_of(&bad, mask_type), 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * m_b + (heads - 1) * m_h, (q_len - 1) * m_q), ew_check_max(kv_len - 1, 0) * m_k), 1)};
   reach[4] = (ew_reach){4, 0, batch};
   reach[5] = (ew_reach){4, 0, heads};
@@ -951,6 +952,37 @@ static int32_t check_linear_attention(const void *params, ew_reach *reach, bool 
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
+static int32_t run_load_rows(ew_context *c, const void *p, void *const *operand) { return ew_k_load_rows(c, p, operand); }
+static int32_t check_load_rows(const void *params, ew_reach *reach, bool *empty) {
+  const ew_load_rows_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t heads = p->heads;
+  const int64_t count = p->count;
+  const int64_t dim = p->dim;
+  const int64_t x_b = p->x_b;
+  const int64_t x_h = p->x_h;
+  const int64_t x_s = p->x_s;
+  const int64_t y_b = p->y_b;
+  const int64_t y_h = p->y_h;
+  const int64_t y_s = p->y_s;
+  const int64_t type = p->type;
+  bool bad = false;
+  if (batch < 0) return 6;
+  if (heads < 0) return 7;
+  if (count < 0) return 8;
+  if (!(dim > 0)) return 0;
+  if (!(ew_check_min(ew_check_min(x_b, x_h), x_s) >= 0)) return 1;
+  if (!(ew_check_min(ew_check_min(y_b, y_h), y_s) >= 0)) return 2;
+  if (!(batch * heads <= 2147483647)) return 3;
+  if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, count, dim}, (const int64_t[]){y_b, y_h, y_s, 1}))) return 4;
+  if (!((type == 3 || type == 2))) return 5;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(count) || EW_TOO_LONG(type) || EW_TOO_LONG(x_b) || EW_TOO_LONG(x_h) || EW_TOO_LONG(x_s) || EW_TOO_LONG(dim) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
+  if ((*empty = batch == 0 || heads == 0 || count == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (count - 1) * x_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim))};
+  reach[1] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (count - 1) * y_s), dim)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_loop_begin(ew_context *c, const void *p, void *const *operand) { return ew_k_loop_begin(c, p, operand); }
 static int32_t check_loop_begin(const void *params, ew_reach *reach, bool *empty) {
   const ew_loop_begin_params *p = params;
@@ -1723,6 +1755,37 @@ static int32_t check_softmax_grad(const void *params, ew_reach *reach, bool *emp
   return EW_CHECKED;
 }
 
+static int32_t run_store_rows(ew_context *c, const void *p, void *const *operand) { return ew_k_store_rows(c, p, operand); }
+static int32_t check_store_rows(const void *params, ew_reach *reach, bool *empty) {
+  const ew_store_rows_params *p = params;
+  const int64_t batch = p->batch;
+  const int64_t heads = p->heads;
+  const int64_t count = p->count;
+  const int64_t dim = p->dim;
+  const int64_t x_b = p->x_b;
+  const int64_t x_h = p->x_h;
+  const int64_t x_s = p->x_s;
+  const int64_t y_b = p->y_b;
+  const int64_t y_h = p->y_h;
+  const int64_t y_s = p->y_s;
+  const int64_t type = p->type;
+  bool bad = false;
+  if (batch < 0) return 6;
+  if (heads < 0) return 7;
+  if (count < 0) return 8;
+  if (!(dim > 0)) return 0;
+  if (!(ew_check_min(ew_check_min(x_b, x_h), x_s) >= 0)) return 1;
+  if (!(ew_check_min(ew_check_min(y_b, y_h), y_s) >= 0)) return 2;
+  if (!(batch * heads <= 2147483647)) return 3;
+  if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, count, type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim)}, (const int64_t[]){y_b, y_h, y_s, 1})) || bad) return 4;
+  if (!((type == 3 || type == 2))) return 5;
+  if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(count) || EW_TOO_LONG(x_b) || EW_TOO_LONG(x_h) || EW_TOO_LONG(x_s) || EW_TOO_LONG(dim) || EW_TOO_LONG(type) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
+  if ((*empty = batch == 0 || heads == 0 || count == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (count - 1) * x_s), dim)};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (count - 1) * y_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim))};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_top_k(ew_context *c, const void *p, void *const *operand) { return ew_k_top_k(c, p, operand); }
 static int32_t check_top_k(const void *params, ew_reach *reach, bool *empty) {
   const ew_top_k_params *p = params;
@@ -1885,6 +1948,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_integer_max_pool, check_integer_max_pool},
   {run_integer_product, check_integer_product},
   {run_linear_attention, check_linear_attention},
+  {run_load_rows, check_load_rows},
   {run_loop_begin, check_loop_begin},
   {run_loop_end, check_loop_end},
   {run_matmul_nbits, check_matmul_nbits},
@@ -1914,6 +1978,7 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_softmax, check_softmax},
   {run_softmax_and_grad, check_softmax_and_grad},
   {run_softmax_grad, check_softmax_grad},
+  {run_store_rows, check_store_rows},
   {run_top_k, check_top_k},
   {run_trilu, check_trilu},
   {run_unary, check_unary},
@@ -1933,16 +1998,16 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {25, 18, UINT64_MAX}, /* gemm: b_type */
   {25, 20, UINT64_MAX}, /* gemm: activation */
   {30, 36, UINT64_MAX}, /* integer_product: activation */
-  {34, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {34, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {34, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {34, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {34, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {34, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {55, 5, UINT64_MAX}, /* rope: interleaved */
-  {63, 0, UINT64_MAX}, /* unary: op */
-  {63, 1, UINT64_MAX}, /* unary: type */
-  {66, 0, UINT64_MAX}, /* where: size */
+  {35, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {35, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {35, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {35, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {35, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {35, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {56, 5, UINT64_MAX}, /* rope: interleaved */
+  {65, 0, UINT64_MAX}, /* unary: op */
+  {65, 1, UINT64_MAX}, /* unary: type */
+  {68, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -1978,6 +2043,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_integer_max_pool_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_integer_product_params), 12, 0xc00, 0x3fc, {0}},
   {sizeof(ew_linear_attention_params), 8, 0xc0, 0x38, {[7] = 8}},
+  {sizeof(ew_load_rows_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_loop_begin_params), 2, 0x0, 0x3, {0}},
   {sizeof(ew_loop_end_params), 2, 0x0, 0x3, {0}},
   {sizeof(ew_matmul_nbits_params), 8, 0xc0, 0xb8, {[6] = 32}},
@@ -2007,6 +2073,7 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_softmax_params), 2, 0x2, 0x0, {[1] = 1}},
   {sizeof(ew_softmax_and_grad_params), 4, 0xc, 0x0, {[2] = 1, [3] = 2}},
   {sizeof(ew_softmax_grad_params), 3, 0x4, 0x0, {[2] = 3}},
+  {sizeof(ew_store_rows_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_top_k_params), 3, 0x6, 0x0, {0}},
   {sizeof(ew_trilu_params), 2, 0x2, 0x0, {[1] = 1}},
   {sizeof(ew_unary_params), 2, 0x2, 0x0, {[1] = 1}},

@@ -3,11 +3,11 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x8bb936dbu
-enum { EW_KERNEL_COUNT = 67, EW_MAX_OPERANDS = 16 };
+#define EW_TABLE_HASH 0x891188e1u
+enum { EW_KERNEL_COUNT = 69, EW_MAX_OPERANDS = 16 };
 
 /* Ids of the kernels that decide which step is next (jumps.c). */
-enum { EW_KERNEL_BRANCH = 5, EW_KERNEL_LOOP_BEGIN = 32, EW_KERNEL_LOOP_END = 33 };
+enum { EW_KERNEL_BRANCH = 5, EW_KERNEL_LOOP_BEGIN = 33, EW_KERNEL_LOOP_END = 34 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
 enum { EW_VARIANT_COUNT = 22 };
@@ -30,7 +30,7 @@ typedef struct { int32_t type; int32_t largest; int32_t last; int32_t outer; int
 enum { EW_ARG_REDUCE_X, EW_ARG_REDUCE_Y };
 int32_t ew_k_arg_reduce(ew_context *, const ew_arg_reduce_params *, void *const *operand);
 
-/* attention: y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). The innermost dimension of q, k, v and y is contiguous; the others have strides. mask_type 1: float32, added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: up to its own position). window > 0: only to j > i + past - window. lengths: int32 for each item of the batch, the number of valid keys (then query i of item b is at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score for each head that takes a share of the softmax without a value. A row without any key to attend to is NaN, or zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v are read once for each block of queries. */
+/* attention: y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). The innermost dimension of q, k, v and y is contiguous; the others have strides. mask_type 1: float32, added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: up to its own position). window > 0: only to j > i + past - window. lengths: int32 for each item of the batch, the number of valid keys (then query i of item b is at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score for each head that takes a share of the softmax without a value. A row without any key to attend to is NaN, or zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v are read once for each block of queries. With kv_type int8 and uint8 they are rows of 8 and 4 bits (store_rows), and their strides bytes. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t q_len; int32_t kv_len; int32_t head_dim; int32_t v_dim; int32_t q_b; int32_t q_h; int32_t q_s; int32_t k_b; int32_t k_h; int32_t k_s; int32_t v_b; int32_t v_h; int32_t v_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t mask_type; int32_t m_b; int32_t m_h; int32_t m_q; int32_t m_k; int32_t causal; int32_t past; int32_t window; int32_t kv_type; int32_t nan_to_zero; float scale; float softcap; } ew_attention_params;
 enum { EW_ATTENTION_Q, EW_ATTENTION_K, EW_ATTENTION_V, EW_ATTENTION_MASK, EW_ATTENTION_LENGTHS, EW_ATTENTION_SINK, EW_ATTENTION_Y };
 int32_t ew_k_attention(ew_context *, const ew_attention_params *, void *const *operand);
@@ -185,6 +185,11 @@ typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; in
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
 
+/* load_rows: What store_rows has stored, as float32. */
+typedef struct { int32_t batch; int32_t heads; int32_t count; int32_t dim; int32_t x_b; int32_t x_h; int32_t x_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t type; } ew_load_rows_params;
+enum { EW_LOAD_ROWS_X, EW_LOAD_ROWS_Y };
+int32_t ew_k_load_rows(ew_context *, const ew_load_rows_params *, void *const *operand);
+
 /* loop_begin: Sets a counter, the number of a register, to 0. Skips `steps` steps unless the counter is below trips and limit, and the condition is true. */
 typedef struct { int32_t counter; int32_t steps; int32_t trips; } ew_loop_begin_params;
 enum { EW_LOOP_BEGIN_LIMIT, EW_LOOP_BEGIN_CONDITION };
@@ -329,6 +334,11 @@ int32_t ew_k_softmax_and_grad(ew_context *, const ew_softmax_and_grad_params *, 
 typedef struct { int32_t rows; int32_t cols; int32_t dy_row; int32_t y_row; int32_t log; } ew_softmax_grad_params;
 enum { EW_SOFTMAX_GRAD_DY, EW_SOFTMAX_GRAD_Y, EW_SOFTMAX_GRAD_DX };
 int32_t ew_k_softmax_grad(ew_context *, const ew_softmax_grad_params *, void *const *operand);
+
+/* store_rows: Rows of keys or values in 8 bits (type int8) or 4 (uint8): blocks of 32 columns, each with its own scale, the last one padded. A block of 8 bits is a float16 scale and a byte for each column, x / scale + 128; one of 4 bits a float16 scale, the float16 lowest number, and 16 bytes: (x - low) / scale of columns 0 to 15 in the low bits, of 16 to 31 in the high ones. Strides of y are in bytes. */
+typedef struct { int32_t batch; int32_t heads; int32_t count; int32_t dim; int32_t x_b; int32_t x_h; int32_t x_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t type; } ew_store_rows_params;
+enum { EW_STORE_ROWS_X, EW_STORE_ROWS_Y };
+int32_t ew_k_store_rows(ew_context *, const ew_store_rows_params *, void *const *operand);
 
 /* top_k: ONNX TopK; ties keep the lower index first. */
 typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t k; int32_t largest; int32_t sorted; } ew_top_k_params;

@@ -202,6 +202,10 @@ EW_INLINE vi vi_load_splat(const int_m *p) {
 EW_INLINE vi vi_load_bytes(const uint8_t *p) {
 #if defined(__wasm_simd128__)
   return (vi)wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(p)));
+#elif VF == 16 /* gcc takes them apart */
+  return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+#elif VF == 8
+  return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
   typedef uint8_t bytes_m __attribute__((vector_size(VF), aligned(1), may_alias));
   return __builtin_convertvector(*(const bytes_m *)p, vi);

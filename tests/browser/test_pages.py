@@ -226,42 +226,24 @@ def test_strict_content_security_policy(visit, strict_server, model):
     assert got.startswith("Once"), got
 
 
-def test_chat_messages(visit, server, files):
-    """Messages are formatted with the model's chat template, also if it is in a separate file."""
-    folder = files / "chat"
-    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
-    (folder / "chat_template.jinja").write_text(
-        "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if"
-        " add_generation_prompt %}assistant:{% endif %}"
-    )
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if"
+    " add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def test_long_chats(visit, server, files):
+    """Refused with their numbers, or shortened by their earliest turns; long answers end."""
+    shutil.copytree(MODEL, files / "chats", dirs_exist_ok=True)
+    (files / "chats" / "chat_template.jinja").write_text(TEMPLATE)
     v = visit(server)
-    got = v.run("""
-        const p = await ew.pipeline("text-generation", "/files/chat/", { dtype: "q4" });
-        const chat = [{ role: "user", content: "Tell me a story" }];
-        const text = await p.tokenizer.apply_chat_template(chat);
-        const [{ generated_text }] = await p(chat, { max_new_tokens: 4, do_sample: false });
-        const [{ generated_text: plain }] = await p(text, {
-          max_new_tokens: 4,
-          do_sample: false,
-          add_special_tokens: false,
-          return_full_text: false,
-        });
-        const [[a], [b]] = await p(["One", "Two"], {
-          max_new_tokens: 2,
-          num_return_sequences: 1,
-        });
-        await p.dispose();
-        return { text, generated_text, plain, has: p.info.hasChatTemplate, a, b };
-    """)
-    assert "error" not in got, got
-    assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
     long = v.run("""
         const options = { dtype: "q4", max_length: 96 };
-        const p = await ew.pipeline("text-generation", "/files/chat/", options);
+        const p = await ew.pipeline("text-generation", "/files/chats/", options);
         const fields = { do_sample: false, max_new_tokens: 16, return_full_text: false };
         const turn = (i) => ({ role: i % 2 ? "assistant" : "user", content: `It was day ${i}.` });
-        const chat = [{ role: "system", content: "Be kind" }, ...Array.from({ length: 41 }, (_, i) =>
-          turn(i))];
+        const turns = Array.from({ length: 41 }, (_, i) => turn(i));
+        const chat = [{ role: "system", content: "Be kind" }, ...turns];
         const refused = await p(chat, fields).catch((e) => e.message);
         const [{ generated_text: got }] = await p(chat, { ...fields, truncation: true });
         const wrong = await p(chat, { truncation: 3 }).catch((e) => e.message);
@@ -285,6 +267,34 @@ def test_chat_messages(visit, server, files):
     assert "truncation: true" in long["refused"] and "truncation" in long["wrong"]
     assert long["got"] == long["same"] and 1 < long["turns"] < 42
     assert (long["end"], long["all"], long["capacity"]) == ("length", 96, 96)
+
+
+def test_chat_messages(visit, server, files):
+    """Messages are formatted with the model's chat template, also if it is in a separate file."""
+    folder = files / "chat"
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    v = visit(server)
+    got = v.run("""
+        const p = await ew.pipeline("text-generation", "/files/chat/", { dtype: "q4" });
+        const chat = [{ role: "user", content: "Tell me a story" }];
+        const text = await p.tokenizer.apply_chat_template(chat);
+        const [{ generated_text }] = await p(chat, { max_new_tokens: 4, do_sample: false });
+        const [{ generated_text: plain }] = await p(text, {
+          max_new_tokens: 4,
+          do_sample: false,
+          add_special_tokens: false,
+          return_full_text: false,
+        });
+        const [[a], [b]] = await p(["One", "Two"], {
+          max_new_tokens: 2,
+          num_return_sequences: 1,
+        });
+        await p.dispose();
+        return { text, generated_text, plain, has: p.info.hasChatTemplate, a, b };
+    """)
+    assert "error" not in got, got
+    assert got["has"] and got["text"] == "<|startoftext|>user: Tell me a story\nassistant:"
     assert got["generated_text"] == [
         {"role": "user", "content": "Tell me a story"},
         {"role": "assistant", "content": got["plain"]},

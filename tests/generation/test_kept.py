@@ -71,18 +71,20 @@ def edited(r, vocab, conversations):
 @pytest.mark.parametrize(
     "kind, seed",
     slow_unless(
-        lambda _, seed: seed == 0, [(k, s) for k in ("q4", "fp32", "hybrid") for s in range(5)]
+        lambda kind, seed: seed == (kind != "q4"),
+        [(k, s) for k in ("q4", "fp32", "hybrid") for s in range(5)],
     ),
 )
 def test_random_conversations(tmp_path, kind, seed):
     """Turns, edits, regenerated answers, conversations in turn, aborts and answers that are read
-    ahead, within several budgets.
+    ahead, within several budgets, with caches of all types.
     """
     path, r = saved(tmp_path, kind), random.Random(seed)
-    plain = load(path, cache_bytes=0)
+    dtype = (None, "int4", "float16", "int8", "int4")[seed]
+    plain = load(path, cache_bytes=0, cache_dtype=dtype)
     whole = sum(plain.bytes_of.values())
     whole += 3 * sum(plain.bytes_of[n] for n in plain.fixed_states)
-    lm = load(path, cache_bytes=r.choice([None, whole, 2 * whole + 4096]))
+    lm = load(path, cache_bytes=r.choice([None, whole, 2 * whole + 4096]), cache_dtype=dtype)
     vocab, conversations, reused = lm.vocab_size, [[text(r, lm.vocab_size, 300)]], 0
     for _ in range(20):
         which, prompt = edited(r, vocab, conversations)

@@ -195,8 +195,8 @@ def test_declared_float16_cache(model):
 
 
 def test_cache_of_another_dtype(tmp_path):
-    with pytest.raises(InputError, match="'int8'.*float32 or float16"):
-        package(LMS[0], (1, 16), cache_dtype="int8")
+    with pytest.raises(InputError, match="'int2'.*float32 or float16 or int8 or int4"):
+        package(LMS[0], (1, 16), cache_dtype="int2")
     with open(tmp_path / "m.edge", "wb") as f:
         package(LMS[0], (1, 16), cache_dtype="float16").write(f)
     DecoderModel(str(tmp_path / "m.edge"), cache_dtype="float16").free()

@@ -10,7 +10,7 @@
  * A task is a block of rows of one kv head; with too few of them, the keys are divided among tasks
  * as well and the partial results combined. Products of many rows use packed panels (gemm.h), those
  * of few rows read k and v directly; both are vectorized. */
-#include "kernels/elementwise/each.h"
+#include "kernels/attention/rows.h"
 #include "kernels/product/gemm.h"
 #include <math.h>
 
@@ -20,7 +20,9 @@ enum {
   KEYS = 128,            /* keys per block */
   PARTIAL = 4096,        /* floats of scratch for the partial results of divided keys */
   MIN_PART = 64,         /* keys per part, at least, when keys are divided among threads */
+  ROW = 512,             /* elements of a head in rows of 8 or 4 bits, at most */
   DIM = 256,             /* elements of the head dimension that fit one packed panel */
+  ABREAST = 3,           /* of them with rows of 8 or 4 bits at a time */
   FEW = 6,               /* up to this many rows, k and v are read without packing */
   SUMS = VF > 8 ? 4 : 8, /* vector accumulators for few rows */
   TURN = 16,             /* keys whose values are added before the next columns of v are */
@@ -52,6 +54,10 @@ typedef struct {
   int32_t from, to; /* range of keys that may be attended to */
   float max, sum;
 } attention_row;
+
+/* How k and v are stored: EW_F32, EW_F16, or EW_I8: rows of 8 or 4 bits. */
+EW_INLINE bool in_rows(int type) { return type == EW_I8; }
+EW_INLINE int32_t size_of(int type) { return type == EW_F32 ? 4 : type == EW_F16 ? 2 : 1; }
 
 /* Number of keys of [0, n) that the mask excludes at the end (step -1) or the beginning (step 1),
  * in whole vectors: -infinity, or so low that no score makes up for it. */
@@ -181,14 +187,21 @@ static int32_t divide_rows(const attention_row *row, int32_t rows, attention_str
 /* Scores of all rows for keys [j0, j0 + keys), one panel of NR keys at a time. */
 EW_INLINE void score(const attention_work *w, const attention_row *row,
                      const attention_strip *strip, int32_t strips, int32_t rows, const void *k,
-                     int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+                     int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
   const ew_attention_params *p = w->p;
-  float panel[DIM * NR];
+  float panel[DIM * NR], loaded[in_rows(type) ? NR * DIM : 1];
   for (int32_t j = 0; j < keys; j += NR)
     for (int32_t d0 = 0; d0 < p->head_dim; d0 += DIM) {
-      int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
-      ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, keys - j < NR ? keys - j : NR,
-                      panel, is_half);
+      int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM,
+              count = keys - j < NR ? keys - j : NR;
+      for (int32_t i = 0; in_rows(type) && i < count; i++)
+        ew_row_load((const uint8_t *)k + (int64_t)(j0 + j + i) * p->k_s, d0, n, loaded + i * DIM,
+                    p->kv_type == EW_I8);
+      if (in_rows(type))
+        ew_pack_columns(loaded, 0, DIM, n, count, panel, false);
+      else
+        ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, count, panel,
+                        type == EW_F16);
       for (const attention_strip *at = strip; at < strip + strips; at++) {
         const attention_row *of = row + at->first;
         float *out = s[at->first] + j, *start = d0 ? out : NULL;
@@ -208,19 +221,20 @@ EW_INLINE void score(const attention_work *w, const attention_row *row,
 /* y = keep * y + weights times v for all rows, one panel of NR columns of v at a time. */
 EW_INLINE void gather(const attention_work *w, const attention_row *row,
                       const attention_strip *strip, int32_t strips, int32_t rows, const void *v,
-                      int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
-                      bool is_half) {
+                      int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep, int type) {
   const ew_attention_params *p = w->p;
   float panel[KEYS * NR], t[MAX_TILES * MR * NR];
   for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
     int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
     for (int32_t j = 0; j < keys; j++) {
       int64_t at = (int64_t)(j0 + j) * p->v_s + c0;
-      if (cols == NR)
-        vf_copy_at(panel + j * NR, v, at, is_half);
+      if (in_rows(type))
+        ew_row_load((const uint8_t *)v + at - c0, c0, NR, panel + j * NR, p->kv_type == EW_I8);
+      else if (cols == NR)
+        vf_copy_at(panel + j * NR, v, at, type == EW_F16);
       else
         for (int32_t c = 0; c < NR; c++)
-          panel[j * NR + c] = c < cols ? real_at(v, at + c, is_half) : 0;
+          panel[j * NR + c] = c < cols ? real_at(v, at + c, type == EW_F16) : 0;
     }
     for (const attention_strip *at = strip; at < strip + strips; at++) {
       const int32_t from = at->from > j0 ? at->from - j0 : 0,
@@ -268,16 +282,92 @@ static __attribute__((noinline)) void score_alone(int32_t n, int32_t dim, const 
   }
 }
 
+/* The same for keys in rows of fewer bits, and n queries at once. Padding columns of q are 0. */
+EW_INLINE void score_rows(int32_t n, const real *q, int32_t blocks, const uint8_t *k,
+                          int64_t stride, int32_t keys, float s[][KEYS], bool eight) {
+  for (int32_t j = 0; j < keys; j++, k += stride) {
+    vf sum[ABREAST], x[GROUP / VF];
+    for (int r = 0; r < n; r++) sum[r] = vf_splat(0);
+    for (int32_t b = 0; b < blocks; b++) {
+      ew_block_load(k + b * (eight ? ROW8 : ROW4), x, eight);
+      for (int r = 0; r < n; r++)
+        for (int u = 0; u < GROUP / VF; u++)
+          sum[r] = vf_fma(vf_load(q + (r * blocks + b) * GROUP + u * VF), x[u], sum[r]);
+    }
+    for (int r = 0; r < n; r++) s[r][j] = vf_sum(sum[r]);
+  }
+}
+/* y = keep * y + weights times a block of columns of values in rows of fewer bits. */
+EW_INLINE void gather_block(int32_t n, const uint8_t *v, int64_t stride, int32_t keys,
+                            float s[][KEYS], real *y, bool eight) {
+  vf sum[ABREAST][GROUP / VF], x[GROUP / VF];
+  for (int r = 0; r < n; r++)
+    for (int u = 0; u < GROUP / VF; u++) sum[r][u] = vf_splat(0);
+  for (int32_t j = 0; j < keys; j++, v += stride) {
+    ew_block_load(v, x, eight);
+    for (int r = 0; r < n; r++)
+      for (int u = 0; u < GROUP / VF; u++) sum[r][u] = vf_fma(vf_splat(s[r][j]), x[u], sum[r][u]);
+  }
+  for (int r = 0; r < n; r++)
+    for (int u = 0; u < GROUP / VF; u++) vf_store(y + r * GROUP + u * VF, sum[r][u]);
+}
+
+/* As score_few and gather_few below, for rows of fewer bits. */
+EW_INLINE void score_few_rows(const attention_work *w, const attention_row *row, int32_t rows,
+                              const uint8_t *k, int32_t j0, int32_t keys, float s[ROWS][KEYS],
+                              bool eight) {
+  const ew_attention_params *p = w->p;
+  const int32_t dim = p->head_dim, blocks = (dim + GROUP - 1) / GROUP;
+  real q[ABREAST * ROW];
+  k += (int64_t)j0 * p->k_s;
+  for (int32_t r = 0, n; r < rows; r += n) {
+    n = rows - r < ABREAST ? rows - r : ABREAST;
+    for (int32_t i = 0; i < n; i++)
+      EW_PLAIN_FOR (int32_t c = 0; c < blocks * GROUP; c++)
+        q[i * blocks * GROUP + c] = c < dim ? row[r + i].q[c] : 0;
+    switch (n) {
+    case 1: score_rows(1, q, blocks, k, p->k_s, keys, s + r, eight); break;
+    case 2: score_rows(2, q, blocks, k, p->k_s, keys, s + r, eight); break;
+    default: score_rows(ABREAST, q, blocks, k, p->k_s, keys, s + r, eight);
+    }
+  }
+}
+EW_INLINE void gather_few_rows(const attention_work *w, const attention_row *row, int32_t rows,
+                               const uint8_t *v, int32_t j0, int32_t keys, float s[ROWS][KEYS],
+                               const float *keep, bool eight) {
+  const ew_attention_params *p = w->p;
+  v += (int64_t)j0 * p->v_s;
+  for (int32_t c = 0; c < p->v_dim; c += GROUP, v += eight ? ROW8 : ROW4)
+    for (int32_t r = 0, n; r < rows; r += n) {
+      real y[ABREAST * GROUP];
+      n = rows - r < ABREAST ? rows - r : ABREAST;
+      switch (n) {
+      case 1: gather_block(1, v, p->v_s, keys, s + r, y, eight); break;
+      case 2: gather_block(2, v, p->v_s, keys, s + r, y, eight); break;
+      default: gather_block(ABREAST, v, p->v_s, keys, s + r, y, eight);
+      }
+      for (int32_t i = 0; i < n; i++) {
+        real *to = row[r + i].y + c;
+        const int32_t cols = p->v_dim - c < GROUP ? p->v_dim - c : GROUP;
+        EW_PLAIN_FOR (int32_t d = 0; d < cols; d++) to[d] = to[d] * keep[r + i] + y[i * GROUP + d];
+      }
+    }
+}
+
 /* As score and gather, for few rows: k and v are read without packing. */
 EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k,
-                         int32_t j0, int32_t keys, float s[ROWS][KEYS], bool is_half) {
+                         int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
   const ew_attention_params *p = w->p;
-  if (rows == 1 && !is_half) {
+  if (in_rows(type)) {
+    score_few_rows(w, row, rows, (const uint8_t *)k, j0, keys, s, p->kv_type == EW_I8);
+    return;
+  }
+  if (rows == 1 && type == EW_F32) {
     score_alone(keys, p->head_dim, row->q, (const real *)k + (int64_t)j0 * p->k_s, p->k_s, s[0]);
     return;
   }
   for (int32_t j = 0, n; j < keys; j += n) {
-    const char *key = k + (int64_t)(j0 + j) * p->k_s * (is_half ? 2 : 4);
+    const char *key = k + (int64_t)(j0 + j) * p->k_s * size_of(type);
     n = keys - j >= 4 ? 4 : 1; /* at the end a single key, used four times */
     for (int32_t r = 0, count; r < rows; r += count) {
       float t[16];
@@ -285,7 +375,7 @@ EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t ro
       int64_t q_row = count > 1 ? row[r + 1].q - row[r].q : 0;
       for (int32_t i = 2; i < count; i++)
         if (row[r + i].q - row[r].q != i * q_row) count = 1; /* rows of different heads */
-      ew_dots(count, p->head_dim, row[r].q, q_row, key, n == 4 ? p->k_s : 0, is_half, t);
+      ew_dots(count, p->head_dim, row[r].q, q_row, key, n == 4 ? p->k_s : 0, type == EW_F16, t);
       for (int32_t i = 0; i < count; i++)
         for (int32_t c = 0; c < n; c++) s[r + i][j + c] = t[i * 4 + c];
     }
@@ -293,9 +383,14 @@ EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t ro
 }
 EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t rows, const void *v,
                           int32_t j0, int32_t keys, float s[ROWS][KEYS], const float *keep,
-                          bool is_half) {
+                          int type) {
   const ew_attention_params *p = w->p;
   const int32_t whole = p->v_dim / WIDE * WIDE;
+  const bool is_half = type == EW_F16;
+  if (in_rows(type)) {
+    gather_few_rows(w, row, rows, v, j0, keys, s, keep, p->kv_type == EW_I8);
+    return;
+  }
   for (int32_t c = 0; is_half && c < whole; c += WIDE) { /* convert once for all rows */
     float converted[KEYS * WIDE];
     for (int32_t j = 0; j < keys; j++)
@@ -344,12 +439,12 @@ static void join(const attention_work *w, int32_t item, int32_t r) {
   divide(p, y, max, sum);
 }
 
-EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
+EW_INLINE void attend(const attention_work *w, int32_t index, int type) {
   const ew_attention_params *p = w->p;
   const int32_t part = index % w->parts, task = index / w->parts;
   int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * w->block,
           rows = w->rows - r0 < w->block ? w->rows - r0 : w->block;
-  int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = is_half ? 2 : 4;
+  int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = size_of(type);
   const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size,
              *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
   attention_row row[ROWS];
@@ -372,14 +467,14 @@ EW_INLINE void attend(const attention_work *w, int32_t index, bool is_half) {
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (rows > FEW)
-      score(w, row, strip, strips, rows, k, j0, keys, s, is_half);
+      score(w, row, strip, strips, rows, k, j0, keys, s, type);
     else
-      score_few(w, row, rows, k, j0, keys, s, is_half);
+      score_few(w, row, rows, k, j0, keys, s, type);
     for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0, keys);
     if (rows > FEW)
-      gather(w, row, strip, strips, rows, v, j0, keys, s, keep, is_half);
+      gather(w, row, strip, strips, rows, v, j0, keys, s, keep, type);
     else
-      gather_few(w, row, rows, v, j0, keys, s, keep, is_half);
+      gather_few(w, row, rows, v, j0, keys, s, keep, type);
   }
   for (int32_t r = 0; r < rows; r++)
     if (w->partial)
@@ -392,8 +487,10 @@ static void attention_task(void *arg, int32_t index, int32_t thread) {
   const attention_work *w = arg;
   (void)thread;
   switch (EW_CHOICE(B_TYPE, w->p->kv_type)) {
-  case EW_F16: attend(w, index, true); break;
-  case EW_F32: attend(w, index, false); break;
+  case EW_F16: attend(w, index, EW_F16); break;
+  case EW_F32: attend(w, index, EW_F32); break;
+  case EW_I8:
+  case EW_U8: attend(w, index, EW_I8); break; /* one code: the engine for pages stays small */
   }
 }
 

@@ -44,7 +44,7 @@ export type DType =
   | ("auto" | "fp32" | "fp16" | "q8" | "int8" | "uint8")
   | ("q4" | "q4f16" | "q2" | "q2f16" | "q1" | "q1f16" | "bnb4");
 /** Element type of the key/value cache. */
-export type CacheDType = "float32" | "float16";
+export type CacheDType = "float32" | "float16" | "int8" | "int4";
 
 /** A model to load: PipelineOptions and Env with defaults resolved. */
 export interface LoadRequest {

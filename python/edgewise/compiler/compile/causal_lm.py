@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import InputError, ModelError, UnsupportedOp, memory_in_words
 from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, CacheDType
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
-from ..declare.dtypes import FLOAT, FLOAT16
+from ..declare.dtypes import FLOAT, FLOAT16, INT8, UINT8
 from ..declare.op import TooLong
 from ..ir import Graph, Info
 from ..onnx import read_model
@@ -40,6 +40,8 @@ CHUNKS = (1, 16, 128)  # tokens per run that plans are made for
 RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: whole sequences in each run
 DEFAULT_CAPACITY = 1024
 MAX_CAPACITY = 1 << 24
+# Element types of caches; uint8 has two numbers of 4 bits.
+CACHE_CODES = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8, "int4": UINT8}
 # Fields of config.json that limit the length of a sequence.
 LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 
@@ -117,8 +119,9 @@ def compile_causal_lm(
         lora: training.peft.LoraConfig: layers that can get adapters at run time; None: none.
         trainable: names of weights that are states of the plans (float32), as a training session
             holds them.
-        cache_dtype: stored type of keys and values: "float32", or "float16", which takes half
-            the memory. Default: float16 where the model declares its caches so, else float32.
+        cache_dtype: stored type of keys and values: "float32", "float16", or "int8" or "int4": 8
+            or 4 bits and a scale for every 32 numbers of a token and head. Default: float16 where
+            the model declares its caches so, else float32.
         target: device that the plans are for.
 
     Returns:
@@ -134,9 +137,9 @@ def compile_causal_lm(
     graph = static_groups(static_mixtures(graph, branches), branches)
     found = interface(graph)
     states = found.states
-    _check_options(capacity, cache_dtype)
+    _check_options(capacity, cache_dtype, target)
     cache_dtype = cache_dtype or ("float16" if cached_as_halves(graph) else "float32")
-    code = FLOAT16 if cache_dtype == "float16" else FLOAT
+    code = CACHE_CODES[cache_dtype]
     model = DecoderCompiler(graph, found, config or {}, lora, trainable, code, target)
     room, plans = _fitting_plans(model, config or {}, capacity, chunks, _fixed_length(found.inputs))
     cache_bytes: dict[str, int] = {}
@@ -167,7 +170,7 @@ def compile_causal_lm(
     return decoder, list(plans.values())
 
 
-def _check_options(capacity: int | None, cache_dtype: str | None) -> None:
+def _check_options(capacity: int | None, cache_dtype: str | None, target: Target) -> None:
     if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
         raise InputError(
             f"{capacity!r} is not a valid number of tokens",
@@ -179,6 +182,12 @@ def _check_options(capacity: int | None, cache_dtype: str | None) -> None:
             f"keys and values cannot be kept as {cache_dtype!r}",
             "cache_dtype",
             f"Give {' or '.join(CACHE_DTYPES)}.",
+        )
+    if cache_dtype in ("int8", "int4") and target is not CPU:
+        raise InputError(
+            f"keys and values are not kept as {cache_dtype} on the device '{target.name}'",
+            "cache_dtype",
+            "Give float16, or use the device 'cpu'.",
         )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
-from ...logic.manifest.limits import CACHE_DTYPES, CacheDType, EncoderInput
+from ...logic.manifest.limits import CacheDType, EncoderInput
 from ...logic.manifest.schema import EncoderPlans, Seq2SeqPipeline
 from ..bind import Binder, BoundGraph
 from ..declare.dtypes import FLOAT, FLOAT16, INT64, NAME
@@ -58,6 +58,7 @@ from .weights import add_plans, new_package
 # of, and positions of the encoder's output.
 PAST, LAST, SOURCE = 0, 1, 2
 FIRST_TOKENS = (4, 16, 64, 256)  # sizes of plans for the first tokens, besides the capacity
+FLOATS = ("float32", "float16")  # types of keys and values
 ALIGN_TOKENS = (64, 160)  # likewise of those with weights of cross attention
 DEFAULT_CAPACITY = 512
 # Inputs of encoders, with what is fed in the positions after the input.
@@ -111,11 +112,11 @@ def compile_seq2seq(
     model = read_graphs(files, dtype, graphs)
     if halves and target is CPU:
         mark_half_weights(model.first, model.step)
-    if cache_dtype not in (None, *CACHE_DTYPES):
+    if cache_dtype not in (None, *FLOATS):
         raise InputError(
             f"keys and values cannot be kept as {cache_dtype!r}",
             "cache_dtype",
-            f"Give {' or '.join(CACHE_DTYPES)}.",
+            f"Give {' or '.join(FLOATS)}.",
         )
     cache_dtype = cache_dtype or ("float16" if cached_as_halves(model.step) else "float32")
     lengths, fixed = source_sizes(model.encoder, config, source_lengths)

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from ...errors import EdgewiseError, ModelError, UnsupportedOp
 from ..bind import BoundGraph
-from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT64, UINT8, bytes_for, pack
+from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT8, INT64, UINT8, bytes_for, pack
 from ..declare.symbolic import Sym, most, product, registers_of, strides_of
 from ..ir import BROKEN, Body, BoundNode, Tensor, Value
 from ..targets import CPU, Target
@@ -19,6 +19,10 @@ from .plan import Plan
 from .steps import Step
 from .view import Dim, Storage, View, merge_dims
 
+# Rows of keys and values of fewer bits (the kernel store_rows): {type: (bits, bytes of a block)},
+# columns of a block, and the most of a row.
+ROWS = {INT8: (8, 34), UINT8: (4, 20)}
+BLOCK, MAX_ROW = 32, 512
 # (name, lowest value, highest value) of a register
 Register = tuple[str, int, int]
 
@@ -36,7 +40,8 @@ def lower(
         bound: the graph, after all passes.
         cache_shapes: {input name: full shape of the cache that it is stored in}.
         registers: in the order of their numbers in Syms.
-        cache_dtype: what caches of float32 numbers are stored as: FLOAT or FLOAT16.
+        cache_dtype: what caches of float32 numbers are stored as: FLOAT, FLOAT16, or INT8 or UINT8:
+            rows of 8 or 4 bits (the kernel store_rows).
         target: device that the plan is for.
 
     Raises:
@@ -59,7 +64,8 @@ class Builder(Layouts):
     they do.
 
     A cache of halves has float32 numbers as far as the graph is concerned: `stored` gives the
-    halves, for kernels that read them, and `view` a widened copy. So has a weight of halves, which
+    halves, for kernels that read them, and `view` a widened copy. So has one of rows of fewer bits,
+    which `stored` gives only where the caller takes them (`rows`). So has a weight of halves, which
     are w * 2^k besides: only `narrow` gives those, for lowerings that undo the factor.
 
     Args:
@@ -133,7 +139,7 @@ class Builder(Layouts):
     def view(self, value: Value) -> View:
         """The memory of a value, as elements of its dtype."""
         v = self.narrow(value)
-        if v.dtype == FLOAT16 and value.dtype == FLOAT:  # of a cache or a weight
+        if v.bits or (v.dtype == FLOAT16 and value.dtype == FLOAT):  # of a cache or a weight
             if id(value) not in self._widened:
                 self._widened[id(value)] = self._widen(v)
             return self._widened[id(value)]
@@ -148,10 +154,15 @@ class Builder(Layouts):
         self.init = was
         return y
 
-    def stored(self, value: Value) -> View:
-        """The memory of a value; that of a cache has the cache's dtype."""
+    def stored(self, value: Value, rows: bool = False) -> View:
+        """The memory of a value; that of a cache has the cache's dtype.
+
+        Args:
+            value: as above.
+            rows: whether rows of fewer bits are taken, whose dimensions cannot be divided.
+        """
         v = self.narrow(value)
-        return self.view(value) if v.power is not None else v
+        return self.view(value) if v.power is not None or (v.bits and not rows) else v
 
     def narrow(self, value: Value) -> View:
         """As `stored`; that of a weight may be float16 numbers of w * 2^k (View.power)."""
@@ -200,14 +211,36 @@ class Builder(Layouts):
         strides = strides_of(value.shape)
         if value.role == "cache":
             full = list(self.cache_shapes[value.name])
-            strides = strides_of(full)
             dtype = self.cache_dtype if dtype == FLOAT else dtype
+            if dtype != value.dtype and dtype in ROWS:
+                return self._cache_of_rows(value, full, dtype)
+            strides = strides_of(full)
         elif value.role not in ("state", "input", "kept"):
             raise AssertionError(f"{value} is used before it is computed")
         nbytes = bytes_for(dtype, product(full))
         kind = "cache" if value.role == "kept" else value.role  # of a sequence, too
         buffer = self.slot(value.name, kind, dtype, full, nbytes)
         return View(buffer, 0, value.shape, strides, dtype)
+
+    def _cache_of_rows(self, value: Value, full: list[int], dtype: int) -> View:
+        """A cache whose tokens are rows of fewer bits.
+
+        Raises:
+            UnsupportedOp: its rows are not those of tokens.
+        """
+        grows = [i for i, (a, b) in enumerate(zip(value.shape, full)) if a != b]
+        bits, blocks, row = *ROWS[dtype], full[-1]
+        if len(full) != 4 or grows not in ([2], []) or row > MAX_ROW:
+            raise UnsupportedOp(
+                f"keys or values of the shape {value.shape} cannot be kept in {bits} bits",
+                f"input '{value.name}'",
+                "Keep them as float16 (cache_dtype). Of 8 and 4 bits are [batch, heads, past, dim]"
+                f" of at most {MAX_ROW} per head.",
+            )
+        full[-1] = -(-row // BLOCK) * blocks
+        buffer = self.slot(value.name, value.role, dtype, full, product(full))
+        buffer.bits = bits
+        return View(buffer, 0, value.shape, strides_of(full), dtype)
 
     def _constant_view(self, tensor: Tensor) -> View:
         """A constant of the model: a weight slot, or bytes of the plan where it is small."""
@@ -247,7 +280,7 @@ class Builder(Layouts):
         """
         for name, value in bound.outputs.items() if bound is not None else ():
             # An output that is a cache is the cache itself.
-            if self.slot_kind(self.stored(value).buffer) != "cache":
+            if self.slot_kind(self.stored(value, rows=True).buffer) != "cache":
                 self._place_output(name, self.view(value))
         self.init_steps, self.steps = split_steps(self.written, self._is_fixed)
         self._set_jumps()

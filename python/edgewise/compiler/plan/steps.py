@@ -50,6 +50,21 @@ class Step:
         return [(o, v) for o, v in zip(self.kernel.operands, self.operands) if v is not None]
 
 
+def _of_rows(x: View, y: View, dtype: int) -> dict[str, Any]:
+    """The parameters of a kernel between float32 and rows of fewer bits.
+
+    Args:
+        x, y: [batch, heads, count, dim], one of them rows.
+        dtype: of the rows.
+    """
+    strides = {
+        f"{name}_{axis}": stride
+        for name, v in (("x", x), ("y", y))
+        for axis, stride in zip("bhs", v.strides)
+    }
+    return {**dict(zip(("batch", "heads", "count", "dim"), y.shape)), **strides, "type": dtype}
+
+
 class StepWriter(Buffers):
     """Adds steps to a plan.
 
@@ -212,6 +227,12 @@ class StepWriter(Buffers):
 
     def store(self, x: View, y: View) -> None:
         """Copies a view into another of the same shape, converted to its dtype."""
+        if y.bits:
+            x = self.cast(x, FLOAT)
+            whole = x.strides[-1] == 1 and min(x.strides) >= 0
+            x = x if whole else self.contiguous(x)
+            self.emit("store_rows", {"x": x, "y": y}, **_of_rows(x, y, y.dtype))
+            return
         (self.copy if x.dtype == y.dtype else self.cast_into)(x, y)
 
     def fill(self, y: View, number: float | bytes) -> None:
@@ -268,6 +289,10 @@ class StepWriter(Buffers):
 
     def cast(self, v: View, dtype: int) -> View:
         """The view as another dtype: itself, or a converted copy."""
+        if v.bits:
+            t = self.temp(FLOAT, v.shape)
+            self.emit("load_rows", {"x": v, "y": t}, **_of_rows(v, t, v.dtype))
+            return self.cast(t, dtype)
         if v.dtype == dtype:
             return v
         t = self.temp(dtype, v.shape)

@@ -29,6 +29,7 @@ class Storage:
         first, last: the first and the last step that use it; None before steps are known.
         tensor: the constant of the model in a weight slot.
         owner: the buffer whose memory an in-place step reuses for this one, or None.
+        bits: of the rows that it holds, 8 or 4 (the kernel store_rows); 0: it holds elements.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Storage:
         "init",
         "tensor",
         "owner",
+        "bits",
     )
 
     def __init__(self, kind: str, nbytes: int, name: str = "", init: bool = False) -> None:
@@ -52,6 +54,7 @@ class Storage:
         self.last: int | None = None
         self.tensor: Tensor | None = None
         self.owner: Storage | None = None
+        self.bits = 0
 
 
 class View:
@@ -82,6 +85,11 @@ class View:
         None of everything else.
         """
         return self.buffer.tensor.power if self.buffer.tensor is not None else None
+
+    @property
+    def bits(self) -> int:
+        """Of the rows that it shows in place of float32 numbers (Storage.bits); 0: none."""
+        return self.buffer.bits
 
     def _with(
         self, shape: Sequence[Dim], strides: Sequence[Any], offset: Dim | None = None

@@ -58,8 +58,8 @@ def add_parser(commands: Commands) -> None:
         "--cache-dtype",
         choices=CACHE_DTYPES,
         help=(
-            "type of a language model's keys and values (float16 takes half the memory; default:"
-            " float16 if the model declares it, else float32)"
+            "type of a language model's keys and values (float16, int8 and int4 take less memory;"
+            " default: float16 if the model declares it, else float32)"
         ),
     )
     parser.add_argument(

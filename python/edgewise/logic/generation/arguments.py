@@ -117,7 +117,8 @@ def length_limit(
         limit = whole
     if prompt_length >= capacity:
         raise InputError(
-            f"the prompt has {prompt_length} tokens, and a sequence of the model at most {capacity}",
+            f"the prompt has {prompt_length} tokens, and a sequence of the model at most"
+            f" {capacity}",
             "generate",
             f"Shorten the prompt, as {setting('truncation', True)} of pipelines does, or load the"
             " model with a larger capacity.",

@@ -1,8 +1,8 @@
 """Prompts that are longer than a model's window of tokens: refused, or shortened by `truncation`.
 
-As of transformers' tokenizers, `truncation` is true, false or the name of a strategy. It leaves room
-for the answer: max_new_tokens, but at most half of the window. Of a chat the earliest turns are left
-out, and messages before the first turn of the user stay.
+As of transformers' tokenizers, `truncation` is true, false or the name of a strategy. It leaves
+room for the answer: max_new_tokens, but at most half of the window. Of a chat the earliest turns
+are left out, and messages before the first turn of the user stay.
 """
 
 from __future__ import annotations

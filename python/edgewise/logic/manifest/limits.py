@@ -59,7 +59,7 @@ SIZES = _bytes(
 )
 """Bytes of an element, of the types of a page's tensors."""
 STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
-CacheDType = Literal["float32", "float16"]  # of keys and values
+CacheDType = Literal["float32", "float16", "int8", "int4"]  # of keys and values
 CACHE_DTYPES: tuple[str, ...] = get_args(CacheDType)
 Seq2SeqTask = Literal[
     "automatic-speech-recognition", "translation", "summarization", "text2text-generation"

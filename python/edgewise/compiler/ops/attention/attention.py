@@ -243,8 +243,8 @@ def attention_lower(node: BoundNode, builder: Builder) -> None:
     batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(node)
     q, k, v = (
         builder.view(node.inputs[0]),
-        builder.stored(node.inputs[1]),
-        builder.stored(node.inputs[2]),
+        builder.stored(node.inputs[1], rows=len(node.inputs[1].shape) == 4),
+        builder.stored(node.inputs[2], rows=len(node.inputs[2].shape) == 4),
     )
     y = builder.out(node.outputs[0])
     if len(q.shape) == 3:

@@ -46,13 +46,14 @@ def emit_attention(
 
     Args:
         q: [batch, heads, q_len, dim], float32.
-        k: [batch, kv_heads, kv_len, dim], float32 or float16, with any strides.
+        k: [batch, kv_heads, kv_len, dim], float32, float16 or rows of fewer bits, with any
+            strides.
         v: [batch, kv_heads, kv_len, v_dim], likewise.
         y: The output, [batch, heads, q_len, v_dim].
         masks: Bool or float32 views that broadcast to [batch, heads, q_len, kv_len].
         causal, past, window, softcap, lengths, sink, nan_to_zero: See the kernel's contract.
     """
-    if k.dtype != v.dtype:  # one of them comes from a cache of halves
+    if k.dtype != v.dtype:  # one of them comes from a cache of another type
         k, v = builder.cast(k, FLOAT), builder.cast(v, FLOAT)
     q, k, v = (builder.inner_contiguous(x) for x in (q, k, v))
     if k.shape[2] != 1 and k.strides[2] == v.strides[2] == 0:
@@ -119,8 +120,8 @@ def fused_infer(node: BoundNode) -> Inferred:
 def fused_lower(node: BoundNode, builder: Builder) -> None:
     q, k, v = (
         builder.view(node.inputs[0]),
-        builder.stored(node.inputs[1]),
-        builder.stored(node.inputs[2]),
+        builder.stored(node.inputs[1], rows=True),
+        builder.stored(node.inputs[2], rows=True),
     )
     y = builder.out(node.outputs[0])
     if node.attr("merged", 0):
@@ -185,7 +186,7 @@ def append(
     out = node.outputs[present_index] if node.wants(present_index) else None
     past = node.input(past_index)
     if past is not None and past.role == "cache":
-        old = builder.stored(past)
+        old = builder.stored(past, rows=True)
         whole = old.extended(2, old.shape[2] + new.shape[2])
         builder.store(new, whole.slice(2, old.shape[2], new.shape[2]))
         if out is not None:

@@ -29,7 +29,8 @@ def cached_infer(node: BoundNode) -> Inferred:
 
 @cached.lower
 def cached_lower(node: BoundNode, builder: Builder) -> None:
-    q, k, v = (builder.view(x) for x in node.inputs[:3])
+    q = builder.view(node.inputs[0])
+    k, v = (builder.stored(x, rows=True) for x in node.inputs[1:3])
     lengths, sink = (
         builder.contiguous(builder.view(node.inputs[i])) if node.has(i) else None for i in (3, 5)
     )

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ...declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64
+from ...declare.dtypes import BOOL, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8
 from ...declare.kernel import CImplementation, Cost, Kernel, params, read, typed, write
+
+
+def _row(columns: str, kind: str) -> str:
+    """The elements of a row of so many columns as it is stored: see store_rows."""
+    blocks = f"ceil_div({columns}, 32)"
+    of_bytes = f"34*{blocks} if {kind} == {INT8} else 20*{blocks}"
+    return f"({of_bytes} if {kind} in ({UINT8}, {INT8}) else {columns})"
+
 
 Kernel(
     "softmax_and_grad",
@@ -35,9 +43,11 @@ Kernel(
     [
         read("q", FLOAT, "batch:q_b, heads:q_h, q_len:q_s, head_dim"),
         read(
-            "k", typed("kv_type", FLOAT, FLOAT16), "batch:k_b, kv_heads:k_h, kv_len:k_s, head_dim"
+            "k",
+            typed("kv_type", FLOAT, FLOAT16, INT8, UINT8),
+            f"batch:k_b, kv_heads:k_h, kv_len:k_s, {_row('head_dim', 'kv_type')}",
         ),
-        read("v", "kv_type", "batch:v_b, kv_heads:v_h, kv_len:v_s, v_dim"),
+        read("v", "kv_type", f"batch:v_b, kv_heads:v_h, kv_len:v_s, {_row('v_dim', 'kv_type')}"),
         read(
             "mask",
             typed("mask_type", FLOAT, BOOL),
@@ -63,6 +73,7 @@ Kernel(
         "distinct(batch, y_b, heads, y_h, q_len, y_s, v_dim, 1)",
         "kv_len <= 1 or k_s + v_s > 0",
         "max(head_dim, v_dim) <= 1073741824",
+        "kv_type in (1, 10) or max(head_dim, v_dim) <= 512",
     ],
     empty=["batch", "heads", "q_len"],
     grid="batch, heads, q_len",
@@ -80,8 +91,59 @@ Kernel(
         "`past` is not used). softcap > 0: c*tanh(x/c). sink: a score for each head that takes "
         "a share of the softmax without a value. A row without any key to attend to is NaN, or "
         "zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; "
-        "k and v are read once for each block of queries."
+        "k and v are read once for each block of queries. With kv_type int8 and uint8 they are "
+        "rows of 8 and 4 bits (store_rows), and their strides bytes."
     ),
+)
+
+Kernel(
+    "store_rows",
+    params("batch heads count dim x_b x_h x_s y_b y_h y_s type"),
+    [
+        read("x", FLOAT, "batch:x_b, heads:x_h, count:x_s, dim"),
+        write(
+            "y",
+            typed("type", INT8, UINT8),
+            f"batch:y_b, heads:y_h, count:y_s, {_row('dim', 'type')}",
+        ),
+    ],
+    require=[
+        "dim > 0",
+        "min(x_b, x_h, x_s) >= 0",
+        "min(y_b, y_h, y_s) >= 0",
+        "batch * heads <= 2147483647",
+        f"distinct(batch, y_b, heads, y_h, count, y_s, {_row('dim', 'type')}, 1)",
+    ],
+    empty=["batch", "heads", "count"],
+    doc=(
+        "Rows of keys or values in 8 bits (type int8) or 4 (uint8): blocks of 32 columns, each "
+        "with its own scale, the last one padded. A block of 8 bits is a float16 scale and a byte "
+        "for each column, x / scale + 128; one of 4 bits a float16 scale, the float16 lowest "
+        "number, and 16 bytes: (x - low) / scale of columns 0 to 15 in the low bits, of 16 to 31 "
+        "in the high ones. Strides of y are in bytes."
+    ),
+)
+
+Kernel(
+    "load_rows",
+    params("batch heads count dim x_b x_h x_s y_b y_h y_s type"),
+    [
+        read(
+            "x",
+            typed("type", INT8, UINT8),
+            f"batch:x_b, heads:x_h, count:x_s, {_row('dim', 'type')}",
+        ),
+        write("y", FLOAT, "batch:y_b, heads:y_h, count:y_s, dim"),
+    ],
+    require=[
+        "dim > 0",
+        "min(x_b, x_h, x_s) >= 0",
+        "min(y_b, y_h, y_s) >= 0",
+        "batch * heads <= 2147483647",
+        "distinct(batch, y_b, heads, y_h, count, y_s, dim, 1)",
+    ],
+    empty=["batch", "heads", "count"],
+    doc="What store_rows has stored, as float32.",
 )
 
 Kernel(

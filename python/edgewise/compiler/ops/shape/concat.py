@@ -64,7 +64,7 @@ def concat_lower(node: BoundNode, builder: Builder) -> None:
     axis = axis_of(node, node.attr("axis", 1), node.inputs[0].rank)
     at = 0
     if node.inputs[0].role == "cache":  # its buffer has room to append in place
-        first = builder.stored(node.inputs[0])
+        first = builder.stored(node.inputs[0], rows=True)
         y = first.extended(axis, node.outputs[0].shape[axis])
         builder.alias(node.outputs[0], y)
         parts, at = node.inputs[1:], first.shape[axis]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
-from ...declare.op import Op, fail, like, takes
+from ...declare.op import Op, fail, like, takes, unsupported
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Inferred, View
@@ -79,7 +79,13 @@ def assign_grown_lower(node: BoundNode, builder: Builder) -> None:
     v, axis = builder.view(x), node.attr("axis")
     if builder.slot_kind(v.buffer) == "cache":  # its memory may be written before it is read
         fail(node, f"{x} is a part of a state, or another one", "Report this model.")
-    old = builder.stored(cache)
+    old = builder.stored(cache, rows=True)
+    if old.bits:  # what is loaded and stored again differs
+        unsupported(
+            node,
+            f"a state that each run writes as a whole, in {old.bits} bits",
+            "Keep keys and values as float16 (cache_dtype).",
+        )
     y = old.extended(axis, v.shape[axis])
     builder.store(v, y)
     builder.alias(node.outputs[0], y)
