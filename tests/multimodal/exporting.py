@@ -134,6 +134,8 @@ def write_text(
     masks: str = "causal",
     inner: Sequence[str] = (),
     masked: bool = False,
+    file: str = "decoder_model_merged",
+    output: str = "logits",
 ) -> None:
     """Writes embed_tokens.onnx and decoder_model_merged.onnx.
 
@@ -145,6 +147,8 @@ def write_text(
         positions, masks: as of Decoder.
         inner: names of inputs for features of inner layers of the encoder.
         masked: as of Decoder.
+        file: of the decoder.
+        output: the decoder's, beside its caches.
     """
     ids = torch.tensor([[1, 2, 3]])
     write(
@@ -166,7 +170,7 @@ def write_text(
     axes: dict[str, dict[int, str]] = {
         "inputs_embeds": {0: "batch_size", 1: "sequence_length"},
         "attention_mask": {0: "batch_size", 1: "total_sequence_length"},
-        "logits": {0: "batch_size", 1: "sequence_length"},
+        output: {0: "batch_size", 1: "sequence_length"},
     }
     if masks == "types":
         inputs["token_type_ids"] = torch.tensor([[0, 1, 1]])
@@ -179,7 +183,7 @@ def write_text(
         inputs["position_ids"] = row.expand(positions, 1, 3) if positions else row
         first = 1 if positions else 0
         axes["position_ids"] = {first: "batch_size", first + 1: "sequence_length"}
-    names = ["logits"]
+    names = [output]
     for layer in range(config.num_hidden_layers):
         for kind in ("key", "value"):
             inputs[f"past_key_values.{layer}.{kind}"] = torch.randn(1, heads, 2, size)
@@ -188,7 +192,7 @@ def write_text(
             axes[names[-1]] = {0: "batch_size", 2: "total_sequence_length"}
     add_inner(inputs, axes, inner, masked, config.hidden_size)
     decoder = Decoder(model, head, config.num_hidden_layers, positions, masks, len(inner), masked)
-    write(decoder, inputs, names, axes, root / "onnx/decoder_model_merged.onnx")
+    write(decoder, inputs, names, axes, root / f"onnx/{file}.onnx")
     model.__dict__.pop("_deepstack_process", None)
 
 

@@ -39,6 +39,7 @@ def pipe(tiny):
         pytest.param("onevision", marks=pytest.mark.family("LLaVA-OneVision", exporter="torch")),
         pytest.param("llava-next", marks=pytest.mark.family("LLaVA-NeXT", exporter="torch")),
         pytest.param("janus", marks=pytest.mark.family("Janus", exporter="torch")),
+        "janus-parts",
         pytest.param(
             "granite-docling", marks=pytest.mark.family("Granite-Docling", exporter="torch")
         ),
@@ -87,6 +88,18 @@ def test_an_encoder_without_the_end_of_rows_is_refused(tiny, tmp_path):
     shutil.copy(tiny("janus").root / "onnx/vision_encoder.onnx", root / "onnx")
     with (
         pytest.raises(UnsupportedOp, match="gives 16 features of a tile; 16 and the one that ends"),
+        edgewise.pipeline(TASK, root) as made,
+    ):
+        made(pictures(1), messages(1), **GREEDY)
+
+
+def test_graphs_of_janus_that_do_not_belong_together_are_refused(tiny, tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(tiny("janus-parts").root, root)
+    shutil.copy(tiny("llava").root / "onnx/embed_tokens.onnx", root / "onnx")
+    (root / "onnx/embed_tokens.onnx").rename(root / "onnx/prepare_inputs_embeds.onnx")
+    with (
+        pytest.raises(UnsupportedOp, match="no tensor depends on 'pixel_values' alone"),
         edgewise.pipeline(TASK, root) as made,
     ):
         made(pictures(1), messages(1), **GREEDY)
@@ -233,6 +246,7 @@ def test_bad_input_is_refused_in_words(pipe):
         ((["/no/such/file.png"], messages(1)), "cannot be read"),
         (([np.zeros((4, 4), np.float32)], messages(1)), "is not a picture"),
         ((None, [{"role": "user", "content": [{"type": "sound"}]}]), "has the type 'sound'"),
+        ((None, [{"role": "user", "content": [{"type": "video"}]}]), "some of its frames as pict"),
         ((None, [{"role": "user", "content": 5}]), "neither a text nor a list of parts"),
         ((None, 7), "neither text nor chat messages"),
         ((None, "<image>" * 3), "3 placeholders"),

@@ -10,7 +10,7 @@ import torch
 
 from .any_size import TEXT
 from .both_ways import VISION, own_head
-from .exporting import write, write_text
+from .exporting import write, write_json, write_text
 from .tiny import IDEFICS3_TEMPLATE, LLAVA_TEMPLATE, Tiny, idefics3, saved, spread, tokenizer
 
 SIZES = [[32 * rows, 32 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)]
@@ -215,6 +215,85 @@ def janus(root: Path) -> Tiny:
     return saved(root, model, processor)
 
 
+class Prepared(torch.nn.Module):
+    """Token ids and pictures in one graph, as the exports of Janus for transformers.js have it."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Any, pixel_values: Any, images_seq_mask: Any, images_emb_mask: Any
+    ) -> Any:
+        features = self.model.get_image_features(pixel_values.flatten(0, 1))
+        features = features.reshape(pixel_values.shape[0], -1, features.shape[-1])
+        ids = torch.where(input_ids < 0, 0, input_ids)
+        embeds = self.model.get_input_embeddings()(ids)
+        embeds[images_seq_mask] = features[images_emb_mask.flatten(1)]
+        return embeds
+
+
+def janus_parts(root: Path) -> Tiny:
+    """Janus as transformers.js divides it, with the files of its first form."""
+    found = janus(root)
+    model, onnx = found.model, root / "onnx"
+    for file in onnx.iterdir():
+        file.unlink()
+    write_text(
+        root,
+        model.model.language_model,
+        torch.nn.Identity(),
+        model.get_input_embeddings(),
+        model.config.text_config,
+        file="language_model",
+        output="last_hidden_state",
+    )
+    (onnx / "embed_tokens.onnx").unlink()
+    write(
+        model.lm_head,
+        {"hidden_states": torch.randn(1, 3, 32)},
+        ["logits"],
+        {"hidden_states": {1: "sequence_length"}, "logits": {1: "sequence_length"}},
+        onnx / "lm_head.onnx",
+    )
+    masks = torch.zeros(1, 20, dtype=torch.bool), torch.ones(1, 1, 16, dtype=torch.bool)
+    masks[0][:, 2:18] = True
+    write(
+        Prepared(model.model),
+        {
+            "input_ids": torch.arange(20)[None],
+            "pixel_values": torch.randn(1, 1, 3, 32, 32),
+            "images_seq_mask": masks[0],
+            "images_emb_mask": masks[1],
+        },
+        ["inputs_embeds"],
+        {
+            "input_ids": {0: "batch_size", 1: "sequence_length"},
+            "pixel_values": {0: "batch_size", 1: "num_images"},
+            "images_seq_mask": {0: "batch_size", 1: "sequence_length"},
+            "images_emb_mask": {0: "batch_size", 1: "num_images"},
+        },
+        onnx / "prepare_inputs_embeds.onnx",
+    )
+    config = model.config.to_dict()
+    fields = {"model_type": "multi_modality", "language_config": config["text_config"]}
+    write_json(root, "config.json", {**fields, "vision_config": {"model_type": "vision"}})
+    given = found.processor.image_processor
+    image = {"image_processor_type": "VLMImageProcessor", "image_size": 32, "min_size": 8}
+    image |= {"background_color": list(given.background_color), "rescale_factor": 1 / 255}
+    image |= {
+        "image_mean": list(given.image_mean),
+        "image_std": list(given.image_std),
+        "do_normalize": True,
+    }
+    write_json(root, "preprocessor_config.json", image)
+    tags = ("image_tag", "image_start_tag", "image_end_tag")
+    words = dict(zip(tags, ("<image_placeholder>", "<begin_of_image>", "<end_of_image>")))
+    words |= {"processor_class": "VLChatProcessor"}
+    write_json(root, "processor_config.json", {**words, "num_image_tokens": 16})
+    return found
+
+
 GRANITE_TEMPLATE = (
     "{%- for message in messages -%}{{- '<|start_of_role|>' + message['role'] +"
     " '<|end_of_role|>' -}}{%- if message['content'] is string -%}{{- message['content'] -}}"
@@ -237,5 +316,6 @@ MODELS: dict[str, Callable[[Path], Tiny]] = {
     "onevision": onevision,
     "llava-next": llava_next,
     "janus": janus,
+    "janus-parts": janus_parts,
     "granite-docling": granite_docling,
 }

@@ -44,6 +44,7 @@ def folder(files):
         pytest.param("paligemma", marks=pytest.mark.family("PaliGemma", exporter="torch")),
         pytest.param("onevision", marks=pytest.mark.family("LLaVA-OneVision", exporter="torch")),
         pytest.param("llava-next", marks=pytest.mark.family("LLaVA-NeXT", exporter="torch")),
+        "janus-parts",
         pytest.param("janus", marks=pytest.mark.family("Janus", exporter="torch")),
         pytest.param(
             "granite-docling", marks=pytest.mark.family("Granite-Docling", exporter="torch")

@@ -27,6 +27,7 @@ from ..processors.images.vision import VisionDescription, read_vision, vision_gr
 from ..processors.prompts import picture_rule, reach_of
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
+from .divided import HEAD, divided, with_head
 from .joined import add_mixing, check_line, with_line
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ SOUNDS = "audio-text-to-text"
 def multimodal_package(request: Request) -> Package:
     """The package of a model that sees pictures, or hears. Raises as compile_task."""
     config = text_config(read_config(request.files))
-    first, embed, decode = request.graphs
-    graph = join_embedding(request.read(embed), request.read(decode), config)
+    first = next(iter(request.graphs))
+    embedding, language, encoder = _graphs(request)
+    graph = join_embedding(embedding, language, config)
     described = None if request.task == SOUNDS else _vision(request.texts)
     graph, where, chunks = _reaching(graph, described, read_config(request.files))
     decoder, plans = compile_causal_lm(
@@ -86,7 +88,7 @@ def multimodal_package(request: Request) -> Package:
         _add_numbers(programs, description)
         package.manifest["processor"]["encoder"] = request.graphs[first]
     else:
-        encoder = request.read(first)
+        encoder = encoder or request.read(first)
         if pictures["rule"] == "anyres":
             encoder = with_line(encoder, features_of([o.name for o in encoder.outputs])[0])
             add_mixing(programs, decoder["features"])
@@ -96,6 +98,15 @@ def multimodal_package(request: Request) -> Package:
             ((_, _, dims, _),) = made["outputs"].values()
             check_line(dims, pictures["count"], f"{first}.onnx")
     return package
+
+
+def _graphs(request: Request) -> tuple[Graph, Graph, Graph | None]:
+    """The embedding of token ids, the decoder, and the encoder; None: it is a file of its own."""
+    first, second, third = request.graphs
+    if third != HEAD:
+        return request.read(second), request.read(third), None
+    encoder, embedding = divided(request.read(first))
+    return embedding, with_head(request.read(second), request.read(third)), encoder
 
 
 def _reaching(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -44,6 +44,7 @@ from ..text import GenerateOutput, GenerationConfig, generate
 from ..text.generate import model_defaults
 from ..text.signals import is_set
 from .base import Pipeline
+from .files import Stem
 from .images.encoder import EncoderSession, feature_rows
 from .images.joined import joined
 from .images.vision import VisionProcessor
@@ -94,10 +95,10 @@ class ImageTextToTextPipeline(Pipeline):
     """
 
     task = TASK
-    STEMS = (
-        ("vision_encoder", "vision"),
-        ("embed_tokens", "embedding"),
-        ("decoder_model_merged", "decoder_model", "model", "text"),
+    STEMS: ClassVar[Sequence[Stem]] = (
+        ("vision_encoder", "vision", "prepare_inputs_embeds"),
+        ("embed_tokens", "embedding", "language_model"),
+        ("decoder_model_merged", "decoder_model", "model", "text", "lm_head"),
     )
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys(OPTIONS),

@@ -136,6 +136,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("vision_encoder", "embed_tokens", "decoder_model"),
         ("vision", "embedding", "model"),
         ("vision", "embedding", "text"),
+        ("prepare_inputs_embeds", "language_model", "lm_head"),
     ),
     "audio-text-to-text": (
         ("audio_encoder", "embed_tokens", "decoder_model_merged"),

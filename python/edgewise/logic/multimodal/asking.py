@@ -216,6 +216,12 @@ def _picture_of(given: Any, left: list[Any], kind: Kind) -> Any:
         address: Any = inner.get("url") if isinstance(inner, dict) else inner
         if address is not None:
             return address
+    if of == "video" and kind.part == "image":
+        raise InputError(
+            "videos are not supported",
+            kind.task,
+            'Give some of its frames as pictures, each in a part {"type": "image", "image": ...}.',
+        )
     if of != kind.part:
         raise _unknown(f"a part of a message has the type '{of}'", kind)
     for name in kind.sources:
