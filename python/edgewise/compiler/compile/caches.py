@@ -10,8 +10,8 @@ from typing import Any
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
-from .features import CAUSAL
 from .features import INPUTS as FED
+from .features import MASK, masks
 from .states import StateInput, find_states
 
 CACHE_NAME = re.compile(
@@ -21,7 +21,6 @@ CACHE_NAME = re.compile(
 INPUT_TYPES = {
     "input_ids": (INT64, INT32),
     "attention_mask": (INT64, INT32, BOOL, FLOAT, FLOAT16),
-    CAUSAL: (INT64, INT32, BOOL, FLOAT, FLOAT16),
     "position_ids": (INT64, INT32),
     "cache_position": (INT64, INT32),
     "token_type_ids": (INT64, INT32),
@@ -29,8 +28,6 @@ INPUT_TYPES = {
     "logits_to_keep": (INT64, INT32),
     "use_cache_branch": (BOOL,),
 }
-# With more words after it (transformers 5: attention_mask.sliding_attention) that of some layers.
-MASK = "attention_mask"
 # Fields of config.json with the size of a head, and those that it follows from.
 HEAD_FIELDS = ("head_dim", "head_size", "attention_head_dim")
 # Those with the number of tokens that a short convolution reads.
@@ -96,11 +93,6 @@ def decoder_states(graph: Graph, inputs: Mapping[str, Info]) -> dict[str, StateI
             )
     known = {*INPUT_TYPES, *of_layers, *FED}
     return find_states(graph, [name for name in inputs if name not in known])
-
-
-def masks(inputs: Mapping[str, Info]) -> dict[str, Info]:
-    """{name: Info} of the attention masks: one of all layers, or those of each kind of layers."""
-    return {name: i for name, i in inputs.items() if name.split(".")[0] == MASK}
 
 
 def static_rooms(

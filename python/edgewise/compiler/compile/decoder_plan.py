@@ -17,8 +17,8 @@ from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import Interface, masks, state_shape, static_rooms
-from .features import fed_shapes
+from .caches import Interface, state_shape, static_rooms
+from .features import fed_shapes, masks
 from .states import STATES_OF_OPS
 from .tables import one_size
 

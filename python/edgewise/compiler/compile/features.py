@@ -28,9 +28,11 @@ from .selection import with_all_selected
 from .states import is_past
 
 INPUTS = (FEATURES, SELECTED, POSITIONS, REACH)
-POSITION_IDS, TYPES, MASK = "position_ids", "token_type_ids", "attention_mask"
-CAUSAL = "edgewise.mask"
-"""Input in place of MASK: the mask before REACH is applied, which the plan computes."""
+POSITION_IDS, TYPES = "position_ids", "token_type_ids"
+# With more words after it (transformers 5: attention_mask.sliding_attention) that of some layers.
+MASK = "attention_mask"
+CAUSAL = ".causal"
+"""End of the name of the input in place of a mask: the mask before REACH is applied."""
 
 
 def with_features(graph: Graph, embeds: Info, source: str, config: Mapping[str, Any]) -> Graph:
@@ -208,6 +210,11 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def masks(inputs: Mapping[str, Info]) -> dict[str, Info]:
+    """{name: Info} of the attention masks: one of all layers, or those of each kind of layers."""
+    return {name: i for name, i in inputs.items() if name.split(".")[0] == MASK}
+
+
 def sees(graph: Graph, prompts: bool) -> Sees | None:
     """Where tokens of a decoder see others that come after them.
 
@@ -219,71 +226,85 @@ def sees(graph: Graph, prompts: bool) -> Sees | None:
         None: nowhere, for the graph makes a mask of its own.
     """
     inputs = {i.name: i for i in graph.input_names()}
+    found = masks(inputs).values()
     if prompts:
-        return "prompt" if MASK in inputs else None
-    if MASK in inputs and len(inputs[MASK].shape or ()) == 4:
+        return "prompt" if found else None
+    if found and all(len(i.shape or ()) == 4 for i in found):
         return "pictures"
     return "start" if TYPES in inputs else None
 
 
 def with_reach(graph: Graph, where: Sees) -> Graph:
-    """A decoder that takes REACH, from which its mask or the types of its tokens are made.
+    """A decoder that takes REACH, from which its masks or the types of its tokens are made.
 
     Args:
         graph: with the inputs of which `sees` spoke.
         where: what it returned.
     """
     inputs = {i.name: i for i in graph.input_names()}
-    nodes: list[Node] = []
-    constants: list[Tensor] = []
-
-    def number(name: str, shape: list[int], values: list[Any], dtype: int = INT64) -> str:
-        constants.append(Tensor.of(f"{REACH}/{name}", dtype, shape, values))
-        return f"{REACH}/{name}"
-
-    def op(kind: str, name: str, *of: str, **attrs: Any) -> str:
-        nodes.append(Node(kind, list(of), [f"{REACH}/{name}"], attrs, name=f"{REACH}/{name}"))
-        return f"{REACH}/{name}"
-
-    zero, one = number("zero", [], [0]), number("one", [], [1])
-    if where == "start":
-        some = op("Greater", "some", REACH, zero)
-        nodes.append(Node("Cast", [some], [TYPES], {"to": inputs[TYPES].dtype}, name=TYPES))
-        replaced, given = TYPES, []
-    else:
-        mask = inputs[MASK]
-        rank = len(mask.shape or ())
-        last = number("axis", [1], [rank - 1])
-        total = op("Squeeze", "total", op("Gather", "size", op("Shape", "shape", CAUSAL), last))
-        columns = op("Range", "columns", zero, total, one)
-        seen = 0.0 if mask.dtype in (FLOAT, FLOAT16) else 1
-        yes = number("yes", [], [seen], mask.dtype)
-        if rank == 4:
-            rows = op("Unsqueeze", "rows", REACH, number("axes", [2], [1, 3]))
-            wanted = op("Less", "seen", columns, rows)
-            nodes.append(Node("Where", [wanted, yes, CAUSAL], [MASK], name=MASK))
-        else:  # whose graph lets all see all, also what fills up a run
-            most = op("ReduceMax", "most", REACH, keepdims=0)
-            beyond = op(
-                "And",
-                "beyond",
-                op("Greater", "any", most, zero),
-                op("GreaterOrEqual", "after", columns, most),
-            )
-            no = number("no", [], [0], mask.dtype)
-            nodes.append(Node("Where", [beyond, no, CAUSAL], [MASK], name=MASK))
-        replaced, given = MASK, [replace(mask, name=CAUSAL)]
+    replaced = {TYPES: inputs[TYPES]} if where == "start" else masks(inputs)
+    made = _Reach()
+    for name, info in replaced.items():
+        if where == "start":
+            some = made.op("Greater", "some", REACH, made.number("zero", [], [0]))
+            made.nodes.append(Node("Cast", [some], [TYPES], {"to": info.dtype}, name=TYPES))
+        else:
+            made.mask(name, info)
+    given = [replace(i, name=i.name + CAUSAL) for i in replaced.values() if i.name != TYPES]
     return replace(
         graph,
-        nodes=[*nodes, *graph.nodes],
+        nodes=[*made.nodes, *graph.nodes],
         inputs=[
-            *(i for i in graph.inputs if i.name != replaced),
+            *(i for i in graph.inputs if i.name not in replaced),
             *given,
             Info(REACH, INT64, [1, "tokens"]),
         ],
-        constants={**graph.constants, **{t.name: t for t in constants}},
+        constants={**graph.constants, **{t.name: t for t in made.constants}},
         values=None,
     )
+
+
+class _Reach:
+    """The nodes that apply REACH."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.constants: list[Tensor] = []
+
+    def number(self, name: str, shape: list[int], values: list[Any], dtype: int = INT64) -> str:
+        """A constant."""
+        self.constants.append(Tensor.of(f"{REACH}/{name}", dtype, shape, values))
+        return f"{REACH}/{name}"
+
+    def op(self, kind: str, name: str, *of: str, **attrs: Any) -> str:
+        """A node of one output."""
+        name = f"{REACH}/{name}"
+        self.nodes.append(Node(kind, list(of), [name], attrs, name=name))
+        return name
+
+    def mask(self, name: str, info: Info) -> None:
+        """Makes a mask of the one that the plan computes."""
+        rank, given = len(info.shape or ()), name + CAUSAL
+        zero, one = self.number("zero", [], [0]), self.number("one", [], [1])
+        last = self.number(f"{name}/axis", [1], [rank - 1])
+        size = self.op("Gather", f"{name}/size", self.op("Shape", f"{name}/shape", given), last)
+        columns = self.op(
+            "Range", f"{name}/columns", zero, self.op("Squeeze", f"{name}/total", size), one
+        )
+        if rank == 4:
+            allowed = 0.0 if info.dtype in (FLOAT, FLOAT16) else 1
+            rows = self.op(
+                "Unsqueeze", f"{name}/rows", REACH, self.number(f"{name}/axes", [2], [1, 3])
+            )
+            where = self.op("Less", f"{name}/seen", columns, rows)
+            value = self.number(f"{name}/yes", [], [allowed], info.dtype)
+        else:  # whose graph lets all see all, also what fills up a run
+            most = self.op("ReduceMax", f"{name}/most", REACH, keepdims=0)
+            some = self.op("Greater", f"{name}/some", most, zero)
+            after = self.op("GreaterOrEqual", f"{name}/after", columns, most)
+            where = self.op("And", f"{name}/beyond", some, after)
+            value = self.number(f"{name}/no", [], [0], info.dtype)
+        self.nodes.append(Node("Where", [where, value, given], [name], name=name))
 
 
 def fed_shapes(graph: Graph, tokens: int) -> dict[str, list[int]]:
