@@ -59,6 +59,22 @@ def test_chatterbox(chatterbox):
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
+@pytest.mark.family("Chatterbox", exporter="torch")
+def test_chatterbox_turbo(tmp_path):
+    """Tokens of texts have no logits, nor moods; the language model is told positions."""
+    model = tiny_cloning.Chatterbox(turbo=True)
+    speak = pipeline("text-to-speech", model.save(tmp_path))
+    for text, count in (("hello there", 700), ("hi", 400)):
+        ids = speak.tokenizer.encode(text)
+        assert min(ids) >= model.vocabulary
+        with pytest.raises(InputError, match="does not have this option"):
+            speak(text, audio_values=recording(count), exaggeration=0.5)
+        expected, tokens = model.speak(ids, recording(count))
+        found = speak(text, audio_values=recording(count), generate_kwargs={"max_new_tokens": 12})
+        assert len(set(tokens)) > 4 and found["audio"].shape == expected.shape
+        assert np.abs(found["audio"] - expected).max() < 2e-5
+
+
 @pytest.mark.family("Pocket TTS", exporter="torch")
 def test_pocket(pocket):
     model, folder = pocket

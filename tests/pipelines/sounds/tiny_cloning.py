@@ -16,16 +16,17 @@ VOCABULARY = 6564
 LATENT, SIZE = 6, 8
 
 
-def _tokenizer(folder: Path, chatterbox: bool) -> None:
+def _tokenizer(folder: Path, chatterbox: bool, first: int = 0) -> None:
     import tokenizers
     from tokenizers import models, pre_tokenizers, processors
 
-    vocabulary = {t: i for i, t in enumerate(["[STOP]", "[UNK]", *LETTERS])}
+    vocabulary = {t: first + i for i, t in enumerate(["[STOP]", "[UNK]", *LETTERS])}
     names = {START: "[START_SPEECH]", 6563: "[EXAGGERATION]"}
-    vocabulary |= {names.get(i, f"<{i}>"): i for i in range(len(vocabulary), VOCABULARY)}
+    known = {*vocabulary.values()}
+    vocabulary |= {names.get(i, f"<{i}>"): i for i in range(VOCABULARY) if i not in known}
     made = tokenizers.Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    if chatterbox:
+    if chatterbox and not first:
         made.post_processor = processors.TemplateProcessing(
             single="[EXAGGERATION] $A [STOP] [START_SPEECH]",
             special_tokens=[("[EXAGGERATION]", 6563), ("[STOP]", 0), ("[START_SPEECH]", START)],
@@ -37,9 +38,11 @@ def _tokenizer(folder: Path, chatterbox: bool) -> None:
 
 
 class Chatterbox:
-    """Modules of torch, and a Llama of transformers."""
+    """Modules of torch, and a Llama of transformers. turbo: as Chatterbox Turbo, whose texts have
+    tokens after those of speech, and whose language model is told positions.
+    """
 
-    def __init__(self):
+    def __init__(self, turbo: bool = False):
         import torch
         import transformers
         from torch import nn
@@ -63,15 +66,15 @@ class Chatterbox:
         class Embedder(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.tokens, self.places = (
-                    nn.Embedding(VOCABULARY, HIDDEN),
-                    nn.Embedding(400, HIDDEN),
-                )
+                self.tokens = nn.Embedding(6700, HIDDEN)
+                self.places = nn.Embedding(400, HIDDEN)
                 self.mood = nn.Linear(1, HIDDEN)
 
-            def forward(self, input_ids, position_ids, exaggeration):
-                found = self.tokens(input_ids) + self.places(position_ids)
-                return found + self.mood(exaggeration.view(-1, 1, 1))
+            def forward(self, input_ids, position_ids=None, exaggeration=None):
+                found = self.tokens(input_ids)
+                if turbo:
+                    return found
+                return found + self.places(position_ids) + self.mood(exaggeration.view(-1, 1, 1))
 
         class Decoder(nn.Module):
             def __init__(self):
@@ -84,8 +87,9 @@ class Chatterbox:
                 hidden = hidden + self.frames(speaker_features).mean(1, keepdim=True)
                 return self.up(hidden.transpose(1, 2)).tanh().squeeze(1)
 
+        self.turbo, self.vocabulary = turbo, START + 2 if turbo else VOCABULARY
         config = transformers.LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=48,
+            vocab_size=self.vocabulary, hidden_size=HIDDEN, intermediate_size=48,
             num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=HEADS,
             max_position_embeddings=512, attn_implementation="eager", tie_word_embeddings=False,
         )  # fmt: skip
@@ -99,8 +103,8 @@ class Chatterbox:
         """Files as of onnx-community/chatterbox-ONNX."""
         import torch
 
-        _tokenizer(folder, True)
-        text = {"vocab_size": VOCABULARY, "max_position_embeddings": 512}
+        _tokenizer(folder, True, self.vocabulary if self.turbo else 0)
+        text = {"vocab_size": self.vocabulary, "max_position_embeddings": 512}
         config = {"model_type": "chatterbox", "architectures": ["ChatterboxModel"]}
         (folder / "config.json").write_text(json.dumps({**config, "text_config": text}))
         onnx = folder / "onnx"
@@ -109,7 +113,9 @@ class Chatterbox:
         export(self.encoder, {"audio_values": torch.randn(1, 200)}, voice,
                {"audio_values": {1: "samples"}, **rows}, onnx / "speech_encoder.onnx")  # fmt: skip
         ids = torch.tensor([[3, 4, 5]])
-        inputs = {"input_ids": ids, "position_ids": ids, "exaggeration": torch.tensor([0.5])}
+        inputs = {"input_ids": ids}
+        if not self.turbo:
+            inputs |= {"position_ids": ids, "exaggeration": torch.tensor([0.5])}
         names = ("input_ids", "position_ids", "inputs_embeds")
         export(self.embedder, inputs, ["inputs_embeds"], {n: {1: "length"} for n in names},
                onnx / "embed_tokens.onnx")  # fmt: skip
@@ -125,7 +131,7 @@ class Chatterbox:
         import torch
         from transformers.cache_utils import DynamicCache
 
-        model = self.model
+        model, turbo = self.model, self.turbo
 
         class Step(torch.nn.Module):
             def __init__(self):
@@ -133,13 +139,16 @@ class Chatterbox:
                 self.model = model
 
             def forward(self, inputs_embeds, attention_mask, *past):
+                told = past[0] if turbo else None
+                past = past[1:] if turbo else past
                 rows = tuple(past[i : i + 2] for i in range(0, len(past), 2))
                 total, count = attention_mask.shape[1], inputs_embeds.shape[1]
                 places = torch.arange(total)
                 own = places[total - count :]
                 mask = torch.where(places[None] <= own[:, None], 0.0, -1e9)[None, None]
                 found = model(
-                    inputs_embeds=inputs_embeds, attention_mask=mask, position_ids=own[None],
+                    inputs_embeds=inputs_embeds, attention_mask=mask,
+                    position_ids=told if turbo else own[None],
                     past_key_values=DynamicCache.from_legacy_cache(rows), use_cache=True,
                 )  # fmt: skip
                 states = [s for row in found.past_key_values.to_legacy_cache() for s in row]
@@ -148,10 +157,12 @@ class Chatterbox:
         names = [f"{i}.{kind}" for i in range(LAYERS) for kind in ("key", "value")]
         inputs = {"inputs_embeds": torch.randn(1, 3, HIDDEN)}
         inputs["attention_mask"] = torch.ones(1, 5, dtype=torch.int64)
+        if turbo:
+            inputs["position_ids"] = torch.tensor([[2, 3, 4]])
         for name in names:
             inputs[f"past_key_values.{name}"] = torch.randn(1, HEADS, 2, HIDDEN // HEADS)
         axes = {"inputs_embeds": {1: "length"}, "attention_mask": {1: "total"}}
-        axes["logits"] = {1: "length"}
+        axes |= {n: {1: "length"} for n in ("logits", "position_ids")}
         axes |= {f"past_key_values.{n}": {2: "past"} for n in names}
         axes |= {f"present.{n}": {2: "total"} for n in names}
         export(Step(), inputs, ["logits", *(f"present.{n}" for n in names)], axes, path)
@@ -169,15 +180,13 @@ class Chatterbox:
                 places.append(0 if i >= START else text)
                 text += i < START
             while len(sequence) - len(ids) < most:
-                made = self.embedder(
-                    torch.tensor([sequence]),
-                    torch.tensor([places]),
-                    torch.tensor([float(exaggeration)]),
-                )
+                told = (torch.tensor([places]), torch.tensor([float(exaggeration)]))
+                made = self.embedder(torch.tensor([sequence]), *(() if self.turbo else told))
                 logits = self.model(inputs_embeds=torch.cat([features, made], 1)).logits[:, -1]
-                token = int(process(torch.tensor([sequence]), logits).argmax())
+                seen = [i for i in sequence if i < self.vocabulary] or [START]
+                token = int(process(torch.tensor([seen]), logits).argmax())
                 sequence.append(token)
-                places.append(len(sequence) - 1 - ids.index(START))
+                places.append(0 if self.turbo else len(sequence) - 1 - ids.index(START))
                 if token in ends:
                     break
             new = sequence[len(ids) : -1]

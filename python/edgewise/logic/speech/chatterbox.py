@@ -62,8 +62,19 @@ def rate_of(config: Mapping[str, Any], processor: Mapping[str, Any]) -> int:
     return SAMPLING_RATE
 
 
-def exaggeration_of(options: Mapping[str, Any]) -> float:
-    """How much emotion a voice gets. Raises InputError."""
+def exaggeration_of(options: Mapping[str, Any], embedder: Signature | None = None) -> float:
+    """How much emotion a voice gets. Raises InputError: it is no number from 0 to 10, or the model
+    does not take it.
+
+    Args:
+        options: "exaggeration".
+        embedder: signature of the graph that takes it, where it is known.
+    """
+    if embedder is not None and options.get("exaggeration") is not None:
+        if not ports_of(embedder.inputs, FLOATS):
+            raise InputError(
+                "the model does not have this option", option("exaggeration"), "Leave it out."
+            )
     return read_within(options, "exaggeration", 0.5, 0, 10)
 
 
@@ -194,6 +205,7 @@ class Writer:
         voice: of the speaker.
         exaggeration: see exaggeration_of.
         vocabulary: number of logits.
+        prompt: tokens of the text.
     """
 
     embedder: Signature
@@ -201,6 +213,15 @@ class Writer:
     voice: Voice
     exaggeration: float
     vocabulary: int
+    prompt: list[int]
+
+
+def prompt_of(writer: Writer) -> list[int]:
+    """The prompt as generation has it: those of its tokens that have a logit. Where the tokens of a
+    text are numbered after those of speech (Chatterbox Turbo), it is the start.
+    """
+    found = [i for i in writer.prompt if 0 <= i < writer.vocabulary]
+    return found or [min(START, writer.vocabulary - 1)]
 
 
 def positions_of(ids: Sequence[int], count: int) -> list[int]:
@@ -231,10 +252,16 @@ def logits_after(
 ) -> Generator[Request, Answers, list[float]]:
     """Appends tokens to a sequence. Returns the logits after the last one.
 
+    Args:
+        ids: the tokens; the first ones stand for the prompt.
+
     Raises:
+        InputError: the voice is that of another model.
         ModelError: a graph has an input that nobody knows.
     """
     past = _length(writer, spoken)
+    if past == 0:
+        ids = writer.prompt
     spoken.ids = [*spoken.ids, *ids]
     count = len(ids)
     feeds: dict[str, Feed] = {}
@@ -299,7 +326,8 @@ def _fed(port: Port, past: int, count: int, embeds: Numbers) -> Feed:
         total = past + count
         return Numbers([1, total], [1.0 for i in range(total)], port.dtype)
     if "position" in port.name:
-        return Numbers([1, count], [past + i for i in range(count)], port.dtype)
+        dims = [count] if len(port.shape) == 1 else [1, count]
+        return Numbers(dims, [past + i for i in range(count)], port.dtype)
     if port.dtype in INTEGERS and len(port.shape) < 2:  # num_logits_to_keep
         return Numbers([1 for d in port.shape], [1], port.dtype)
     raise ModelError(f"it has an input '{port.name}'", MODEL, "Export it for transformers.js.")

@@ -155,16 +155,18 @@ class CloningPipeline(GraphSpeechPipeline):
             graphs[chatterbox.EMBEDDER],
             model,
             voice,
-            chatterbox.exaggeration_of(options),
+            chatterbox.exaggeration_of(options, graphs[chatterbox.EMBEDDER]),
             chatterbox.vocabulary_of(model, self.config),
+            ids,
         )
+        prompt = chatterbox.prompt_of(writer)
         file = self._json("generation_config.json")
         decoder = GraphDecoder(self, host, writer, chatterbox.defaults_of(file, self.config))
         fields = dict(options["generate_kwargs"] or {})
         if options["seed"] is not None:
             fields.setdefault("seed", options["seed"])
-        made: Any = generate(decoder, ids, signal=options["signal"], **fields)
-        tokens = chatterbox.spoken_tokens(made[0], len(ids))
+        made: Any = generate(decoder, prompt, signal=options["signal"], **fields)
+        tokens = chatterbox.spoken_tokens(made[0], len(prompt))
         host.drive(chatterbox.sounded(graphs[chatterbox.DECODER], voice, tokens))
 
 

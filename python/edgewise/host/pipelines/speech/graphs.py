@@ -129,7 +129,7 @@ class GraphHost:
         shape = feed.dims or shape
         if own != dtype:
             own, data = dtype, memoryview(_cast(own, shape, data, dtype))
-        return Array(tuple(shape), NAME[own], bytes(data))
+        return Array(tuple(shape), NAME[own], data)  # which nobody changes
 
     def _value(self, name: str) -> Value:
         if name not in self.slots and "/" in name:  # one of the first axis

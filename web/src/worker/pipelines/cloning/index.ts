@@ -143,20 +143,23 @@ class Cloner implements GraphModel {
     const { config, generation, graphs } = this.parts;
     const signatures = await this.signatures();
     const model = signatures[chatterbox.MODEL]!;
+    const embedder = signatures[chatterbox.EMBEDDER]!;
     const writer: chatterbox.Writer = {
-      embedder: signatures[chatterbox.EMBEDDER]!,
+      embedder,
       model,
       voice,
-      exaggeration: chatterbox.exaggeration_of(options),
+      exaggeration: chatterbox.exaggeration_of(options, embedder),
       vocabulary: chatterbox.vocabulary_of(model, config),
+      prompt: ids,
     };
+    const prompt = chatterbox.prompt_of(writer);
     const { host: engine } = await graphs.opened();
     const defaults = chatterbox.defaults_of(generation, config);
     const decoder = new GraphDecoder(host, writer, engine, chatterbox.limit_of(config), defaults);
     const fields = (options.generate_kwargs ?? {}) as GenerationFields;
     const own = seed === undefined ? fields : { seed, ...fields };
-    const made = (await generate(decoder, ids, {}, { fields: own, signal })) as number[][];
-    const tokens = chatterbox.spoken_tokens(made[0]!, ids.length);
+    const made = (await generate(decoder, prompt, {}, { fields: own, signal })) as number[][];
+    const tokens = chatterbox.spoken_tokens(made[0]!, prompt.length);
     await host.drive(chatterbox.sounded(signatures[chatterbox.DECODER]!, voice, tokens));
   }
 
