@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .exporting import write, write_text
+from .lfm2_vl import lfm2_vl
 from .tiny import IDEFICS3_TEMPLATE, Tiny, saved, spread, tokenizer
 
 QWEN_TEMPLATE = IDEFICS3_TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>")
@@ -272,4 +273,5 @@ MODELS: dict[str, Callable[[Path], Tiny]] = {
     "qwen3-vl stacked": lambda root: qwen(root, "Qwen3VL", True),
     "pixtral": pixtral,
     "mistral3": lambda root: pixtral(root, "Mistral3"),
+    "lfm2-vl": lfm2_vl,
 }

@@ -15,6 +15,7 @@ from edgewise.errors import Aborted, InputError, UnsupportedOp
 from edgewise.host.session.open import folder_files
 
 from .asking import QUESTION, answered, messages, pictures
+from .kept import unpacked
 
 TASK = "image-text-to-text"
 GREEDY = {"max_new_tokens": 10, "do_sample": False}
@@ -49,6 +50,7 @@ def pipe(tiny):
         "qwen3-vl stacked",
         pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
         pytest.param("mistral3", marks=pytest.mark.family("Mistral 3", exporter="torch")),
+        pytest.param("lfm2-vl", marks=pytest.mark.family("LFM2-VL", exporter="torch")),
     ],
 )
 def test_tokens_are_those_of_transformers(tiny, name):
@@ -118,6 +120,18 @@ def test_special_tokens_of_answers_can_be_kept(tiny):
     assert got["generated_text"] == answer
     assert any(tag in answer for tag in words_of.all_special_tokens)
     assert not any(tag in words["generated_text"] for tag in words_of.all_special_tokens)
+
+
+@pytest.mark.family("Qwen3.5-VL", exporter="torch")
+def test_answers_that_are_kept(tmp_path):
+    """make_qwen3_5.py writes them with transformers 5."""
+    expected = unpacked("qwen3_5", tmp_path / "model")
+    images = pictures(3)
+    with edgewise.pipeline(TASK, tmp_path / "model") as made:
+        for of, answer in zip(expected["asked"], expected["answers"], strict=True):
+            given = [images[i] for i in of]
+            [got] = made(given, messages(len(of)), return_tensors=True, **GREEDY)
+            assert got["generated_token_ids"] == answer
 
 
 def test_a_plan_is_kept_for_each_size(tiny):

@@ -10,6 +10,7 @@ from edgewise.host.session.open import folder_files
 
 from tests.multimodal.any_size import MODELS
 from tests.multimodal.asking import QUESTION, answered, messages, pictures
+from tests.multimodal.kept import unpacked
 
 ASK = """
     const p = await ew.pipeline("image-text-to-text", arg.model, { dtype: "fp32" });
@@ -65,6 +66,7 @@ def wanted(model, asked):
         pytest.param("qwen3-vl", marks=pytest.mark.family("Qwen3-VL", exporter="torch")),
         pytest.param("pixtral", marks=pytest.mark.family("Pixtral", exporter="torch")),
         pytest.param("mistral3", marks=pytest.mark.family("Mistral 3", exporter="torch")),
+        pytest.param("lfm2-vl", marks=pytest.mark.family("LFM2-VL", exporter="torch")),
     ],
 )
 def test_tokens_are_those_of_transformers(page, models, name):
@@ -74,6 +76,15 @@ def test_tokens_are_those_of_transformers(page, models, name):
     expected = wanted(model, ASKED)
     assert found == {"found": expected, "origin": "compiled"}
     assert len({tuple(ids[-10:]) for ids in expected}) > 1
+
+
+@pytest.mark.family("Qwen3.5-VL", exporter="torch")
+def test_answers_that_are_kept(page, files):
+    """tests/multimodal/make_qwen3_5.py writes them with transformers 5."""
+    expected = unpacked("qwen3_5", files / "any_size/qwen3_5")
+    found = page.run(ASK, {"model": "/files/any_size/qwen3_5/", "asked": expected["asked"]})
+    assert "error" not in found, found
+    assert found["found"] == expected["answers"]
 
 
 def test_plans_are_kept_for_the_next_visit(visit, server, models):
