@@ -22,6 +22,11 @@ const PAGES = {
       '<link rel="stylesheet" href="demo.css">',
     ],
   },
+  chat: {
+    room: "Chat",
+    description: "A chat model in this page, with documents, a tool and a form",
+    words: "Answers, draws and fills forms. Nothing you write leaves your device.",
+  },
   see: {
     room: "See",
     description: "Teach a page to know your things, by camera or pictures; computed in this page",

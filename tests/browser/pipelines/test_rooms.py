@@ -1,4 +1,4 @@
-"""The rooms "Listen", "Who speaks" and "Draw" of the demo, with the models that come with it."""
+"""The rooms of the demo, with the models that come with it."""
 
 import json
 import re
@@ -10,8 +10,10 @@ import pytest
 from edgewise.cli import main
 
 from ..chromium import CHROMIUM, FLAGS
+from .models import TEXTS
+from .models import save as save_model
 
-ROOMS = ("index", "see", "listen", "who", "draw", "together")
+ROOMS = ("index", "chat", "see", "listen", "who", "draw", "together")
 RATE = 16000
 DIST = Path(__file__).parents[3] / "web" / "dist" / "demo"
 SHOWN = "!document.getElementById('error').hidden"
@@ -154,6 +156,107 @@ def test_draw(visit, server, folder):
     page.fill("#steps", "4")
     page.click("#draw")  # with the model before
     counted(page, "drawn", 3)
+
+
+@pytest.fixture(scope="module")
+def chat_hub(tmp_path_factory):
+    """{address within the hub: file} of a model with a chat template, and one that embeds."""
+    root = tmp_path_factory.mktemp("hub")
+    storyteller = Path(__file__).parents[3] / "web" / "demo" / "model"
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    config = json.loads((storyteller / "tokenizer_config.json").read_text())
+    save_model(root / "embed", "feature-extraction")
+    (root / "embed" / "1_Pooling").mkdir()
+    (root / "embed" / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    module = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (root / "embed" / "modules.json").write_text(json.dumps([module]))
+    (root / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
+    found = {}
+    for name, folder in (("demo/teller", storyteller), ("demo/embed", root / "embed")):
+        for path in folder.rglob("*"):
+            if path.is_file():
+                found[f"{name}/resolve/main/{path.relative_to(folder)}"] = path
+    found["demo/teller/resolve/main/tokenizer_config.json"] = root / "tokenizer_config.json"
+    return found
+
+
+def open_chat(visit, server, hub):
+    def serve(route):
+        path = hub.get(route.request.url.split("/hub/")[1].split("?")[0])
+        route.fulfill(path=path) if path else route.fulfill(status=404)
+
+    v = visit(server)
+    v.page.route(re.compile(r"^http://[^/]+/hub/"), serve)
+    v.page.goto(f"{server}/demo/chat.html?host=/hub/&model=demo/teller&embed=demo/embed&seed=3&most=60")
+    v.page.wait_for_selector("#send:not([disabled])")
+    return v.page
+
+
+def test_chat(visit, server, chat_hub):
+    """A conversation: what was read is not read again, an answer is made again, a message is
+    edited, and an answer is stopped.
+    """
+    page = open_chat(visit, server, chat_hub)
+
+    def said():
+        return page.eval_on_selector_all("#messages .said", "all => all.map((x) => x.textContent)")
+
+    page.fill("#message", "The owl sat on the roof of the house. " * 16 + "It was an owl.")
+    page.keyboard.press("Enter")
+    counted(page, "answered", 1)
+    first = said()
+    assert len(first) == 2 and first[0].endswith("an owl.") and len(first[1]) > 20
+    assert page.evaluate("document.activeElement.id") == "message"
+    page.fill("#message", "And then?")
+    page.click("#send")
+    counted(page, "answered", 2)
+    assert len(said()) == 4 and said()[:2] == first
+    kept, prompt = map(int, page.inner_text("#figure-kept").split(" of "))
+    assert 0 < kept < prompt
+    page.click("#again")
+    counted(page, "answered", 3)
+    assert len(said()) == 4 and said()[:3] == [*first, "And then?"]
+    page.click("#messages .user button >> nth=0")  # edits the first message
+    assert said() == [] and page.input_value("#message") == first[0]
+    page.fill("#message", "The fox")
+    page.evaluate("""() => {  // presses Stop once there is some text
+        const messages = document.querySelector("#messages");
+        new MutationObserver((_, observer) => {
+          if (!messages.querySelectorAll(".said")[1]?.textContent) return;
+          observer.disconnect();
+          document.querySelector("#stop").click();
+        }).observe(messages, { childList: true, characterData: true, subtree: true });
+    }""")
+    page.keyboard.press("Enter")
+    counted(page, "answered", 4)
+    assert len(said()) == 2 and page.is_disabled("#stop")
+    page.click("#clear")
+    assert said() == []
+
+
+def test_chat_answers_from_documents_and_fills_a_form(visit, server, chat_hub):
+    page = open_chat(visit, server, chat_hub)
+    texts = {"fox.txt": TEXTS[0], "long.txt": " ".join(TEXTS * 6)}
+    page.set_input_files(
+        "#documents",
+        [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()],
+    )
+    page.wait_for_function("document.getElementById('documents-words').textContent")
+    page.fill("#message", TEXTS[0])
+    page.keyboard.press("Enter")
+    counted(page, "answered", 1)
+    assert "fox.txt" in page.inner_text("#messages .sources")
+    assert TEXTS[0] == page.inner_text("#messages .user .said")
+    page.click("#forget")
+    page.wait_for_function("!document.getElementById('documents-words').textContent")
+    page.click("#fill")
+    counted(page, "filled", 1)
+    assert 1 <= int(page.input_value("#field-guests")) <= 20
+    page.check("#tool")
+    page.fill("#message", "Draw a circle")
+    page.keyboard.press("Enter")  # the small model has no form for calls: words, or an answer
+    page.wait_for_function(f"document.body.dataset.answered === '2' || {SHOWN}")
+    page.wait_for_selector("#send:not([disabled])")
 
 
 def test_a_model_that_was_chosen_later_stays(visit, server, folder):

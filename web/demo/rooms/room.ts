@@ -98,7 +98,8 @@ function nameOf(model: ModelSource): string {
   return first?.webkitRelativePath.split("/")[0] || first?.name || "a model of yours";
 }
 
-function optionsOf(own: number): PipelineOptions {
+/** Options of a model. own: which load it is of; later ones are shown in its place. */
+export function optionsOf(own = ++loads): PipelineOptions {
   return {
     threads: Number(query.get("threads")) || undefined,
     cache_files: true,

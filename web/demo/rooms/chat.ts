@@ -1,0 +1,389 @@
+// The room "Chat": a conversation that can be edited, with documents, a tool and a form. Uses only
+// the public API of Edgewise.
+//
+// Settings in the address: ?model=ADDRESS-OR-ID, ?embed=ADDRESS-OR-ID, ?host=ADDRESS of the hub,
+// ?threads=N, ?seed=N, ?most=N tokens of an answer.
+
+import {
+  env,
+  type FeatureExtractionPipeline,
+  type GenerateOptions,
+  InputError,
+  InterruptableStoppingCriteria,
+  type Message,
+  type ModelSource,
+  pipeline,
+  type TextGenerationPipeline,
+  type TextIndex,
+} from "edgewise";
+import { $, input, megabytes, number, seconds } from "../page.ts";
+import {
+  chosen,
+  count,
+  hideError,
+  needed,
+  optionsOf,
+  pressed,
+  query,
+  showError,
+  showProgress,
+} from "./room.ts";
+
+/** A message as the model reads it, and as the page shows it. */
+interface Turn {
+  message: Message;
+  /** What the user wrote, without the passages of documents. */
+  words: string;
+  /** Names of the documents that it was given. */
+  sources: string[];
+}
+
+const SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct";
+const MINILM = "Xenova/all-MiniLM-L6-v2";
+const MAX_ROUNDS = 3; // of calls of the tool in an answer
+const WORDS = 80; // of a passage
+const PASSAGES = 3; // that an answer is made from
+const ANSWER: GenerateOptions = {
+  max_new_tokens: Number(query.get("most")) || 300,
+  do_sample: true,
+  temperature: 0.2,
+  top_p: 0.9,
+  seed: query.has("seed") ? Number(query.get("seed")) : undefined,
+  return_full_text: false,
+};
+const TOOL = {
+  type: "function",
+  function: {
+    name: "draw_circle",
+    description: "Draws a circle on the page, which is 320 wide and 200 high.",
+    parameters: {
+      type: "object",
+      properties: {
+        x: { type: "integer", minimum: 0, maximum: 320 },
+        y: { type: "integer", minimum: 0, maximum: 200 },
+        radius: { type: "integer", minimum: 1, maximum: 200 },
+        color: { enum: ["red", "orange", "gold", "green", "blue", "purple", "black"] },
+      },
+      required: ["x", "y", "radius", "color"],
+      additionalProperties: false,
+    },
+  },
+} as const;
+const FORM = {
+  type: "object",
+  properties: {
+    name: { type: "string", maxLength: 40 },
+    guests: { type: "integer", minimum: 1, maximum: 20 },
+    day: { type: "string", maxLength: 20 },
+    outside: { type: "boolean" },
+  },
+  required: ["name", "guests", "day", "outside"],
+  additionalProperties: false,
+};
+
+if (query.has("host")) env.remoteHost = new URL(query.get("host")!, location.href).href;
+
+let write: TextGenerationPipeline | undefined;
+let embed: FeatureExtractionPipeline | undefined;
+let index: TextIndex | undefined;
+let turns: Turn[] = [];
+/** The answer in progress. */
+let stopping: InterruptableStoppingCriteria | undefined;
+
+// The model
+
+async function load(model: ModelSource): Promise<void> {
+  hideError();
+  input("load").disabled = true;
+  showProgress("Loading the model");
+  try {
+    const options = {
+      ...optionsOf(),
+      ...(typeof model === "string" ? { dtype: "q4" as const } : {}),
+    };
+    const loaded = await pipeline("text-generation", model, options);
+    if (!loaded.info.hasChatTemplate) {
+      await loaded.dispose();
+      throw new InputError(
+        "this model has no chat template",
+        "",
+        "Choose one that was trained to chat, such as SmolLM2-135M-Instruct.",
+      );
+    }
+    await write?.dispose();
+    write = loaded;
+    const { flavour, threads, ms } = loaded.info;
+    $("status").textContent =
+      `Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`} · ready in ` +
+      seconds(ms.load);
+    $("model-words").textContent =
+      `In use: ${typeof model === "string" ? model : "a model of yours"}.`;
+    $("begin").hidden = true;
+    restart();
+  } finally {
+    input("load").disabled = false;
+    showProgress(undefined);
+  }
+}
+
+// The conversation
+
+/** Shows all messages, and which buttons can be pressed. */
+function show(): void {
+  $("messages").replaceChildren(...turns.map(item));
+  ready();
+}
+
+function ready(): void {
+  const busy = stopping !== undefined;
+  for (const id of ["send", "fill"]) input(id).disabled = busy || !write;
+  input("stop").disabled = !busy;
+  input("clear").disabled = busy || !turns.length;
+  input("again").disabled = busy || turns.at(-1)?.message.role !== "assistant";
+  for (const button of $("messages").querySelectorAll("button")) button.disabled = busy;
+}
+
+function item(turn: Turn, i: number): HTMLLIElement {
+  const { message, words, sources } = turn;
+  const li = document.createElement("li");
+  li.className = message.role;
+  const text = document.createElement("p");
+  const who = document.createElement("span");
+  who.className = "visually-hidden";
+  who.textContent = { user: "You: ", assistant: "Model: " }[message.role] ?? `${message.role}: `;
+  const said = document.createElement("span");
+  said.className = "said";
+  said.textContent = words;
+  text.append(who, said);
+  li.append(text);
+  if (sources.length) {
+    const from = document.createElement("p");
+    from.className = "sources";
+    from.textContent = `From ${sources.map((name, n) => `[${n + 1}] ${name}`).join(", ")}`;
+    li.append(from);
+  }
+  if (message.role === "user") {
+    const edit = document.createElement("button");
+    edit.type = "button";
+    edit.className = "plain";
+    edit.textContent = "Edit";
+    edit.setAttribute("aria-label", `Edit: ${words.slice(0, 40)}`);
+    pressed(edit, () => {
+      turns = turns.slice(0, i);
+      show();
+      $<HTMLTextAreaElement>("message").value = words;
+      $("message").focus();
+    });
+    li.append(edit);
+  }
+  return li;
+}
+
+async function send(): Promise<void> {
+  const field = $<HTMLTextAreaElement>("message");
+  const words = field.value.trim();
+  if (!words || stopping) return;
+  needed(write);
+  hideError();
+  const turn: Turn = { message: { role: "user", content: words }, words, sources: [] };
+  await cite(turn);
+  turns.push(turn);
+  field.value = "";
+  show();
+  await answer();
+}
+
+/** Gives a question the passages of the documents that are nearest to it. */
+async function cite(turn: Turn): Promise<void> {
+  if (!index?.length) return;
+  const found = await index.search(turn.words, { top_k: PASSAGES });
+  turn.sources = found.map(({ text }) => text.slice(0, text.indexOf(": ")));
+  const passages = found.map(({ text }, i) => `[${i + 1}] ${text}`).join("\n\n");
+  turn.message.content = `${passages}\n\nAnswer from these passages: ${turn.words}`;
+}
+
+/** Answers the last message. What the tool says is a message, too, and is answered again. */
+async function answer(): Promise<void> {
+  const model = needed(write);
+  const stop = new InterruptableStoppingCriteria();
+  stopping = stop;
+  const tools = input("tool").checked ? [TOOL] : undefined;
+  try {
+    for (let round = 0; round < MAX_ROUNDS && !stop.interrupted; round++) {
+      const turn: Turn = { message: { role: "assistant", content: "" }, words: "", sources: [] };
+      const asked = turns.map(({ message }) => message);
+      turns.push(turn);
+      show();
+      const said = $("messages").lastElementChild!.querySelector(".said")!;
+      const add = (text: string) => {
+        said.append(text);
+        $("messages").scrollTop = $("messages").scrollHeight;
+      };
+      const [found] = await model(asked, {
+        ...ANSWER,
+        tools,
+        stopping_criteria: stop,
+        ...(tools ? { on_delta: ({ content }) => content && add(content) } : { streamer: add }),
+      });
+      const calls = found!.tool_calls ?? [];
+      turn.words = String(found!.generated_text);
+      turn.message.content = turn.words;
+      figures(model);
+      if (!calls.length) break;
+      turn.message.tool_calls = calls;
+      turn.words ||= calls
+        .map(({ function: f }) => `${f.name}(${JSON.stringify(f.arguments)})`)
+        .join();
+      for (const call of calls) {
+        const content = draw(call.function.name, call.function.arguments);
+        const message = { role: "tool", name: call.function.name, tool_call_id: call.id, content };
+        turns.push({ message: message as Message, words: content, sources: [] });
+      }
+    }
+    count("answered");
+  } catch (e) {
+    // an answer that failed is not part of the conversation
+    while (turns.length && turns.at(-1)!.message.role !== "user") turns.pop();
+    throw e;
+  } finally {
+    stopping = undefined;
+    show();
+    $("messages").scrollTop = $("messages").scrollHeight;
+  }
+}
+
+function figures({ stats, info }: TextGenerationPipeline): void {
+  if (!stats) return;
+  const { prompt_tokens, cached_tokens, new_tokens, prefill_ms, decode_ms } = stats;
+  $("figure-speed").textContent =
+    new_tokens > 1 ? number((1000 * (new_tokens - 1)) / Math.max(decode_ms, 0.01)) : "–";
+  $("figure-first").textContent = seconds(prefill_ms);
+  $("figure-kept").textContent = `${number(cached_tokens)} of ${number(prompt_tokens)}`;
+  $("figure-memory").textContent = megabytes(info.memory.engine);
+}
+
+function restart(): void {
+  turns = [];
+  show();
+  $("message").focus();
+}
+
+// The tool
+
+/** Draws a circle and says so. What the model gives is checked: a tool is called with any values. */
+function draw(name: string, given: Record<string, unknown>): string {
+  const { x, y, radius, color } = given;
+  if (name !== TOOL.function.name) return `There is no tool ${name}.`;
+  const sizes = [x, y, radius].map(Number);
+  if (!sizes.every(Number.isFinite) || sizes[2]! < 0) return "x, y and radius must be numbers.";
+  const canvas = $<HTMLCanvasElement>("canvas");
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = String(color);
+  context.beginPath();
+  context.arc(sizes[0]!, sizes[1]!, sizes[2]!, 0, 2 * Math.PI);
+  context.fill();
+  canvas.setAttribute("aria-label", `A circle, ${color}`);
+  count("drawn");
+  return `A circle, ${color}, is drawn at ${x}, ${y}.`;
+}
+
+// The form
+
+async function fill(): Promise<void> {
+  const model = needed(write);
+  const stop = new InterruptableStoppingCriteria();
+  stopping = stop;
+  ready();
+  try {
+    const content = `Fill the form from this text: ${$<HTMLTextAreaElement>("notes").value}`;
+    await model([{ role: "user", content }], {
+      max_new_tokens: 120,
+      do_sample: false,
+      return_full_text: false,
+      response_format: { type: "json_schema", json_schema: { schema: FORM } },
+      on_parsed: (value) => set(value as Record<string, unknown>),
+      stopping_criteria: stop,
+    });
+    figures(model);
+    count("filled");
+  } finally {
+    stopping = undefined;
+    ready();
+  }
+}
+
+function set({ name, guests, day, outside }: Record<string, unknown>): void {
+  input("field-name").value = String(name ?? "");
+  input("field-guests").value = String(guests ?? "");
+  input("field-day").value = String(day ?? "");
+  input("field-outside").checked = outside === true;
+}
+
+// Documents
+
+async function add(files: readonly File[]): Promise<void> {
+  hideError();
+  try {
+    index ??= await newIndex();
+    for (const file of files) {
+      const words = (await file.text()).split(/\s+/).filter(Boolean);
+      for (let at = 0; at < words.length; at += WORDS / 2) {
+        showProgress(`Reading ${file.name}`, at / words.length);
+        await index.add(`${file.name}: ${words.slice(at, at + WORDS).join(" ")}`);
+        if (at + WORDS >= words.length) break;
+      }
+    }
+  } finally {
+    showProgress(undefined);
+    documentsInWords();
+  }
+}
+
+async function newIndex(): Promise<TextIndex> {
+  showProgress("Loading the model that finds passages");
+  embed ??= await pipeline("embeddings", query.get("embed") ?? MINILM, optionsOf());
+  return embed.index([], { precision: "int8" });
+}
+
+function documentsInWords(): void {
+  const passages = index?.length ?? 0;
+  $("forget").hidden = !passages;
+  $("documents-words").textContent = passages
+    ? `It answers from ${number(passages)} passages.`
+    : "";
+}
+
+pressed("load", () => load(SMOLLM2));
+chosen("files", load);
+chosen("documents", add);
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  const files = Array.from(event.dataTransfer?.files ?? []);
+  if (files.length) add(files).catch(showError);
+});
+pressed("forget", async () => {
+  await index?.dispose();
+  index = undefined;
+  documentsInWords();
+});
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  send().catch(showError);
+});
+$("message").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  send().catch(showError);
+});
+pressed("stop", () => stopping?.interrupt());
+pressed("again", async () => {
+  while (turns.length && turns.at(-1)!.message.role !== "user") turns.pop();
+  show();
+  await answer();
+});
+pressed("clear", restart);
+pressed("fill", fill);
+ready();
+if (query.has("model")) load(query.get("model")!).catch(showError);
+else $("status").textContent = "Ready to load a model";
