@@ -13,6 +13,7 @@ import {
   type Message,
   type ModelSource,
   pipeline,
+  type TextGenerationOutput,
   type TextGenerationPipeline,
   type TextIndex,
 } from "edgewise";
@@ -48,6 +49,7 @@ const ANSWER: GenerateOptions = {
   do_sample: true,
   temperature: 0.2,
   top_p: 0.9,
+  repetition_penalty: 1.1,
   seed: query.has("seed") ? Number(query.get("seed")) : undefined,
   return_full_text: false,
 };
@@ -55,26 +57,33 @@ const TOOL = {
   type: "function",
   function: {
     name: "draw_circle",
-    description: "Draws a circle on the page, which is 320 wide and 200 high.",
+    description: "Draws a circle on the page.",
     parameters: {
       type: "object",
       properties: {
-        x: { type: "integer", minimum: 0, maximum: 320 },
-        y: { type: "integer", minimum: 0, maximum: 200 },
-        radius: { type: "integer", minimum: 1, maximum: 200 },
         color: { enum: ["red", "orange", "gold", "green", "blue", "purple", "black"] },
+        size: { enum: ["small", "large"] },
       },
-      required: ["x", "y", "radius", "color"],
+      required: ["color", "size"],
       additionalProperties: false,
     },
   },
 } as const;
+/** For models whose template has no tools: the arguments alone, as JSON. */
+const ARGUMENTS: GenerateOptions = {
+  max_new_tokens: 60,
+  do_sample: false,
+  return_full_text: false,
+  response_format: { type: "json_schema", json_schema: { schema: TOOL.function.parameters } },
+};
 const FORM = {
   type: "object",
   properties: {
     name: { type: "string", maxLength: 40 },
     guests: { type: "integer", minimum: 1, maximum: 20 },
-    day: { type: "string", maxLength: 20 },
+    day: {
+      enum: ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
+    },
     outside: { type: "boolean" },
   },
   required: ["name", "guests", "day", "outside"],
@@ -224,6 +233,9 @@ async function answer(): Promise<void> {
         tools,
         stopping_criteria: stop,
         ...(tools ? { on_delta: ({ content }) => content && add(content) } : { streamer: add }),
+      }).catch((e: unknown) => {
+        if (!tools || !(e instanceof InputError) || e.where !== "tools") throw e;
+        return argumentsAlone(model, asked, stop);
       });
       const calls = found!.tool_calls ?? [];
       turn.words = String(found!.generated_text);
@@ -270,21 +282,42 @@ function restart(): void {
 
 // The tool
 
+/** A call of the tool by a model whose template has none: its arguments follow the schema. */
+async function argumentsAlone(
+  model: TextGenerationPipeline,
+  asked: Message[],
+  stop: InterruptableStoppingCriteria,
+): Promise<TextGenerationOutput[]> {
+  const last = asked.at(-1)!;
+  // what the tool said last is all there is to say
+  if (last.role === "tool") return [{ generated_text: last.content }];
+  const { name } = TOOL.function;
+  const content = `${last.content} Answer with color and size as JSON.`;
+  const options = { ...ARGUMENTS, stopping_criteria: stop };
+  const [found] = await model([{ role: "user", content }], options);
+  const call = found!.parsed as Record<string, unknown> | undefined;
+  if (!call?.size) return [{ generated_text: "" }]; // it was stopped
+  const calls = [{ id: "call", type: "function" as const, function: { name, arguments: call } }];
+  return [{ generated_text: "", tool_calls: calls }];
+}
+
 /** Draws a circle and says so. What the model gives is checked: a tool is called with any values. */
-function draw(name: string, given: Record<string, unknown>): string {
-  const { x, y, radius, color } = given;
-  if (name !== TOOL.function.name) return `There is no tool ${name}.`;
-  const sizes = [x, y, radius].map(Number);
-  if (!sizes.every(Number.isFinite) || sizes[2]! < 0) return "x, y and radius must be numbers.";
+function draw(name: string, { color, size }: Record<string, unknown>): string {
+  const { properties } = TOOL.function.parameters;
+  const isKnown = (properties.color.enum as readonly unknown[]).includes(color);
+  if (name !== TOOL.function.name || !isKnown) return "There is no such tool, or color.";
   const canvas = $<HTMLCanvasElement>("canvas");
   const context = canvas.getContext("2d")!;
+  const radius = size === "large" ? 70 : 25;
+  const within = (length: number) => radius + Math.random() * (length - 2 * radius);
   context.fillStyle = String(color);
   context.beginPath();
-  context.arc(sizes[0]!, sizes[1]!, sizes[2]!, 0, 2 * Math.PI);
+  context.arc(within(canvas.width), within(canvas.height), radius, 0, 2 * Math.PI);
   context.fill();
-  canvas.setAttribute("aria-label", `A circle, ${color}`);
+  const words = `A ${size === "large" ? "large" : "small"} ${color} circle is drawn.`;
+  canvas.setAttribute("aria-label", words);
   count("drawn");
-  return `A circle, ${color}, is drawn at ${x}, ${y}.`;
+  return words;
 }
 
 // The form
@@ -295,7 +328,8 @@ async function fill(): Promise<void> {
   stopping = stop;
   ready();
   try {
-    const content = `Fill the form from this text: ${$<HTMLTextAreaElement>("notes").value}`;
+    const notes = $<HTMLTextAreaElement>("notes").value;
+    const content = `${notes}\n\nWrite this as JSON: name, guests, day, outside.`;
     await model([{ role: "user", content }], {
       max_new_tokens: 120,
       do_sample: false,
