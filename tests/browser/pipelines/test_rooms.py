@@ -187,7 +187,9 @@ def open_chat(visit, server, hub):
 
     v = visit(server)
     v.page.route(re.compile(r"^http://[^/]+/hub/"), serve)
-    v.page.goto(f"{server}/demo/chat.html?host=/hub/&model=demo/teller&embed=demo/embed&seed=3&most=60")
+    v.page.goto(
+        f"{server}/demo/chat.html?host=/hub/&model=demo/teller&embed=demo/embed&seed=3&most=60"
+    )
     v.page.wait_for_selector("#send:not([disabled])")
     return v.page
 
