@@ -15,7 +15,7 @@ import struct
 import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NewType, NoReturn
+from typing import Any, NewType, NoReturn, cast
 
 from .. import seeds
 
@@ -222,6 +222,16 @@ def listed(value: object) -> list[Any] | None:
     """The elements of a list of a host, such as a tuple or a typed array; None of other values."""
     found = value.tolist() if hasattr(value, "tolist") else value
     return list(found) if isinstance(found, (list, tuple, set)) else None
+
+
+def frames(value: object) -> list[Any] | None:
+    """The frames of a video: the elements of a list, or pictures of an array [frames, height,
+    width, 3]; None of other values.
+    """
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    shape: Any = getattr(value, "shape", ())
+    return list(cast("Any", value)) if len(shape) == 4 else None
 
 
 def written(value: object) -> str:

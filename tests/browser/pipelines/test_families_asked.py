@@ -2,10 +2,11 @@
 
 import shutil
 
+import edgewise
 import pytest
 from edgewise.cli import main
 
-from tests.multimodal import both_ways, tiled
+from tests.multimodal import both_ways, tiled, tiny
 from tests.multimodal.asking import answered, messages, pictures
 
 MODELS = {**both_ways.MODELS, **tiled.MODELS}
@@ -62,3 +63,44 @@ def test_answers_are_those_of_transformers(visit, server, folder, tmp_path, name
     for path, options in ((f"{name}.edge", {}), (f"{name}/", {"dtype": "fp32"})):
         given = {"model": f"/files/families/{path}", "options": options, "counts": COUNTS}
         assert page.run(ASK, given) == wanted
+
+
+@pytest.mark.family("SmolVLM", exporter="torch")
+def test_frames_of_a_video(visit, server, folder, tmp_path):
+    """The tokens are those of Python, which a test compares with transformers."""
+    model = tiny.MODELS["smolvlm"](tmp_path / "smolvlm")
+    template = model.root / "chat_template.jinja"
+    template.write_text(
+        template.read_text().replace("'image'", "'video'").replace("image>", "video>")
+    )
+    shutil.copytree(model.root, folder / "smolvlm")
+    question = {"type": "text", "text": "what is in this picture ?"}
+    part = {"type": "video", "video": pictures(3), "fps": 0.01}
+    with edgewise.pipeline("image-text-to-text", model.root) as made:
+        options = {"max_new_tokens": 8, "do_sample": False, "return_tensors": True}
+        [wanted] = made([{"role": "user", "content": [part, question]}], **options)
+    found = visit(server).run(
+        """
+            const p = await ew.pipeline("image-text-to-text", arg, { dtype: "fp32" });
+            const text = { type: "text", text: "what is in this picture ?" };
+            const ask = (part) => p(
+              [{ role: "user", content: [{ type: "video", ...part }, text] }],
+              { max_new_tokens: 8, do_sample: false, return_tensors: true },
+            );
+            const video = [0, 1, 2].map((i) => `/files/families/${i}.png`);
+            const [one] = await ask({ video, fps: 0.01 });
+            const errors = [];
+            for (const part of [{}, { video: [] }, { video, fps: -1 }])
+              errors.push(await ask(part).then(() => "", (e) => `${e.name}: ${e.message}`));
+            await p.dispose();
+            return { ids: one.generated_token_ids, errors,
+              same: one.input_text[0].content[0].video[1] === video[1] };
+        """,
+        "/files/families/smolvlm/",
+    )
+    assert "error" not in found, found
+    assert found["ids"] == wanted["generated_token_ids"]
+    assert found["same"]
+    words = ["a video is not a list", "a video is not a list", "frames per second"]
+    for error, of in zip(found["errors"], words, strict=True):
+        assert error.startswith("InputError") and of in error

@@ -157,6 +157,12 @@ export function listed(value: unknown): any[] | null {
   return some ? Array.from(value as Iterable<unknown>) : null;
 }
 
+/** The frames of a video. */
+// biome-ignore lint/suspicious/noExplicitAny: values of any type
+export function frames(value: unknown): any[] | null {
+  return Array.isArray(value) ? value : null;
+}
+
 /** A value in the host's language, for errors. */
 export function written(value: unknown): string {
   try {

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ...logic.multimodal.families.pictures import PictureRule
+from ...logic.multimodal.families.videos import VideoRule
 from .images.vision import VisionDescription
 
 __all__ = ["picture_rule"]
@@ -291,3 +292,41 @@ def reach_of(config: Fields) -> Literal["picture", "prompt"] | None:
     text = config.get("text_config")
     both = text.get("use_bidirectional_attention") if isinstance(text, Mapping) else None
     return "picture" if kind == "gemma3" or both == "vision" else None
+
+
+def video_rule(
+    vision: VisionDescription, config: Fields, processor: Fields, image: Fields, video: Fields
+) -> VideoRule | None:
+    """How a model sees videos; None: it sees none.
+
+    Args:
+        vision: what is done to pictures.
+        config: contents of config.json.
+        processor: of processor_config.json.
+        image: of preprocessor_config.json.
+        video: of video_preprocessor_config.json.
+
+    Raises:
+        InputError: a number is not valid.
+    """
+    if config.get("model_type") != "smolvlm" or vision.rule["rule"] != "split":
+        return None
+    inner = processor.get("video_processor")
+    fields = inner if isinstance(inner, Mapping) else video
+    sampling = fields.get("video_sampling") or image.get("video_sampling")
+    found = sampling if isinstance(sampling, Mapping) else {}
+    size = found.get("video_size") or fields.get("size")
+    longest = size.get("longest_edge") if isinstance(size, Mapping) else None
+    longest = vision.rule["longest"] if longest is None else longest
+    rate = found.get("fps") or fields.get("fps") or 1
+    most = found.get("max_frames") or fields.get("num_frames") or 64
+    for name, value in (("video_size", longest), ("fps", rate), ("max_frames", most)):
+        if type(value) not in (int, float) or not 0 < value < 1 << 16:
+            raise InputError(f"{value!r} is not a positive number", name, "Check the file.")
+    return {
+        "placeholder": "<video>",
+        "longest": int(longest),
+        "filter": "bicubic",
+        "rate": float(rate),
+        "most": int(most),
+    }

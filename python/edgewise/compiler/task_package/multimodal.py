@@ -24,17 +24,23 @@ from ..declare.dtypes import INT64
 from ..declare.registers import Registers
 from ..ir import Graph, Info, Node, Tensor
 from ..processors.images.vision import VisionDescription, read_vision, vision_graph
-from ..processors.prompts import picture_rule, reach_of
+from ..processors.prompts import picture_rule, reach_of, video_rule
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
 from .divided import HEAD, divided, with_head
 from .joined import add_mixing, check_line, with_line
 
 if TYPE_CHECKING:
-    from ...logic.manifest.processor import AudioFields, PromptFields, SoundPromptFields
+    from ...logic.manifest.processor import (
+        AudioFields,
+        PromptFields,
+        SoundPromptFields,
+        VideoFields,
+    )
     from ...logic.manifest.schema import Decoder
     from ...logic.multimodal.families.pictures import PictureRule
     from ...logic.multimodal.families.sounds import SoundRule
+    from ...logic.multimodal.families.videos import VideoRule
     from ...logic.multimodal.prompt import Sees
     from ..package import Package
     from . import Request
@@ -84,6 +90,9 @@ def multimodal_package(request: Request) -> Package:
         "vision": description.to_dict(),
         "pictures": cast("PromptFields", pictures),
     }
+    videos = _videos(request.texts, description)
+    if videos is not None:
+        package.manifest["processor"]["videos"] = cast("VideoFields", videos)
     if request.any_size and takes_any_size(description):
         _add_numbers(programs, description)
         package.manifest["processor"]["encoder"] = request.graphs[first]
@@ -193,6 +202,13 @@ def _vision(texts: Mapping[str, bytes]) -> tuple[VisionDescription, PictureRule]
     where = CONFIGS[0] if "image_processor" in processor else CONFIGS[1]
     description = read_vision(processor if where == CONFIGS[0] else image, where, processor)
     return description, picture_rule(description, config, processor, image, tokenizer)
+
+
+def _videos(texts: Mapping[str, bytes], description: VisionDescription) -> VideoRule | None:
+    """How videos are seen. Raises InputError."""
+    processor, image, config, _ = (_json(texts, name) for name in CONFIGS)
+    video = _json(texts, "video_preprocessor_config.json")
+    return video_rule(description, config, processor, image, video)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -32,6 +33,7 @@ from ...logic.multimodal.encoder import features_of
 from ...logic.multimodal.families.joined import grid_of
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
+from ...logic.multimodal.families.videos import chosen_of, frame_rule, still, with_videos
 from ...logic.multimodal.kept import Kept
 from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed, with_reach
 from ..engine import default_engine
@@ -121,6 +123,7 @@ class ImageTextToTextPipeline(Pipeline):
         self._capacity, self._cache_dtype = capacity, cache_dtype
         self._model: DecoderModel | None = None
         self._package: Package | None = None
+        self._frames: VisionProcessor | None = None
         self._kept = Kept()
         super().__init__(model, tokenizer, **options)
         self._start()
@@ -138,6 +141,16 @@ class ImageTextToTextPipeline(Pipeline):
             "model",
             "Give a model folder, a package or the id of a model.",
         )
+
+    @property
+    def frames(self) -> VisionProcessor:
+        """The processor of frames of videos."""
+        if self._frames is None:
+            manifest: Any = self.package.manifest["processor"]
+            own = self.processor.description
+            rule = frame_rule(own.rule, manifest["videos"])
+            self._frames = VisionProcessor(replace(own, rule=rule), engine=self.engine)
+        return self._frames
 
     @property
     def package(self) -> Package:
@@ -261,17 +274,21 @@ class ImageTextToTextPipeline(Pipeline):
     def _features(self, ask: Ask, options: Mapping[str, Any], continued: bool) -> Features:
         """The prompt of an input, with the features of its pictures."""
         rule: Any = self.package.manifest["processor"]["pictures"]
-        pictures = [read_picture(one) for one in ask.pictures]
-        seen = [self.processor.seen(one) for one in pictures]
+        videos: Any = self.package.manifest["processor"].get("videos")
+        chosen = chosen_of(videos, ask.pictures, ask.videos)
+        pictures = [read_picture(ask.pictures[i]) for i, _ in chosen.taken]
+        makers = [self.frames if moves else self.processor for _, moves in chosen.taken]
+        seen = [maker.seen(one) for maker, one in zip(makers, pictures)]
         texts = [shown(rule, one) for one in seen]
-        text = prompt_text(rule, self._text(ask, continued), texts)
+        text = prompt_text(rule, self._text(ask, continued), still(chosen, texts))
+        text = with_videos(videos, text, chosen, texts)
         prompt = self._placed(text, rule["token"], texts, options)
         if self.model.package.manifest["decoder"].get("positions"):
             prompt = with_positions(prompt, texts)
         prompt = with_reach(prompt, self.model.package.manifest["decoder"].get("sees"))
         parts = [
-            self._rows(picture, what, one, options["signal"])
-            for picture, what, one in zip(pictures, seen, texts)
+            self._rows(maker, picture, what, one, options["signal"])
+            for maker, picture, what, one in zip(makers, pictures, seen, texts)
         ]
         return Features(prompt, parts, [one.count for one in texts])
 
@@ -309,13 +326,15 @@ class ImageTextToTextPipeline(Pipeline):
             )
         )
 
-    def _rows(self, picture: Picture, what: Seen, text: Shown, signal: Any) -> bytes:
+    def _rows(
+        self, maker: VisionProcessor, picture: Picture, what: Seen, text: Shown, signal: Any
+    ) -> bytes:
         """The features of a picture, float32 [count, hidden]."""
-        size = f"{picture.height} {picture.width} ".encode()
+        size = f"{picture.height} {picture.width} {maker is self.processor} ".encode()
         key = hashlib.sha256(size + picture.pixels).hexdigest()
         found = self._kept.take(key)
         if found is None:
-            pieces = list(self._encoded(picture, what, signal))
+            pieces = list(self._encoded(maker, picture, what, signal))
             found = self._joined(what, pieces) if len(pieces) > 1 else pieces[0]
             self._kept.put(key, found, len(found))
         count = len(found) // (4 * self.model.package.manifest["decoder"]["features"])
@@ -331,18 +350,20 @@ class ImageTextToTextPipeline(Pipeline):
         size = 4 * self.model.package.manifest["decoder"]["features"]
         return joined(grid, pieces, size, lambda: self.session("mix"))
 
-    def _encoded(self, picture: Picture, what: Seen, signal: Any) -> Iterator[bytes]:
+    def _encoded(
+        self, maker: VisionProcessor, picture: Picture, what: Seen, signal: Any
+    ) -> Iterator[bytes]:
         """The features of a picture, piece by piece. Raises Aborted."""
         vision = self.session("vision")
         if isinstance(vision, EncoderSession):
             if is_set(signal):
                 raise Aborted("generation was aborted", self.task)
-            yield vision.features(self.processor, picture, self.model.package.manifest["decoder"])
+            yield vision.features(maker, picture, self.model.package.manifest["decoder"])
             return
         (name,) = vision.inputs
         outputs = features_of([*vision.outputs])
         width = self.model.package.manifest["decoder"]["features"]
-        values, _ = self.processor(picture)
+        values, _ = maker(picture)
         data = memoryview(bytes(values.tobytes()))
         count = values.shape[0]
         size = len(data) // count
@@ -359,5 +380,7 @@ class ImageTextToTextPipeline(Pipeline):
             self._model.free()
         if isinstance(self.processor, VisionProcessor):
             self.processor.close()
+        if self._frames is not None:
+            self._frames.close()
         self._kept.clear()
         super().close()

@@ -370,6 +370,16 @@ class PromptFields(TypedDict):
     ends: tuple[str, str]
 
 
+class VideoFields(TypedDict):
+    """See multimodal.families.videos.VideoRule."""
+
+    placeholder: str
+    longest: Count
+    filter: str
+    rate: float
+    most: Count
+
+
 class SoundPromptFields(TypedDict):
     """See multimodal.families.sounds.SoundRule."""
 
@@ -579,6 +589,7 @@ class Processor(TypedDict):
     ocr: NotRequired[OcrFields]
     vision: NotRequired[VisionFields]
     pictures: NotRequired[PromptFields]
+    videos: NotRequired[VideoFields]
     encoder: NotRequired[Annotated[str, NAME]]
     sounds: NotRequired[SoundPromptFields]
     audio: NotRequired[AudioFields]

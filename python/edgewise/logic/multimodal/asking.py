@@ -5,12 +5,12 @@ pipelines.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InputError
 from ..generation.run import Output
-from ..native import listed, part, size
+from ..native import frames, listed, part, size
 
 TASK = "image-text-to-text"
 DEFAULTS: dict[str, Any] = {"max_new_tokens": 256}
@@ -51,18 +51,35 @@ SOUNDS = Kind("audio-text-to-text", "audio", "sound", "audio", ["audio", "url", 
 
 
 @dataclass
+class Clip:
+    """A video of a message.
+
+    Attributes:
+        first: index of its first frame among the pictures.
+        count: of its frames.
+        rate: frames per second; None: unknown.
+    """
+
+    first: int
+    count: int
+    rate: float | None
+
+
+@dataclass
 class Ask:
     """An input.
 
     Attributes:
         given: the text, or the messages with their pictures.
         messages: for the chat template, with parts {"type": "image"}; None: it is a text.
-        pictures: as the caller gave them, in order.
+        pictures: as the caller gave them, in order, frames of videos among them.
+        videos: those that are frames.
     """
 
     given: Any
     messages: list[dict[str, Any]] | None
     pictures: list[Any]
+    videos: list[Clip] = field(default_factory=list)
 
 
 def asks_of(images: Any, text: Any, kind: Kind = PICTURES) -> tuple[list[Ask], bool]:
@@ -154,6 +171,7 @@ def _chat(given: list[Any], images: list[Any], kind: Kind) -> Ask:
     messages: list[dict[str, Any]] = []
     filled: list[dict[str, Any]] = []
     pictures: list[Any] = []
+    videos: list[Clip] = []
     left = list(images)
     for message in given:
         if not _is_message(message):
@@ -173,6 +191,16 @@ def _chat(given: list[Any], images: list[Any], kind: Kind) -> Ask:
         shown: list[Any] = []
         whole: list[Any] = []
         for one in parts:
+            found = _frames_of(one, kind)
+            if found is not None:
+                video: dict[str, Any] = one
+                rate: Any = video.get("fps")
+                videos.append(Clip(len(pictures), len(found), rate))
+                pictures += found
+                clip: dict[str, Any] = {"type": "video"}
+                shown.append(clip)
+                whole.append(one)
+                continue
             picture = _picture_of(one, left, kind)
             if picture is None:
                 shown.append(one)
@@ -193,7 +221,7 @@ def _chat(given: list[Any], images: list[Any], kind: Kind) -> Ask:
             kind.option,
             f'Put a part {{"type": "{kind.part}"}} into the messages for each {kind.word}.',
         )
-    return Ask(filled, messages, pictures)
+    return Ask(filled, messages, pictures, videos)
 
 
 def _picture_of(given: Any, left: list[Any], kind: Kind) -> Any:
@@ -216,12 +244,6 @@ def _picture_of(given: Any, left: list[Any], kind: Kind) -> Any:
         address: Any = inner.get("url") if isinstance(inner, dict) else inner
         if address is not None:
             return address
-    if of == "video" and kind.part == "image":
-        raise InputError(
-            "videos are not supported",
-            kind.task,
-            'Give some of its frames as pictures, each in a part {"type": "image", "image": ...}.',
-        )
     if of != kind.part:
         raise _unknown(f"a part of a message has the type '{of}'", kind)
     for name in kind.sources:
@@ -236,6 +258,27 @@ def _picture_of(given: Any, left: list[Any], kind: Kind) -> Any:
             " there are such parts.",
         )
     return left.pop(0)
+
+
+def _frames_of(given: Any, kind: Kind) -> list[Any] | None:
+    """The frames of a part of a message that is a video; None: it is another part.
+
+    Raises:
+        InputError: they are no list of pictures, or their rate is no number.
+    """
+    if not isinstance(given, dict) or given.get("type") != "video" or kind.part != "image":
+        return None
+    found = frames(given.get("video"))
+    if found is None or not found:
+        raise InputError(
+            "a video is not a list of pictures",
+            kind.task,
+            'Give its frames: {"type": "video", "video": [picture, ...], "fps": 24}.',
+        )
+    rate: Any = given.get("fps")
+    if rate is not None and not isinstance(rate, (int, float)):
+        raise InputError("the rate of a video is no number", "fps", "Give frames per second.")
+    return found
 
 
 def _unknown(what: str, kind: Kind) -> InputError:

@@ -8,11 +8,15 @@ import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, sendable } from "./pictures.ts";
 import { type SoundInput, sendableSound } from "./sounds.ts";
 
-/** A part of a message: a text, or a picture in `image` or `url`. */
+/** A part of a message: a text, a picture in `image` or `url`, or a video. */
 export interface ChatPart {
-  type: "text" | "image" | "image_url";
+  type: "text" | "image" | "image_url" | "video";
   text?: string;
   image?: ImageInput;
+  /** Frames of a video, for models that see some. */
+  video?: readonly ImageInput[];
+  /** Frames per second; by default all of a video are taken. */
+  fps?: number;
   url?: string;
   image_url?: string | { url: string };
 }
@@ -185,6 +189,8 @@ function textOf(x: unknown, kind: string, mark: Mark): unknown {
 function partOf(part: unknown, kind: string, mark: Mark): unknown {
   if (!isObject(part)) return part;
   const { [kind]: own, url, image_url: address, ...rest } = part;
+  if (part.type === "video" && kind === "image" && Array.isArray(part.video))
+    return { ...part, video: part.video.map(mark) };
   const found = own ?? url ?? (isObject(address) ? address.url : address) ?? null;
   if (found === null || part.type === "text") return part;
   return { ...rest, type: kind, [kind]: mark(found) };

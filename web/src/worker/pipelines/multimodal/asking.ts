@@ -25,6 +25,12 @@ import {
   prompt_text as sound_text,
   windows_of,
 } from "../../../logic/multimodal/families/sounds.ts";
+import {
+  chosen_of,
+  frame_rule,
+  still,
+  with_videos,
+} from "../../../logic/multimodal/families/videos.ts";
 import { Kept } from "../../../logic/multimodal/kept.ts";
 import {
   check_room,
@@ -220,18 +226,27 @@ class PictureCall extends Call {
     const { host, pictures: of, ask } = this;
     const { rule } = described(host, "vision");
     const prompt_ = described(host, "pictures");
+    const videos = host.processor.videos ?? null;
+    const chosen = chosen_of(videos, ask.pictures, ask.videos);
     const found = [];
-    for (const one of ask.pictures as { picture: number }[])
-      found.push(of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending)));
-    const seen = found.map(({ height, width }) => seenOf(rule, height, width));
+    const seen: ReturnType<typeof seenOf>[] = [];
+    const frames = videos ? frame_rule(rule, videos) : rule;
+    for (const [i, moves] of chosen.taken) {
+      const one = ask.pictures[i] as { picture: number };
+      const picture = of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending));
+      found.push(picture);
+      seen.push(seenOf(moves ? frames : rule, picture.height, picture.width));
+    }
     const texts = seen.map((one) => shown(prompt_, one));
-    const text = prompt_text(prompt_, await this.text(), texts);
+    let text = prompt_text(prompt_, await this.text(), still(chosen, texts));
+    text = with_videos(videos, text, chosen, texts);
     let prompt = this.placed(text, prompt_.token, texts);
     if (host.needLanguage().info.positions) prompt = with_positions(prompt, texts);
     prompt = with_reach(prompt, host.needLanguage().info.sees);
     const parts: Uint8Array[] = [];
     for (const [i, picture] of found.entries()) {
-      const key = `${picture.height} ${picture.width} ${sha256(picture.pixels)}`;
+      const { 1: moves } = chosen.taken[i]!;
+      const key = `${picture.height} ${picture.width} ${moves} ${sha256(picture.pixels)}`;
       parts.push(await this.rows(key, texts[i]!, () => this.encoded(picture, seen[i]!)));
     }
     return { prompt, parts, counts: texts.map(({ count }) => count) };

@@ -1,0 +1,147 @@
+"""Videos as frames, of SmolVLM. Its video processor of transformers needs torchvision: here its
+image processor makes the squares, and texts and numbers of frames are those of its source.
+"""
+
+from __future__ import annotations
+
+import edgewise
+import numpy as np
+import pytest
+from edgewise.errors import InputError
+
+from tests.logic.forms import both, module
+
+from .asking import QUESTION, pictures
+from .tiny import IDEFICS3_TEMPLATE
+
+TASK = "image-text-to-text"
+GREEDY = {"max_new_tokens": 10, "do_sample": False}
+VIDEO = {"placeholder": "<video>", "longest": 192, "filter": "bicubic", "rate": 1.0, "most": 64}
+NUMBERS = {1: "one", 2: "two", 3: "three", 20: "twenty", 42: "forty-two", 64: "sixty-four"}
+NUMBERS |= {100: "one hundred", 101: "one hundred and one", 115: "one hundred and fifteen"}
+
+
+SAMPLED = [(2000, 30.0, 64, 63969), (5000, 25.0, 64, 159973), (90, 0.5, 64, 2817)]
+
+
+@pytest.fixture
+def smolvlm(tiny):
+    model = tiny("smolvlm")
+    template = IDEFICS3_TEMPLATE.replace(
+        "{% endif %}{% endfor %}{% endif %}",
+        "{% elif line['type'] == 'video' %}{{ '<video>' }}{% endif %}{% endfor %}{% endif %}",
+        1,
+    )
+    assert template != IDEFICS3_TEMPLATE
+    (model.root / "chat_template.jinja").write_text(template)
+    model.processor.chat_template = template
+    return model
+
+
+def expanded(text, count, length, times):
+    """The text with the tokens of a video, as processing_smolvlm.py writes it."""
+    fake = "<fake_token_around_image>"
+    frame = f"{fake}<global-img>{'<image>' * 16}{fake}"
+    made = (
+        f"You are provided the following series of {NUMBERS[count]} frames from a {length}"
+        " [H:MM:SS] video.\n"
+    )
+    made += "".join(f"\nFrame from {time}:{frame}" for time in times)
+    return text.replace("<video>", made + "\n\n")
+
+
+def answered(model, text, frames):
+    """Token ids of transformers' greedy answer, prompt included."""
+    from transformers import SmolVLMImageProcessor
+
+    squares = SmolVLMImageProcessor(
+        size={"longest_edge": 192},
+        max_image_size={"longest_edge": 64},
+        do_image_splitting=False,
+        resample=3,
+    )
+    pixels = squares([frames], return_tensors="pt")
+    ids = model.processor.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+    made = model.model.generate(**ids, **pixels, **GREEDY)
+    return [int(i) for i in made[0]]
+
+
+@pytest.mark.parametrize(
+    "count, fps, length, times",
+    [
+        (1, None, "0:00:00", ["00:00"]),
+        (3, None, "0:00:00", ["00:00"] * 3),
+        (3, 0.01, "0:05:00", ["00:00", "01:40", "03:20"]),
+    ],
+)
+def test_tokens_are_those_of_transformers(smolvlm, count, fps, length, times):
+    frames = pictures(count)
+    part = {"type": "video", "video": frames, **({} if fps is None else {"fps": fps})}
+    chat = [{"role": "user", "content": [part, QUESTION]}]
+    text = smolvlm.processor.apply_chat_template(chat, add_generation_prompt=True)
+    text = expanded(text, count, length, times)
+    with edgewise.pipeline(TASK, smolvlm.root) as made:
+        [got] = made(chat, return_tensors=True, **GREEDY)
+    assert got["input_text"][0]["content"][0] is part
+    assert got["generated_token_ids"] == answered(smolvlm, text, frames)
+
+
+def test_an_array_is_a_video_and_frames_are_no_pictures(smolvlm):
+    """The same pixels have other features as a picture, which is divided."""
+    frame = pictures(1)[0]
+    video = np.stack([np.asarray(frame)] * 2)
+    with edgewise.pipeline(TASK, smolvlm.root) as made:
+
+        def ask(content):
+            chat = [{"role": "user", "content": [*content, QUESTION]}]
+            return made(chat, return_tensors=True, **GREEDY)[0]["generated_token_ids"]
+
+        of_array = ask([{"type": "video", "video": video}])
+        assert of_array == ask([{"type": "video", "video": [frame, frame]}])
+        both_of = ask([{"type": "image", "image": frame}, {"type": "video", "video": video}])
+        made._kept.clear()
+        again = ask([{"type": "image", "image": frame}, {"type": "video", "video": video}])
+        assert both_of == again != of_array
+
+
+@both
+def test_frames_are_those_that_transformers_takes(form):
+    """SmolVLMVideoProcessor.sample_frames of transformers 5.24: how many, and their sum."""
+    sampled = module(form, "multimodal.families.videos").sampled
+    assert sampled(VIDEO, 1, 24.0) == sampled(VIDEO, 10, 100.0) == [0]
+    assert sampled(VIDEO, 48, 24.0) == [0, 47]
+    assert sampled(VIDEO, 3, None) == [0, 1, 2]
+    for count, rate, length, total in SAMPLED:
+        found = sampled(VIDEO, count, rate)
+        assert (len(found), sum(found)) == (length, total)
+
+
+@both
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_are_words(form, number):
+    assert module(form, "multimodal.families.videos")._words(number) == NUMBERS[number]
+
+
+def test_bad_videos_are_refused_in_words(tiny, smolvlm):
+    def chat(**part):
+        return [{"role": "user", "content": [{"type": "video", **part}, QUESTION]}]
+
+    cases = [
+        ({}, "a video is not a list of pictures"),
+        ({"video": []}, "a video is not a list of pictures"),
+        ({"video": "movie.mp4"}, "a video is not a list of pictures"),
+        ({"video": pictures(1), "fps": 0}, "0 frames per second"),
+        ({"video": pictures(1), "fps": "fast"}, "the rate of a video is no number"),
+        ({"video": [7]}, "picture"),
+        ({"video": pictures(1) * 100}, "the prompt has"),
+    ]
+    with edgewise.pipeline(TASK, smolvlm.root) as made:
+        for part, words in cases:
+            with pytest.raises(InputError, match=words):
+                made(chat(**part), **GREEDY)
+        assert made(chat(video=pictures(1)), **GREEDY)  # it goes on
+    with (
+        edgewise.pipeline(TASK, tiny("idefics3").root) as made,
+        pytest.raises(InputError, match="sees no videos.*some of its frames as pictures"),
+    ):
+        made(chat(video=pictures(1)), **GREEDY)
