@@ -37,7 +37,7 @@ TASKS = {
     "pictures, masks": (["pipelines", "images", "masks"], 22_500),
     "pictures, their texts": (["pipelines", "images", "ocr"], 21_000),
     "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 32_500),
-    "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 40_000),
+    "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 40_500),
     "sounds": (["pipelines", "sounds"], 14_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 14_500),
     "translation": (["pipelines", "generation"], 11_500),

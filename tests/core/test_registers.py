@@ -31,6 +31,8 @@ EXPRESSIONS = [
     lambda n, t: n * n * t - 2 * t + 3,
     lambda n, t: -floor_div(-n, 2),
     lambda n, t: (n * t + n) % 7,
+    lambda n, t: ceil_div(n, 8) * 8 - n,
+    lambda n, t: 3 * ceil_div(floor_div(n - 1, 2) + 1, 6) * 2 - floor_div(n - 1, 2) + t,
     lambda n, t: (n * n * t + n * t) // (n + 1) if isinstance(n, Sym) else n * t,
 ]
 
@@ -45,6 +47,18 @@ def test_values_and_ranges(i):
         assert found.min <= expected <= found.max
         for (low, high), one in zip(registers.ranges, registers.values(lengths), strict=True):
             assert low <= one <= high
+
+
+def test_sizes_that_are_rounded_up():
+    """What is added to reach a multiple is not negative, and less than the multiple."""
+    registers = Registers([(3, 5000)])
+    n = registers.length(0)
+    half = floor_div(n - 1, 2) + 1  # of a convolution
+    for size in (n, half):
+        for multiple in (2, 8, 15, 200):
+            more = ceil_div(size, multiple) * multiple - size
+            assert more.min == 0 and more.max == multiple - 1
+            assert size < ceil_div(size, multiple) * multiple + 1
 
 
 def test_equal_values_are_one_register():

@@ -93,3 +93,58 @@ def test_answers_are_those_of_transformers(visit, server, models, name, packaged
     ):
         assert words in error, error
     assert len(messages(2)[0]["content"]) == 3
+
+
+TRANSCRIBE = """
+    const p = await ew.pipeline("automatic-speech-recognition", arg.model, arg.options ?? {});
+    const greedy = { max_new_tokens: 10, do_sample: false };
+    const sounds = [];
+    for (const i of [1, 0]) {
+      const file = await fetch(`/files/told/${i}.f32`);
+      sounds.push(new Float32Array(await file.arrayBuffer()));
+    }
+    const failed = (input, options) => p(input, options).then(() => "", (e) => e.message);
+    const plain = await p(sounds, greedy);
+    const errors = [
+      await failed(sounds[0], { language: "xx" }),
+      await failed(sounds[0], { language: 3 }),
+      await failed(sounds[0], { return_timestamps: true }),
+      await failed(new Float32Array(0), {}),
+      await failed({ array: sounds[0], sampling_rate: 0 }, {}),
+    ];
+    const streamed = [];
+    const english = await p(sounds[0], {
+      ...greedy, language: "English", return_timestamps: false,
+      streamer: (piece) => streamed.push(piece),
+    });
+    const long = await p(sounds[0], { do_sample: false });
+    await p.dispose();
+    return { plain, english, long: long.text, streamed: streamed.join(""), errors };
+"""
+
+
+@pytest.mark.parametrize("name", ["voxtral.edge", "voxtral/", "written.edge"])
+def test_transcripts(visit, server, models, files, name):
+    """As test_transcripts of tests/multimodal/test_sounds.py. A package of either task is one."""
+    model = models["voxtral"]
+    if name == "written.edge":
+        package = str(files / "told" / name)
+        main(["build", "--task", "asr", str(model.root), "-o", package])
+    options = {"dtype": "fp32"} if name.endswith("/") else {}
+    given = {"model": f"/files/told/{name}", "options": options}
+    found = visit(server).run(TRANSCRIBE, given)
+    assert "error" not in found, found
+
+    def expected(count, seed, language):
+        text = f"<s>[INST][AUDIO][/INST]{language}[TRANSCRIBE]"
+        new = answered(model, [sound(count, seed)], 10, text)[-10:]
+        return model.processor.tokenizer.decode(new, skip_special_tokens=True)
+
+    plain = [expected(COUNTS[i], i, "") for i in (1, 0)]
+    assert [one["text"] for one in found["plain"]] == plain and plain[0] != plain[1]
+    assert found["english"] == {"text": expected(COUNTS[1], 1, "lang:en")}
+    assert found["streamed"] == found["english"]["text"]
+    assert found["long"].startswith(plain[0]) and len(found["long"]) > len(plain[0])
+    words = ['language "xx" is unknown', "no text", "no such option", "no samples", "rate"]
+    for error, expected_words in zip(found["errors"], words, strict=True):
+        assert expected_words in error, error

@@ -11,6 +11,7 @@ from ...logic.manifest.schema import DeclaredValue, Dim, Inference, InferencePla
 from ...model_metadata import NO_VERSION
 from ..bind import RUN_SEED, BoundGraph, check_operators, declared_outputs
 from ..declare.dtypes import NAME
+from ..declare.registers import Rule
 from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..ir import Graph, Info
 from ..onnx import read_model
@@ -258,7 +259,7 @@ def described_shape(shape: Sequence[int | Sym]) -> list[Dim]:
 
 def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> list[list[int]]:
     """The registers 1, 2, ... up to the last that shapes follow: of a length [lowest, highest], of
-    a number that follows from others the numbers of a Rule.
+    a number that follows from others the numbers of a Rule, those of 0 where shapes do not need it.
 
     Raises:
         NotStatic: one has a negative factor, which manifests may not have.
@@ -267,8 +268,18 @@ def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> list[list[int]
     last = max(syms, key=lambda d: d.reg, default=None)
     if last is None or not last.reg or last.registers is None:
         return []
-    rules, ranges = last.registers.rules[1 : last.reg + 1], last.registers.ranges[1:]
-    if any(rule and min(rule.product, rule.of_a, rule.of_b) < 0 for rule in rules):
-        raise NotStatic("an output of a length that grows and shrinks with another")
-    entries = zip(ranges, rules)
+    rules: list[Rule | None] = last.registers.rules[: last.reg + 1]
+    ranges = last.registers.ranges[1:]
+    needed = {d.reg for d in syms}
+    for i in range(last.reg, 0, -1):
+        rule = rules[i]
+        if rule is None:
+            continue
+        if i not in needed:
+            rules[i] = Rule(0, 0, 0, 0, 0, 0, 1)
+            continue
+        if min(rule.product, rule.of_a, rule.of_b) < 0:
+            raise NotStatic("an output of a length that grows and shrinks with another")
+        needed |= {rule.a, rule.b}
+    entries = zip(ranges, rules[1:])
     return [list(astuple(rule) if rule else ends) for ends, rule in entries]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from fractions import Fraction
 from itertools import product as combinations
-from math import gcd, prod
+from math import ceil, floor, gcd, inf, lcm, prod
 
 from .symbolic import NotStatic, Sym
 
@@ -195,6 +196,41 @@ class Registers:
         near = self._difference(form)
         if near is not None:
             return near
+        low, high = self._corners(form)
+        least, most = self._rounded(form)
+        if least > -inf:
+            low, high = max(low, ceil(least)), min(high, floor(most))
+        return low, high
+
+    def _rounded(
+        self, form: Mapping[tuple[int, ...], int]
+    ) -> tuple[Fraction | float, Fraction | float]:
+        """A range of a polynomial, where a rounded quotient is one without its remainder: a size
+        that is rounded up to a multiple is near the size itself.
+        """
+        if all(factor >= 0 for term, factor in form.items() if term):
+            return -inf, inf  # _corners is exact
+        left = {term: Fraction(factor) for term, factor in form.items()}
+        low = high = Fraction(0)
+        # an atom's polynomial has atoms before it
+        for atom in sorted((t[0] for t in form if len(t) == 1), reverse=True):
+            if atom not in self._quotients:
+                continue
+            part = left.pop((atom,), Fraction(0))
+            inner, divisor = self._quotients[atom]
+            for term, factor in inner.items():
+                left[term] = left.get(term, Fraction(0)) + part * factor / divisor
+            rest = part * (divisor - 1) / divisor  # the largest
+            low, high = low - max(rest, Fraction(0)), high - min(rest, Fraction(0))
+        if low == high:
+            return -inf, inf
+        common = lcm(*(factor.denominator for factor in left.values()))
+        whole = {term: int(factor * common) for term, factor in left.items() if factor}
+        least, most = self._corners(whole)
+        return low + Fraction(least, common), high + Fraction(most, common)
+
+    def _corners(self, form: Mapping[tuple[int, ...], int]) -> tuple[int, int]:
+        """A range of a polynomial from those of its atoms."""
         atoms = sorted({atom for term in form for atom in term})
         ends = [self.ranges[atom] for atom in atoms]
         at = {atom: i for i, atom in enumerate(atoms)}

@@ -32,7 +32,7 @@ from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package
-from .multimodal import multimodal_package
+from .multimodal import HEARING, multimodal_package
 from .ocr import ocr_package
 from .personal import Personal
 from .picture_texts import picture_text_package
@@ -185,6 +185,8 @@ def compile_task(
         kind = "hearing"
     elif kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
         kind = "sound"
+    elif name == SPEECH and HEARING in chosen:
+        kind = "multimodal"
     if cache_dtype is not None and kind not in ("seq2seq", "picture-text", "multimodal"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":

@@ -22,7 +22,11 @@ from ..compile.selection import with_all_selected
 from ..compile.weights import add_plans, new_package
 from ..declare.dtypes import INT64
 from ..declare.registers import Registers
-from ..ir import Graph, Info, Node, Tensor
+from ..declare.symbolic import NeedsHost, NotStatic
+from ..ir import Graph, Info, NeedsValue, Node, Tensor
+from ..processors.audio import AudioProcessor
+from ..processors.audio.heard import Wanted
+from ..processors.audio.told import Told, in_blocks, told_graph
 from ..processors.images.vision import VisionDescription, read_vision, vision_graph
 from ..processors.prompts import picture_rule, reach_of, video_rule
 from ..processors.reader import audio_processor
@@ -56,7 +60,9 @@ ROOM = 64  # tokens of texts in a run that takes pictures as a whole
 EMBEDDINGS = ("embed_tokens", "embedding")
 PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
 """Sizes of pictures for which processors of one size make pieces of one size."""
-SOUNDS = "audio-text-to-text"
+MAX_SECONDS = 60  # of a sound in a package, where the encoder has no windows
+MIN_ROWS = (2, 4, 16, 64)  # of samples, that a plan may begin with
+HEARING, GENAI_HEARING = "audio_encoder", "speech"  # names of encoders of sounds
 
 
 def multimodal_package(request: Request) -> Package:
@@ -65,7 +71,7 @@ def multimodal_package(request: Request) -> Package:
     first = next(iter(request.graphs))
     embedding, language, encoder = _graphs(request)
     graph = join_embedding(embedding, language, config)
-    described = None if request.task == SOUNDS else _vision(request.texts)
+    described = None if first in (HEARING, GENAI_HEARING) else _vision(request.texts)
     graph, where, chunks = _reaching(graph, described, read_config(request.files))
     decoder, plans = compile_causal_lm(
         graph,
@@ -143,8 +149,9 @@ def _reaching(
 def add_hearing(
     programs: Programs, graph: Graph, file: str, request: Request, decoder: Decoder
 ) -> tuple[SoundRule, AudioFields]:
-    """Adds the programs "pre", from a window of samples to the encoder's inputs, and "hearing", to
-    features [rows, width].
+    """Adds the programs "pre", from samples to the encoder's inputs, and "hearing", to features
+    [rows, width]; for sounds of any length these have a plan for a range of lengths, unless the
+    caller runs the graphs in sessions.
 
     Args:
         programs: of the package.
@@ -156,28 +163,122 @@ def add_hearing(
     Returns:
         (the rule of prompts, what happens to samples)
     """
-    processor, settings, config, _ = (
-        _json(request.texts, name) for name in (CONFIGS[1], CONFIGS[0], CONFIGS[2], CONFIGS[3])
-    )
-    sound = audio_processor(processor or settings)
-    rule = sound_rule(sound, config, settings)
-    pre = sound.graph()
-    programs.add("pre", pre, [({"audio": [1, rule["size"]]}, None)])
+    hearing = read_hearing(request.texts)
+    encoder, wanted = _hearing_inputs(graph, hearing, file)
+    told, rule = hearing.told, hearing.rule
+    if told is not None:
+        if not request.any_size:
+            most = _add_any_length(programs, encoder, told_graph(told, wanted), hearing, decoder)
+            rule["any_length"]["most"] = most
+        return rule, hearing.processor.description()
+    programs.add("pre", hearing.processor.graph(), [({"audio": [1, rule["size"]]}, None)])
     (made,) = programs.package.manifest["programs"]["pre"]["plans"]
     ((_, _, shape, _),) = made["outputs"].values()
+    frames = shape[2]
+    shapes = {wanted.features[0]: shape}
+    if wanted.mask is not None:
+        shapes[wanted.mask[0]] = [1, frames]
+    _add_encoder(programs, encoder, decoder, shapes, "hearing")
+    return rule, hearing.processor.description()
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """How a language model hears.
+
+    Attributes:
+        processor: of sound.
+        rule: of prompts.
+        told: features, if the encoder hears sounds of any length.
+    """
+
+    processor: AudioProcessor
+    rule: SoundRule
+    told: Told | None
+
+
+def read_hearing(texts: Mapping[str, bytes]) -> Hearing:
+    """Reads the configuration of a language model that hears. Raises InputError."""
+    processor, settings, config = (_json(texts, CONFIGS[i]) for i in (1, 0, 2))
+    inner = settings.get("audio_processor", settings)  # Granite Speech's
+    sound = audio_processor(processor or inner)
+    return Hearing(sound, *sound_rule(sound, config, settings))
+
+
+def hearing_graphs(texts: Mapping[str, bytes], graph: Graph, file: str) -> tuple[Graph, Graph]:
+    """The graphs "pre" and "hearing" for an encoder that hears sounds of any length.
+
+    Args:
+        texts: small files of the model.
+        graph, file: as of add_hearing.
+    """
+    hearing = read_hearing(texts)
+    assert hearing.told is not None
+    encoder, wanted = _hearing_inputs(graph, hearing, file)
+    return told_graph(hearing.told, wanted), encoder.graph
+
+
+def _hearing_inputs(graph: Graph, hearing: Hearing, file: str) -> tuple[_Encoder, Wanted]:
+    """The inputs of an encoder of sounds. Raises UnsupportedOp."""
     features = next((i for i in graph.input_names() if len(i.shape or ()) == 3), None)
     masks = [i for i in graph.input_names() if i is not features]
-    if features is None or any("mask" not in i.name for i in masks):
+    if features is None or len(masks) > 1 or any("mask" not in i.name for i in masks):
         raise UnsupportedOp(
             f"its inputs are {', '.join(i.name for i in graph.input_names())}",
             file,
             "Export the encoder of sounds with features and at most their mask.",
         )
-    frames = shape[2]
-    shapes = {features.name: shape, **{i.name: [1, frames] for i in masks}}
-    encoder = _Encoder(graph, features, file)
-    _add_encoder(programs, encoder, decoder, shapes, "hearing")
-    return rule, sound.description()
+    told = hearing.told
+    mask = next(iter(masks), None)
+    if told is not None and told.block > 1:
+        graph = in_blocks(graph, told, features, mask)
+        features, *rest = graph.inputs[-1 - len(masks) :]
+        mask = next(iter(rest), None)
+    turned = told is None or not told.pairs
+    given = None if mask is None else (mask.name, mask.dtype)
+    wanted = Wanted((features.name, features.dtype), turned, None, given)
+    return _Encoder(graph, features, file), wanted
+
+
+def _add_any_length(
+    programs: Programs, encoder: _Encoder, pre: Graph, hearing: Hearing, decoder: Decoder
+) -> int:
+    """Adds the programs for sounds of any length; returns the most samples of a sound."""
+    told, size = hearing.told, hearing.rule["size"]
+    assert told is not None
+    most = size or MAX_SECONDS * told.rate
+    output, *_ = features_of([o.name for o in encoder.graph.outputs])
+    width = told.mels * (2 if told.pairs else 1)
+    high = (most + told.extra) // told.unit + 1
+
+    def check(plan: Any) -> None:
+        width = plan["outputs"][output][2][-1]  # the others follow a length
+        strips([[width]], decoder["features"], encoder.file)
+
+    for low in MIN_ROWS:
+        blocks = Registers([(low - 1, high - 1)]).length(0)
+        inner: list[Any] = [1, blocks, width] if told.pairs else [1, width, blocks]
+        if told.block > 1:
+            inner = [blocks, told.block, width]
+        shapes = {encoder.pixels.name: inner}
+        for info in encoder.graph.input_names():
+            mask = [blocks, told.block] if told.block > 1 else [1, blocks]
+            shapes.setdefault(info.name, mask)
+        try:
+            programs.add("hearing", encoder.graph, [(shapes, None)], [output], check)
+        except (NotStatic, NeedsValue, NeedsHost):
+            continue
+        rows = Registers([(low, high)]).length(0)
+        programs.add("pre", pre, [({"audio": [rows, told.unit], "valid": [1]}, None)])
+        over = hearing.rule["any_length"]
+        over["least"] = max(over["least"], (low - 1) * told.unit - told.extra)
+        return most
+    raise UnsupportedOp(
+        "its shapes do not follow from the length of a sound",
+        encoder.file,
+        "Run it in Python, from its folder, or export the encoder with sizes that are products,"
+        " sums and rounded quotients of the number of frames.",
+    )
 
 
 def _capacity(config: Mapping[str, Any]) -> int | None:

@@ -8,14 +8,29 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...compiler.arrays import Array
+from ...compiler.arrays import Array, as_input
+from ...compiler.declare.dtypes import FLOAT
+from ...compiler.onnx import FileSource, read_model
+from ...compiler.task_package import task_texts
+from ...compiler.task_package.multimodal import hearing_graphs
 from ...errors import Aborted, memory_in_words
 from ...logic.multimodal.asking import SOUNDS, Ask, Kind
-from ...logic.multimodal.families.sounds import heard, prompt_text, rows_of_window, windows_of
-from ...logic.multimodal.prompt import Shown, check_rows
+from ...logic.multimodal.encoder import features_of, strips
+from ...logic.multimodal.families.sounds import (
+    flat_messages,
+    heard,
+    prompt_text,
+    rows_of,
+    rows_of_window,
+    tokens_of,
+    windows_of,
+)
+from ...logic.multimodal.prompt import check_rows
 from ..media.decode import read_sound
 from ..media.recording import part
+from ..session import InferenceSession
 from ..session.features import Features
+from ..session.open import folder_files
 from ..text.signals import is_set
 from .image_text_to_text import ImageTextToTextPipeline
 
@@ -77,13 +92,29 @@ class AudioTextToTextPipeline(ImageTextToTextPipeline):
         """The prompt of an input, with the features of its sounds."""
         rule = self.rule
         sounds = [read_sound(one, self.rate).samples for one in ask.pictures]
-        texts = [heard(rule, samples.size) for samples in sounds]
+        known = [tokens_of(rule, samples.size) for samples in sounds]
+        parts: dict[int, bytes] = {}
+        texts = []
+        for i, count in enumerate(known):
+            if count is None:  # the encoder says it
+                parts[i] = self._heard(sounds[i], options["signal"])
+                count = self._count(parts[i])
+            texts.append(heard(rule, count))
         text = prompt_text(rule, self._text(ask, continued), texts)
         prompt = self._placed(text, rule["token"], texts, options)
-        parts = [self._heard(one, of, options["signal"]) for one, of in zip(sounds, texts)]
-        return Features(prompt, parts, [one.count for one in texts])
+        for i, samples in enumerate(sounds):
+            if i not in parts:
+                parts[i] = self._heard(samples, options["signal"])
+            check_rows(self._count(parts[i]), texts[i], self.task)
+        return Features(prompt, [parts[i] for i in range(len(sounds))], [t.count for t in texts])
 
-    def _heard(self, samples: Any, text: Shown, signal: Any) -> bytes:
+    def _messages(self, ask: Ask) -> list[dict[str, Any]]:
+        return flat_messages(self.rule, ask.messages or [])
+
+    def _count(self, data: bytes) -> int:
+        return len(data) // (4 * self.model.package.manifest["decoder"]["features"])
+
+    def _heard(self, samples: Any, signal: Any) -> bytes:
         """The features of a sound, float32 [count, hidden]."""
         data = bytes(part(samples, 0, samples.size))
         key = hashlib.sha256(data).hexdigest()
@@ -91,27 +122,57 @@ class AudioTextToTextPipeline(ImageTextToTextPipeline):
         if found is None:
             found = b"".join(self._windows(data, signal))
             self._kept.put(key, found, len(found))
-        count = len(found) // (4 * self.model.package.manifest["decoder"]["features"])
-        check_rows(count, text, self.task)
         return bytes(found)
 
     def _windows(self, data: bytes, signal: Any) -> Iterator[bytes]:
         """The features of a sound, window by window. Raises Aborted."""
         rule, width = self.rule, self.model.package.manifest["decoder"]["features"]
-        encoder = self.session("hearing")
-        masks = [name for name in encoder.inputs if "mask" in name]
-        (features,) = [name for name in encoder.inputs if name not in masks]
+        hear = self._hear_any if "any_length" in rule else self._hear_window
         for first, count in windows_of(rule, len(data) // 4):
             if is_set(signal):
                 raise Aborted("generation was aborted", self.task)
-            window = data[4 * first : 4 * (first + count)] + bytes(4 * (rule["size"] - count))
-            audio = Array((1, rule["size"]), "float32", window)
-            (values,) = self.session("pre").run(None, {"audio": audio})
-            feeds = {features: values}
-            frames = values.shape[2]
-            valid = -(-count * frames // rule["size"])
-            for name in masks:
-                ones = struct.pack(f"<{frames}q", *[1] * valid, *[0] * (frames - valid))
-                feeds[name] = Array((1, frames), "int64", ones)
-            (rows,) = encoder.run(None, feeds)
-            yield rows.tobytes()[: 4 * width * rows_of_window(rule, count)]
+            rows = hear(data[4 * first : 4 * (first + count)], count)
+            given = len(rows) // (4 * width)
+            yield rows[: 4 * width * rows_of_window(rule, count, given)]
+
+    def _hear_window(self, data: bytes, count: int) -> bytes:
+        """The features of a window of one length."""
+        rule, encoder = self.rule, self.session("hearing")
+        masks = [name for name in encoder.inputs if "mask" in name]
+        (features,) = [name for name in encoder.inputs if name not in masks]
+        audio = Array((1, rule["size"]), "float32", data + bytes(4 * (rule["size"] - count)))
+        (values,) = self.session("pre").run(None, {"audio": audio})
+        feeds = {features: values}
+        frames = values.shape[2]
+        valid = -(-count * frames // rule["size"])
+        for name in masks:
+            ones = struct.pack(f"<{frames}q", *[1] * valid, *[0] * (frames - valid))
+            feeds[name] = Array((1, frames), "int64", ones)
+        (rows,) = encoder.run(None, feeds)
+        return bytes(rows.tobytes())
+
+    def _hear_any(self, data: bytes, count: int) -> bytes:
+        """The features of a sound of any length."""
+        pre, encoder = self.session("pre"), self.session("hearing")
+        rows = rows_of(self.rule["any_length"], count)
+        room = 4 * rows.count * rows.size
+        audio = Array((rows.count, rows.size), "float32", data[:room] + bytes(room - len(data)))
+        valid = Array((1,), "int64", struct.pack("<q", rows.valid))
+        names = list(encoder.inputs)
+        values = pre.run(names, {"audio": audio, "valid": valid})
+        output, *_ = features_of(list(encoder.outputs))
+        (found,) = encoder.run([output], dict(zip(names, values, strict=True)))
+        strips([found.shape], self.model.package.manifest["decoder"]["features"], "encoder")
+        return bytes(as_input(found, output, FLOAT)[2])
+
+    def session(self, stem: str) -> Any:
+        """Of sounds of any length the graphs of a folder run in sessions, without a limit."""
+        programs = self.package.manifest.get("programs", {})
+        if stem not in self.sessions and stem not in programs:
+            assert self.files is not None
+            path = next(iter(self.files.graphs.values()))  # the first of STEMS
+            texts = task_texts(folder_files(self.files.root)[0])
+            made = hearing_graphs(texts, read_model(FileSource(path)), os.path.basename(path))
+            for name, graph in zip(("pre", "hearing"), made, strict=True):
+                self.sessions[name] = InferenceSession(graph, engine=self.engine)
+        return super().session(stem)

@@ -319,12 +319,16 @@ class ImageTextToTextPipeline(Pipeline):
             )
         return str(
             template(
-                open_messages(ask.messages, continued),
+                open_messages(self._messages(ask), continued),
                 add_generation_prompt=not continued,
                 continue_final_message=continued,
                 tokenize=False,
             )
         )
+
+    def _messages(self, ask: Ask) -> list[dict[str, Any]]:
+        """The messages for the chat template."""
+        return ask.messages or []
 
     def _rows(
         self, maker: VisionProcessor, picture: Picture, what: Seen, text: Shown, signal: Any

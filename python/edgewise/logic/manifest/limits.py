@@ -102,6 +102,10 @@ ProgramTask = Literal[
 ]
 PROGRAM_TASKS: tuple[str, ...] = get_args(ProgramTask)
 """Tasks whose packages have `programs`; see task_package."""
+_HEARING = (
+    ("audio_encoder", "embed_tokens", "decoder_model_merged"),
+    ("audio_encoder", "embed_tokens", "decoder_model"),
+)
 GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     # "decode" is the step of a model that transformers 5 exports for generation.
     "text-generation": (("model",), ("decoder_model_merged",), ("decode",)),
@@ -129,6 +133,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("encoder-model", "decoder-model"),
         ("encoder", "decoder", "joiner"),
         ("encoder", "decoder", "joint"),
+        *_HEARING,
     ),
     "optical-character-recognition": (("det", "rec", "cls?"),),
     "image-text-to-text": (
@@ -139,8 +144,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("prepare_inputs_embeds", "language_model", "lm_head"),
     ),
     "audio-text-to-text": (
-        ("audio_encoder", "embed_tokens", "decoder_model_merged"),
-        ("audio_encoder", "embed_tokens", "decoder_model"),
+        *_HEARING,
         ("speech", "embedding", "model"),
         ("speech", "embedding", "text"),
     ),

@@ -380,6 +380,16 @@ class VideoFields(TypedDict):
     most: Count
 
 
+class AnyLengthFields(TypedDict):
+    """See multimodal.families.sounds.AnyLength."""
+
+    unit: Count
+    extra: Amount
+    least: Count
+    most: Amount
+    block: Amount
+
+
 class SoundPromptFields(TypedDict):
     """See multimodal.families.sounds.SoundRule."""
 
@@ -387,10 +397,12 @@ class SoundPromptFields(TypedDict):
     token: str
     first: str
     last: str
-    size: Count
+    size: Amount
     several: bool
-    count: Count
+    count: Amount
     steps: list[tuple[Count, Annotated[int, Range(-MAX_COUNT, MAX_COUNT)], Amount]]
+    any_length: NotRequired[AnyLengthFields]
+    flat: NotRequired[bool]
 
 
 # ---- sounds: processors/audio/processor.py

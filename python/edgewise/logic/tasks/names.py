@@ -57,6 +57,21 @@ ALIASES = {
 """Other names of tasks."""
 
 
+ALSO: dict[str, list[str]] = {"automatic-speech-recognition": ["audio-text-to-text"]}
+"""Tasks whose packages are for another task, too."""
+
+
+def is_for(package: str, task: str) -> bool:
+    """Whether a package for a task is for another one, too.
+
+    Args:
+        package: task in its manifest.
+        task: name of a task.
+    """
+    others = ALSO.get(task)
+    return package == task or (others is not None and package in others)
+
+
 def task_of(name: str) -> str:
     """The name of a task, or that of the task that an alias stands for."""
     return ALIASES.get(name, name)

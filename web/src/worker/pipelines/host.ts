@@ -3,6 +3,7 @@
 import type { Device } from "../../device/device.ts";
 import type { Processor } from "../../gen/schema.ts";
 import type { Seen } from "../../logic/images/views.ts";
+import { is_for } from "../../logic/tasks/names.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
 import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
@@ -242,7 +243,7 @@ export class TaskHost {
 
 /** @throws PackageError if a package is for another task */
 function checkTask({ task: of, programs }: Manifest, task: string, where: string): void {
-  if (of === task && programs) return;
+  if (is_for(of, task) && programs) return;
   throw new PackageError(
     `it was built for '${of}', not for '${task}'`,
     where,

@@ -34,8 +34,8 @@ const asked: Part = async () => {
   return { TASKS: tasksOf(parts) };
 };
 const told: Part = async () => {
-  const [{ soundTasksOf }, { readSound }] = await Promise.all([multimodal(), sounds()] as const);
-  return { TASKS: soundTasksOf(readSound) };
+  const [parts, { readSound }] = await Promise.all([multimodal(), sounds()] as const);
+  return { TASKS: { ...parts.soundTasksOf(readSound), ...parts.transcriptsOf(readSound) } };
 };
 const objects: Part = async () => {
   const parts = [import("./candidates/objects.ts"), images()] as const;
@@ -208,6 +208,7 @@ function makeStream(host: TaskHost): Make {
 function partOf(task: string, processor: TaskHost["processor"]): Part | undefined {
   if (processor.ctc) return sounds;
   if (processor.hearing) return hearing;
+  if (processor.sounds) return told;
   return processor.moonshine ? moonshine : PARTS[task];
 }
 

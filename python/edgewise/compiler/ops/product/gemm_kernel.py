@@ -76,7 +76,7 @@ def emit_gemm(
     # Without scratch the kernel cannot pack a single row, and would pack all of w instead.
     if a.shape[-1] != 1 and (a.strides[-1] != 1 if a.shape[-2] == 1 else min(a.strides[-2:]) > 1):
         a = builder.contiguous(a)
-    elif min(a.strides) < 0:
+    elif any(stride < 0 for stride in a.strides):
         a = builder.contiguous(a)
     # The kernel's contract bounds its work by the memory of its operands.
     if min(w.strides) < 0 or (a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .kaldi import seamless, spectrogram_transformer, wespeaker
 from .log_mel import clap, parakeet, resemblyzer, whisper
 from .processor import AudioProcessor, Length, Mask, Windows
+from .told import granite_speech, qwen3_asr
 from .waveform import dac, encodec, moonshine, pyannote, speecht5, wav2vec2
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], AudioProcessor]] = {
     "ClapFeatureExtractor": clap,
     "DacFeatureExtractor": dac,
     "EncodecFeatureExtractor": encodec,
+    "GraniteSpeechFeatureExtractor": granite_speech,
     "MoonshineFeatureExtractor": moonshine,
     "ParakeetFeatureExtractor": parakeet,
     "PyAnnoteFeatureExtractor": pyannote,
+    "Qwen3ASRFeatureExtractor": qwen3_asr,
     "ResemblyzerFeatureExtractor": resemblyzer,
     "SeamlessM4TFeatureExtractor": seamless,
     "SnacFeatureExtractor": dac,

@@ -113,7 +113,7 @@ def heard(recipe: Recipe, wanted: Wanted) -> Graph:
         make = {"nemo": _nemo, "kaldi": _kaldi, "gigaam": _gigaam}[recipe.kind]
         table = make(b, recipe, audio, valid)
         size = b.op("Shape", table, start=0, end=1)
-        inside = _below(b, size, count)
+        inside = below(b, size, count)
         if recipe.kind == "nemo":
             table = _normalized(b, table, inside, count)
         kept = b.op("Mul", table, b.op("Unsqueeze", inside, b.indices(1)))
@@ -130,7 +130,7 @@ def heard(recipe: Recipe, wanted: Wanted) -> Graph:
         b.output(name, count if dtype == INT64 else b.op("Cast", count, to=dtype), [1], dtype)
     if wanted.mask is not None:
         name, dtype = wanted.mask
-        ones = b.op("Unsqueeze", _below(b, size, count), b.indices(0))
+        ones = b.op("Unsqueeze", below(b, size, count), b.indices(0))
         b.output(name, b.op("Cast", ones, to=dtype), [1, "frames"], dtype)
     return b.graph
 
@@ -144,7 +144,7 @@ def _counting(b: Builder, size: str) -> str:
     return b.op("Range", zero, b.op("Squeeze", size), one)
 
 
-def _below(b: Builder, size: str, count: str) -> str:
+def below(b: Builder, size: str, count: str) -> str:
     """Ones, as many as count [1] says, and zeros: float32, size [1] in all."""
     return b.op("Cast", b.op("Less", _counting(b, size), count), to=FLOAT)
 
@@ -155,7 +155,7 @@ def _nemo(b: Builder, recipe: Recipe, audio: str, valid: str) -> str:
     if recipe.emphasis:
         before = b.op("Pad", audio, b.indices(0, 1, 0, -1))
         audio = b.op("Sub", audio, b.op("Mul", before, b.scalar(recipe.emphasis)))
-    audio = b.op("Mul", audio, _below(b, size, valid))
+    audio = b.op("Mul", audio, below(b, size, valid))
     left = recipe.around - (recipe.fft - recipe.frame) // 2
     audio = b.op("Pad", audio, b.indices(0, left, 0, recipe.frame - left))
     filters = mel_filters(
@@ -184,7 +184,7 @@ def _normalized(b: Builder, table: str, inside: str, count: str) -> str:
     return b.op("Div", centred, deviation)
 
 
-def _around(b: Builder, audio: str, valid: str, before: int, after: int, edge: int) -> str:
+def around(b: Builder, audio: str, valid: str, before: int, after: int, edge: int) -> str:
     """The sound [1, n] with samples before and after it, mirrored at its ends. edge: 1: the last
     sample is there twice; 0: once.
     """
@@ -203,7 +203,7 @@ def _kaldi(b: Builder, recipe: Recipe, audio: str, valid: str) -> str:
     speech has little energy.
     """
     after = recipe.frame // 2
-    audio = _around(b, audio, valid, recipe.around, after, 1)
+    audio = around(b, audio, valid, recipe.around, after, 1)
     frames = spectrum.frames(b, b.op("Cast", audio, to=DOUBLE), recipe.frame, recipe.hop)
     frames = b.op("Sub", frames, b.op("ReduceMean", frames, b.indices(1), keepdims=1))
     first = b.op("Slice", frames, b.indices(0), b.indices(1), b.indices(1))
@@ -220,7 +220,7 @@ def _kaldi(b: Builder, recipe: Recipe, audio: str, valid: str) -> str:
 def _gigaam(b: Builder, recipe: Recipe, audio: str, valid: str) -> str:
     """Logarithms [frames, mels]."""
     if recipe.around:
-        audio = _around(b, audio, valid, recipe.around, recipe.around, 0)
+        audio = around(b, audio, valid, recipe.around, recipe.around, 0)
     frames = spectrum.frames(b, audio, recipe.frame, recipe.hop)
     window = hann(recipe.frame, True)
     filters = mel_filters(recipe.fft // 2 + 1, recipe.mels, 0, recipe.rate / 2, recipe.rate, "htk")

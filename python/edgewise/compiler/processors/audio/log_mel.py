@@ -13,6 +13,7 @@ from .build import Builder, normalized, padded, size_less_one
 from .fields import Fields
 from .filters import Matrix, hann, mel_filters
 from .processor import AudioProcessor, Length, Mask, Windows
+from .told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +53,7 @@ def whisper(config: Mapping[str, Any]) -> AudioProcessor:
         partial(build, clip=False),
         mask=Mask("attention_mask", hop, 1 - hop) if masked else None,
         variants={"clip": partial(build, clip=True)},
+        told=Told(rate, mels, fft, fft, hop),
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ....logic.manifest.processor import AudioFields, SoundLength, SoundMask, SoundWindows
     from ...ir import Graph
+    from .told import Told
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class AudioProcessor:
             that lie within the sound.
         variants: {name: makes another graph}; Whisper's "clip".
         windows: parts that a recording is divided into, for voices.
+        told: its features of sounds of any length, for language models.
     """
 
     kind: str
@@ -105,6 +107,7 @@ class AudioProcessor:
     frames: tuple[int, int] | None = None
     variants: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
     windows: Windows | None = None
+    told: Told | None = None
 
     def graph(self, variant: str = "") -> Graph:
         """The graph from samples to the model's inputs. Raises InputError: no such variant."""

@@ -145,8 +145,13 @@ export async function openGraphs(
   const only = isAlone(alternatives);
   const opened = new Map<string, [FoundGraph, Remote] | undefined>();
   const files = new Map(alternatives.flat().map((file) => [file.stem, file]));
+  const lacks = ({ stem, optional }: GraphFile) =>
+    !optional && opened.has(stem) && !opened.get(stem);
   for (const { stem, candidates } of files.values()) {
+    const wanted = alternatives.filter((all) => all.some((file) => file.stem === stem));
+    const useless = wanted.every((all) => all.some(lacks));
     opened.set(stem, undefined);
+    if (useless) continue;
     for (const { path, dtype } of candidates) {
       try {
         const source = await open(urlOf(path, folder));

@@ -1,6 +1,7 @@
 // image-text-to-text and audio-text-to-text: options, inputs and results are those of
 // logic/multimodal/asking.py.
 
+import type { Configuration } from "../../../logic/generation/config.ts";
 import { defaults_of_call, task_defaults } from "../../../logic/generation/text.ts";
 import { seen as seenOf } from "../../../logic/images/views.ts";
 import {
@@ -20,9 +21,13 @@ import { grid_of } from "../../../logic/multimodal/families/joined.ts";
 import { prompt_text, shown } from "../../../logic/multimodal/families/pictures.ts";
 import { with_positions } from "../../../logic/multimodal/families/positions.ts";
 import {
+  type AnyLength,
+  flat_messages,
   heard,
+  rows_of,
   rows_of_window,
   prompt_text as sound_text,
+  tokens_of,
   windows_of,
 } from "../../../logic/multimodal/families/sounds.ts";
 import {
@@ -42,7 +47,7 @@ import {
 } from "../../../logic/multimodal/prompt.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
-import type { TaskAsk, TaskSound } from "../../../protocol/tasks.ts";
+import type { TaskAsk, TaskSound, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sha256 } from "../../../shared/sha256.ts";
 import {
@@ -51,6 +56,7 @@ import {
   generate,
   modelDefaults,
 } from "../../generation/index.ts";
+import type { EngineDecoder } from "../../model/decoder.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { applied, pictureOf, readImage } from "../images/index.ts";
 import { described } from "../inputs.ts";
@@ -119,7 +125,7 @@ abstract class Call {
   constructor(
     protected readonly host: TaskHost,
     protected readonly options: Options,
-    private readonly fields: GenerationFields,
+    protected readonly fields: GenerationFields,
     protected readonly ask: Ask,
     protected readonly ending: Ending,
   ) {
@@ -142,7 +148,10 @@ abstract class Call {
     const features = await this.features(given);
     const model = host.needLanguage();
     const own = modelDefaults(model);
-    const usual = task_defaults(own, DEFAULTS, tokenizer.id("eos_token") ?? null);
+    const usual = this.defaults(
+      task_defaults(own, DEFAULTS, tokenizer.id("eos_token") ?? null),
+      model,
+    );
     const decoding = {
       skip_special_tokens: options.flag("skip_special_tokens", true),
       ...(options.has("clean_up_tokenization_spaces")
@@ -170,6 +179,11 @@ abstract class Call {
     }
   }
 
+  /** The configuration of the call, from that of the model and the task. */
+  protected defaults(usual: Configuration, _: EngineDecoder): Configuration {
+    return usual;
+  }
+
   /** A prompt with the places of its features. */
   protected placed(text: string, token: string, texts: Shown[]): Prepared {
     const { host, options, kind } = this;
@@ -191,21 +205,36 @@ abstract class Call {
     text: Shown,
     encode: () => Promise<Uint8Array>,
   ): Promise<Uint8Array> {
-    let found = this.kept.take(key) as Uint8Array | null;
-    if (!found) {
-      found = await encode();
-      this.kept.put(key, found, found.length);
-    }
-    const hidden = this.host.needLanguage().info.features;
-    check_rows(found.length / (4 * hidden), text, this.kind.task);
+    const found = await this.keep(key, encode);
+    check_rows(this.count(found), text, this.kind.task);
     return found;
+  }
+
+  /** Features that are kept, or made. */
+  protected async keep(key: string, encode: () => Promise<Uint8Array>): Promise<Uint8Array> {
+    const before = this.kept.take(key) as Uint8Array | null;
+    if (before) return before;
+    const found = await encode();
+    this.kept.put(key, found, found.length);
+    return found;
+  }
+
+  /** How many features there are. */
+  protected count(found: Uint8Array): number {
+    return found.length / (4 * this.host.needLanguage().info.features);
+  }
+
+  /** The messages for the chat template. */
+  protected messages(given: Messages): Messages {
+    return given;
   }
 
   /** The text, with placeholders for its pictures or sounds. */
   protected async text(): Promise<string> {
     const { ask, continued, host } = this;
     if (!ask.messages) return String(ask.given);
-    return host.needTokenizer().applyChatTemplate(open_messages(ask.messages, continued) as never, {
+    const messages = open_messages(this.messages(ask.messages), continued);
+    return host.needTokenizer().applyChatTemplate(messages as never, {
       add_generation_prompt: !continued,
       continue_final_message: continued,
     });
@@ -292,15 +321,17 @@ function together(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return all;
 }
 
+type Messages = NonNullable<Ask["messages"]>;
+
 /** Reads samples at a rate. */
-type ReadSound = (
+export type ReadSound = (
   device: TaskHost["device"],
   sound: TaskSound,
   rate: number,
   ending: Ending,
 ) => Promise<Float32Array<ArrayBuffer>>;
 
-class SoundCall extends Call {
+export class SoundCall extends Call {
   protected readonly kind = SOUNDS;
 
   constructor(
@@ -317,43 +348,81 @@ class SoundCall extends Call {
     const sounds: Float32Array<ArrayBuffer>[] = [];
     for (const one of ask.pictures as { picture: number }[])
       sounds.push(await this.read(host.device, given.sounds[one.picture]!, rate, ending));
-    const texts = sounds.map(({ length }) => heard(rule, length));
+    const known = sounds.map(({ length }) => tokens_of(rule, length));
+    const parts: Uint8Array[] = [];
+    const texts: Shown[] = [];
+    const encode = async (i: number) => {
+      const { buffer, byteOffset, byteLength } = sounds[i]!;
+      const key = sha256(new Uint8Array(buffer, byteOffset, byteLength));
+      parts[i] ??= await this.keep(key, () => this.encoded(sounds[i]!));
+      return this.count(parts[i]);
+    };
+    // where nobody knows how many tokens a sound has, the encoder says it
+    for (const [i, count] of known.entries()) texts.push(heard(rule, count ?? (await encode(i))));
     const text = sound_text(rule, await this.text(), texts);
     const prompt = this.placed(text, rule.token, texts);
-    const parts: Uint8Array[] = [];
-    for (const [i, sound] of sounds.entries()) {
-      const bytes = new Uint8Array(sound.buffer, sound.byteOffset, sound.byteLength);
-      parts.push(await this.rows(sha256(bytes), texts[i]!, () => this.encoded(sound)));
-    }
+    for (const [i, shown] of texts.entries()) check_rows(await encode(i), shown, SOUNDS.task);
     return { prompt, parts, counts: texts.map(({ count }) => count) };
+  }
+
+  protected override messages(given: Messages): Messages {
+    return flat_messages(described(this.host, "sounds"), given);
   }
 
   /** Runs the encoder, window by window. */
   private async encoded(sound: Float32Array): Promise<Uint8Array> {
-    const { host, ending } = this;
-    const rule = described(host, "sounds");
-    const { features: width } = host.needLanguage().info;
+    const rule = described(this.host, "sounds");
+    const width = 4 * this.host.needLanguage().info.features;
     const parts: Uint8Array[] = [];
     for (const [first, count] of windows_of(rule, sound.length)) {
-      const audio = new Float32Array(rule.size);
-      audio.set(sound.subarray(first, first + count));
-      const data = new Uint8Array(audio.buffer);
-      const pre = await host.run("pre", { audio: { type: "float32", dims: [1, rule.size], data } });
-      const [values] = Object.values(pre);
-      const frames = values!.dims[2]!;
-      const ones = Math.ceil((count * frames) / rule.size);
-      const mask = new BigInt64Array(frames).fill(1n, 0, ones);
-      const feeds = host
-        .graph("hearing")
-        .inputs.map(({ name }) => [
-          name,
-          name.includes("mask")
-            ? { type: "int64", dims: [1, frames], data: new Uint8Array(mask.buffer) }
-            : values!,
-        ]);
-      const [rows] = Object.values(await host.run("hearing", Object.fromEntries(feeds), ending));
-      parts.push(rows!.data.subarray(0, 4 * width * rows_of_window(rule, count)));
+      const samples = sound.subarray(first, first + count);
+      const rows = await (rule.any_length
+        ? this.any(rule.any_length, samples)
+        : this.window(rule.size, samples));
+      const given = Math.floor(rows.length / width);
+      parts.push(rows.subarray(0, width * rows_of_window(rule, count, given)));
     }
     return together(parts);
+  }
+
+  /** The features of a sound of any length. */
+  private async any(over: AnyLength, samples: Float32Array): Promise<Uint8Array> {
+    const { count, size, valid } = rows_of(over, samples.length);
+    const audio = new Float32Array(count * size);
+    audio.set(samples.subarray(0, audio.length));
+    const data = new Uint8Array(audio.buffer);
+    const number = new Uint8Array(BigInt64Array.of(BigInt(valid)).buffer);
+    const feeds = {
+      audio: { type: "float32", dims: [count, size], data },
+      valid: { type: "int64", dims: [1], data: number },
+    };
+    return this.hear(await this.host.run("pre", feeds, this.ending));
+  }
+
+  /** The features of a window of one length. */
+  private async window(size: number, samples: Float32Array): Promise<Uint8Array> {
+    const { host, ending } = this;
+    const audio = new Float32Array(size);
+    audio.set(samples);
+    const data = new Uint8Array(audio.buffer);
+    const feeds = { audio: { type: "float32", dims: [1, size], data } };
+    const [values] = Object.values(await host.run("pre", feeds, ending));
+    const frames = values!.dims[2]!;
+    const ones = Math.ceil((samples.length * frames) / size);
+    const mask = new BigInt64Array(frames).fill(1n, 0, ones);
+    const made = host
+      .graph("hearing")
+      .inputs.map(({ name }) => [
+        name,
+        name.includes("mask")
+          ? { type: "int64", dims: [1, frames], data: new Uint8Array(mask.buffer) }
+          : values!,
+      ]);
+    return this.hear(Object.fromEntries(made));
+  }
+
+  private async hear(feeds: Record<string, TaskTensor>): Promise<Uint8Array> {
+    const [rows] = Object.values(await this.host.run("hearing", feeds, this.ending));
+    return rows!.data;
   }
 }

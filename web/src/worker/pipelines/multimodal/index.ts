@@ -3,3 +3,4 @@
 export { soundTasksOf, tasksOf } from "./asking.ts";
 export { Encoder } from "./encoder.ts";
 export { languageModel } from "./model.ts";
+export { transcriptsOf } from "./transcripts.ts";
