@@ -121,6 +121,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "TrOCR": READ,
         "ViT-GPT2": READ,
         "Donut": "document-question-answering",
+        "LayoutLM": "document-question-answering",
         "LightOnOCR": READ,
         "GLM-OCR": READ,
         "ViLT": "visual-question-answering",

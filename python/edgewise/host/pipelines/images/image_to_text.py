@@ -23,6 +23,7 @@ from ....logic.tasks.documents import (
 from ...media.pictures import Picture, read_picture
 from ...text import generate
 from ..seq2seq import Seq2SeqPipeline
+from .document_words import WordsAnswersPipeline, reads_words
 from .image_processor import ImageProcessor
 from .written_answers import WrittenDocumentAnswersPipeline, writes_answers
 
@@ -209,7 +210,8 @@ class DocumentQuestionAnsweringPipeline(PictureTextPipeline):
 
     Args:
         model: folder of a Donut model that answers questions, or the id of one of the hub. Of a
-            model of image-text-to-text `pipeline` makes a WrittenDocumentAnswersPipeline.
+            model of image-text-to-text `pipeline` makes a WrittenDocumentAnswersPipeline, of a
+            LayoutLM a WordsAnswersPipeline.
         tokenizer, options: as of Pipeline.
 
     A call takes a picture and a question, or {"image", "question"}, or a list of these. Its options
@@ -223,6 +225,8 @@ class DocumentQuestionAnsweringPipeline(PictureTextPipeline):
 
     @classmethod
     def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
+        if reads_words(model, options.get("revision")):
+            return WordsAnswersPipeline
         written = writes_answers(model, options.get("revision"))
         return WrittenDocumentAnswersPipeline if written else cls
 
