@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UnsupportedOp
 from ..bind import Binder, BoundGraph
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64
-from ..declare.symbolic import Sym
+from ..declare.symbolic import NotStatic, Sym
 from ..ir import Graph, Tensor, Value
 from ..passes.last_position import keep_position
 from ..passes.lora import SavedParameter, insert_lora, saved_parameters
@@ -19,7 +20,7 @@ from ..plan.explain import GENERATION, explained
 from ..targets import Target
 from .caches import Interface, state_shape, static_rooms
 from .features import fed_shapes, masks
-from .states import STATES_OF_OPS
+from .states import STATES_OF_OPS, StateInput
 from .tables import one_size
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class DecoderCompiler:
         graph = one_size(self.graph, capacity)
         # Tables are chosen by the number of tokens: padding does not count.
         self.padded = self.padded and graph is self.graph
-        with explained(GENERATION, self.graph.name or "model"):
+        with explained(GENERATION, self.graph.name or "model"), _no_cut(graph, states):
             plan, _ = compile_graph(
                 graph,
                 shapes,
@@ -181,6 +182,32 @@ class DecoderCompiler:
             if self.lora.modules_to_save or self.lora.bias != "none":
                 self.saved.extend(saved_parameters(bound, self.lora))
             insert_lora(bound, self.lora)
+
+
+@contextmanager
+def _no_cut(graph: Graph, states: Iterable[StateInput]) -> Iterator[None]:
+    """Says which state has a length that no plan can express, since its last rows alone are kept.
+
+    Args:
+        graph: a model.
+        states: of it.
+    """
+    try:
+        yield
+    except NotStatic:
+        made = {o: n for n in graph.nodes for o in n.outputs}
+        for state in states:
+            node = made.get(state.output)
+            while node is not None and node.op in ("Identity", "Cast", "Transpose"):
+                node = made.get(node.inputs[0])
+            if state.axis is not None and node is not None and node.op == "Slice":
+                raise UnsupportedOp(
+                    f"its output '{state.output}' is the last rows alone, once there are enough",
+                    f"input '{state.name}'",
+                    "Export the model so that it returns all rows, or run it with"
+                    " InferenceSession.",
+                ) from None
+        raise
 
 
 def _causal(dtype: int, past: Any, tokens: int, room: int | None, binder: Binder) -> Value:
