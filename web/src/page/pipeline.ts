@@ -392,6 +392,8 @@ const TEXT_OPTIONS = [
   "cache",
   "logprobs",
   "tools",
+  "tool_choice",
+  "parallel_tool_calls",
 ];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {

@@ -208,18 +208,33 @@ export interface TextOptions {
   /**
    * Of chats: what the answer may call: `{name, description, parameters}`, with a JSON schema, or
    * OpenAI's `{type: "function", function}`. The answer's message then has `tool_calls` and
-   * `reasoning_content` beside `content`, if it has such parts. Default: nothing.
+   * `reasoning_content` beside `content`, if it has such parts. Arguments satisfy the schemas of
+   * tools with `strict: true`. Default: nothing.
    */
   tools?: ToolDefinition[];
+  /**
+   * `"auto"`; `"none"`: no calls; `"required"`: calls alone, or a function: of this tool; both with
+   * arguments of its schema. Default: `"auto"`.
+   */
+  tool_choice?: "auto" | "none" | "required" | { type: "function"; function: { name: string } };
+  /** Whether an answer may have several calls. Default: true. */
+  parallel_tool_calls?: boolean;
 }
 
 /** A tool that answers may call. */
-export type ToolDefinition =
-  | { name: string; description?: string; parameters?: object }
-  | {
-      type: "function";
-      function: { name: string; description?: string; parameters?: object };
-    };
+export type ToolDefinition = ToolFunction | { type: "function"; function: ToolFunction };
+
+/** What a {@link ToolDefinition} says. */
+export interface ToolFunction {
+  /** Up to 64 letters, digits and `_ . -`. */
+  name: string;
+  /** For the model. */
+  description?: string;
+  /** JSON schema of the arguments. Default: none are taken. */
+  parameters?: object;
+  /** Whether arguments have to satisfy the schema, whenever the tool is called. */
+  strict?: boolean | null;
+}
 
 /** A prompt of token ids, as `generate` of models takes it: nothing is added to it. */
 export interface Prompt {

@@ -21,7 +21,7 @@ from ...logic.generation.text import (
 )
 from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, truncation_of
 from ...logic.grammar.partial import ParsedText, is_json, parsed
-from ...logic.tools.definitions import tools_of
+from ...logic.tools.choice import chosen_tools
 from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
@@ -130,6 +130,8 @@ class TextGenerationPipeline:
         response_format: Any = None,
         on_parsed: Callable[[Any], object] | None = None,
         tools: Sequence[Any] | None = None,
+        tool_choice: Any = None,
+        parallel_tool_calls: bool = True,
         on_delta: Callable[[dict[str, Any]], object] | None = None,
         truncation: bool | str | None = None,
         truncation_side: str | None = None,
@@ -156,7 +158,11 @@ class TextGenerationPipeline:
             on_parsed: called with that value, as far as it is written, whenever it has grown.
             tools: that the answer may call: [{"name", "description", "parameters"}], with a JSON
                 schema. The answer's message then has "tool_calls" and "reasoning_content" beside
-                "content", if it has such parts.
+                "content", if it has such parts. Arguments satisfy the schemas of tools with
+                "strict": True.
+            tool_choice: "auto"; "none": no calls; "required": calls alone, or {"type": "function",
+                "function": {"name": ...}}: of this tool, both with arguments of its schema.
+            parallel_tool_calls: whether an answer may have several calls.
             on_delta: called with these parts while they are written.
             truncation: shorten prompts that are longer than a sequence of the model, so that
                 max_new_tokens have room, but at most half of it; otherwise they are refused. Of
@@ -189,7 +195,7 @@ class TextGenerationPipeline:
         read = parsed if is_json(response_format) else None
         if on_parsed is not None:
             streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)
-        usable = None if tools is None else tools_of(tools)
+        usable, wanted = chosen_tools(tools, tool_choice)
         if on_delta is not None and usable is None:
             raise InputError("on_delta needs tools", "pipeline", "Take the text from streamer.")
         results = []
@@ -201,6 +207,9 @@ class TextGenerationPipeline:
             how = self._truncation(shortening, config, fields)
             prompt = self._fitting(one, prompt, goes_on, how, extra, usable)
             answers = None if usable is None else Answers(self.tokenizer, usable, one, prompt)
+            form = response_format
+            if answers is not None:
+                form = answers.format(wanted, parallel_tool_calls, response_format)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
             out = self._generate(
@@ -212,7 +221,7 @@ class TextGenerationPipeline:
                 signal=signal,
                 logits_processor=logits_processor,
                 cache=cache,
-                response_format=response_format,
+                response_format=form,
             )
             made = Output(
                 out["sequences"],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import InputError, TokenizerError
+from ...logic.tools.choice import calls_format, format_with
 from ...logic.tools.definitions import check_used, count_calls, messages_for, without_tools
 from ...logic.tools.families import all_marks, family_of, marks_of
 from ...logic.tools.guard import guarded, pieces
@@ -98,11 +99,29 @@ class Answers:
     ) -> None:
         self.tokenizer, self.tools, self.before = tokenizer, tools, count_calls(messages)
         special = _special_tokens(tokenizer)
-        self.family = family_of(str(getattr(tokenizer, "chat_template", "")), special)
+        self.template = str(getattr(tokenizer, "chat_template", ""))
+        self.family = family_of(self.template, special)
         marks = set(marks_of(self.family))
         self._hidden = {_id_of(tokenizer, t) for t in special if t not in marks}
         end = tokenizer.decode(prompt[-TAIL:], skip_special_tokens=False)
         self._thinking = begins_thinking(self.family, end)
+
+    def format(self, wanted: str, parallel: bool, given: Any) -> Any:
+        """The response_format of the answers.
+
+        Args:
+            wanted: of `choice_of`.
+            parallel: whether an answer may have several calls.
+            given: the call's own response_format, or None.
+
+        Raises:
+            InputError: both are needed.
+        """
+        marks = [mark for mark in all_marks() if _id_of(self.tokenizer, mark) is not None]
+        calls = calls_format(
+            self.family, self.tools, wanted, parallel, self._thinking, marks, self.template
+        )
+        return format_with(calls, given)
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids with the marks of calls."""

@@ -6,6 +6,7 @@ Characters are written as themselves where JSON allows it. Both are what llguida
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from .automaton import anything, automaton_of, difference, intersection, is_empty, texts
@@ -52,48 +53,86 @@ MAX_PATTERNS = 4
 SPACE = [(9, 10), (13, 13), (32, 32)]
 
 
+@dataclass
+class Writing:
+    """How values are written.
+
+    Attributes:
+        true, false, null: words.
+        quote: the mark before and after a string, in which nothing has a backslash; None: strings
+            are those of JSON.
+    """
+
+    true: str = "true"
+    false: str = "false"
+    null: str = "null"
+    quote: Node | None = None
+
+
 class JsonGrammar:
     """The grammar of a schema.
 
     Args:
         schema: JSON Schema, true for any value.
-        flexible: whether white space is allowed where JSON allows it.
+        space: white space where JSON allows it.
+        network: gets the rules. Default: one of its own.
+        prefix: of the names of rules.
+        writing: how values are written. Default: as JSON.
     """
 
-    def __init__(self, schema: Any, flexible: bool) -> None:
+    def __init__(
+        self,
+        schema: Any,
+        space: Node,
+        network: Network | None = None,
+        prefix: str = "",
+        writing: Writing | None = None,
+    ) -> None:
         self.schemas = Schemas(schema)
-        self.network = Network("response_format")
-        self.space = repeat(characters(SPACE), 0) if flexible else nothing()
+        self.network = network or Network("response_format")
+        self.space, self.prefix = space, prefix
+        self.writing = writing or Writing()
         self.named: set[str] = set()
         self.waiting: list[str] = []
         self.steps = 0
 
     def program(self) -> list[int]:
         """The words for the engine."""
-        start = self.schemas.part("#", self.schemas.root)
-        self.value(start)
+        self.value(self.start())
+        self.define()
+        start = self.prefix + self.start()
+        return program_of(self.network, start, "no finite value satisfies the schema")
+
+    def start(self) -> str:
+        """The name of the schema."""
+        return self.schemas.part("#", self.schemas.root)
+
+    def define(self) -> None:
+        """Defines the rules of all values so far."""
         while self.waiting:
             name = self.waiting.pop()
             options = self.schemas.options(name)
-            self.network.define(name, choice([self._option(one, name) for one in options]))
-        return program_of(self.network, start, "no finite value satisfies the schema")
+            rule = choice([self.option(one, name) for one in options])
+            self.network.define(self.prefix + name, rule)
 
     def value(self, name: str) -> Node:
         """A value of a schema."""
         if name not in self.named:
             self.named.add(name)
             self.waiting.append(name)
-        return call(name)
+        return call(self.prefix + name)
 
-    def _option(self, option: Option, name: str) -> Node:
+    def option(self, option: Option, name: str) -> Node:
+        """A value of an alternative. name: of the schema."""
         made: list[Node] = []
+        words = self.writing
         if option.null:
-            made.append(literal("null"))
-        made.extend([literal(json_text(x)) for x in option.booleans])
+            made.append(literal(words.null))
+        made.extend([literal(words.true if x else words.false) for x in option.booleans])
         if option.numbers is not None:
             made.append(self._number(option.numbers, name))
         if option.texts is not None:
-            made.append(self._text(option.texts, name))
+            made.append(self._string(self.text(option.texts, name)))
         if option.arrays is not None:
             made.append(self._array(option.arrays))
         if option.objects is not None:
@@ -124,20 +163,30 @@ class JsonGrammar:
             made = intersection(made, automaton_of(part, at(name)), at(name))
         return automaton_node(made)
 
-    def _text(self, rule: Texts, name: str) -> Node:
+    def text(self, rule: Texts, name: str) -> Node:
+        """The text of a string."""
         if rule.values is not None:
-            inside = choice([literal(x) for x in rule.values])
-        elif not rule.parts:
-            inside = repeat(characters(ANY), rule.least, rule.most)
-        elif len(rule.parts) == 1 and rule.least == 0 and rule.most < 0:
-            inside = self._shared(rule)
-        else:
-            inside = automaton_node(texts_automaton(rule, at(name)))
-        return _string(inside)
+            return choice([literal(x) for x in rule.values])
+        if not rule.parts:
+            return repeat(characters(ANY), rule.least, rule.most)
+        if len(rule.parts) == 1 and rule.least == 0 and rule.most < 0:
+            return self._shared(rule)
+        return automaton_node(texts_automaton(rule, at(name)))
+
+    def _string(self, inside: Node) -> Node:
+        quote = self.writing.quote
+        if quote is not None:
+            return sequence([quote, inside, quote])
+        return sequence([literal('"'), quoted(inside), literal('"')])
+
+    def _name(self, name: str) -> Node:
+        """A listed name of a property."""
+        bare = self.writing.quote is not None and is_word(name)
+        return literal(name) if bare else self._string(literal(name))
 
     def _shared(self, rule: Texts) -> Node:
         """The only expression of strings, once for all that have the same."""
-        if not rule.source:
+        if not rule.source or self.writing.quote is not None:
             return rule.parts[0]
         if rule.source not in self.network.rules:
             self.network.define(rule.source, quoted(rule.parts[0]))
@@ -148,7 +197,7 @@ class JsonGrammar:
     def _rule(self, node: Node) -> Node:
         """A rule for what is used in several places."""
         self.steps += 1
-        name = f"step {self.steps}"
+        name = f"{self.prefix}step {self.steps}"
         self.network.define(name, node)
         return call(name)
 
@@ -179,32 +228,44 @@ class JsonGrammar:
         return sequence([name, self.space, literal(":"), self.space, value])
 
     def _object(self, rule: Objects, place: str) -> Node:
-        names = [*rule.properties]
-        names.extend([x for x in rule.required if x not in rule.properties])
-        names = [name for i, name in enumerate(names) if name not in names[:i]]
         comma = sequence([self.space, literal(","), self.space])
+        names = names_of(rule)
+        entries: list[Node] = []
+        for name in names:
+            value = self.value(self.schemas.all_of(value_of(rule, name)))
+            entries.append(self._entry(self._name(name), value))
         other = choice(self._others(rule, names, place))
+        inside = self.listed(entries, [name in rule.required for name in names], other, comma)
+        return sequence([literal("{"), self.space, inside, self.space, literal("}")])
+
+    def listed(self, entries: list[Node], needed: list[bool], other: Node, comma: Node) -> Node:
+        """Entries in their order, of which some may be left out, and others after them.
+
+        Args:
+            entries: one after the other.
+            needed: which of them are never left out.
+            other: any more, any number of times.
+            comma: what stands between two.
+        """
         after = self._rule(repeat(sequence([comma, other]), 0))
         first = optional(sequence([other, after]))
-        for name in reversed(names):
-            value = self.value(self.schemas.all_of(value_of(rule, name)))
-            entry = self._entry(_string(literal(name)), value)
-            here = sequence([entry, after])
-            later = sequence([comma, entry, after])
-            if name in rule.required:
+        for i in reversed(range(len(entries))):
+            here = sequence([entries[i], after])
+            later = sequence([comma, entries[i], after])
+            if needed[i]:
                 first = self._rule(here)
                 after = self._rule(later)
             else:
                 first = self._rule(choice([here, first]))
                 after = self._rule(choice([later, after]))
-        return sequence([literal("{"), self.space, first, self.space, literal("}")])
+        return first
 
     def _others(self, rule: Objects, names: list[str], place: str) -> list[Node]:
         """The entries whose names are not listed."""
         if rule.additional == NOTHING and not rule.patterns:
             return []
         if not names and not rule.patterns:
-            name = _string(repeat(characters(ANY), 0))
+            name = self._string(repeat(characters(ANY), 0))
             return [self._entry(name, self.value(rule.additional))]
         if len(rule.patterns) > MAX_PATTERNS:
             raise refused("patternProperties", place)
@@ -225,12 +286,27 @@ class JsonGrammar:
         made: list[Node] = []
         for automaton, values in groups:
             value = self.schemas.all_of(values or [rule.additional])
-            made.append(self._entry(_string(automaton_node(automaton)), self.value(value)))
+            entry = self._entry(self._string(automaton_node(automaton)), self.value(value))
+            made.append(entry)
         return made
 
 
-def _string(inside: Node) -> Node:
-    return sequence([literal('"'), quoted(inside), literal('"')])
+def flexible_space(flexible: bool) -> Node:
+    """White space where JSON allows it. flexible: whether it is allowed."""
+    return repeat(characters(SPACE), 0) if flexible else nothing()
+
+
+def is_word(name: str) -> bool:
+    """Whether a name is made of letters of ASCII, digits and _."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+    return name != "" and all(c in letters for c in name)
+
+
+def names_of(rule: Objects) -> list[str]:
+    """The names of properties that are listed or required."""
+    names = [*rule.properties]
+    names.extend([x for x in rule.required if x not in rule.properties])
+    return [name for i, name in enumerate(names) if name not in names[:i]]
 
 
 def _multiples(number: int) -> Automaton:

@@ -12,6 +12,7 @@ itself, which is found again, and whose mask is kept.
 from __future__ import annotations
 
 from ...errors import InputError
+from ..native import utf8_bytes
 from .nodes import Automaton, Node, common, merged
 
 END = -1
@@ -20,6 +21,9 @@ SKIP = -2
 """Label: nothing is read."""
 CALL = -3
 """Label minus the first state of a rule: it is called, and the edge's target follows."""
+
+TOKEN = 0xFF
+"""The byte before the text of an added token: UTF-8 does not have it."""
 
 MAX_STATES = 400_000
 MAX_DEPTH = 200
@@ -126,11 +130,21 @@ class Network:
             target = self.state()
             self.edge(source, CALL - self.begun(node.rule)[0], target)
             return target
+        if node.kind == "token":
+            return self._token(node.rule, source)
         if node.kind == "quoted":
             return self.add(node.parts[0], source, True, depth + 1)
         if node.automaton is not None:
             return self._automaton(node.automaton, source, in_string)
         return self._repeat(node, source, in_string, depth)
+
+    def _token(self, text: str, source: int) -> int:
+        """An added token: its bytes after one that no text has."""
+        for byte in [TOKEN, *utf8_bytes(text)]:
+            target = self.state()
+            self.bytes(source, byte, byte, target)
+            source = target
+        return source
 
     # Repetitions
 

@@ -9,7 +9,7 @@ from typing import Literal
 MAX_CHARACTER = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
 
-Kind = Literal["characters", "sequence", "choice", "repeat", "call", "quoted", "automaton"]
+Kind = Literal["characters", "sequence", "choice", "repeat", "call", "quoted", "automaton", "token"]
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Node:
         kind: characters: one of `ranges`. sequence, choice: of `parts`; a choice of none is never
             possible. repeat: the first part, from `least` to `most` times. call: the rule `rule`.
             quoted: the first part as it is written within a string of JSON. automaton: `automaton`.
+            token: the added token `rule`, which no text has.
         ranges: (first, last) code points, in ascending order.
         most: -1: any number.
     """
@@ -79,6 +80,11 @@ def optional(part: Node) -> Node:
 def call(rule: str) -> Node:
     """A rule by its name."""
     return Node("call", rule=rule)
+
+
+def token(text: str) -> Node:
+    """An added token of the tokenizer, of those that vocabularies have (vocabulary.py)."""
+    return Node("token", rule=text)
 
 
 def quoted(part: Node) -> Node:

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from ...errors import InputError
 from ..native import listed, meant, written
+from ..tools.choice import CALLS
+from ..tools.grammar import calls_program
 from .gbnf import gbnf_program
-from .json_grammar import JsonGrammar
+from .json_grammar import JsonGrammar, flexible_space
 from .lark import lark_program
 from .network import Network
 from .nodes import Node, choice, literal
@@ -48,13 +50,15 @@ def compiled(given: Any) -> Compiled | None:
         raise _wrong("response_format", given, "an object")
     form: dict[str, Any] = given
     kind: Any = form.get("type")
-    flexible = _flexible(form)
+    space = flexible_space(_flexible(form))
     if kind == "text":
         return None
+    if kind == CALLS:
+        return Compiled(calls_program(form), False)
     if kind == "json_object":
-        return Compiled(JsonGrammar({"type": "object"}, flexible).program(), True)
+        return Compiled(JsonGrammar({"type": "object"}, space).program(), True)
     if kind == "json_schema":
-        return Compiled(JsonGrammar(_schema_of(form), flexible).program(), True)
+        return Compiled(JsonGrammar(_schema_of(form), space).program(), True)
     if kind == "regex":
         source: Any = _text(form, "regex", form.get("pattern"))
         return Compiled(_program(expression_of(source, WHERE)), False)
@@ -74,7 +78,7 @@ def compiled(given: Any) -> Compiled | None:
             meant(kind[:100], TYPES, f"Known are {', '.join(TYPES)}, and schemas."),
         )
     bare = {name: value for name, value in form.items() if name != "whitespace"}
-    return Compiled(JsonGrammar(bare, flexible).program(), True)
+    return Compiled(JsonGrammar(bare, space).program(), True)
 
 
 _JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")

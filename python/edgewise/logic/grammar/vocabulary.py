@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...errors import UnsupportedField
+from ..native import utf8_bytes
+from ..tools.families import all_marks
+from .network import TOKEN
 
 
 @dataclass
@@ -18,11 +21,13 @@ class Alphabet:
             text. none: neither.
         space: what stands for a space in such texts.
         added: ids of added tokens, which no format contains.
+        marks: of these, the marks of calls and reasoning by their ids: forms of calls have them.
     """
 
     kind: Literal["bytes", "text", "none"]
     space: str = ""
     added: list[int] = field(default_factory=list)
+    marks: dict[int, str] = field(default_factory=dict)
 
 
 def alphabet_of(tokenizer: dict[str, Any]) -> Alphabet:
@@ -30,6 +35,7 @@ def alphabet_of(tokenizer: dict[str, Any]) -> Alphabet:
     `pre_tokenizer` and `added_tokens`.
     """
     made = Alphabet("none")
+    known = set(all_marks())
     tokens: object = tokenizer.get("added_tokens")
     if isinstance(tokens, list):
         for token in tokens:
@@ -37,6 +43,9 @@ def alphabet_of(tokenizer: dict[str, Any]) -> Alphabet:
                 number: object = token.get("id")
                 if isinstance(number, int):
                     made.added.append(number)
+                    content: object = token.get("content")
+                    if isinstance(content, str) and content in known:
+                        made.marks[number] = content
     decoder: object = tokenizer.get("decoder")
     parts = _parts(decoder, "decoders")
     if decoder is None:
@@ -127,6 +136,9 @@ def vocabulary_of(
     for i in range(count):
         token = None if i in added else token_of(i)
         if token:
-            data.extend(token_bytes(token, alphabet, table))
+            found = token_bytes(token, alphabet, table)
+            data.extend([] if TOKEN in found else found)
+        elif i in alphabet.marks:
+            data.extend([TOKEN, *utf8_bytes(alphabet.marks[i])])
         ends.append(len(data))
     return ends, bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .bodies import ARGS, CALL_ID, DEEPSEEK_CALL, DEEPSEEK_END, DEEPSEEK_PART, GEMMA_QUOTES, Body
 
@@ -128,6 +129,11 @@ def family_of(template: str, tokens: Sequence[str]) -> Family:
         if any(sign in known for sign in family.signs):
             return family
     return FAMILIES[len(FAMILIES) - 1]
+
+
+def family_named(name: Any) -> Family | None:
+    """The family of a name."""
+    return next((family for family in FAMILIES if family.name == name), None)
 
 
 def marks_of(family: Family) -> list[str]:

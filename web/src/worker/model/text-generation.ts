@@ -54,7 +54,8 @@ export interface Sink {
 
 type GrammarPart = typeof import("../grammar/index.ts");
 type ToolsPart = typeof import("../tools/index.ts");
-type Tools = ToolsPart & { tools: ReturnType<ToolsPart["tools_of"]> };
+type Chosen = ReturnType<ToolsPart["chosen_tools"]>;
+type Tools = ToolsPart & { tools: NonNullable<Chosen[0]>; wanted: string };
 type Answers = InstanceType<ToolsPart["Answers"]>;
 type Grammar = Omit<GrammarPart, "is_json"> & { isJson: boolean };
 
@@ -88,14 +89,17 @@ export async function generateText(
     ...(clean === undefined ? {} : { clean_up_tokenization_spaces: clean }),
   };
   const shortening = truncation_of({ ...request.options }, config, fields, decoder.max_length);
-  const grammar = await grammarOf(request);
-  const format = grammar?.formatOf(model, form) ?? null;
   const tools = await toolsOf(request);
+  const grammar = await grammarOf(request);
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
     const { prompt, goingOn } = await promptOf(model, input, request.options, tools, shortening);
     const answers = tools && new tools.Answers(tokenizer, tools.tools, input as Message[], prompt);
+    const { parallel_tool_calls: parallel = true } = request.options;
+    const shape = answers ? answers.format(tools!.wanted, parallel, form) : form;
+    const format =
+      shape == null ? null : (await import("../grammar/index.ts")).formatOf(model, shape);
     const started = performance.now();
     const watch = new Watch(model, request, sink, started, grammar, answers);
     const made = await generate(decoder, prompt, config, {
@@ -140,12 +144,15 @@ function checkFollowed({ stream, tokens, parsed, deltas, options }: GenerateRequ
 
 /** What tools need, if the call has them. @throws InputError */
 async function toolsOf({ options, deltas }: GenerateRequest): Promise<Tools | undefined> {
-  if (options.tools == null) {
-    if (!deltas) return undefined;
-    throw new InputError("on_delta needs tools", "pipeline", "Take the text from streamer.");
-  }
-  const part = await import("../tools/index.ts");
-  return { ...part, tools: part.tools_of(options.tools) };
+  const part =
+    options.tools == null && options.tool_choice == null
+      ? undefined
+      : await import("../tools/index.ts");
+  const [tools = null, wanted = ""] =
+    part?.chosen_tools(options.tools ?? null, options.tool_choice ?? null) ?? [];
+  if (part && tools) return { ...part, tools, wanted };
+  if (!deltas) return undefined;
+  throw new InputError("on_delta needs tools", "pipeline", "Take the text from streamer.");
 }
 
 /** What formats need, if the call has one. */

@@ -2,11 +2,11 @@
 // first of these. The rules are those of logic/tools.
 
 import { TextPieces } from "../../logic/generation/streamers.ts";
+import { calls_format, chosen_tools, format_with } from "../../logic/tools/choice.ts";
 import {
   check_used,
   count_calls,
   messages_for,
-  tools_of,
   without_tools,
 } from "../../logic/tools/definitions.ts";
 import { all_marks, type Family, family_of, marks_of } from "../../logic/tools/families.ts";
@@ -16,9 +16,9 @@ import type { Message } from "../../protocol/generation.ts";
 import { TokenizerError } from "../../shared/errors.ts";
 import type { TemplateOptions, Tokenizer } from "../text/tokenizer.ts";
 
-export { tools_of };
+export { chosen_tools };
 
-type Tools = ReturnType<typeof tools_of>;
+type Tools = NonNullable<ReturnType<typeof chosen_tools>[0]>;
 type Json = Record<string, unknown>;
 
 /** Tokens of a prompt among which reasoning may begin. */
@@ -35,7 +35,7 @@ export function chatPrompt(
   variables: TemplateOptions,
 ): number[] {
   const special = tokenizer.specialTokens.map(({ content }) => content);
-  const others = all_marks().filter((mark) => tokenizer.idOf(mark) !== undefined);
+  const others = marksOf(tokenizer);
   const own = messages_for(messages as Json[], tools, tokenizer.templateText);
   const safe = guarded(own, tools, special, others);
   const rendered = safe.messages as unknown as Message[];
@@ -43,6 +43,10 @@ export function chatPrompt(
   if (tools) check_used(withoutTools(tokenizer, safe.messages, variables), text);
   return pieces(text, safe.mark).flatMap((piece) => (piece ? tokenizer.encode(piece, false) : []));
 }
+
+/** The marks of calls and reasoning that are tokens. */
+const marksOf = (tokenizer: Tokenizer) =>
+  all_marks().filter((mark) => tokenizer.idOf(mark) !== undefined);
 
 function withoutTools(
   tokenizer: Tokenizer,
@@ -79,6 +83,23 @@ export class Answers {
     this.hidden = new Set(special.filter((t) => !marks.has(t.content)).map(({ id }) => id));
     this.thinking = begins_thinking(this.family, tokenizer.decode(prompt.slice(-TAIL)));
     this.before = count_calls(messages as Json[]);
+  }
+
+  /**
+   * The response_format of the answers.
+   * @param wanted of choice_of
+   * @param parallel whether an answer may have several calls
+   * @param given the call's own one
+   * @throws InputError if both are needed
+   */
+  format(wanted: string, parallel: boolean, given: unknown): unknown {
+    const { tokenizer, family, tools, thinking } = this;
+    const text = tokenizer.templateText;
+    const marks = marksOf(tokenizer);
+    return format_with(
+      calls_format(family, tools, wanted, parallel, thinking, marks, text),
+      given ?? null,
+    );
   }
 
   private decode(ids: number[]): string {
