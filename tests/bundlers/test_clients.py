@@ -13,13 +13,17 @@ from edgewise.host.session.open import folder_files
 
 from .conftest import BUNDLERS, ROOT
 
-TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+TEMPLATE = (
+    "{% if tools %}<tool_call>{% for t in tools %}{{ t.function.name }} {% endfor %}{% endif %}"
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% for c in m.tool_calls or [] %}"
+    "<tool_call>{{ c.function | tojson }}{% endfor %}{{ '\\n' }}{% endfor %}assistant:"
+)
 SCRIPT = """
 import { pipeline } from "edgewise";
 import { createClient } from "edgewise/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
-import { generateText, streamText } from "ai";
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 import OpenAI from "openai";
 
 const pipe = await pipeline("text-generation", MODEL);
@@ -59,6 +63,79 @@ const chainChunks = [];
 for await (const piece of await chat.stream([["human", "A story of a cat."]]))
   chainChunks.push(piece.content);
 
+// Tools: a named one is called with arguments of its schema.
+const schema = {
+  type: "object",
+  properties: { city: { enum: ["Paris", "Rome"] } },
+  required: ["city"],
+  additionalProperties: false,
+};
+const named = { type: "function", function: { name: "weather" } };
+const tools = [{ ...named, function: { ...named.function, parameters: schema } }];
+const asked = { ...settings, messages, tools, max_tokens: 90 };
+const only = { tool_choice: named, parallel_tool_calls: false };
+const called = await openai.chat.completions.create({ ...asked, ...only });
+const streamed = await openai.chat.completions.stream({ ...asked, ...only }).finalMessage();
+const weather = tool({
+  inputSchema: jsonSchema(schema),
+  execute: ({ city }) => ({ city, weather: "sunny" }),
+});
+const agent = await generateText({
+  ...call,
+  maxOutputTokens: 90,
+  tools: { weather },
+  toolChoice: { type: "tool", toolName: "weather" },
+  stopWhen: stepCountIs(2),
+});
+const agentParts = [];
+for await (const part of streamText({
+  ...call,
+  maxOutputTokens: 90,
+  tools: { weather },
+  toolChoice: "required",
+}).fullStream)
+  if (part.type === "tool-call" || part.type === "tool-result")
+    agentParts.push([part.type, part.input?.city]);
+const chainedCall = await new ChatOpenAI({
+  model: "stories",
+  temperature: 0,
+  maxTokens: 90,
+  apiKey: "none",
+  configuration: { baseURL, fetch },
+})
+  .bindTools(tools, { tool_choice: "weather", parallel_tool_calls: false })
+  .invoke([["human", "A story of a cat."]]);
+// The pipeline's own loop: tools that answer, throw, hang and return 10 MB.
+const acts = [
+  ({ city }) => ({ city, sky: "clear" }),
+  () => { throw new Error("no sky"); },
+  (_, { signal }) => new Promise((resolve) => signal.addEventListener("abort", resolve)),
+  () => "x".repeat(10_000_000),
+];
+const told = [];
+const ran = await pipe.run(messages, {
+  ...{ tool_choice: named, do_sample: false, max_new_tokens: 90 },
+  ...{ max_rounds: 4, tool_timeout: 0.2, on_message: (message) => told.push(message) },
+  tools: { weather: { parameters: schema, execute: (...a) => acts.shift()(...a) } },
+});
+const run = {
+  ended: [ran.ended, ran.rounds, told.length],
+  roles: ran.generated_text.map(({ role }) => role),
+  results: ran.generated_text.filter((m) => m.role === "tool").map((m) => JSON.parse(m.content)),
+  wrong: await pipe.run(messages, { tools: {} }).catch((e) => e.name),
+  time: (await pipe.run(messages, { tools: { now: () => 1 }, time_limit: 1e-9 })).ended,
+};
+const results = agent.steps.flatMap((step) => step.toolResults.map((r) => r.output.city));
+const calls = {
+  openai: called.choices[0].message.tool_calls.map((c) => c.function),
+  stream: streamed.tool_calls.map((c) => c.function),
+  finish: called.choices[0].finish_reason,
+  steps: agent.steps.length,
+  results,
+  parts: agentParts,
+  langchain: chainedCall.tool_calls.map(({ name, args }) => ({ name, args })),
+};
+
 const texts = {
   openai: choices[0].message.content,
   openai_stream: chunks.join(""),
@@ -68,7 +145,7 @@ const texts = {
   langchain_stream: chainChunks.join(""),
 };
 const tokens = sdk.usage.outputTokens;
-console.log(JSON.stringify({ text, texts, usage, refused, models, tokens }));
+console.log(JSON.stringify({ text, texts, usage, refused, models, tokens, calls, run }));
 await pipe.dispose();
 """
 
@@ -81,7 +158,7 @@ def test_clients(tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     sources, _ = folder_files(folder)
     with (tmp_path / "chat.edge").open("wb") as file:
-        compile_package(sources, capacity=256).write(file)
+        compile_package(sources, capacity=512).write(file)
     program = BUNDLERS / "clients.mjs"
     program.write_text(SCRIPT.replace("MODEL", json.dumps(str(tmp_path / "chat.edge"))))
     done = subprocess.run(
@@ -94,3 +171,20 @@ def test_clients(tmp_path):
     assert got["usage"]["completion_tokens"] == got["tokens"] == 20
     assert got["refused"] == ["BadRequestError", 400, "wrong"]
     assert got["models"] == ["stories"]
+    run = got["run"]
+    assert run["ended"] == ["rounds", 4, 4] and run["wrong"] == "InputError"
+    assert run["roles"] == ["user", *["assistant", "tool"] * 4] and run["time"] == "time"
+    assert run["results"][0]["sky"] == "clear" and run["results"][1] == {"error": "no sky"}
+    assert "did not answer within 0.2 s" in run["results"][2]["error"]
+    assert "10000000 characters" in run["results"][3]["error"]
+    calls = got["calls"]
+    [call] = calls["openai"]
+    assert call["name"] == "weather" and json.loads(call["arguments"])["city"] in ("Paris", "Rome")
+    assert [c["name"] for c in calls["stream"]] == ["weather"]
+    assert json.loads(calls["stream"][0]["arguments"]) == json.loads(call["arguments"])
+    assert calls["finish"] == "tool_calls"
+    assert calls["steps"] == 2 and set(calls["results"]) <= {"Paris", "Rome"} != set()
+    kinds = [kind for kind, _ in calls["parts"]]
+    assert "tool-call" in kinds and "tool-result" in kinds
+    [chained] = calls["langchain"]
+    assert chained == {"name": "weather", "args": json.loads(call["arguments"])}

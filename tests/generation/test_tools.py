@@ -1,6 +1,7 @@
 """Chats with tools: prompts as transformers renders them, special tokens in texts, and answers."""
 
 import json
+import threading
 
 import pytest
 import tokenizers
@@ -183,3 +184,134 @@ def test_answers_of_pipelines(engine, tokenizer):
             pipe(CHAT, on_delta=deltas.append)
     finally:
         engine.free(decoder.logits)
+
+
+def called(name, **arguments):
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+class Turns(Script):
+    """A decoder that gives one answer after the other."""
+
+    def __init__(self, engine, tokenizer, answers):
+        super().__init__(engine, [])
+        self.answers = [tokenizer.encode(a + "<|im_end|>") for a in answers]
+        self.turn = -1
+
+    def forward(self, sequence, ids):
+        if len(ids) > 1 or self.turn < 0:  # a prompt
+            self.turn += 1
+            self.ids, self.at = self.answers[self.turn], 0
+        return super().forward(sequence, ids)
+
+
+def test_conversations_with_tools(engine, tokenizer):
+    """Tools that answer, raise, hang, return 10 MB, or are not there; and special tokens."""
+
+    def get_weather(city: str, days: int = 1) -> dict:
+        """Weather of a city.
+
+        Args:
+            city: where.
+            days: how many,
+                at most 3.
+        """
+        seen.append((city, days))
+        return {"city": city, "sky": "clear"}
+
+    def hang(seconds: float):
+        released.wait(20)
+
+    async def later() -> str:
+        return BAD
+
+    def call(name, **arguments):
+        return f"<tool_call>\n{called(name, **arguments)}\n</tool_call>"
+
+    seen, released = [], threading.Event()
+    tools = {
+        "get_weather": get_weather,
+        "hang": hang,
+        "later": later,
+        "large": {"description": "Large.", "execute": lambda: "x" * 10_000_000},
+        "boom": lambda: 1 / 0,
+    }
+    answers = [
+        "I look." + call("get_weather", city="Paris") + call("later") + call("nothing"),
+        call("hang", seconds=9) + call("large") + call("boom") + call("get_weather", town="?"),
+        "Clear.",
+    ]
+    decoder = Turns(engine, tokenizer, answers)
+    try:
+        pipe = pipeline("text-generation", decoder, tokenizer)
+        fields = {"max_new_tokens": 900, "do_sample": False, "tools": tools, "tool_timeout": 0.3}
+        told, deltas = [], []
+        got = pipe.run(CHAT, on_message=told.append, on_delta=deltas.append, **fields)
+        assert (got["rounds"], got["ended"]) == (3, "answer")
+        assert got["generated_text"][-1] == {"role": "assistant", "content": "Clear."}
+        assert [m for m in got["generated_text"] if m["role"] == "assistant"] == told
+        assert len([d for d in deltas if "tool_calls" in d]) == 7
+        results = [m for m in got["generated_text"] if m["role"] == "tool"]
+        calls = [c["id"] for m in told for c in m.get("tool_calls", [])]
+        assert [m["tool_call_id"] for m in results] == calls and len(set(calls)) == 7
+        assert seen == [("Paris", 1)]
+        clear, later_, nothing, hung, large, boom, wrong = [m["content"] for m in results]
+        assert json.loads(clear) == {"city": "Paris", "sky": "clear"}
+        assert later_ == BAD
+        assert json.loads(nothing)["error"].startswith("there is no tool nothing; there are get_w")
+        assert "did not answer within 0.3" in json.loads(hung)["error"]
+        assert "10000000 characters" in json.loads(large)["error"]
+        assert json.loads(boom) == {"error": "division by zero"}
+        assert "unexpected keyword argument 'town'" in json.loads(wrong)["error"]
+        decoder.turn = -1
+        decoder.answers = decoder.answers[:1] * 3
+        got = pipe.run(CHAT, max_rounds=2, **fields)
+        assert (got["rounds"], got["ended"]) == (2, "rounds")
+        decoder.turn = -1
+        got = pipe.run(CHAT, time_limit=1e-9, **fields)
+        assert (got["rounds"], got["ended"]) == (1, "time")
+        for wrong_tools in ({}, [get_weather], {"f": 3}, {"a b": get_weather}):
+            with pytest.raises(InputError):
+                pipe.run(CHAT, **{**fields, "tools": wrong_tools})
+    finally:
+        released.set()
+        engine.free(decoder.logits)
+
+
+def test_functions_are_described_as_in_transformers():
+    from typing import Literal
+
+    from edgewise.host.text.tool_loop import _record
+
+    def f(
+        city: str,
+        days: int,
+        sky: Literal["clear", "dark"],
+        places: list[str],
+        more: dict,
+        ratio: float = 0.5,
+        sure: bool = False,
+    ):
+        """
+        Weather of a city.
+
+        Args:
+            city: where.
+            days: how many,
+                at most 3.
+            sky: of the night
+            places: names.
+            more: anything.
+            ratio: of it.
+            sure: whether.
+        """
+
+    expected = transformers.utils.get_json_schema(f)["function"]
+    made = _record(f)
+    assert made["description"] == expected["description"]
+    for name, schema in expected["parameters"]["properties"].items():
+        own = made["parameters"]["properties"][name]
+        assert own["description"] == schema["description"]
+        if name != "sky":  # transformers writes a type beside the enum
+            assert own == schema
+    assert made["parameters"]["required"] == expected["parameters"]["required"]

@@ -447,3 +447,49 @@ def test_special_tokens_in_texts(form):
     made = guard.guarded(plain, None, special, [])
     assert (made.messages, made.tools, made.mark) == (plain, None, "")
     assert guard.pieces("a<s>", "") == ["a<s>"]
+
+
+@pytest.mark.parametrize("sign", sorted({c.values[0] for c in CASES} | {""}))
+def test_grammars_of_calls(sign):
+    """Both forms make the same grammars. tests/generation/test_tool_calls.py samples from them."""
+    made = {}
+    for form in ("python", "page"):
+        families = module(form, "tools.families")
+        choices, grammar = module(form, "tools.choice"), module(form, "tools.grammar")
+        family = families.family_of(sign, [])
+        marks = sorted(set(families.marks_of(family)))
+        made[form] = []
+        for some in (marks, []):
+            for wanted in ("required", ":get_weather"):
+                shape = choices.calls_format(family, TOOLS, wanted, True, True, some, "")
+                made[form].append(grammar.calls_program(shape))
+            shape = choices.calls_format(family, TOOLS, "auto", False, False, some, "```json")
+            made[form].append(grammar.calls_program(shape))
+            assert choices.calls_format(family, TOOLS, "auto", True, False, some, "") is None
+    assert made["python"] == made["page"]
+
+
+@both
+def test_results_of_tools(form):
+    loop = module(form, "tools.loop")
+    text = loop.text_of
+    assert text(loop.Result("sunny")) == "sunny"
+    assert json.loads(text(loop.Result({"a": [1, None, "\u00e9"]}))) == {"a": [1, None, "\u00e9"]}
+    assert text(loop.Result(None)) == "null"
+    assert json.loads(text(loop.Result(None, "boom"))) == {"error": "boom"}
+    assert json.loads(text(loop.failed(""))) == {"error": "the tool failed"}
+    assert "did not answer within" in text(loop.too_late(2))
+    long = json.loads(text(loop.Result("x" * 10_000_000)))
+    assert long == {"error": "the result has 10000000 characters; at most 100000 are taken"}
+    for wrong, words in (((0, None), "max_rounds"), ((None, -1), "tool_timeout")):
+        with pytest.raises(InputError, match=words):
+            loop.limits_of(*wrong)
+    with pytest.raises(InputError, match="tools.f: it is neither"):
+        loop.described([("f", 3)])
+    (made,) = loop.described([("f", {"inputSchema": {"type": "object"}, "strict": True})])
+    assert made == {
+        "name": "f",
+        "description": None,
+        "parameters": {"type": "object"},
+        "strict": True,
+    }

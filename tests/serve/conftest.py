@@ -11,7 +11,10 @@ from . import environment  # noqa: F401
 
 DEMO = Path(__file__).parents[2] / "web/demo/model"
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}"
+    "{{ bos_token }}{% if tools %}<tool_call>{% for t in tools %}{{ t.function.name }} "
+    "{% endfor %}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content | trim }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}{% endfor %}"
+    "{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 

@@ -215,3 +215,88 @@ def test_an_answer_of_a_schema(client):
     pet = json.loads(said.choices[0].message.content)
     assert pet["name"] in ("cat", "dog") and pet["age"] <= 20
     assert said.choices[0].finish_reason == "stop"
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "maximum": 20}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "now"}},
+]
+CALLING = {"model": "stories", "messages": CHAT, "tools": TOOLS, "max_tokens": 90, "seed": 1}
+
+
+def weather(call):
+    """Checks a call of get_weather. Returns its arguments."""
+    assert call.type == "function" and call.function.name == "get_weather"
+    given = json.loads(call.function.arguments)
+    assert given["city"] in ("Paris", "Rome") and given["days"] <= 20 and len(given) == 2
+    return given
+
+
+def test_calls_of_tools(client):
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    fields = {**CALLING, "tool_choice": named, "parallel_tool_calls": False}
+    said = client.chat.completions.create(**fields)
+    (call,) = said.choices[0].message.tool_calls
+    given = weather(call)
+    assert said.choices[0].finish_reason == "tool_calls" and said.choices[0].message.content is None
+    deltas = []
+    with client.chat.completions.stream(**fields) as stream:
+        for event in stream:
+            if event.type == "tool_calls.function.arguments.done":
+                deltas.append(event)
+        final = stream.get_final_completion()
+    assert [(d.name, json.loads(d.arguments)) for d in deltas] == [("get_weather", given)]
+    assert final.choices[0].finish_reason == "tool_calls"
+    assert final.choices[0].message.tool_calls[0].id == call.id
+    chat = [
+        *CHAT,
+        said.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+    ]
+    next_ = client.chat.completions.create(**{**fields, "messages": chat})
+    assert next_.choices[0].message.tool_calls[0].id != call.id
+    several = client.chat.completions.create(
+        **{**CALLING, "tool_choice": "required", "n": 2, "logprobs": True}
+    )
+    for choice in several.choices:
+        if choice.finish_reason == "tool_calls":
+            assert {c.function.name for c in choice.message.tool_calls} <= {"get_weather", "now"}
+
+
+def test_tools_that_are_not_called(client, pipe):
+    """With "none", the answer is that without tools; with "auto", it may be text."""
+    fields = {**CALLING, "temperature": 0, "max_tokens": 30}
+    none = client.chat.completions.create(**fields, tool_choice="none")
+    assert none.choices[0].message.content == greedy(pipe, CHAT)
+    auto = client.chat.completions.create(**fields)
+    expected = pipe(CHAT, tools=TOOLS, do_sample=False, max_new_tokens=30, return_full_text=False)
+    assert auto.choices[0].message.content == expected[0]["generated_text"]
+    stop = auto.choices[0].message.content[5:9]
+    cut = client.chat.completions.create(**fields, stop=stop)
+    assert cut.choices[0].message.content == auto.choices[0].message.content.split(stop)[0]
+    assert cut.choices[0].finish_reason == "stop"
+    for wrong, param, words in (
+        ({"tools": []}, None, None),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools", "its name is"),
+        ({"tools": 3}, "tools", "tools are not a list"),
+        ({"tool_choice": "any"}, "tool_choice", "it is 'any'"),
+        ({"tools": None, "tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages", "a call has no"),
+        (
+            {"response_format": {"type": "json_object"}, "tool_choice": "required"},
+            None,
+            "exclude each other",
+        ),
+    ):
+        if words is None:
+            client.chat.completions.create(**{**fields, **wrong})
+            continue
+        with pytest.raises(openai().BadRequestError, match=words) as e:
+            client.chat.completions.create(**{**fields, **wrong})
+        assert e.value.param == param

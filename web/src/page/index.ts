@@ -134,6 +134,7 @@ export type {
 } from "./tensor-images.ts";
 export {
   type GenerateOptions,
+  type MessageDelta,
   type ModelSource,
   type PipelineOptions,
   type Stats,
@@ -142,8 +143,10 @@ export {
   type TextGenerationPipeline,
   TextStreamer,
   type TokenStreamer,
+  type ToolCall,
   type TrainingPrograms,
 } from "./text-generation.ts";
+export type { Tool, ToolExecute, ToolRun, ToolRunOptions } from "./tool-loop.ts";
 export type { AdapterMethods } from "./training/adapter-methods.ts";
 export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
 export {

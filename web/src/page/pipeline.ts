@@ -40,6 +40,7 @@ import {
   type TextGenerationPipeline,
   TextStreamer,
 } from "./text-generation.ts";
+import { runTools } from "./tool-loop.ts";
 import { adapterMethods } from "./training/adapter-methods.ts";
 import { handles } from "./training/handles.ts";
 
@@ -451,6 +452,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     },
     tokenizer: remoteTokenizer(client, id),
     stream: (input, options) => streamed(call, input, options),
+    run: (messages, options) => runTools(call, messages, options),
     clearCache: () => client.call("clear", { model: id }),
     profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
       watched(client, id, typeof work === "function" ? work : () => call(work, options)),

@@ -9,6 +9,7 @@ import type { Codec } from "./pipelines/codec.ts";
 import type { SpeakerVerificationPipeline } from "./pipelines/sound-types.ts";
 import type { Profile } from "./profile.ts";
 import type { StoppingCriteria } from "./stopping.ts";
+import type { ToolRun, ToolRunOptions } from "./tool-loop.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
 
 /** Options of {@link pipeline}. */
@@ -321,6 +322,16 @@ export interface TextGenerationPipeline extends AdapterMethods {
     input: string | Message[] | Prompt,
     options?: Omit<GenerateOptions, "streamer">,
   ): AsyncGenerator<string, void, undefined>;
+  /**
+   * Answers a chat, and calls tools as the model asks, until there is an answer without calls:
+   * `await pipe.run(messages, { tools: { now: () => new Date().toISOString() } })`.
+   *
+   * The model reads what a tool returns: a text, or a value as JSON. It reads `{"error": ...}` if a
+   * tool throws, takes too long, returns more than 100,000 characters or is not there; the
+   * conversation goes on. The calls of an answer run at once.
+   * @throws InputError if tools or limits are wrong; otherwise as a call
+   */
+  run(messages: Message[], options: ToolRunOptions): Promise<ToolRun>;
   /** The task, as in transformers.js. */
   readonly task: "text-generation";
   /** Device, sizes and loading times. Memory figures are as of the last call. */

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from ...host.text.generate import steps
-from ...host.text.tools import chat_prompt
-from ...logic.openai.answers import Piece, TokenScore, Usage, finish_of
+from ...host.text.tools import Answers, chat_prompt
+from ...logic.openai.answers import Event, Parts, Piece, TokenScore, Usage, finish_of
 from ...logic.openai.requests import Generation, check_length
 from ...logic.openai.scores import score_of
 from ...logic.openai.stops import StopText
@@ -43,6 +43,7 @@ def prompts_of(model: TextModel, request: Generation) -> list[list[int]]:
         ids = chat_prompt(
             tokenizer,
             request.prompts[0],
+            request.tools,
             add_generation_prompt=not request.continues,
             continue_final_message=request.continues,
         )
@@ -57,7 +58,7 @@ def prompts_of(model: TextModel, request: Generation) -> list[list[int]]:
 
 def generate(
     model: TextModel, adapter: str | None, request: Generation, limits: Limits, job: Job
-) -> Iterator[Piece | Usage]:
+) -> Iterator[Event]:
     """Yields the pieces of all sequences, one sequence after the other, and the Usage."""
     lm = model.pipe.model
     if lm.adapter != adapter:
@@ -71,7 +72,8 @@ def generate(
             fields["seed"] = (fields["seed"] + index % request.n) % 2**63
         room = min(limits.tokens, lm.max_length - len(ids))
         fields["max_new_tokens"] = min(request.max_tokens or room, room)
-        counts = yield from _sequence(model, ids, index, request, fields, job)
+        sequence = _sequence if request.tools is None else _with_tools
+        counts = yield from sequence(model, ids, index, request, fields, job)
         completion += counts.completion
         if index % request.n == 0:  # the prompt counts once
             cached += counts.cached
@@ -85,45 +87,95 @@ def _sequence(
     request: Generation,
     fields: dict[str, Any],
     job: Job,
-) -> Generator[Piece, None, Usage]:
+) -> Generator[Event, None, Usage]:
     """Yields the pieces of a sequence. Returns its counts."""
-    tokenizer, eos = model.pipe.tokenizer, set(model.config.eos_token_ids)
-    text, stop = Detokenizer(tokenizer, prompt), StopText(request.stop)
-    scores = None if request.logprobs is None else Scores(tokenizer, request.logprobs)
-    found: list[TokenScore] = []
-    count = cached = 0
-    reason = ""
-    running = steps(
-        model.pipe.model,
-        prompt,
-        model.config,
-        signal=job,
-        logits_processor=scores,
-        tokenizer=tokenizer,
-        cache=True,
-        return_dict_in_generate=True,
-        **fields,
-    )
-    try:
-        while not stop.stopped:
-            try:
-                token = next(running)
-            except StopIteration as over:
-                reason = over.value["finish_reasons"][0]
-                cached = over.value.get("cached_tokens") or 0
-                break
-            if token is None:  # between pieces of the prompt
-                continue
-            count += 1
-            if token in eos:
-                continue
-            if scores is not None:
-                found.append(scores.of(token))
-            if piece := stop.push(text.push(token)):
-                yield Piece(index, piece, None, found)
-                found = []
-    finally:
-        running.close()
+    text, stop = Detokenizer(model.pipe.tokenizer, prompt), StopText(request.stop)
+    run = _Run(model, prompt, request, job)
+    for token in run.tokens(fields, lambda: stop.stopped):
+        if piece := stop.push(text.push(token)):
+            yield Piece(index, piece, None, run.scores())
     rest = "" if stop.stopped else stop.push(text.end()) + stop.end()
-    yield Piece(index, rest, finish_of(reason, stop.stopped), found)
-    return Usage(len(prompt), count, cached)
+    yield Piece(index, rest, finish_of(run.reason, stop.stopped), run.scores())
+    return Usage(len(prompt), run.count, run.cached)
+
+
+def _with_tools(
+    model: TextModel,
+    prompt: list[int],
+    index: int,
+    request: Generation,
+    fields: dict[str, Any],
+    job: Job,
+) -> Generator[Event, None, Usage]:
+    """Yields the parts of a sequence of a chat with tools. Returns its counts."""
+    answers = Answers(model.pipe.tokenizer, request.tools or [], request.prompts[0], prompt)
+    form = answers.format(request.wanted, request.parallel, fields.get("response_format"))
+    parts, run = Parts(index, request.stop), _Run(model, prompt, request, job)
+    deltas: list[dict[str, Any]] = []
+    text = answers.streamer(deltas.append)
+    text.put(prompt)
+    shape = {} if form is None else {"response_format": form}
+    for token in run.tokens({**fields, **shape}, lambda: parts.stop.stopped):
+        text.put([token])
+        for delta in deltas:
+            yield from parts.push(delta, run.scores())
+        deltas.clear()
+    text.end()
+    for delta in deltas:
+        yield from parts.push(delta, run.scores())
+    yield parts.end(run.reason, run.scores())
+    return Usage(len(prompt), run.count, run.cached)
+
+
+class _Run:
+    """A run of a model.
+
+    Attributes:
+        count: tokens so far. reason: why it ended. cached: tokens of the prompt that were kept.
+    """
+
+    def __init__(self, model: TextModel, prompt: list[int], request: Generation, job: Job) -> None:
+        self.model, self.prompt, self.job = model, prompt, job
+        self.count = self.cached = 0
+        self.reason = ""
+        most = request.logprobs
+        self._scores = None if most is None else Scores(model.pipe.tokenizer, most)
+        self._found: list[TokenScore] = []
+
+    def scores(self) -> list[TokenScore]:
+        """The scores of the tokens since the last call."""
+        found, self._found = self._found, []
+        return found
+
+    def tokens(self, fields: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[int]:
+        """Yields new tokens but those that end a text. stopped: whether no more are wanted."""
+        eos = set(self.model.config.eos_token_ids)
+        running = steps(
+            self.model.pipe.model,
+            self.prompt,
+            self.model.config,
+            signal=self.job,
+            logits_processor=self._scores,
+            tokenizer=self.model.pipe.tokenizer,
+            cache=True,
+            return_dict_in_generate=True,
+            **fields,
+        )
+        try:
+            while not stopped():
+                try:
+                    token = next(running)
+                except StopIteration as over:
+                    self.reason = over.value["finish_reasons"][0]
+                    self.cached = over.value.get("cached_tokens") or 0
+                    return
+                if token is None:  # between pieces of the prompt
+                    continue
+                self.count += 1
+                if token in eos:
+                    continue
+                if self._scores is not None:
+                    self._found.append(self._scores.of(token))
+                yield token
+        finally:
+            running.close()

@@ -28,6 +28,7 @@ from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, TextStreamer, Tokenizer, generate
 from ..text.generate import model_defaults
 from ..text.streamers import Streamers
+from ..text.tool_loop import run_tools
 from ..text.tools import Answers, chat_prompt, check_chat
 
 if TYPE_CHECKING:
@@ -235,6 +236,45 @@ class TextGenerationPipeline:
                 records_of(one, prompt, made, goes_on, shown, details, decode, read, message)
             )
         return results if several else results[0]
+
+    def run(
+        self,
+        messages: Chat,
+        *,
+        tools: Mapping[str, Any],
+        max_rounds: int | None = None,
+        tool_timeout: float | None = None,
+        time_limit: float | None = None,
+        on_message: Callable[[dict[str, Any]], object] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Answers a chat, and calls tools as the model asks, until there is an answer without
+        calls: `pipe.run(messages, tools={"get_weather": get_weather})`.
+
+        The model reads what a tool returns: a text, or a value as JSON. It reads {"error": ...} if
+        a tool raises, takes too long, returns more than 100,000 characters or is not there; the
+        conversation goes on. The calls of an answer run at once, each in a thread.
+
+        Args:
+            messages: of the chat.
+            tools: functions by name. Their signatures and docstrings (with "Args:") describe them;
+                or {"description", "parameters", "strict", "execute"}, with a JSON schema.
+            max_rounds: answers of the model. Default: 10.
+            tool_timeout: seconds of a tool. Default: 60. A thread cannot be ended: it goes on, and
+                what it returns is dropped.
+            time_limit: seconds of all. Default: none.
+            on_message: called with each answer of the model.
+            options: as of a call, such as on_delta, but for tools.
+
+        Returns:
+            {"generated_text": the messages with the answers and results, "rounds": answers of the
+            model, "ended": "answer", or the limit: "rounds" or "time"}
+
+        Raises:
+            InputError: tools or limits are wrong. Otherwise as a call.
+        """
+        limits = (max_rounds, tool_timeout, time_limit)
+        return run_tools(self, list(messages), tools, *limits, on_message, options)
 
     def clear_cache(self) -> None:
         """Frees the states of earlier calls, which later ones would continue from."""

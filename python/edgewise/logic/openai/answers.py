@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..native import size, utf8_bytes
+from ..tools.values import json_of
 from .requests import Generation
+from .stops import StopText
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Piece:
     Attributes:
         index: of the sequence.
         text: the new part.
-        finish: "stop" or "length" with the last piece, else None.
+        finish: "stop", "length" or "tool_calls" with the last piece, else None.
         scores: of the tokens since the last piece, if they were asked for.
     """
 
@@ -43,6 +45,22 @@ class Piece:
     finish: str | None
     scores: list[TokenScore]
     kind: Literal["piece"] = "piece"
+
+
+@dataclass
+class Part:
+    """A part of an answer with tools.
+
+    Attributes:
+        index: of the sequence.
+        delta: {"content"}, {"reasoning_content"} or {"tool_calls"}, as answer_of has them.
+        scores: as of Piece.
+    """
+
+    index: int
+    delta: dict[str, Any]
+    scores: list[TokenScore]
+    kind: Literal["part"] = "part"
 
 
 @dataclass
@@ -61,6 +79,42 @@ class Usage:
     kind: Literal["usage"] = "usage"
 
 
+Event = Piece | Part | Usage
+
+
+class Parts:
+    """The parts of a sequence of an answer with tools.
+
+    Args:
+        index: of the sequence.
+        stops: strings that end its text.
+    """
+
+    def __init__(self, index: int, stops: Sequence[str]) -> None:
+        self.index, self.stop, self.called = index, StopText(stops), False
+
+    def push(self, delta: dict[str, Any], scores: list[TokenScore]) -> list[Part]:
+        """Takes a delta of the pipeline. Returns what is told."""
+        if "tool_calls" in delta:
+            self.called = True
+        if "content" not in delta:
+            return [Part(self.index, delta, scores)]
+        text: str = delta["content"]
+        told = "" if self.stop.stopped else self.stop.push(text)
+        if told == "":
+            return []
+        content: dict[str, Any] = {"content": told}
+        return [Part(self.index, content, scores)]
+
+    def end(self, reason: str, scores: list[TokenScore]) -> Piece:
+        """The last event. reason: of generation."""
+        stopped = self.stop.stopped
+        finish = finish_of(reason, stopped)
+        if self.called and finish == "stop":
+            finish = "tool_calls"
+        return Piece(self.index, "" if stopped else self.stop.end(), finish, scores)
+
+
 class Answer:
     """The answer to a request for text.
 
@@ -76,8 +130,9 @@ class Answer:
         self.id = ("chatcmpl-" if request.chat else "cmpl-") + name
         self.begun: set[int] = set()  # sequences whose role was told
         self.offsets: dict[int, int] = {}  # characters of a sequence so far, for logprobs
+        self.calls: dict[int, int] = {}  # of a sequence so far
 
-    def chunk(self, event: Piece | Usage) -> dict[str, Any] | None:
+    def chunk(self, event: Event) -> dict[str, Any] | None:
         """The record of a streamed event; None for one that is not sent."""
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         if event.kind == "usage":
@@ -85,24 +140,45 @@ class Answer:
                 return None
             return {**self._record(kind, []), "usage": usage(event)}
         choice: dict[str, Any] = {"index": event.index}
-        if self.chat:
-            delta: dict[str, Any] = {"content": event.text} if event.text else {}
-            if event.index not in self.begun:
-                delta = {"role": "assistant", "content": event.text}
-            choice["delta"] = delta
-            self.begun.add(event.index)
+        if event.kind == "part":
+            choice["delta"] = self._delta(event.index, self._part(event))
+        elif self.chat:
+            text: dict[str, Any] = {"content": event.text} if event.text else {}
+            choice["delta"] = self._delta(event.index, text)
         else:
             choice["text"] = event.text
         choice["logprobs"] = self._logprobs(event.index, event.scores)
-        choice["finish_reason"] = event.finish
+        choice["finish_reason"] = None if event.kind == "part" else event.finish
         record = self._record(kind, [choice])
         if self.request.usage:
             record["usage"] = None
         return record
 
-    def whole(self, events: Sequence[Piece | Usage]) -> dict[str, Any]:
+    def _delta(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
+        """A delta, which has the role if it is the first."""
+        if index in self.begun:
+            return delta
+        self.begun.add(index)
+        first: dict[str, Any] = {"role": "assistant", "content": "", **delta}
+        return first
+
+    def _part(self, event: Part) -> dict[str, Any]:
+        """A delta whose calls have their number, and arguments as a text."""
+        if "tool_calls" not in event.delta:
+            return event.delta
+        made: list[Any] = []
+        calls: list[dict[str, Any]] = event.delta["tool_calls"]
+        for call in calls:
+            number = self.calls.get(event.index, 0)
+            one: dict[str, Any] = {"index": number, **with_text(call)}
+            made.append(one)
+            self.calls[event.index] = number + 1
+        return {"tool_calls": made}
+
+    def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         texts: dict[int, list[str]] = {}
+        others: dict[int, dict[str, Any]] = {}
         scores: dict[int, list[TokenScore]] = {}
         finish: dict[int, str | None] = {}
         counts = Usage(0, 0)
@@ -113,14 +189,23 @@ class Answer:
             if event.index not in texts:
                 texts[event.index] = []
                 scores[event.index] = []
-            texts[event.index].append(event.text)
+                others[event.index] = {}
             scores[event.index].extend(event.scores)
-            finish[event.index] = event.finish
+            if event.kind == "part":
+                texts[event.index].append(event.delta.get("content", ""))
+                others[event.index] = _more(others[event.index], event.delta)
+            else:
+                texts[event.index].append(event.text)
+                finish[event.index] = event.finish
         choices: list[Any] = []
         for i, parts in texts.items():
             choice: dict[str, Any] = {"index": i}
             if self.chat:
-                choice["message"] = {"role": "assistant", "content": "".join(parts)}
+                content = "".join(parts)
+                message: dict[str, Any] = {"role": "assistant", "content": content, **others[i]}
+                if content == "" and "tool_calls" in message:
+                    message["content"] = None
+                choice["message"] = message
             else:
                 choice["text"] = "".join(parts)
             choice["logprobs"] = self._logprobs(i, scores[i])
@@ -164,6 +249,27 @@ class Answer:
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+
+def with_text(call: dict[str, Any]) -> dict[str, Any]:
+    """A call whose arguments are a text."""
+    function: dict[str, Any] = call["function"]
+    written: dict[str, Any] = {**function, "arguments": json_of(function["arguments"])}
+    return {**call, "function": written}
+
+
+def _more(found: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+    """The reasoning and the calls of a message with those of a delta."""
+    made: dict[str, Any] = {**found}
+    if "reasoning_content" in delta:
+        before: str = made.get("reasoning_content", "")
+        new: str = delta["reasoning_content"]
+        made["reasoning_content"] = before + new
+    if "tool_calls" in delta:
+        calls: list[Any] = made.get("tool_calls", [])
+        more: list[dict[str, Any]] = delta["tool_calls"]
+        made["tool_calls"] = [*calls, *[with_text(call) for call in more]]
+    return made
 
 
 def _token(text: str, logprob: float) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import RequestError
+from ...errors import InputError, RequestError
 from ..native import listed, written
+from ..tools.choice import chosen_tools
 
 MAX_MESSAGES = 2048
 MAX_BIASES = 1024
@@ -92,6 +93,10 @@ class Generation:
         logprobs: alternatives of each token, or None for no log-probabilities.
         stream: whether the text is sent as it comes.
         usage: whether with a last event of counts.
+        tools: definitions as tools_of returns them, or None.
+        tool_choice: as the request has it.
+        wanted: the same, of choice_of.
+        parallel: whether an answer may have several calls.
     """
 
     model: str
@@ -105,6 +110,10 @@ class Generation:
     logprobs: int | None = None
     stream: bool = False
     usage: bool = False
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    wanted: str = "none"
+    parallel: bool = True
 
 
 def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
@@ -114,9 +123,6 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
         RequestError: it cannot be answered.
     """
     check_fields(body, [*COMMON, *CHAT])
-    for name in ("tools", "tool_choice"):
-        if not _is_empty(body.get(name)):
-            raise RequestError(f"tools are not called here; remove `{name}`", name)
     messages = _messages(body.get("messages"))
     final = messages[-1]["role"] == "assistant"
     goes_on = _flag(body, "continue_final_message", final)
@@ -132,6 +138,8 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     most = number(body, Bound("max_completion_tokens", True, 1, 1 << 30))
     request = _common(body, limits, True, [messages])
     request.continues = goes_on
+    take_tools(request, body.get("tools"), body.get("tool_choice"))
+    request.parallel = _flag(body, "parallel_tool_calls", True)
     wanted: Any = body.get("response_format")
     if wanted is not None and not isinstance(wanted, dict):
         raise RequestError("it is not an object", "response_format")
@@ -144,6 +152,19 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     elif top is not None:
         raise RequestError("it needs `logprobs: true`", "top_logprobs")
     return request
+
+
+def take_tools(request: Generation, tools: Any, given: Any) -> None:
+    """Sets the tools of a request. given: its tool_choice. Raises RequestError."""
+    none = listed(tools)
+    if tools is None or (none is not None and len(none) == 0):
+        tools = None
+        given = None if given == "auto" else given
+    try:
+        request.tools, request.wanted = chosen_tools(tools, given)
+    except InputError as e:
+        raise RequestError(f"{e.what}; {e.remedy}", e.where.partition("[")[0]) from None
+    request.tool_choice = given
 
 
 def parse_completion(body: Mapping[str, Any], limits: TextLimits) -> Generation:
@@ -337,7 +358,7 @@ def _prompts(given: Any, limits: TextLimits) -> list[Any]:
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
-    """[{"role", "content"}], with contents as texts."""
+    """[{"role", "content"}] with contents as texts, calls of tools, and reasoning."""
     items = listed(given)
     if items is None or not 0 < len(items) <= MAX_MESSAGES:
         raise RequestError(f"give a list of 1 to {MAX_MESSAGES} messages", "messages")
@@ -345,9 +366,47 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     for i, message in enumerate(items):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise RequestError(f"messages[{i}] has no role", "messages")
-        content = _content(message.get("content"), f"messages[{i}]")
-        messages.append({"role": message["role"], "content": content})
+        calls = _calls(message.get("tool_calls"), f"messages[{i}]")
+        content: Any = message.get("content")
+        if content is None and len(calls) > 0:
+            content = ""
+        made: dict[str, Any] = {"role": message["role"]}
+        made["content"] = _content(content, f"messages[{i}]")
+        for name in ("tool_call_id", "name", "reasoning_content"):
+            if isinstance(message.get(name), str):
+                made[name] = message[name]
+        if len(calls) > 0:
+            made["tool_calls"] = calls
+        messages.append(made)
+    _name_results(messages)
     return messages
+
+
+def _calls(given: Any, where: str) -> list[Any]:
+    """The calls of a message: {"id", "type", "function": {"name", "arguments"}}."""
+    items = listed(given)
+    if given is not None and items is None:
+        raise RequestError(f"{where}: its tool_calls are no list", "messages")
+    for item in items or []:
+        function: Any = item.get("function") if isinstance(item, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(f"{where}: a call has no function with a name", "messages")
+        if not isinstance(function.get("arguments"), (str, dict)):
+            raise RequestError(f"{where}: a call has no arguments of text", "messages")
+    return items or []
+
+
+def _name_results(messages: list[dict[str, Any]]) -> None:
+    """Results get the names of the tools, which some templates write."""
+    names: dict[str, str] = {}
+    for message in messages:
+        calls: list[dict[str, Any]] = message.get("tool_calls") or []
+        for call in calls:
+            function: dict[str, Any] = call["function"]
+            names[str(call.get("id"))] = function["name"]
+        key = str(message.get("tool_call_id"))
+        if message["role"] == "tool" and "name" not in message and key in names:
+            message["name"] = names[key]
 
 
 def _content(given: Any, where: str) -> str:

@@ -79,7 +79,7 @@ def calls_format(
         family: of the model.
         tools: as `tools_of` returns them.
         choice_: of `choice_of`.
-        parallel: whether an answer may have several calls.
+        parallel: whether an answer may have several calls; of a named tool it has one.
         thinking: whether the prompt has begun the reasoning.
         marks: of `all_marks`, those that are tokens.
         template: the chat template.
@@ -104,7 +104,7 @@ def calls_format(
         "family": family.name,
         "functions": parameters,
         "required": choice_ != "auto",
-        "parallel": parallel,
+        "parallel": parallel and not choice_.startswith(":"),
         "thinking": thinking,
         "marks": list(marks),
         "blocks": "```json" in template,

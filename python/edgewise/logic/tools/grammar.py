@@ -157,9 +157,9 @@ class _Calls:
             return self._python(form), "\n", form.start
         start, end = self._mark(form.start), self._mark(form.end)
         if name in ("functiongemma", "gemma4"):
-            inside = self._each(self._gemma)
+            inside = self._each(lambda f: self._gemma(f))
             return sequence([start, inside, end]), "", form.start
-        inside = self._each(self._xml if name == "coder" else self._plain)
+        inside = self._each(lambda f: self._xml(f) if name == "coder" else self._plain(f))
         line = literal("\n")
         return sequence([start, line, inside, line, end]), "\n", form.start
 
@@ -177,7 +177,7 @@ class _Calls:
 
     def _list(self) -> Node:
         """A list of such objects."""
-        one = self._each(self._plain)
+        one = self._each(lambda f: self._plain(f))
         more = repeat(sequence([literal(", "), one]), 0) if self.parallel else nothing()
         return sequence([literal("["), one, more, literal("]")])
 

@@ -2,10 +2,9 @@
 
 import {
   Answer,
+  type Event,
   error_body,
-  type Piece,
   status_of,
-  type Usage,
 } from "../../logic/openai/answers.ts";
 import {
   type Generation,
@@ -145,13 +144,13 @@ export function createClient(
 interface Begun {
   request: Generation;
   answer: Answer;
-  events: AsyncGenerator<Piece | Usage, void, undefined>;
+  events: AsyncGenerator<Event, void, undefined>;
 }
 
 const seconds = () => Math.floor(Date.now() / 1000);
 
 async function wholeOf({ answer, events }: Begun): Promise<unknown> {
-  const all: (Piece | Usage)[] = [];
+  const all: Event[] = [];
   for await (const event of events) all.push(event);
   return answer.whole(all);
 }

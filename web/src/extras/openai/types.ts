@@ -1,6 +1,6 @@
 // Types of OpenAI's API for text, as far as it is here, with the names of the openai package.
 
-import type { Message } from "../../protocol/generation.ts";
+import type { Message, ToolFunction } from "../../protocol/generation.ts";
 
 /** What both kinds of requests have. Other fields are refused by name. */
 export interface CompletionFields {
@@ -39,8 +39,22 @@ export interface CompletionFields {
 
 /** A request to `chat.completions.create`. */
 export interface ChatCompletionCreateParams extends CompletionFields {
-  /** The chat. Contents are texts, or lists of parts of type `text`. */
-  messages: Message[];
+  /**
+   * The chat. Contents are texts, or lists of parts of type `text`; of the assistant's message with
+   * `tool_calls` also null. Results have the role `tool` and the `tool_call_id`.
+   */
+  messages: ChatMessage[];
+  /** What the answer may call. */
+  tools?: { type: "function"; function: ToolFunction }[] | null;
+  /** "auto", "none", "required", or a function: of this tool. Default: "auto". */
+  tool_choice?:
+    | "auto"
+    | "none"
+    | "required"
+    | { type: "function"; function: { name: string } }
+    | null;
+  /** Whether an answer may have several calls. Default: true. */
+  parallel_tool_calls?: boolean | null;
   /** As `max_tokens`, which it replaces. */
   max_completion_tokens?: number | null;
   /** Whether the answer has log-probabilities. */
@@ -51,6 +65,24 @@ export interface ChatCompletionCreateParams extends CompletionFields {
   response_format?: Record<string, unknown> | null;
   /** Continue the last message. Default: if it is the assistant's. */
   continue_final_message?: boolean | null;
+}
+
+/** A message of a chat, as {@link Message}. */
+export type ChatMessage = Omit<Message, "content"> & {
+  content?: string | { type: string; text?: string }[] | null;
+  reasoning_content?: string | null;
+  tool_calls?: ChatToolCall[];
+  tool_call_id?: string;
+  name?: string;
+};
+
+/** A call of a tool. */
+export interface ChatToolCall {
+  /** Unique in its chat. */
+  id: string;
+  type: "function";
+  /** `arguments` is JSON. */
+  function: { name: string; arguments: string };
 }
 
 /** A request to `completions.create`. */
@@ -90,9 +122,15 @@ export interface ChatCompletion {
   model: string;
   choices: {
     index: number;
-    message: { role: "assistant"; content: string };
+    /** `content` is null if there are calls alone. */
+    message: {
+      role: "assistant";
+      content: string | null;
+      reasoning_content?: string;
+      tool_calls?: ChatToolCall[];
+    };
     logprobs: ChatLogprobs | null;
-    finish_reason: "stop" | "length";
+    finish_reason: "stop" | "length" | "tool_calls";
   }[];
   usage: CompletionUsage;
 }
@@ -105,9 +143,14 @@ export interface ChatCompletionChunk {
   model: string;
   choices: {
     index: number;
-    delta: { role?: "assistant"; content?: string };
+    delta: {
+      role?: "assistant";
+      content?: string;
+      reasoning_content?: string;
+      tool_calls?: (ChatToolCall & { index: number })[];
+    };
     logprobs: ChatLogprobs | null;
-    finish_reason: "stop" | "length" | null;
+    finish_reason: "stop" | "length" | "tool_calls" | null;
   }[];
   usage?: CompletionUsage | null;
 }

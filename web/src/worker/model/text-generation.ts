@@ -143,7 +143,10 @@ function checkFollowed({ stream, tokens, parsed, deltas, options }: GenerateRequ
 }
 
 /** What tools need, if the call has them. @throws InputError */
-async function toolsOf({ options, deltas }: GenerateRequest): Promise<Tools | undefined> {
+async function toolsOf({
+  options,
+  deltas,
+}: Pick<GenerateRequest, "options" | "deltas">): Promise<Tools | undefined> {
   const part =
     options.tools == null && options.tool_choice == null
       ? undefined
@@ -226,10 +229,23 @@ async function promptOf(
 }
 
 /**
+ * The token ids of a chat, whose variables may have tools.
+ * @throws TokenizerError, InputError
+ */
+export async function chatWithTools(
+  tokenizer: Tokenizer,
+  messages: Message[],
+  { tools, ...variables }: TemplateOptions,
+): Promise<number[]> {
+  const own = await toolsOf({ options: { tools } as TextOptions, deltas: false });
+  return chatIds(tokenizer, messages, variables, own);
+}
+
+/**
  * The token ids of a chat, in whose texts special tokens are text.
  * @throws TokenizerError, InputError
  */
-export async function chatIds(
+async function chatIds(
   tokenizer: Tokenizer,
   messages: Message[],
   variables: TemplateOptions,

@@ -5,7 +5,7 @@ import type { Generated, GenerateRequest } from "../../protocol/generation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
-import { chatIds, generateText } from "../model/text-generation.ts";
+import { chatWithTools, generateText } from "../model/text-generation.ts";
 
 type Names = "load" | "find" | "generate" | "clear" | "encode" | "decode" | "chat" | "unload";
 
@@ -71,7 +71,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     chat: ({ model, messages, options: { tokenize = false, ...variables } }) => {
       const { tokenizer } = scope.model(model);
       return tokenize
-        ? chatIds(tokenizer, messages, variables)
+        ? chatWithTools(tokenizer, messages, variables)
         : tokenizer.applyChatTemplate(messages, variables);
     },
     unload({ model }) {

@@ -1,0 +1,198 @@
+"""A conversation in which the model calls tools until it answers.
+
+What tools return is data: it is text in messages, in which special tokens are text (guard.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...errors import InputError
+from ..native import listed, written
+from .values import Unread, json_of
+
+MAX_RESULT = 100_000
+"""Characters of a result."""
+ROUNDS = 10
+TOOL_SECONDS = 60.0
+
+_FORM = "Give {name: function} or {name: {description, parameters, execute}}."
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The model answers messages. The answer: its message."""
+
+    messages: list[dict[str, Any]]
+    kind: Literal["ask"] = "ask"
+
+
+@dataclass(frozen=True)
+class Use:
+    """Tools that are called at once: (name, arguments), each for so many seconds at most.
+
+    The answer: a `Result` of each, in this order.
+    """
+
+    calls: list[tuple[str, dict[str, Any]]]
+    seconds: float
+    kind: Literal["use"] = "use"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a tool gave: a value, or what went wrong in words."""
+
+    value: Any
+    error: str = ""
+
+
+@dataclass
+class Limits:
+    """Limits of a conversation.
+
+    Attributes:
+        rounds: answers of the model.
+        seconds: of a tool.
+    """
+
+    rounds: int = ROUNDS
+    seconds: float = TOOL_SECONDS
+
+
+@dataclass
+class Conversation:
+    """How a conversation went.
+
+    Attributes:
+        messages: all of them.
+        rounds: answers of the model.
+        ended: "answer", or the limit: "rounds" or "time".
+    """
+
+    messages: list[dict[str, Any]]
+    rounds: int
+    ended: Literal["answer", "rounds", "time"]
+
+
+def limits_of(rounds: Any, seconds: Any) -> Limits:
+    """Limits that were given. None: the usual ones. Raises InputError."""
+    made = Limits()
+    if rounds is not None:
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise InputError(f"it is {written(rounds)}", "max_rounds", "Give 1 or more.")
+        made.rounds = rounds
+    if seconds is not None:
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+            raise InputError(f"it is {written(seconds)}", "tool_timeout", "Give seconds.")
+        made.seconds = seconds
+    return made
+
+
+def described(tools: Sequence[tuple[str, Any]]) -> list[Any]:
+    """The definitions of tools for the model.
+
+    Args:
+        tools: names, and what they have of {description, parameters, strict}.
+
+    Raises:
+        InputError: it is something else.
+    """
+    made: list[Any] = []
+    for name, given in tools:
+        if not isinstance(given, dict):
+            raise InputError("it is neither a function nor an object", f"tools.{name[:64]}", _FORM)
+        schema: Any = given.get("parameters", given.get("inputSchema"))
+        one: dict[str, Any] = {
+            "name": name,
+            "description": given.get("description"),
+            "parameters": schema,
+        }
+        if given.get("strict") is not None:
+            one["strict"] = given["strict"]
+        made.append(one)
+    return made
+
+
+def conversation(
+    messages: Sequence[dict[str, Any]],
+    names: Sequence[str],
+    limits: Limits,
+    is_over: Callable[[], bool] | None = None,
+) -> Generator[Ask | Use, Any, Conversation]:
+    """Lets the model answer, and tools do what it calls, until there is an answer without calls.
+
+    Args:
+        messages: of the chat.
+        names: of the tools.
+        limits: of rounds and seconds.
+        is_over: tells whether the time is over; None: there is no limit.
+    """
+    made = list(messages)
+    for count in range(limits.rounds):
+        message: dict[str, Any] = yield Ask(made)
+        made = [*made, message]
+        calls: list[dict[str, Any]] = listed(message.get("tool_calls")) or []
+        over = is_over is not None and is_over()
+        if over or len(calls) == 0:
+            return Conversation(made, count + 1, "time" if over else "answer")
+        known: list[tuple[str, dict[str, Any]]] = []
+        for call in calls:
+            function: dict[str, Any] = call["function"]
+            name: str = function["name"]
+            if name in names:
+                known.append((name, function["arguments"]))
+        results: list[Result] = []
+        if len(known) > 0:
+            results = yield Use(known, limits.seconds)
+        at = 0
+        for call in calls:
+            one: dict[str, Any] = call["function"]
+            called: str = one["name"]
+            if called in names:
+                text = text_of(results[at])
+                at += 1
+            else:
+                text = text_of(Result(None, _unknown(called, names)))
+            answer: dict[str, Any] = {"role": "tool", "tool_call_id": call["id"]}
+            answer["name"] = called
+            answer["content"] = text
+            made = [*made, answer]
+    return Conversation(made, limits.rounds, "rounds")
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    return f"there is no tool {name[:64]}; there are {', '.join(names)}"
+
+
+def text_of(result: Result) -> str:
+    """The text of a result for the model: a text as it is, other values as JSON, and what went
+    wrong as {"error"}.
+    """
+    error = result.error
+    text = ""
+    if error == "" and isinstance(result.value, str):
+        text = result.value
+    elif error == "":
+        try:
+            text = json_of(result.value)
+        except Unread:
+            error = "the result cannot be written as JSON"
+    if len(text) > MAX_RESULT:
+        error = f"the result has {len(text)} characters; at most {MAX_RESULT} are taken"
+    if error != "":
+        fault: dict[str, Any] = {"error": error[:1000]}
+        return json_of(fault)
+    return text
+
+
+def too_late(seconds: float) -> Result:
+    """The result of a tool that did not end in time."""
+    return Result(None, f"the tool did not answer within {written(seconds)} s")
+
+
+def failed(error: str) -> Result:
+    """The result of a tool that raised an error."""
+    return Result(None, error if error != "" else "the tool failed")

@@ -1,0 +1,152 @@
+// Tools that are functions of the page. The rules are those of logic/tools/loop.py.
+
+import {
+  type Ask,
+  conversation,
+  described,
+  failed,
+  limits_of,
+  type Result,
+  too_late,
+  type Use,
+} from "../logic/tools/loop.ts";
+import type { Message, ToolDefinition } from "../protocol/generation.ts";
+import { InputError } from "../shared/errors.ts";
+import type { GenerateOptions, TextGenerationOutput } from "./text-generation.ts";
+
+/** What a tool does. `signal` is aborted when its result is not waited for any more. */
+export type ToolExecute<Input = never> = (
+  input: Input,
+  options: { signal: AbortSignal },
+) => unknown;
+
+/** A tool of {@link ToolRunOptions}. */
+export interface Tool {
+  /** For the model. */
+  description?: string;
+  /** JSON schema of the arguments. */
+  parameters?: object;
+  /** Whether arguments have to satisfy the schema. */
+  strict?: boolean;
+  /** Is called with the arguments. Returns a text or a value for JSON, or a promise of one. */
+  execute: ToolExecute;
+}
+
+/** Options of `run`: those of a call, and these. */
+export interface ToolRunOptions extends Omit<GenerateOptions, "tools"> {
+  /** Tools by name: {@link Tool}, or a function of any arguments. */
+  tools: Record<string, Tool | ToolExecute>;
+  /** Answers of the model. Default: 10. */
+  max_rounds?: number;
+  /** Seconds of a tool. Default: 60. */
+  tool_timeout?: number;
+  /** Seconds of all. Default: none. */
+  time_limit?: number;
+  /** Receives each answer of the model. */
+  on_message?: (message: Message) => void;
+}
+
+/** How a conversation with tools went. */
+export interface ToolRun {
+  /** The messages with the answers and results. */
+  generated_text: Message[];
+  /** Answers of the model. */
+  rounds: number;
+  /** `answer`, or the limit: `rounds` or `time`. */
+  ended: "answer" | "rounds" | "time";
+}
+
+type Call = (input: Message[], options: GenerateOptions) => Promise<TextGenerationOutput[]>;
+
+/** A conversation with tools. `answer` is the call of a pipeline. */
+export async function runTools(
+  answer: Call,
+  messages: Message[],
+  options: ToolRunOptions,
+): Promise<ToolRun> {
+  const { tools, max_rounds, tool_timeout, time_limit, on_message, ...others } = options ?? {};
+  const rest = others as GenerateOptions;
+  const entries = Object.entries(tools ?? {});
+  if (!entries.length)
+    throw new InputError("there are no tools", "run", "Give tools: { name: function }.");
+  const functions = new Map(entries.map(([name, tool]) => [name, functionOf(name, tool)]));
+  const definitions = described(
+    entries.map(([name, tool]) => [name, typeof tool === "function" ? {} : tool]),
+  ) as ToolDefinition[];
+  const limits = limits_of(max_rounds ?? null, tool_timeout ?? null);
+  const end = time_limit === undefined ? Number.POSITIVE_INFINITY : now() + time_limit;
+  const left = () => Math.max(0.001, end - now());
+  const ask = async ({ messages: so }: Ask): Promise<Message> => {
+    const max_time = Math.min(rest.max_time ?? Number.POSITIVE_INFINITY, left());
+    const fields = Number.isFinite(max_time) ? { max_time } : {};
+    const [made] = await answer(so as unknown as Message[], {
+      ...rest,
+      ...fields,
+      tools: definitions,
+    });
+    const message = (made!.generated_text as Message[]).at(-1)!;
+    on_message?.(message);
+    return message;
+  };
+  const use = ({ calls, seconds }: Use) => {
+    const most = Math.min(seconds, left());
+    return Promise.all(
+      calls.map(([name, given]) => called(functions.get(name)!, given, most, rest.signal)),
+    );
+  };
+  const steps = conversation(
+    messages as unknown as Record<string, unknown>[],
+    [...functions.keys()],
+    limits,
+    () => now() >= end,
+  );
+  let step = steps.next();
+  while (!step.done)
+    step = steps.next(await (step.value.kind === "ask" ? ask(step.value) : use(step.value)));
+  const { messages: all, rounds, ended } = step.value;
+  return { generated_text: all as unknown as Message[], rounds, ended };
+}
+
+const now = () => performance.now() / 1000;
+
+function functionOf(name: string, tool: Tool | ToolExecute): ToolExecute {
+  const found = typeof tool === "function" ? tool : tool?.execute;
+  if (typeof found === "function") return found;
+  throw new InputError(
+    "it has no function",
+    `tools.${name.slice(0, 64)}`,
+    "Give a function, or { description, parameters, execute }.",
+  );
+}
+
+/** The result of a function, which is told when it is not waited for any more. */
+async function called(
+  work: ToolExecute,
+  given: Record<string, unknown>,
+  seconds: number,
+  signal: AbortSignal | undefined,
+): Promise<Result> {
+  const leave = new AbortController();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const over = new Promise<Result>((resolve, reject) => {
+    timer = setTimeout(() => resolve(too_late(seconds)), Math.min(seconds * 1000, 2 ** 31 - 1));
+    const aborted = () => reject(signal!.reason);
+    if (signal?.aborted) aborted();
+    signal?.addEventListener("abort", aborted, { signal: leave.signal });
+  });
+  const result = (async (): Promise<Result> => {
+    try {
+      const value = await work(given as never, { signal: leave.signal });
+      const plain = typeof value === "string" ? value : JSON.parse(JSON.stringify(value ?? null));
+      return { value: plain, error: "" };
+    } catch (e) {
+      return failed(String((e as Error)?.message ?? e));
+    }
+  })();
+  try {
+    return await Promise.race([result, over]);
+  } finally {
+    clearTimeout(timer);
+    leave.abort();
+  }
+}
