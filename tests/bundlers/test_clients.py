@@ -92,9 +92,9 @@ for await (const part of streamText({
   ...call,
   maxOutputTokens: 90,
   tools: { weather },
-  toolChoice: "required",
+  toolChoice: { type: "tool", toolName: "weather" },
 }).fullStream)
-  if (part.type === "tool-call" || part.type === "tool-result")
+  if (part.type.startsWith("tool-") && !part.type.startsWith("tool-input"))
     agentParts.push([part.type, part.input?.city]);
 const chainedCall = await new ChatOpenAI({
   model: "stories",

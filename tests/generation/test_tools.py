@@ -263,8 +263,20 @@ def test_conversations_with_tools(engine, tokenizer):
         assert "10000000 characters" in json.loads(large)["error"]
         assert json.loads(boom) == {"error": "division by zero"}
         assert "unexpected keyword argument 'town'" in json.loads(wrong)["error"]
-        decoder.turn = -1
-        decoder.answers = decoder.answers[:1] * 3
+    finally:
+        released.set()
+        engine.free(decoder.logits)
+
+
+def test_conversations_have_limits(engine, tokenizer):
+    def get_weather(city):
+        return city
+
+    answer = "<tool_call>\n" + called("get_weather", city="Paris") + "\n</tool_call>"
+    decoder = Turns(engine, tokenizer, [answer] * 3)
+    try:
+        pipe = pipeline("text-generation", decoder, tokenizer)
+        fields = {"max_new_tokens": 900, "do_sample": False, "tools": {"get_weather": get_weather}}
         got = pipe.run(CHAT, max_rounds=2, **fields)
         assert (got["rounds"], got["ended"]) == (2, "rounds")
         decoder.turn = -1
@@ -274,7 +286,6 @@ def test_conversations_with_tools(engine, tokenizer):
             with pytest.raises(InputError):
                 pipe.run(CHAT, **{**fields, "tools": wrong_tools})
     finally:
-        released.set()
         engine.free(decoder.logits)
 
 
