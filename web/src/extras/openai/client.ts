@@ -1,11 +1,6 @@
 // The client, and its fetch.
 
-import {
-  Answer,
-  type Event,
-  error_body,
-  status_of,
-} from "../../logic/openai/answers.ts";
+import { Answer, type Event, error_body, status_of } from "../../logic/openai/answers.ts";
 import {
   type Generation,
   LIMITS,
