@@ -1,9 +1,10 @@
 // Prompts of chats in whose texts special tokens are text, and answers with calls.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { tools_of } from "../../src/logic/tools/definitions.ts";
 import { InputError } from "../../src/shared/errors.ts";
 import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
-import { Answers, chatPrompt, tools_of } from "../../src/worker/tools/index.ts";
+import { Answers, chatPrompt } from "../../src/worker/tools/index.ts";
 
 /** The letters of GPT-2's bytes. */
 const LETTERS = Array.from({ length: 256 }, (_, byte) => {
