@@ -143,10 +143,13 @@ export {
   type TextGenerationPipeline,
   TextStreamer,
   type TokenStreamer,
+  type Tool,
   type ToolCall,
+  type ToolExecute,
+  type ToolRun,
+  type ToolRunOptions,
   type TrainingPrograms,
 } from "./text-generation.ts";
-export type { Tool, ToolExecute, ToolRun, ToolRunOptions } from "./tool-loop.ts";
 export type { AdapterMethods } from "./training/adapter-methods.ts";
 export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
 export {

@@ -12,49 +12,14 @@ import {
 } from "../logic/tools/loop.ts";
 import type { Message, ToolDefinition } from "../protocol/generation.ts";
 import { InputError } from "../shared/errors.ts";
-import type { GenerateOptions, TextGenerationOutput } from "./text-generation.ts";
-
-/** What a tool does. `signal` is aborted when its result is not waited for any more. */
-export type ToolExecute<Input = never> = (
-  input: Input,
-  options: { signal: AbortSignal },
-) => unknown;
-
-/** A tool of {@link ToolRunOptions}. */
-export interface Tool {
-  /** For the model. */
-  description?: string;
-  /** JSON schema of the arguments. */
-  parameters?: object;
-  /** Whether arguments have to satisfy the schema. */
-  strict?: boolean;
-  /** Is called with the arguments. Returns a text or a value for JSON, or a promise of one. */
-  execute: ToolExecute;
-}
-
-/** Options of `run`: those of a call, and these. */
-export interface ToolRunOptions extends Omit<GenerateOptions, "tools"> {
-  /** Tools by name: {@link Tool}, or a function of any arguments. */
-  tools: Record<string, Tool | ToolExecute>;
-  /** Answers of the model. Default: 10. */
-  max_rounds?: number;
-  /** Seconds of a tool. Default: 60. */
-  tool_timeout?: number;
-  /** Seconds of all. Default: none. */
-  time_limit?: number;
-  /** Receives each answer of the model. */
-  on_message?: (message: Message) => void;
-}
-
-/** How a conversation with tools went. */
-export interface ToolRun {
-  /** The messages with the answers and results. */
-  generated_text: Message[];
-  /** Answers of the model. */
-  rounds: number;
-  /** `answer`, or the limit: `rounds` or `time`. */
-  ended: "answer" | "rounds" | "time";
-}
+import type {
+  GenerateOptions,
+  TextGenerationOutput,
+  Tool,
+  ToolExecute,
+  ToolRun,
+  ToolRunOptions,
+} from "./text-generation.ts";
 
 type Call = (input: Message[], options: GenerateOptions) => Promise<TextGenerationOutput[]>;
 
