@@ -136,3 +136,65 @@ def test_wrong_requests(visit, server):
     assert got["aborted"]["name"] == "Aborted"
     assert len(got["after"]["choices"][0]["text"]) > 0
     assert got["none"]["name"] == "InputError"
+
+
+TOOLS = """
+    const { createClient } = await import("/openai.js");
+    const names = ["config.json", "generation_config.json", "tokenizer.json",
+      "tokenizer_config.json", "special_tokens_map.json", "onnx/model_q4.onnx"];
+    const files = [];
+    for (const name of names) {
+      let data = await (await fetch("/demo/model/" + name)).arrayBuffer();
+      if (name === "tokenizer_config.json") {
+        const config = JSON.parse(new TextDecoder().decode(data));
+        data = JSON.stringify({ ...config, chat_template: arg.template });
+      }
+      const file = new File([data], name.split("/").at(-1));
+      Object.defineProperty(file, "webkitRelativePath", { value: "model/" + name });
+      files.push(file);
+    }
+    const pipe = await ew.pipeline("text-generation", files, { dtype: "q4" });
+    const messages = [{ role: "user", content: "Where is it sunny?" }];
+    const greedy = { do_sample: false, max_new_tokens: 90 };
+    const tool_choice = { type: "function", function: { name: "weather" } };
+    const seen = [];
+    const execute = ({ city }) => (seen.push(city), { city, sky: "clear <|endoftext|>" });
+    const weather = { parameters: arg.schema, execute };
+    const deltas = [];
+    const ran = await pipe.run(messages, { ...greedy, tool_choice, tools: { weather },
+      max_rounds: 2, on_delta: (delta) => deltas.push(delta) });
+    const client = createClient(pipe);
+    const tools = [{ type: "function", function: { name: "weather", parameters: arg.schema } }];
+    const body = { model: "any", messages, tools, tool_choice, max_tokens: 90, temperature: 0 };
+    const said = await client.chat.completions.create(body);
+    const refused = await pipe("Hi", { tools: [{ name: "f" }] }).catch((e) => e.message);
+    return { ran, seen, deltas, said: said.choices[0], refused };
+"""
+
+
+def test_tools(visit, server):
+    """A named tool is called with arguments of its schema."""
+    template = (
+        "{% for t in tools or [] %}<tool_call>{{ t.function.name }}{% endfor %}"
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}assistant:"
+    )
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    got = visit(server).run(TOOLS, {"template": template, "schema": schema})
+    assert "error" not in got, got
+    assert (got["ran"]["rounds"], got["ran"]["ended"]) == (2, "rounds")
+    assert len(got["seen"]) == 2 and set(got["seen"]) <= {"Paris", "Rome"}
+    roles = [m["role"] for m in got["ran"]["generated_text"]]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool"]
+    result = json.loads(got["ran"]["generated_text"][2]["content"])
+    assert result == {"city": got["seen"][0], "sky": "clear <|endoftext|>"}
+    calls = [d["tool_calls"][0]["function"] for d in got["deltas"] if "tool_calls" in d]
+    assert [c["arguments"]["city"] for c in calls] == got["seen"]
+    [call] = got["said"]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": got["seen"][0]}
+    assert got["said"]["finish_reason"] == "tool_calls"
+    assert "tools need a chat" in got["refused"]

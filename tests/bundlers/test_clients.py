@@ -125,6 +125,26 @@ const run = {
   wrong: await pipe.run(messages, { tools: {} }).catch((e) => e.name),
   time: (await pipe.run(messages, { tools: { now: () => 1 }, time_limit: 1e-9 })).ended,
 };
+// Responses: text, events and a call.
+const short = { model: "stories", temperature: 0, max_output_tokens: 20 };
+const replied = await openai.responses.create({ ...short, input: messages });
+const replyKinds = [];
+let replyText = "";
+for await (const e of await openai.responses.create({ ...short, input: messages, stream: true })) {
+  replyKinds.push(e.type);
+  if (e.type === "response.output_text.delta") replyText += e.delta;
+}
+const flat = [{ type: "function", name: "weather", parameters: schema, strict: true }];
+const wanted = { tools: flat, tool_choice: { type: "function", name: "weather" } };
+const replyCall = await openai.responses
+  .stream({ ...short, ...wanted, max_output_tokens: 90, input: "Where?" })
+  .finalResponse();
+const reply = {
+  texts: [replied.output_text, replyText],
+  status: replied.status,
+  ends: [replyKinds[0], replyKinds.at(-1)],
+  call: replyCall.output.map((o) => [o.type, o.name, JSON.parse(o.arguments).city]),
+};
 const results = agent.steps.flatMap((step) => step.toolResults.map((r) => r.output.city));
 const calls = {
   openai: called.choices[0].message.tool_calls.map((c) => c.function),
@@ -145,7 +165,7 @@ const texts = {
   langchain_stream: chainChunks.join(""),
 };
 const tokens = sdk.usage.outputTokens;
-console.log(JSON.stringify({ text, texts, usage, refused, models, tokens, calls, run }));
+console.log(JSON.stringify({ text, texts, usage, refused, models, tokens, calls, run, reply }));
 await pipe.dispose();
 """
 
@@ -171,6 +191,11 @@ def test_clients(tmp_path):
     assert got["usage"]["completion_tokens"] == got["tokens"] == 20
     assert got["refused"] == ["BadRequestError", 400, "wrong"]
     assert got["models"] == ["stories"]
+    reply = got["reply"]
+    assert reply["texts"] == [got["text"]] * 2 and reply["status"] == "incomplete"
+    assert reply["ends"] == ["response.created", "response.incomplete"]
+    [[kind, name, city]] = reply["call"]
+    assert (kind, name) == ("function_call", "weather") and city in ("Paris", "Rome")
     run = got["run"]
     assert run["ended"] == ["rounds", 4, 4] and run["wrong"] == "InputError"
     assert run["roles"] == ["user", *["assistant", "tool"] * 4] and run["time"] == "time"

@@ -300,3 +300,69 @@ def test_tools_that_are_not_called(client, pipe):
         with pytest.raises(openai().BadRequestError, match=words) as e:
             client.chat.completions.create(**{**fields, **wrong})
         assert e.value.param == param
+
+
+def test_responses_are_those_of_the_pipeline(client, pipe):
+    fields = {"model": "stories", "temperature": 0, "max_output_tokens": 30}
+    said = client.responses.create(input="A story of a cat.", **fields)
+    assert said.output_text == greedy(pipe, CHAT)
+    assert said.status == "incomplete" and said.incomplete_details.reason == "max_output_tokens"
+    assert said.usage.output_tokens == 30
+    with client.responses.stream(input="A story of a cat.", **fields) as stream:
+        events = list(stream)
+    kinds = [e.type for e in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.incomplete"
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    texts = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(texts) == said.output_text and len(texts) > 10
+    system = [{"role": "system", "content": "Be kind.\n\nBe short."}, *CHAT]
+    items = [{"role": "developer", "content": "Be short."}, {"type": "message", **CHAT[0]}]
+    told = client.responses.create(input=items, instructions="Be kind.", **fields)
+    assert told.output_text == greedy(pipe, system)
+    form = {"type": "json_schema", "name": "pet", "schema": WEATHER, "strict": True}
+    made = client.responses.create(
+        **{**fields, "max_output_tokens": 60}, input="Where?", text={"format": form}
+    )
+    assert made.status == "completed"
+    assert json.loads(made.output_text)["city"] in ("Paris", "Rome")
+
+
+def test_calls_of_responses(client):
+    tools = [{"type": "function", "strict": True, **t["function"]} for t in TOOLS]
+    named = {"type": "function", "name": "get_weather"}
+    fields = {"model": "stories", "tools": tools, "tool_choice": named, "max_output_tokens": 90}
+    fields["extra_body"] = {"seed": 1}
+    said = client.responses.create(input="A story of a cat.", **fields)
+    (call,) = said.output
+    assert (call.type, call.name, said.status) == ("function_call", "get_weather", "completed")
+    given = json.loads(call.arguments)
+    assert given["city"] in ("Paris", "Rome") and given["days"] <= 20
+    with client.responses.stream(input="A story of a cat.", **fields) as stream:
+        kinds = [e.type for e in stream if "function_call" in e.type or "item" in e.type]
+        final = stream.get_final_response()
+    assert kinds == [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+    assert json.loads(final.output[0].arguments) == given
+    items = [
+        *CHAT,
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"},
+    ]
+    fields["tool_choice"] = "none"
+    assert client.responses.create(input=items, **fields).output[0].type == "message"
+    for wrong, param in (
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"truncation": "auto"}, "truncation"),
+    ):
+        with pytest.raises(openai().BadRequestError) as e:
+            client.responses.create(**{"input": "Hi", **fields, **wrong})
+        assert e.value.param == param

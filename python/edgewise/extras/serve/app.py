@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from ...logic.openai.answers import Answer, Usage
 from ...logic.openai.requests import Generation, parse_chat, parse_completion
+from ...logic.openai.responses import Reply, parse_response
 from .catalog import Catalog
 from .embeddings import embed
 from .generation import generate
@@ -80,6 +81,7 @@ class Service:
             ("/v1/models/{name:path}", self.model, "GET"),
             ("/v1/completions", self.completions, "POST"),
             ("/v1/chat/completions", self.chat, "POST"),
+            ("/v1/responses", self.responses, "POST"),
             ("/v1/embeddings", self.embeddings, "POST"),
             ("/v1/split/{name:path}", self.split, "POST"),
         ]
@@ -166,12 +168,19 @@ class Service:
     async def completions(self, request: Request) -> Response:
         """Continues texts."""
         body = parse_body(await self._body(request, "application/json"))
-        return await self._text(request, parse_completion(body, self.options.limits))
+        return await self._answer(request, parse_completion(body, self.options.limits))
 
     async def chat(self, request: Request) -> Response:
         """Answers chats."""
         body = parse_body(await self._body(request, "application/json"))
-        return await self._text(request, parse_chat(body, self.options.limits))
+        return await self._answer(request, parse_chat(body, self.options.limits))
+
+    async def responses(self, request: Request) -> Response:
+        """Answers a chat in the form of /v1/responses."""
+        body = parse_body(await self._body(request, "application/json"))
+        asked = parse_response(body, self.options.limits)
+        reply = Reply(asked, body, secrets.token_hex(12), int(time.time()))
+        return await self._text(request, asked, reply)
 
     async def embeddings(self, request: Request) -> Response:
         """Embeds texts."""
@@ -190,14 +199,17 @@ class Service:
         async with watched(request, job), aclosing(job.results()) as results:
             return Response(await anext(results), media_type=CONTENT_TYPE)
 
-    async def _text(self, request: Request, asked: Generation) -> Response:
+    async def _answer(self, request: Request, asked: Generation) -> Response:
+        answer = Answer(asked, secrets.token_hex(12), int(time.time()))
+        return await self._text(request, asked, answer)
+
+    async def _text(self, request: Request, asked: Generation, answer: Answer | Reply) -> Response:
         model, adapter = self.catalog.text(asked.model)
         limits = self.options.limits
 
         def work(job: Job) -> Iterator[Any]:
             return generate(model, adapter, asked, limits, job)
 
-        answer = Answer(asked, secrets.token_hex(12), int(time.time()))
         job = self.worker.submit(work)
         results = job.results()
         async with watched(request, job):
@@ -232,23 +244,30 @@ class Service:
         return bytes(data)
 
 
-async def _events(answer: Answer, first: Any, results: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+async def _events(
+    answer: Answer | Reply, first: Any, results: AsyncIterator[Any]
+) -> AsyncIterator[bytes]:
     """The events of a stream; an error within it is its last event."""
     try:
-        record = answer.chunk(first)
-        yield event_of(record)
+        for record in answer.records(first):
+            yield event_of(record)
         async for event in results:
-            if (record := answer.chunk(event)) is not None:
+            for record in answer.records(event):
                 yield event_of(record)
-        yield event_of("[DONE]")
+        if isinstance(answer, Answer):
+            yield event_of("[DONE]")
     except Exception as e:
         yield event_of(refusal_of(e).body)
 
 
 def event_of(record: Any) -> bytes:
-    """An event of a stream (text/event-stream). JSON has no line ends within."""
+    """An event of a stream (text/event-stream), of the type of a record if it has one. JSON has no
+    line ends within.
+    """
     text = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))
-    return f"data: {text}\n\n".encode()
+    kind = record.get("type") if isinstance(record, dict) else None
+    name = "" if kind is None else f"event: {kind}\n"
+    return f"{name}data: {text}\n\n".encode()
 
 
 @asynccontextmanager

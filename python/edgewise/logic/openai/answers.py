@@ -132,6 +132,11 @@ class Answer:
         self.offsets: dict[int, int] = {}  # characters of a sequence so far, for logprobs
         self.calls: dict[int, int] = {}  # of a sequence so far
 
+    def records(self, event: Event) -> list[dict[str, Any]]:
+        """The records of a streamed event."""
+        made = self.chunk(event)
+        return [] if made is None else [made]
+
     def chunk(self, event: Event) -> dict[str, Any] | None:
         """The record of a streamed event; None for one that is not sent."""
         kind = "chat.completion.chunk" if self.chat else "text_completion"

@@ -125,21 +125,21 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     check_fields(body, [*COMMON, *CHAT])
     messages = _messages(body.get("messages"))
     final = messages[-1]["role"] == "assistant"
-    goes_on = _flag(body, "continue_final_message", final)
+    goes_on = flag(body, "continue_final_message", final)
     if goes_on and not final:
         raise RequestError(
             "the last message is not the assistant's; there is nothing to continue",
             "continue_final_message",
         )
-    if _flag(body, "add_generation_prompt", not goes_on) == goes_on:
+    if flag(body, "add_generation_prompt", not goes_on) == goes_on:
         raise RequestError(
             "it has to be the opposite of continue_final_message", "add_generation_prompt"
         )
     most = number(body, Bound("max_completion_tokens", True, 1, 1 << 30))
-    request = _common(body, limits, True, [messages])
+    request = common(body, limits, True, [messages])
     request.continues = goes_on
     take_tools(request, body.get("tools"), body.get("tool_choice"))
-    request.parallel = _flag(body, "parallel_tool_calls", True)
+    request.parallel = flag(body, "parallel_tool_calls", True)
     wanted: Any = body.get("response_format")
     if wanted is not None and not isinstance(wanted, dict):
         raise RequestError("it is not an object", "response_format")
@@ -147,7 +147,7 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
         request.fields["response_format"] = wanted
     request.max_tokens = request.max_tokens if most is None else int(most)
     top = number(body, Bound("top_logprobs", True, 0, limits.logprobs))
-    if _flag(body, "logprobs", False):
+    if flag(body, "logprobs", False):
         request.logprobs = 0 if top is None else int(top)
     elif top is not None:
         raise RequestError("it needs `logprobs: true`", "top_logprobs")
@@ -180,7 +180,7 @@ def parse_completion(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     best = body.get("best_of")
     if best is not None and best != (1 if body.get("n") is None else body.get("n")):
         raise RequestError("it can only equal `n`", "best_of")
-    request = _common(body, limits, False, _prompts(body.get("prompt"), limits))
+    request = common(body, limits, False, _prompts(body.get("prompt"), limits))
     top = number(body, Bound("logprobs", True, 0, limits.logprobs))
     request.logprobs = None if top is None else int(top)
     if request.max_tokens is None:
@@ -228,10 +228,10 @@ def _is_empty(value: Any) -> bool:
     )
 
 
-def _common(
+def common(
     body: Mapping[str, Any], limits: TextLimits, chat: bool, prompts: list[Any]
 ) -> Generation:
-    """What both kinds of requests have."""
+    """What all kinds of requests have. Raises RequestError."""
     asked = number(body, Bound("n", True, 1, limits.choices))
     n = 1 if asked is None else int(asked)
     if n * len(prompts) > limits.choices:
@@ -258,8 +258,8 @@ def _common(
         max_tokens=None if most is None else int(most),
         n=n,
         stop=_stops(body.get("stop"), limits),
-        stream=_flag(body, "stream", False),
-        usage=options is not None and _flag(options, "include_usage", False),
+        stream=flag(body, "stream", False),
+        usage=options is not None and flag(options, "include_usage", False),
     )
 
 
@@ -293,7 +293,8 @@ def number(body: Mapping[str, Any], bound: Bound) -> float | None:
     return found
 
 
-def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+def flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+    """A field that is true or false; None: its default. Raises RequestError."""
     value: Any = body.get(name)
     if value is None:
         return default

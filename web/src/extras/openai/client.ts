@@ -7,6 +7,7 @@ import {
   parse_chat,
   parse_completion,
 } from "../../logic/openai/requests.ts";
+import { parse_response, Reply } from "../../logic/openai/responses.ts";
 import type { TextGenerationPipeline } from "../../page/text-generation.ts";
 import { InputError, RequestError } from "../../shared/errors.ts";
 import { generate } from "./generation.ts";
@@ -18,6 +19,9 @@ import type {
   CompletionCreateParams,
   Model,
   RequestOptions,
+  ResponseBody,
+  ResponseCreateParams,
+  ResponseEvent,
 } from "./types.ts";
 
 type Streaming = { stream: true };
@@ -54,19 +58,38 @@ export interface Client {
       options?: RequestOptions,
     ): Promise<Completion>;
   };
+  responses: {
+    /**
+     * Answers a chat in the form of OpenAI's Responses API: text and functions, without state on
+     * this side (`previous_response_id` is refused).
+     * @returns the response; with `stream` an async iterator of its events
+     * @throws as `chat.completions.create`
+     */
+    create(
+      body: ResponseCreateParams & Streaming,
+      options?: RequestOptions,
+    ): Promise<AsyncIterable<ResponseEvent>>;
+    create(
+      body: ResponseCreateParams & { stream?: false | null },
+      options?: RequestOptions,
+    ): Promise<ResponseBody>;
+  };
   models: {
     /** The models of the client. */
     list(): Promise<{ object: "list"; data: Model[] }>;
   };
   /**
-   * Answers requests to `/chat/completions`, `/completions` and `/models` of any address, as a
-   * server of OpenAI's form does; it never uses the network. For packages that take a `fetch`.
+   * Answers requests to `/chat/completions`, `/completions`, `/responses` and `/models` of any
+   * address, as a server of OpenAI's form does; it never uses the network. For packages that take a
+   * `fetch`.
    */
   fetch: typeof fetch;
 }
 
 type Body = Record<string, unknown>;
-type Kind = "chat" | "text";
+type Kind = keyof typeof PARSERS;
+
+const PARSERS = { chat: parse_chat, text: parse_completion, response: parse_response };
 
 /**
  * OpenAI's API on pipelines of this page.
@@ -92,8 +115,7 @@ export function createClient(
   });
 
   function begin(kind: Kind, body: Body, signal: AbortSignal | undefined): Begun {
-    const given = kind === "chat" ? parse_chat : parse_completion;
-    const request = given(body ?? {}, LIMITS);
+    const request = PARSERS[kind](body ?? {}, LIMITS);
     const pipe = only ?? named.get(request.model);
     if (!pipe) {
       const { model } = request;
@@ -106,7 +128,10 @@ export function createClient(
     const name = crypto.randomUUID().replaceAll("-", "");
     return {
       request,
-      answer: new Answer(request, name, seconds()),
+      answer:
+        kind === "response"
+          ? new Reply(request, body, name, seconds())
+          : new Answer(request, name, seconds()),
       events: generate(pipe, request, signal),
     };
   }
@@ -120,6 +145,7 @@ export function createClient(
   return {
     chat: { completions: { create: create("chat") } },
     completions: { create: create("text") },
+    responses: { create: create("response") },
     models: { list: async () => ({ object: "list", data: models }) },
     fetch: async (input, init) => {
       const request = new Request(
@@ -138,7 +164,7 @@ export function createClient(
 
 interface Begun {
   request: Generation;
-  answer: Answer;
+  answer: Answer | Reply;
   events: AsyncGenerator<Event, void, undefined>;
 }
 
@@ -155,11 +181,8 @@ async function chunksOf({ answer, events }: Begun): Promise<AsyncGenerator<unkno
   const first = await events.next();
   return (async function* chunks() {
     try {
-      if (!first.done) yield answer.chunk(first.value);
-      for await (const event of events) {
-        const record = answer.chunk(event);
-        if (record) yield record;
-      }
+      if (!first.done) yield* answer.records(first.value);
+      for await (const event of events) yield* answer.records(event);
     } finally {
       await events.return();
     }
@@ -178,7 +201,8 @@ async function answered(
     const found = models.find(({ id }) => at(`/models/${encodeURIComponent(id)}`));
     if (found) return Response.json(found);
   }
-  const kind = at("/chat/completions") ? "chat" : at("/completions") ? "text" : undefined;
+  const kinds = { "/chat/completions": "chat", "/completions": "text", "/responses": "response" };
+  const kind = Object.entries(kinds).find(([end]) => at(end))?.[1] as Kind | undefined;
   if (request.method !== "POST" || !kind) {
     const what = `there is no ${request.method} ${pathname.slice(0, 200)}`;
     return Response.json(error_body(what, 404, null, "not_found"), { status: 404 });
@@ -201,12 +225,17 @@ async function answered(
 /** Chunks as events of a stream (text/event-stream). */
 function eventsOf(chunks: AsyncGenerator<unknown>): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
-  const event = (data: string) => encoder.encode(`data: ${data}\n\n`);
+  const event = (data: string, type?: string) =>
+    encoder.encode(`${type ? `event: ${type}\n` : ""}data: ${data}\n\n`);
+  let typed = false; // events of responses have names, and no last one
   return new ReadableStream({
     async pull(controller) {
       try {
         const { value, done } = await chunks.next();
-        controller.enqueue(event(done ? "[DONE]" : JSON.stringify(value)));
+        const { type } = (value ?? {}) as { type?: string };
+        typed ||= type !== undefined;
+        if (!done) controller.enqueue(event(JSON.stringify(value), type));
+        else if (!typed) controller.enqueue(event("[DONE]"));
         if (done) controller.close();
       } catch (e) {
         controller.enqueue(event(JSON.stringify(bodyOf(e, statusOf(e)))));

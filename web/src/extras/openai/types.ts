@@ -93,6 +93,76 @@ export interface CompletionCreateParams extends CompletionFields {
   logprobs?: number | null;
 }
 
+/** A request to `responses.create`. */
+export interface ResponseCreateParams {
+  /** Name of a model, as given to `createClient`; of the only one it may be any text. */
+  model: string;
+  /** A text of the user, or messages, calls (`function_call`) and their results. */
+  input: string | Record<string, unknown>[];
+  /** Put before the chat as the message of the system. */
+  instructions?: string | null;
+  /** Most new tokens. Default: what the context has room for. */
+  max_output_tokens?: number | null;
+  /** Functions that the answer may call: `{type: "function", name, description, parameters}`. */
+  tools?: ({ type: "function" } & ToolFunction)[] | null;
+  /** "auto", "none", "required", or a function: of this tool. Default: "auto". */
+  tool_choice?: "auto" | "none" | "required" | { type: "function"; name: string } | null;
+  /** Whether an answer may have several calls. Default: true. */
+  parallel_tool_calls?: boolean | null;
+  /** The form of the answer: `{format: {type: "json_schema", schema}}`. Default: plain text. */
+  text?: { format?: Record<string, unknown> } | null;
+  /** Whether the answer is an async iterator of events. */
+  stream?: boolean | null;
+  [field: string]: unknown;
+}
+
+/** An item of a response: a message, the reasoning, or a call. */
+export interface ResponseItem {
+  id: string;
+  type: "message" | "reasoning" | "function_call";
+  status: "in_progress" | "completed" | "incomplete";
+  /** Of messages. */
+  role?: "assistant";
+  /** Of messages and the reasoning. */
+  content?: { type: "output_text" | "reasoning_text"; text: string }[];
+  /** Of calls: unique in their chat. */
+  call_id?: string;
+  /** Of calls: the tool. */
+  name?: string;
+  /** Of calls: JSON. */
+  arguments?: string;
+}
+
+/** A response. */
+export interface ResponseBody {
+  id: string;
+  object: "response";
+  created_at: number;
+  status: "in_progress" | "completed" | "incomplete";
+  incomplete_details: { reason: "max_output_tokens" } | null;
+  model: string;
+  output: ResponseItem[];
+  usage: {
+    input_tokens: number;
+    input_tokens_details: { cached_tokens: number };
+    output_tokens: number;
+    total_tokens: number;
+  } | null;
+  [field: string]: unknown;
+}
+
+/** An event of a response, with the types and fields of OpenAI's. */
+export interface ResponseEvent {
+  /** Such as `response.output_text.delta`. */
+  type: string;
+  sequence_number: number;
+  /** New text. */
+  delta?: string;
+  /** The response so far. */
+  response?: ResponseBody;
+  [field: string]: unknown;
+}
+
 /** Counts of tokens. */
 export interface CompletionUsage {
   prompt_tokens: number;
