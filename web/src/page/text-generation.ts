@@ -254,11 +254,13 @@ export interface MessageDelta {
   tool_calls?: ToolCall[];
 }
 
-/** What a tool does. `signal` is aborted when its result is not waited for any more. */
-export type ToolExecute<Input = never> = (
-  input: Input,
-  options: { signal: AbortSignal },
-) => unknown;
+/**
+ * What a tool does. `signal` is aborted when its result is not waited for any more. The type is
+ * that of a method, so that a function may say which arguments it takes.
+ */
+export type ToolExecute = {
+  execute(input: Record<string, unknown>, options: { signal: AbortSignal }): unknown;
+}["execute"];
 
 /** A tool of {@link ToolRunOptions}. */
 export interface Tool {

@@ -101,7 +101,7 @@ async function called(
   });
   const result = (async (): Promise<Result> => {
     try {
-      const value = await work(given as never, { signal: leave.signal });
+      const value = await work(given, { signal: leave.signal });
       const plain = typeof value === "string" ? value : JSON.parse(JSON.stringify(value ?? null));
       return { value: plain, error: "" };
     } catch (e) {
