@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 
+import pytest
 from edgewise.compiler.compile import compile_package
 from edgewise.host.session.open import folder_files
 
@@ -77,9 +78,10 @@ def conversations(page, model, vocab, options, count=8, least=512, tokens=30):
     assert got["memory"] > 0 and got["again"] == 0
 
 
-def test_conversations(visit, server):
+@pytest.mark.parametrize("options", [{}, {"cache_dtype": "int4"}], ids=["float32", "int4"])
+def test_conversations(visit, server, options):
     vocab = json.loads((MODEL / "config.json").read_text())["vocab_size"]
-    conversations(visit(server), "/demo/model/", vocab, {"capacity": 512})
+    conversations(visit(server), "/demo/model/", vocab, {"capacity": 512, **options})
 
 
 def test_states_that_cannot_be_cut(visit, server, files, tmp_path):
