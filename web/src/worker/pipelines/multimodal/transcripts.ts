@@ -42,7 +42,7 @@ export const transcriptsOf = (read: ReadSound): Tasks => ({
       const text = transcript_prompt(family, rule, language);
       return async (input, ending) => {
         const sounds = [soundOf(input, SPEECH)];
-        const ask = { given: text, messages: null, pictures: [{ picture: 0 }] };
+        const ask = { given: text, messages: null, pictures: [{ picture: 0 }], videos: [] };
         const call = new TranscriptCall(read, host, options, fields, ask, ending);
         const from = { text, images: null, pictures: [], sounds };
         const [one] = (await call.records(from, events)) as [{ generated_text: string }];
