@@ -13,8 +13,10 @@ from edgewise import pipeline
 from edgewise.cli import main
 from edgewise.compiler.declare.dtypes import FLOAT, INT64
 from edgewise.compiler.processors.audio import heard
+from edgewise.compiler.task_package import compile_task
 from edgewise.errors import Aborted, EdgewiseError, InputError, ModelError, TokenizerError
 from edgewise.host.session import InferenceSession
+from edgewise.host.session.open import folder_files
 
 from . import features_by_definition as definition
 from . import tiny_hearing
@@ -319,3 +321,27 @@ def test_durations_of_0_end(folders, tmp_path):
         found = listen(SOUNDS[0], return_timestamps="char")
         beams = listen(SOUNDS[0][:6400], num_beams=3)
     assert len(found["chunks"]) <= 4 * 13 and isinstance(beams["text"], str)
+
+
+def test_each_file_has_a_type(folders, tmp_path):
+    """As releases of sherpa-onnx: files of several types, of which a mix is wanted."""
+    source = tmp_path / "files"
+    source.mkdir()
+    for file in folders["k2"].iterdir():
+        shutil.copy(file, source / file.name)
+    for name in ("encoder", "joiner"):
+        [file] = [f for f in source.glob("*.onnx") if f.name.startswith(name)]
+        file.rename(file.with_name(file.name.replace(".onnx", ".int8.onnx")))
+    [decoder] = source.glob("decoder*.onnx")
+    (source / decoder.name.replace(".onnx", ".int8.onnx")).write_bytes(b"damaged")
+    mixed = {"encoder": "int8", "decoder": "fp32", "joiner": "int8"}
+    sound = SOUNDS[1]
+    with pipeline("asr", folders["k2"]) as listen:
+        wanted = listen(sound)
+    with pipeline("asr", source, dtype=mixed) as listen:
+        assert listen(sound) == wanted
+    compile_task(folder_files(source)[0], "asr", dtype=mixed).save(str(tmp_path / "mixed.edge"))
+    with pipeline("asr", tmp_path / "mixed.edge") as listen:
+        assert listen(sound) == wanted
+    with pytest.raises(InputError, match="no graph 'x'"):
+        pipeline("asr", source, dtype={"x": "int8"})

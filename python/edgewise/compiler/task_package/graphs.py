@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
 from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
-from ...logic.speech.hearing_files import hearing_files
+from ...logic.speech.hearing_files import PARTS, hearing_files
 from ..compile.model_file import PREFERRED, pick_model_file
 from .hearing import SPEECH
 
@@ -59,10 +59,11 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
         one = dtype.get("model") if isinstance(dtype, Mapping) else dtype
         return {"model": pick_model_file(names, one)}
     graphs = sorted(n for n in names if n.endswith(".onnx"))
-    if task == SPEECH and not isinstance(dtype, Mapping):
-        suffixes = PREFERRED if dtype in (None, "auto") else SUFFIX_OF.get(str(dtype), ())
+    if task == SPEECH:
+        own, one = own_suffixes(dtype), None if isinstance(dtype, Mapping) else dtype
+        suffixes = PREFERRED if one in (None, "auto") else SUFFIX_OF.get(str(one), ())
         for suffix in suffixes:
-            parts = hearing_files(graphs, (suffix,))
+            parts = hearing_files(graphs, (suffix,), own)
             if parts is not None:
                 return parts
     for each in alternatives:
@@ -86,6 +87,12 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
         + " or ".join(", ".join(f"{n}.onnx" for n in each if n[-1] != "?") for each in alternatives)
         + (f" of dtype {dtype!r}." if dtype else "."),
     )
+
+
+def own_suffixes(dtype: Dtype) -> dict[str, tuple[str, ...]]:
+    """Suffixes of the graphs of a transducer for which the caller names a dtype."""
+    given = dtype if isinstance(dtype, Mapping) else {}
+    return {n: SUFFIX_OF[d] for n, d in given.items() if n in PARTS and d in SUFFIX_OF}
 
 
 def _find(graphs: list[str], stem: str, dtype: str | None) -> str | None:

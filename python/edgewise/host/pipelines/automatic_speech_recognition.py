@@ -17,7 +17,7 @@ from ...compiler.tokenizers.ctc import CTCTokenizer
 from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
 from ...logic.speech.features import HOP
-from ...logic.speech.hearing_files import hearing_files
+from ...logic.speech.hearing_files import PARTS, hearing_files
 from ...logic.speech.recognition import OPTIONS, RATE, RESULTS, Part, Transcript, call_of
 from ...logic.speech.stream import check_stream
 from ..media.recording import Recording, Samples, open_sound, part
@@ -85,6 +85,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     task = "automatic-speech-recognition"
     STEMS = (("encoder_model", "model"),)
     find_graphs = staticmethod(hearing_files)
+    FURTHER = PARTS
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys(OPTIONS),
         "target_language": None,

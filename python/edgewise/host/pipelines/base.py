@@ -62,6 +62,8 @@ class Pipeline(Owner):
     """The graphs of the task."""
     OPTIONAL: ClassVar[Sequence[str]] = ()
     """Graphs that are used where they exist."""
+    FURTHER: ClassVar[Sequence[str]] = ()
+    """Graphs that `find_graphs` finds, for `dtype`."""
     CALL: ClassVar[Mapping[str, Any]] = {}
     """{option of a call: its default}."""
     PACKAGED: ClassVar[bool] = False
@@ -112,6 +114,7 @@ class Pipeline(Owner):
                 subfolder,
                 model_file_name,
                 self.find_graphs,
+                self.FURTHER,
             )
             if self.files.package is not None:
                 self._check_package(self.files.package.manifest, self.files.where)
@@ -139,7 +142,9 @@ class Pipeline(Owner):
         return self.STEMS, self.OPTIONAL
 
     @staticmethod
-    def find_graphs(names: Sequence[str], suffixes: Sequence[str]) -> dict[str, str] | None:
+    def find_graphs(
+        names: Sequence[str], suffixes: Sequence[str], own: Mapping[str, Sequence[str]]
+    ) -> dict[str, str] | None:
         """Finds the graphs of further forms of models; see ModelFiles."""
         return None
 

@@ -26,8 +26,9 @@ SMALL = re.compile(r".*\.(json|jinja|txt|model|npz|npy)|voices/.*\.bin", re.IGNO
 Stem = str | tuple[str, ...]
 """Name of a graph without suffix, such as "model"; a tuple: the first that exists."""
 Dtype = str | Mapping[str, str] | None
-Finder = Callable[[Sequence[str], Sequence[str]], dict[str, str] | None]
-"""(names of files, suffixes of a dtype) -> {stem: file}, or None"""
+Own = Mapping[str, Sequence[str]]
+Finder = Callable[[Sequence[str], Sequence[str], Own], dict[str, str] | None]
+"""(names of files, suffixes of a dtype, those of some graphs) -> {stem: file}, or None"""
 
 
 class ModelFiles:
@@ -63,6 +64,7 @@ class ModelFiles:
         subfolder: str = "onnx",
         model_file_name: str | None = None,
         find: Finder | None = None,
+        further: Sequence[str] = (),
     ) -> None:
         path = self.where = os.fsdecode(model)
         self.graphs: dict[str, str] = {}
@@ -82,7 +84,8 @@ class ModelFiles:
                 )
             stems, optional = (model_file_name,), ()
         names = [s for stem in stems for s in ((stem,) if isinstance(stem, str) else stem)]
-        dtypes = check_dtype(dtype, [*names, *optional])
+        self.further = further
+        dtypes = check_dtype(dtype, [*names, *optional, *further])
 
         def choose(present: list[str]) -> list[str]:
             found = self._choose(present, stems, optional, dtypes)
@@ -140,10 +143,11 @@ class ModelFiles:
         graphs = sorted(n for n in names if n.endswith(".onnx"))
         found: dict[str, str] = {}
         if self.find is not None:
-            named = {*dtypes.values()}
+            own = {n: DTYPES[d] for n, d in dtypes.items() if n in self.further}
+            named = {d for n, d in dtypes.items() if n not in own}
             suffixes = [s for d in named for s in DTYPES[d]] if named else PREFERRED
             for suffix in suffixes:
-                further = self.find(graphs, (suffix,))
+                further = self.find(graphs, (suffix,), own)
                 if further is not None:
                     return further
         for stem in stems:

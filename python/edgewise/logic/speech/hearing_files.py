@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 TYPES = ("int8", "uint8", "fp16", "q4f16", "q8", "q4", "quantized", "bnb4")
 """Last words of names that say a type."""
@@ -10,8 +10,14 @@ ENDS = "._-"
 CANARY = "coder-model"
 
 
+PARTS = ("encoder", "decoder", "joiner")
+"""Graphs that may have types of their own; a decoder may have the joiner in it."""
+
+
 def hearing_files(
-    names: Sequence[str], suffixes: Sequence[str] | None = None
+    names: Sequence[str],
+    suffixes: Sequence[str] | None = None,
+    own: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, str] | None:
     """The graphs of a transducer among a model's files, by words in their names: an encoder, and a
     decoder with a joiner or a decoder and a joiner.
@@ -19,19 +25,17 @@ def hearing_files(
     Args:
         names: of files.
         suffixes: which follow a name, such as "_int8"; "": those that say no type. Default: any.
+        own: those of some of PARTS.
 
     Returns:
         {"encoder", "predictor", "joiner"?: file}, of Canary {"encoder", "decoder"}; None: there are
         none
     """
     found: dict[str, str] = {}
-    kinds = None if suffixes is None else [_bare(one) for one in suffixes]
     graphs = [(len(name), name) for name in names if name.endswith(".onnx")]
     for _, name in sorted(graphs):
         words = _words(_stem(name))
         kind = words[-1] if len(words) > 1 and words[-1] in TYPES else ""
-        if kinds is not None and kind not in kinds:
-            continue
         joins = "joiner" in words or "joint" in words
         part = ""
         if "decoder" in words:
@@ -40,6 +44,10 @@ def hearing_files(
             part = "joiner"
         elif "encoder" in words:
             part = "encoder"
+        asked = None if own is None else own.get("decoder" if part == "both" else part)
+        allowed = suffixes if asked is None else asked
+        if allowed is not None and kind not in [_bare(one) for one in allowed]:
+            continue
         if part and part not in found:
             found[part] = name
     if "encoder" not in found:
