@@ -44,8 +44,9 @@ def hearing_files(
             part = "joiner"
         elif "encoder" in words:
             part = "encoder"
-        asked = None if own is None else own.get("decoder" if part == "both" else part)
-        allowed = suffixes if asked is None else asked
+        named = "decoder" if part == "both" else part
+        asked: Sequence[str] | None = None if own is None else own.get(named)
+        allowed: Sequence[str] | None = suffixes if asked is None else asked
         if allowed is not None and kind not in [_bare(one) for one in allowed]:
             continue
         if part and part not in found:
