@@ -301,7 +301,7 @@ async function argumentsAlone(
   return [{ generated_text: "", tool_calls: calls }];
 }
 
-/** Draws a circle and says so. What the model gives is checked: a tool is called with any values. */
+/** Draws a circle and says so. The arguments are checked: a model may give any values. */
 function draw(name: string, { color, size }: Record<string, unknown>): string {
   const { properties } = TOOL.function.parameters;
   const isKnown = (properties.color.enum as readonly unknown[]).includes(color);
