@@ -442,7 +442,7 @@ def test_stop_strings(decoder):
 def test_lengths(decoder):
     with pytest.raises(InputError, match="max_length is 3"):
         generate(decoder, PROMPT, max_length=3)
-    with pytest.raises(InputError, match="cache holds 64"):
+    with pytest.raises(InputError, match="a sequence of the model at most 64"):
         generate(decoder, [1] * 64)
     with pytest.warns(UserWarning, match="ends at 64"):
         assert len(generate(decoder, PROMPT, max_new_tokens=100)[0]) == 64

@@ -137,6 +137,7 @@ def compile_task(
     dims: Mapping[str, int] | None = None,
     personalize: bool | Mapping[str, Any] = False,
     any_size: bool = False,
+    any_length: bool = False,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -161,6 +162,7 @@ def compile_task(
             {"rank", "alpha"}}: and train adapters of it (heads.lora).
         any_size: whether an encoder of pictures of any size is left out, since the caller compiles
             it for each size.
+        any_length: whether an encoder of sounds of any length is left out in the same way.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -206,6 +208,7 @@ def compile_task(
         dims,
         personalize,
         any_size,
+        any_length,
     )
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
@@ -220,7 +223,8 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare, dims, personalize, any_size: as of compile_task.
+        max_length, cache_dtype, target, compare, dims, personalize, any_size, any_length: as of
+            compile_task.
     """
 
     task: str
@@ -234,6 +238,7 @@ class Request:
     dims: Mapping[str, int] | None
     personalize: bool | Mapping[str, Any]
     any_size: bool = False
+    any_length: bool = False
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""

@@ -167,7 +167,7 @@ def add_hearing(
     encoder, wanted = _hearing_inputs(graph, hearing, file)
     told, rule = hearing.told, hearing.rule
     if told is not None:
-        if not request.any_size:
+        if not request.any_length:
             most = _add_any_length(programs, encoder, told_graph(told, wanted), hearing, decoder)
             rule["any_length"]["most"] = most
         return rule, hearing.processor.description()

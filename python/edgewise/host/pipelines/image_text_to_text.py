@@ -174,6 +174,7 @@ class ImageTextToTextPipeline(Pipeline):
             target=target_of((self.engine or default_engine()).device),
             compare=False,
             any_size=True,
+            any_length=True,
         )
 
     @property

@@ -16,7 +16,7 @@ import { described } from "../inputs.ts";
 import { Options } from "../options.ts";
 import type { Tasks } from "../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../seq2seq/fields.ts";
-import { soundOf } from "../sounds/read.ts";
+import { soundOf } from "../sound-input.ts";
 import { type ReadSound, SoundCall } from "./asking.ts";
 
 const OWN = [LANGUAGE, "skip_special_tokens", "clean_up_tokenization_spaces", "stop_sequence"];

@@ -10,8 +10,9 @@ import type { Ending, TaskHost } from "../host.ts";
 import { numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import type { Spoken } from "../seq2seq/speech/stream.ts";
+import { soundOf } from "../sound-input.ts";
 import { soundDescription, soundInputs } from "./features.ts";
-import { readSound, soundOf } from "./read.ts";
+import { readSound } from "./read.ts";
 
 type Samples = Float32Array<ArrayBuffer>;
 

@@ -2,7 +2,7 @@
 // memory than a piece. Mirrors python/edgewise/host/media/decode.py, with the same samples.
 
 import type { Device } from "../../../device/device.ts";
-import type { TaskInput, TaskSound, WavSamples } from "../../../protocol/tasks.ts";
+import type { TaskSound, WavSamples } from "../../../protocol/tasks.ts";
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
@@ -10,12 +10,6 @@ import { Resampler } from "../../media/resample.ts";
 
 const MAX_SAMPLES = 2 ** 28; // 1 GB: 4.6 hours at 16 kHz
 const PIECE = 1 << 20; // bytes of a file that are read at once
-
-/** @throws InputError if an input is no sound */
-export function soundOf(input: TaskInput, task: string): TaskSound {
-  if (typeof input === "object" && "sound" in input) return input.sound;
-  throw new InputError("the input is no sound", task, "Give a sound.");
-}
 
 /**
  * The samples of a sound.

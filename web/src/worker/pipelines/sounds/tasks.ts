@@ -13,8 +13,9 @@ import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import { labeler, type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
+import { soundOf } from "../sound-input.ts";
 import { soundDescription, soundInputs, voiceParts } from "./features.ts";
-import { readSound, soundOf } from "./read.ts";
+import { readSound } from "./read.ts";
 
 /** The outputs of the model for samples at the processor's rate. */
 async function hear(

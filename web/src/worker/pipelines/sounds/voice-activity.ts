@@ -16,7 +16,8 @@ import { PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { soundLength, soundOf, soundPieces } from "./read.ts";
+import { soundOf } from "../sound-input.ts";
+import { soundLength, soundPieces } from "./read.ts";
 
 /** Probabilities of speech in windows. Each run also gets the end of the window before. */
 export class VoiceWindows {

@@ -9,8 +9,9 @@ import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import { numbers } from "../../outputs.ts";
 import type { Events, TaskRunner } from "../../runner.ts";
+import { soundOf } from "../../sound-input.ts";
 import { soundDescription, soundInputs } from "../../sounds/features.ts";
-import { readSound, soundOf } from "../../sounds/read.ts";
+import { readSound } from "../../sounds/read.ts";
 import { FIELD_NAMES, fieldsOf, spread, startIds } from "../fields.ts";
 
 const OWN = ["chunk_length_s", "stride_length_s"];

@@ -18,7 +18,7 @@ import { DecodingStreamer, type Streamer } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import { type Events, SILENT, type TaskRunner } from "../../runner.ts";
-import { soundOf } from "../../sounds/read.ts";
+import { soundOf } from "../../sound-input.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf } from "./features.ts";
 import { HeldSamples, samplesOf } from "./samples.ts";

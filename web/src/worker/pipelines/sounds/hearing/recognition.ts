@@ -28,8 +28,9 @@ import { InputError, PackageError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { type Events, SILENT, type TaskRunner } from "../../runner.ts";
 import type { Spoken } from "../../seq2seq/speech/stream.ts";
+import { soundOf } from "../../sound-input.ts";
 import { soundDescription } from "../features.ts";
-import { readSound, soundOf } from "../read.ts";
+import { readSound } from "../read.ts";
 import { Encoded } from "./encoded.ts";
 
 type Given = Readonly<Record<string, unknown>>;
