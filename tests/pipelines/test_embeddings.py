@@ -317,6 +317,25 @@ def test_vectors_that_cannot_be_compared_are_refused_and_nothing_is_lost():
         index.search(np.full((1, 5), np.nan, np.float32))
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_index_goes_on_after_what_was_refused(precision, monkeypatch):
+    vectors = np.random.default_rng(5).normal(size=(64, 8)).astype(np.float32)  # a full part
+    index = VectorIndex(vectors, precision)
+    expected = index.search(vectors[:2], 5)
+    with pytest.raises(InputError, match="not finite"):
+        index.add(np.full((1, 8), np.nan, np.float32))
+    assert index.search(vectors[:2], 5) == expected and len(index) == 64
+    for texts in (["a"], "a" * 64, [1] * 64):
+        with pytest.raises(InputError, match="text"):
+            index.save(texts=texts)
+    file = index.save()
+    monkeypatch.setattr("edgewise.host.pipelines.vectors.MAX_PART", 10 * 32)  # several parts
+    again = VectorIndex.load(file)
+    assert again.search(vectors[:2], 5) == expected
+    again.add(vectors[:3])
+    assert [f["corpus_id"] for f in again.search(vectors[:1], 2)[0]] == [0, 64]
+
+
 def test_index_files(sentence_model, tmp_path):
     """A file of an index is read again with its texts, and damaged ones are refused."""
     pipe = edgewise.pipeline("embeddings", sentence_model({"pooling_mode_mean_tokens": True}))

@@ -130,8 +130,8 @@ export interface Methods {
   /** Opens an index of vectors. */
   vectors_open(request: VectorsRequest): { info: VectorsInfo; texts: string[] | undefined };
   vectors_add(request: Rows): VectorsInfo;
-  /** One result for each query. */
-  vectors_search(request: { queries: Rows; top_k: number }): Matches[];
+  /** One result for each query. `within`: of the first vectors, so many are compared. */
+  vectors_search(request: { queries: Rows; top_k: number; within?: number }): Matches[];
   vectors_save(request: { texts: string[] | undefined }): Blob;
 
   /** A call of `StorageCalls`. */

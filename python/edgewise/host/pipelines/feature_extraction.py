@@ -155,8 +155,8 @@ class FeatureExtractionPipeline(TextPipeline):
         index.vectors = vectors
         index.texts = need_texts(texts, vectors.count)
         if texts:
-            (found,) = vectors.search(index._embed(texts[:1], options), vectors.count)
-            check_same(next(f["score"] for f in found if f["corpus_id"] == 0))
+            ((found,),) = vectors._search(index._embed(texts[:1], options), 1, within=1)
+            check_same(found["score"])
         return index
 
     def _encode_options(self, options: Mapping[str, Any]) -> EncodeOptions:

@@ -19,6 +19,7 @@ from ...json_text import parse_json
 from ...logic.personal.files import Stored
 from ...logic.post.classification import check_top_k
 from ...logic.search.vectors import (
+    MAX_PART,
     PRECISIONS,
     IndexFile,
     blocks_of,
@@ -31,6 +32,7 @@ from ...logic.search.vectors import (
     not_finite,
     room_of,
     row_bytes,
+    saved_texts,
     tensors_of,
 )
 from ..engine import default_engine
@@ -38,6 +40,7 @@ from ..engine.locks import Owner, locked
 
 if TYPE_CHECKING:
     from ...compiler.declare.dtypes import BytesLike as Bytes
+    from ...compiler.ir import Tensor
     from ...compiler.onnx.source import Source
     from ..engine import Engine
 
@@ -104,20 +107,30 @@ class VectorIndex(Owner):
             self._append(count, size, rows)
 
     def _append(self, count: int, size: int, rows: Bytes) -> None:
-        """Adds float32 [count, size]. Raises InputError: a number is not finite."""
-        part = self._part_for(count, size)
-        at = part.vectors + part.count * row_bytes(size, self.precision)
-        scales = part.scales and part.scales + part.count * 4 * blocks_of(size)
-        with ExitStack() as memory:
-            given, spec = self._allocated(memory, len(rows)), self._allocated(memory, 16)
-            self.engine.write(given, rows)
-            self._describe(spec, count, size, 0)
-            self._call("ew_nearest_pack", spec, given, at, scales)
+        """Adds float32 [count, size]. Raises InputError: a number is not finite, none is added."""
+        part, is_new = self._part_for(count, size)
+        try:
+            at = part.vectors + part.count * row_bytes(size, self.precision)
+            scales = part.scales and part.scales + part.count * 4 * blocks_of(size)
+            with ExitStack() as memory:
+                given, spec = self._allocated(memory, len(rows)), self._allocated(memory, 16)
+                self.engine.write(given, rows)
+                self._describe(spec, count, size, 0)
+                self._call("ew_nearest_pack", spec, given, at, scales)
+        except BaseException:
+            if is_new:
+                self._release(part)
+            raise
+        self._took(part, is_new, count, size)
+
+    def _took(self, part: _Part, is_new: bool, count: int, size: int) -> None:
+        """Counts vectors that a part has now."""
+        if is_new:
+            self._parts.append(part)
         part.count += count
         self.count += count
         self.size = size
 
-    @locked
     def search(self, queries: Any, top_k: int = 10) -> list[list[dict[str, Any]]]:
         """The vectors with the greatest dot products.
 
@@ -133,11 +146,17 @@ class VectorIndex(Owner):
             InputError: the queries have another size, or a number is not finite.
         """
         check_top_k(top_k, all_allowed=False)
+        return self._search(queries, top_k, self.count)
+
+    @locked
+    def _search(self, queries: Any, top_k: int, within: int) -> list[list[dict[str, Any]]]:
+        """As `search`. within: how many vectors, from the first one on, are compared."""
         count, size, rows = _matrix(queries)
         if not self.count or not count:
             return [[] for _ in range(count)]
         check_size(size, self.size, "queries")
-        top_k = min(top_k, self.count)
+        within = min(within, self.count)
+        top_k = min(top_k, within)
         row = 4 * size
         with ExitStack() as memory:
             query, best = self._allocated(memory, row), self._allocated(memory, 8 * top_k)
@@ -147,18 +166,21 @@ class VectorIndex(Owner):
             results = []
             for i in range(count):
                 self.engine.write(query, rows[i * row : (i + 1) * row])
-                found = self._find(spec, query, work, best, top_k)
+                found = self._find(spec, query, work, best, top_k, within)
                 matches = struct.iter_unpack("<fI", self.engine.read(best, 8 * found))
                 results.append([{"corpus_id": n, "score": score} for score, n in matches])
             return results
 
-    def _find(self, spec: int, query: int, work: int, best: int, top_k: int) -> int:
+    def _find(self, spec: int, query: int, work: int, best: int, top_k: int, within: int) -> int:
         """Writes the best matches of a query to `best` and returns how many there are."""
         found = first = 0
         for part in self._parts:
-            self._describe(spec, part.count, self.size, first)
-            first += part.count
-            last = int(part is self._parts[-1])
+            if first == within:
+                break
+            count = min(part.count, within - first)
+            self._describe(spec, count, self.size, first)
+            first += count
+            last = int(first == within)
             vectors = (self.engine.handle, spec, part.vectors, part.scales)
             place = (query, work, best, found, top_k, last)
             with self.engine.lock:  # its threads
@@ -179,9 +201,13 @@ class VectorIndex(Owner):
             target: a path (the file is complete or not written at all), an object with `write`, or
                 None: returns the bytes.
             texts: of the vectors.
+
+        Raises:
+            InputError: there are more or fewer texts than vectors.
         """
+        texts = saved_texts(texts, self.count)
         file = IndexFile(self.precision, self.count, self.size, texts is not None)
-        text = json.dumps(list(texts or []), ensure_ascii=False).encode()
+        text = json.dumps(texts or []).encode()
         row, scales = row_bytes(self.size, self.precision), 4 * blocks_of(self.size)
         contents = {
             "vectors": b"".join(self.engine.read(p.vectors, p.count * row) for p in self._parts),
@@ -203,6 +229,25 @@ class VectorIndex(Owner):
         """Reads what `save` wrote. source: a path, or bytes. Raises ModelError: it is damaged."""
         return load_index(source, engine)[0]
 
+    def _fill(self, file: IndexFile, vectors: Tensor, scales: Tensor | None, where: str) -> None:
+        """Takes the vectors of a file, in parts of at most MAX_PART bytes."""
+        size, row, each = file.size, row_bytes(file.size, self.precision), 4 * blocks_of(file.size)
+        most = max(1, MAX_PART // row)
+        rows, steps = memoryview(vectors.bytes()), memoryview(scales.bytes() if scales else b"")
+        if not are_finite(bytes(steps)):
+            raise broken("its numbers are not finite", where)
+        for first in range(0, file.count, most):
+            count = min(most, file.count - first)
+            data = rows[first * row : (first + count) * row]
+            if scales is None:
+                self._append(count, size, data)
+                continue
+            part, is_new = self._part_for(count, size)
+            self.engine.write(part.vectors + part.count * row, data)
+            step = steps[first * each : (first + count) * each]
+            self.engine.write(part.scales + part.count * each, step)
+            self._took(part, is_new, count, size)
+
     @locked
     def close(self) -> None:
         """Frees the engine's memory. The index is empty then."""
@@ -212,14 +257,17 @@ class VectorIndex(Owner):
         parts, self._parts = self._parts, []
         self.count = self.size = 0
         for part in parts:
-            self.engine.free(part.vectors)
-            if part.scales:
-                self.engine.free(part.scales)
+            self._release(part)
 
-    def _part_for(self, count: int, size: int) -> _Part:
-        """A part with room for more vectors."""
+    def _release(self, part: _Part) -> None:
+        self.engine.free(part.vectors)
+        if part.scales:
+            self.engine.free(part.scales)
+
+    def _part_for(self, count: int, size: int) -> tuple[_Part, bool]:
+        """A part with room for more vectors, and whether it is new: not yet one of `_parts`."""
         if self._parts and self._parts[-1].room - self._parts[-1].count >= count:
-            return self._parts[-1]
+            return self._parts[-1], False
         room = room_of(self.count, count, size, self.precision)
         vectors = self.engine.alloc(room * row_bytes(size, self.precision))
         scales = 0
@@ -229,8 +277,7 @@ class VectorIndex(Owner):
             except OutOfMemory:
                 self.engine.free(vectors)
                 raise
-        self._parts.append(_Part(vectors, scales, room))
-        return self._parts[-1]
+        return _Part(vectors, scales, room), True
 
     def _describe(self, address: int, count: int, size: int, first: int) -> None:
         """Writes an ew_nearest."""
@@ -262,21 +309,10 @@ def load_index(
     index = VectorIndex(precision=file.precision, engine=engine)
     if not file.count:
         return index, texts
-    data = tensors["vectors"].bytes()
     try:
-        if file.precision == "float32":
-            index._append(file.count, file.size, data)
-            return index, texts
-        scales = tensors["scales"].bytes()
-        if not are_finite(scales):
-            raise broken("its numbers are not finite", where)
-        part = index._part_for(file.count, file.size)
-        index.engine.write(part.vectors, data)
-        index.engine.write(part.scales, scales)
+        index._fill(file, tensors["vectors"], tensors.get("scales"), where)
     except InputError:
         raise broken("its numbers are not finite", where) from None
-    part.count = index.count = file.count
-    index.size = file.size
     return index, texts
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import InputError, ModelError
-from ..native import written
+from ..native import listed, written
 from ..personal.files import Stored
 
 PRECISIONS = ("float32", "int8")
@@ -174,6 +174,22 @@ def check_texts(texts: object, count: int, where: str) -> list[str]:
     found: list[str] = texts
     if len(found) != count:
         raise broken(f"it has {len(found)} texts for {count} vectors", where)
+    return found
+
+
+def saved_texts(texts: Sequence[str] | None, count: int) -> list[str] | None:
+    """The texts that are saved with vectors. Raises InputError: they are not one for each."""
+    if texts is None:
+        return None
+    found = listed(texts)
+    if found is None or not all(isinstance(text, str) for text in found):
+        raise InputError("it is no list of texts", "texts", "Give one text for each vector.")
+    if len(found) != count:
+        raise InputError(
+            f"there are {len(found)} texts for {count} vectors",
+            "texts",
+            "Give one text for each vector.",
+        )
     return found
 
 

@@ -21,10 +21,10 @@ export function vectorMethods(scope: Scope): HandlersOf<"vectors"> {
         index!.add(rows);
         return index!.info;
       }),
-    vectors_search: ({ queries, top_k }, { signal }) =>
+    vectors_search: ({ queries, top_k, within }, { signal }) =>
       scope.turn(0, () => {
         throwIfAborted(signal);
-        return index!.search(queries, top_k);
+        return index!.search(queries, top_k, within);
       }),
     vectors_save: ({ texts }) => scope.turn(0, () => index!.save(texts)),
   };

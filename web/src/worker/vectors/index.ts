@@ -11,10 +11,12 @@ import {
   check_texts,
   type IndexFile,
   index_file,
+  MAX_PART,
   metadata_of,
   not_finite,
   room_of,
   row_bytes,
+  saved_texts,
   tensors_of,
 } from "../../logic/search/vectors.ts";
 import type { Matches, Rows, VectorsInfo, VectorsRequest } from "../../protocol/vectors.ts";
@@ -79,31 +81,50 @@ export class Vectors {
 
   /**
    * Adds vectors.
+   * @param next vectors that will come, these among them
    * @throws InputError if they have another size, or a number is not finite: nothing is added then
    */
-  add({ count, size, data }: Rows): void {
+  add({ count, size, data }: Rows, next = count): void {
     if (!count) return;
     check_size(size, this.size, "vectors");
     const { host } = this.device;
-    const part = this.partFor(count, size);
-    const at = part.vectors + part.count * row_bytes(size, this.precision);
-    const scales = part.scales && part.scales + part.count * 4 * blocks_of(size);
-    this.using((alloc) => {
-      const given = alloc(data.byteLength);
-      host.write(given, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-      const spec = this.describe(alloc(16), count, size, 0);
-      this.call("vectors", "ew_nearest_pack", spec, given, at, scales);
-    });
+    const [part, isNew] = this.partFor(count, size, next);
+    try {
+      const at = part.vectors + part.count * row_bytes(size, this.precision);
+      const scales = part.scales && part.scales + part.count * 4 * blocks_of(size);
+      this.using((alloc) => {
+        const given = alloc(data.byteLength);
+        host.write(given, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+        const spec = this.describe(alloc(16), count, size, 0);
+        this.call("vectors", "ew_nearest_pack", spec, given, at, scales);
+      });
+    } catch (e) {
+      if (isNew) this.release(part);
+      throw e;
+    }
+    this.took(part, isNew, count, size);
+  }
+
+  /** Counts vectors that a part has now. */
+  private took(part: Part, isNew: boolean, count: number, size: number): void {
+    if (isNew) this.parts.push(part);
     part.count += count;
     this.count += count;
     this.size = size;
   }
 
+  private release({ vectors, scales }: Part): void {
+    const { host } = this.device;
+    host.free(vectors);
+    if (scales) host.free(scales);
+  }
+
   /**
    * The vectors with the greatest dot products with each query.
+   * @param within how many vectors, from the first one on, are compared. Default: all
    * @throws InputError if the queries have another size, or a number is not finite
    */
-  search({ count, size, data }: Rows, topK: number): Matches[] {
+  search({ count, size, data }: Rows, topK: number, within = this.count): Matches[] {
     if (!this.count)
       return Array.from({ length: count }, () => ({
         scores: new Float32Array(),
@@ -111,7 +132,8 @@ export class Vectors {
       }));
     if (count) check_size(size, this.size, "queries");
     const { host } = this.device;
-    const most = Math.min(topK, this.count);
+    const all = Math.min(within, this.count);
+    const most = Math.min(topK, all);
     return this.using((alloc) => {
       const query = alloc(4 * size);
       const best = alloc(8 * most);
@@ -122,9 +144,11 @@ export class Vectors {
         host.write(query, new Uint8Array(data.buffer, data.byteOffset + 4 * i * size, 4 * size));
         let found = 0;
         let first = 0;
-        for (const [n, part] of this.parts.entries()) {
-          this.describe(spec, part.count, size, first);
-          first += part.count;
+        for (const part of this.parts) {
+          if (first === all) break;
+          const some = Math.min(part.count, all - first);
+          this.describe(spec, some, size, first);
+          first += some;
           found = this.call(
             "queries",
             "ew_nearest_find",
@@ -137,7 +161,7 @@ export class Vectors {
             best,
             found,
             most,
-            Number(n === this.parts.length - 1),
+            Number(first === all),
           );
         }
         const pairs = host.read(best, 8 * found).buffer;
@@ -151,9 +175,13 @@ export class Vectors {
     });
   }
 
-  /** A safetensors file, which Python reads as well. */
-  save(texts: readonly string[] | undefined): Blob {
+  /**
+   * A safetensors file, which Python reads as well.
+   * @throws InputError if there are more or fewer texts than vectors
+   */
+  save(given: readonly string[] | undefined): Blob {
     const { precision, count, size } = this;
+    const texts = saved_texts(given ?? null, count) ?? undefined;
     const file: IndexFile = { precision, count, size, texts: texts !== undefined };
     const text = new TextEncoder().encode(JSON.stringify(texts ?? []));
     const { host } = this.device;
@@ -183,35 +211,43 @@ export class Vectors {
     const { count, size } = file;
     const { host } = this.device;
     const row = row_bytes(size, this.precision);
+    const step = 4 * blocks_of(size);
     const each = Math.max(1, Math.floor(PIECE / row));
-    const read = async (name: string, from: number, bytes: number) =>
-      blob.slice(tensors.get(name)!.offset + from, tensors.get(name)!.offset + from + bytes);
-    const part = this.partFor(count, size);
+    const read = async (name: string, from: number, bytes: number) => {
+      const { offset } = tensors.get(name)!;
+      return new Uint8Array(await blob.slice(offset + from, offset + from + bytes).arrayBuffer());
+    };
+    const room = Math.max(1, Math.floor(MAX_PART / row)); // vectors of a part
     for (let from = 0; from < count; from += each) {
       const more = Math.min(each, count - from);
-      const piece = await (await read("vectors", from * row, more * row)).arrayBuffer();
+      const piece = await read("vectors", from * row, more * row);
+      const next = Math.min(room, count - from);
       if (this.precision === "float32") {
         try {
-          this.add({ count: more, size, data: new Float32Array(piece) });
+          this.add({ count: more, size, data: new Float32Array(piece.buffer) }, next);
         } catch (e) {
           throw e instanceof InputError ? broken("its numbers are not finite", where) : e;
         }
-      } else host.write(part.vectors + from * row, new Uint8Array(piece));
+        continue;
+      }
+      const scales = await read("scales", from * step, more * step);
+      if (!new Float32Array(scales.buffer).every(Number.isFinite))
+        throw broken("its numbers are not finite", where);
+      const [part, isNew] = this.partFor(more, size, next);
+      host.write(part.vectors + part.count * row, piece);
+      host.write(part.scales + part.count * step, scales);
+      this.took(part, isNew, more, size);
     }
-    if (this.precision === "float32") return;
-    const scales = await (await read("scales", 0, count * 4 * blocks_of(size))).arrayBuffer();
-    if (!new Float32Array(scales).every(Number.isFinite))
-      throw broken("its numbers are not finite", where);
-    host.write(part.scales, new Uint8Array(scales));
-    part.count = this.count = count;
-    this.size = size;
   }
 
-  /** A part with room for more vectors. */
-  private partFor(count: number, size: number): Part {
+  /**
+   * A part with room for more vectors, and whether it is new: not yet one of `parts`.
+   * @param next vectors that will come, these among them
+   */
+  private partFor(count: number, size: number, next = count): [Part, boolean] {
     const last = this.parts.at(-1);
-    if (last && last.room - last.count >= count) return last;
-    const room = room_of(this.count, count, size, this.precision);
+    if (last && last.room - last.count >= count) return [last, false];
+    const room = room_of(this.count, next, size, this.precision);
     const { host } = this.device;
     const vectors = host.alloc(room * row_bytes(size, this.precision));
     let scales = 0;
@@ -221,9 +257,7 @@ export class Vectors {
       host.free(vectors);
       throw e;
     }
-    const part = { vectors, scales, room, count: 0 };
-    this.parts.push(part);
-    return part;
+    return [{ vectors, scales, room, count: 0 }, true];
   }
 
   /** Writes an ew_nearest and returns its address. */
