@@ -154,6 +154,29 @@ def hybrid_model(exporter="optimum", dtype=np.float32, seed=0, count="tokens", v
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def attention_model(past, present):
+    """A ModelProto of layers of attention alone.
+
+    Args:
+        past: names of the inputs: keys and values of each layer in turn.
+        present: {one of these: the output that replaces it}, in the order of the outputs.
+    """
+    g = Nodes(np.float32, 0)
+    x = g.add("Gather", g.weight(VOCAB, WIDTH), "input_ids")
+    for states in zip(past[::2], past[1::2]):
+        x = attention(g, x, states, [present[name] for name in states])
+    g.add("MatMul", x, g.weight(WIDTH, VOCAB), name="logits")
+    info = helper.make_tensor_value_info
+    inputs = [info("input_ids", TensorProto.INT64, [1, "tokens"])]
+    inputs += [info(name, g.kind, [1, HEADS, "past", DIM]) for name in past]
+    outputs = [info("logits", TensorProto.FLOAT, [1, "tokens", VOCAB])]
+    outputs += [info(name, g.kind, [1, HEADS, "total", DIM]) for name in present.values()]
+    constants = [numpy_helper.from_array(v, k) for k, v in g.constants.items()]
+    graph = helper.make_graph(g.nodes, "layers", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
 class Loop:
     """Its runs by onnxruntime, one token after the other.
 

@@ -18,7 +18,16 @@ from edgewise.compiler.compile.model_file import (
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import Aborted, InputError, UnsupportedOp
 
-from .hybrid import NAMES, VOCAB, Loop, hybrid_model, split_at_embeddings
+from .hybrid import (
+    DIM,
+    HEADS,
+    NAMES,
+    VOCAB,
+    Loop,
+    attention_model,
+    hybrid_model,
+    split_at_embeddings,
+)
 from .test_families import EXPECTED, PROMPTS, stored
 
 CAPACITY = 96
@@ -54,6 +63,30 @@ def test_pairs(exporter):
     assert {s.name: s.output for s in found.states.values()} == dict(zip(past, present))
     assert [found.states[name].axis for name in past] == [None, None, 2, 2]
     assert found.logits == "logits"
+
+
+@pytest.mark.parametrize("first", [1, 2], ids=["other places", "other numbers"])
+def test_names_that_are_numbers(tmp_path, first):
+    """They number inputs and outputs, and a number says nothing of the other side: here each layer
+    has its keys and values among the inputs, and the outputs are all keys and then all values.
+    """
+    k0, v0, k1, v1 = past = [f"input_{first + i}" for i in range(4)]
+    present = dict(zip((k0, k1, v0, v1), (f"output_{i}" for i in range(1, 5))))
+    model = attention_model(past, present)
+    found = interface(read_model(as_source(model.SerializeToString())))
+    assert {s.name: s.output for s in found.states.values()} == present
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    lm, session = (
+        CausalLM(tmp_path, capacity=CAPACITY),
+        onnxruntime.InferenceSession(model.SerializeToString()),
+    )
+    sequence, states = lm.open(), {name: np.zeros((1, HEADS, 0, DIM), np.float32) for name in past}
+    for ids in (prompt(20), [3], [4]):
+        logits, *new = session.run(
+            ["logits", *(present[name] for name in past)], {"input_ids": np.array([ids]), **states}
+        )
+        states = dict(zip(past, new))
+        near(lm, lm.forward(sequence, ids), logits[0, -1])
 
 
 def test_a_state_without_an_output():

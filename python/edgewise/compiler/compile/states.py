@@ -32,6 +32,7 @@ MAX_DISTANCE = 64  # nodes between a state's output and its input
 FAR = 2 * MAX_DISTANCE + 1  # beyond all distances: no data leads from the one to the other
 # Words of names that tell inputs from outputs.
 _WORDS = re.compile(r"past_key_values|present_key_values|past|present|input|output|new|next|cache")
+_LETTER = re.compile(r"[a-z]")  # names of numbers alone are places, which do not tell states apart
 _PASTS = re.compile(r"past|cache|prev", re.IGNORECASE)
 
 
@@ -101,7 +102,7 @@ def _paired(graph: Graph, inputs: Sequence[Info]) -> dict[str, str]:
             distance = distances.get(info.name, FAR)
             bare = _bare(info.name)
             alike = bare == _bare(output.name)
-            named = alike and bare != "" and count[bare] == 2
+            named = alike and _LETTER.search(bare) is not None and count[bare] == 2
             if alike or distance < FAR or _same_shape(info, output):
                 loose = _loose(info, output)
                 pairs.append((not named, loose, distance, not alike, abs(place - k), k, place))
