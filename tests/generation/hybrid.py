@@ -2,6 +2,8 @@
 attention, with states under the names of each exporter; and its loop in onnxruntime.
 """
 
+from itertools import zip_longest
+
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
@@ -36,6 +38,7 @@ class Nodes:
         self.dtype, self.rng = np.dtype(dtype), np.random.default_rng(seed)
         self.kind = helper.np_dtype_to_tensor_dtype(self.dtype)
         self.nodes, self.constants = [], {}
+        self.masks = np.dtype(bool)  # of those that are inputs
 
     def constant(self, value, dtype=np.int64):
         name = f"c{len(self.constants)}"
@@ -100,8 +103,12 @@ def recurrence(g, x, past, present):
     return g.add("Add", x, g.add("Tanh", h))
 
 
-def attention(g, x, past, present):
-    """The states are keys and values: [1, HEADS, tokens, DIM]."""
+def attention(g, x, past, present, mask=None):
+    """The states are keys and values: [1, HEADS, tokens, DIM].
+
+    Args:
+        mask: name of one of pairs of tokens, bool or float32; None: each token sees those before.
+    """
 
     def heads():
         made = g.add("MatMul", x, g.weight(WIDTH, WIDTH))
@@ -113,10 +120,14 @@ def attention(g, x, past, present):
     for value, name in zip((keys, values), present):
         g.write(value, name)
     scores = g.add("MatMul", q, g.add("Transpose", keys, perm=[0, 1, 3, 2]))
-    total, count = g.size(keys, 2), g.size("input_ids", 1)
-    own = g.add("Add", g.range(count), g.add("Sub", total, count))
-    mask = g.add("LessOrEqual", g.row(g.range(total)), g.column(own))
-    scores = g.add("Where", mask, scores, g.constant(-1e9, np.float32))
+    if mask is None:
+        total, count = g.size(keys, 2), g.size("input_ids", 1)
+        own = g.add("Add", g.range(count), g.add("Sub", total, count))
+        mask = g.add("LessOrEqual", g.row(g.range(total)), g.column(own))
+    if g.masks == np.float32:
+        scores = g.add("Add", scores, mask)
+    else:
+        scores = g.add("Where", mask, scores, g.constant(-1e9, np.float32))
     mixed = g.add("MatMul", g.add("Softmax", scores), values)
     mixed = g.add("Transpose", mixed, perm=[0, 2, 1, 3])
     joined = g.add("Reshape", mixed, g.constant([0, 0, WIDTH]))
@@ -154,21 +165,26 @@ def hybrid_model(exporter="optimum", dtype=np.float32, seed=0, count="tokens", v
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def attention_model(past, present):
+def attention_model(past, present, masks=(), dtype=bool):
     """A ModelProto of layers of attention alone.
 
     Args:
         past: names of the inputs: keys and values of each layer in turn.
         present: {one of these: the output that replaces it}, in the order of the outputs.
+        masks: names of inputs, of each layer; none: the layers make their own.
+        dtype: of the masks.
     """
     g = Nodes(np.float32, 0)
+    g.masks = np.dtype(dtype)
     x = g.add("Gather", g.weight(VOCAB, WIDTH), "input_ids")
-    for states in zip(past[::2], past[1::2]):
-        x = attention(g, x, states, [present[name] for name in states])
+    for states, mask in zip_longest(zip(past[::2], past[1::2]), masks):
+        x = attention(g, x, states, [present[name] for name in states], mask)
     g.add("MatMul", x, g.weight(WIDTH, VOCAB), name="logits")
     info = helper.make_tensor_value_info
     inputs = [info("input_ids", TensorProto.INT64, [1, "tokens"])]
     inputs += [info(name, g.kind, [1, HEADS, "past", DIM]) for name in past]
+    kind = helper.np_dtype_to_tensor_dtype(g.masks)
+    inputs += [info(name, kind, [1, 1, "tokens", "total"]) for name in masks]
     outputs = [info("logits", TensorProto.FLOAT, [1, "tokens", VOCAB])]
     outputs += [info(name, g.kind, [1, HEADS, "total", DIM]) for name in present.values()]
     constants = [numpy_helper.from_array(v, k) for k, v in g.constants.items()]

@@ -17,6 +17,7 @@ from edgewise.compiler.compile.model_file import (
 )
 from edgewise.compiler.onnx import as_source, read_model
 from edgewise.errors import Aborted, InputError, UnsupportedOp
+from edgewise.inspect import inspect
 
 from .hybrid import (
     DIM,
@@ -87,6 +88,60 @@ def test_names_that_are_numbers(tmp_path, first):
         )
         states = dict(zip(past, new))
         near(lm, lm.forward(sequence, ids), logits[0, -1])
+
+
+MASKS = ["attention_mask.full_attention", "attention_mask.sliding_attention"]
+WINDOW = 5
+
+
+def masked_model(dtype):
+    """(model, {state: output}) with a layer that sees all tokens, and one that sees a window."""
+    names = [(layer, part) for layer in range(2) for part in ("key", "value")]
+    states = {f"past_key_values.{n}.{part}": f"present.{n}.{part}" for n, part in names}
+    return attention_model(list(states), states, MASKS, dtype), states
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float32])
+@pytest.mark.parametrize("place", ["config", "text_config"])
+def test_a_mask_of_a_window(tmp_path, dtype, place):
+    """Its layers' caches grow as the others do, and hold more than a token sees. The masks are
+    transformers' own."""
+    rules = pytest.importorskip("transformers.masking_utils")
+    sees = rules.causal_mask_function, rules.sliding_window_causal_mask_function(WINDOW)
+    model, states = masked_model(dtype)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    config = {"sliding_window": WINDOW}
+    config = config if place == "config" else {place: config}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lm = CausalLM(tmp_path, capacity=CAPACITY)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    sequence, past = lm.open(), 0
+    caches = {name: np.zeros((1, HEADS, 0, DIM), np.float32) for name in states}
+    for ids in (prompt(3), prompt(20), [3], [4], prompt(WINDOW + 1)):
+        rows, columns = np.arange(past, past + len(ids))[:, None], np.arange(past + len(ids))
+        seen = [tensor_rule(see, rows, columns) for see in sees]
+        given = [m if dtype is bool else np.where(m, 0, np.float32(-1e9)) for m in seen]
+        feeds = {name: m[None, None] for name, m in zip(MASKS, given)}
+        feeds |= {"input_ids": np.array([ids]), **caches}
+        logits, *new = session.run(["logits", *states.values()], feeds)
+        caches, past = dict(zip(states, new)), past + len(ids)
+        near(lm, lm.forward(sequence, ids), logits[0, -1])
+
+
+def tensor_rule(see, rows, columns):
+    """Which column each row sees, by a rule of transformers, which takes tensors."""
+    torch = pytest.importorskip("torch")
+    return see(0, 0, torch.from_numpy(rows), torch.from_numpy(columns)).numpy()
+
+
+def test_a_mask_of_a_window_of_unknown_size(tmp_path):
+    model, _ = masked_model(bool)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedOp, match="sliding_attention.*unknown size.*sliding_window"):
+        CausalLM(tmp_path, capacity=CAPACITY)
+    assert "unknown size" in inspect(tmp_path / "model.onnx").why_no_text
+    (tmp_path / "config.json").write_text(json.dumps({"sliding_window": WINDOW}))
+    assert inspect(tmp_path / "model.onnx").why_no_text == ""
 
 
 def test_a_state_without_an_output():

@@ -117,6 +117,36 @@ def static_rooms(
     return rooms
 
 
+def windows(
+    found: Interface, config: Mapping[str, Any], rooms: Mapping[int | str, int]
+) -> dict[str, int]:
+    """The tokens that each token sees, itself among them, by the mask of pairs of tokens that says
+    so to layers of a sliding window: their caches grow, and hold more.
+
+    Args:
+        found: inputs and states of a model.
+        config: its config.json, which has the size of the window.
+        rooms: of static_rooms: caches that hold the window alone need no such mask.
+
+    Raises:
+        UnsupportedOp: the size is not known.
+    """
+    sizes: dict[str, int] = {}
+    for name, info in masks(found.inputs).items():
+        shape = info.shape or []
+        if "sliding" not in name or len(shape) != 4 or shape[-1] in rooms:
+            continue
+        size = _window(config)
+        if size is None:
+            raise UnsupportedOp(
+                "it is a mask of layers with a sliding window of unknown size",
+                f"input '{name}'",
+                "Put the model's config.json beside it, with sliding_window.",
+            )
+        sizes[name] = size
+    return sizes
+
+
 def _window(config: Mapping[str, Any]) -> int | None:
     fields = (config, config.get("text_config"))
     sizes = (c.get("sliding_window") for c in fields if isinstance(c, Mapping))

@@ -18,7 +18,7 @@ from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import Interface, state_shape, static_rooms
+from .caches import Interface, state_shape, static_rooms, windows
 from .features import fed_shapes, masks
 from .states import STATES_OF_OPS, StateInput
 from .tables import one_size
@@ -114,8 +114,9 @@ class DecoderCompiler:
     def _computed(
         self, past: Any, tokens: int, rooms: Mapping[int | str, int]
     ) -> dict[str, Callable[[Binder], Value]]:
-        """Inputs that the plan computes itself: a mask in which each token sees itself and those
-        before it, positions from `past` on, and types of tokens, which are 0.
+        """Inputs that the plan computes itself: masks in which each token sees itself and those
+        before it, or its window of these, positions from `past` on, and types of tokens, which
+        are 0.
 
         Args:
             past, tokens: before the run, and of it.
@@ -150,12 +151,13 @@ class DecoderCompiler:
             return make
 
         make: dict[str, Callable[[Binder], Value]] = {}
+        sizes = windows(self.found, self.config, rooms)
         for name, mask in masks(self.found.inputs).items():
             if len(mask.shape or ()) != 4:
                 make[name] = filled(name, 1, [1, past + tokens])
                 continue
             room = rooms.get((mask.shape or [0])[-1])
-            make[name] = partial(_causal, mask.dtype, past, tokens, room)
+            make[name] = partial(_causal, mask.dtype, past, tokens, room, sizes.get(name))
         for name in ("position_ids", "cache_position"):
             if name in self.found.inputs:
                 make[name] = positions(name)
@@ -210,7 +212,9 @@ def _no_cut(graph: Graph, states: Iterable[StateInput]) -> Iterator[None]:
         raise
 
 
-def _causal(dtype: int, past: Any, tokens: int, room: int | None, binder: Binder) -> Value:
+def _causal(
+    dtype: int, past: Any, tokens: int, room: int | None, window: int | None, binder: Binder
+) -> Value:
     """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added.
 
     Args:
@@ -218,6 +222,8 @@ def _causal(dtype: int, past: Any, tokens: int, room: int | None, binder: Binder
         past, tokens: before the run, and of it.
         room: of a cache that has this many rows from the first token on; a window is full once it
             has seen so many.
+        window: how many tokens a token sees, itself among them, of a cache that holds them all;
+            None: all.
     """
 
     def counted(start: Any, end: Any) -> Value:
@@ -227,7 +233,11 @@ def _causal(dtype: int, past: Any, tokens: int, room: int | None, binder: Binder
     if room is not None:
         rows = binder.op("Min", rows, binder.constant(INT64, [], [room - 1]))
     rows = binder.op("Unsqueeze", rows, binder.constant(INT64, [1], [1]))
-    seen = binder.op("LessOrEqual", counted(0, past + tokens if room is None else room), rows)
+    columns = counted(0, past + tokens if room is None else room)
+    seen = binder.op("LessOrEqual", columns, rows)
+    if window is not None:
+        before = binder.op("Sub", rows, binder.constant(INT64, [], [window]))
+        seen = binder.op("And", seen, binder.op("Greater", columns, before))
     seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
     if dtype == BOOL:
         return seen

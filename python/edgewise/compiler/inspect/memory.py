@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...errors import EdgewiseError, InputError, UnsupportedOp
 from ..compile import cached_as_halves, interface, state_shape
-from ..compile.caches import static_rooms
+from ..compile.caches import static_rooms, windows
 from ..compile.join import IDS, of_ids, takes_embeddings
 from ..compile.model_file import read_config
 from ..compile.states import StateInput
@@ -179,6 +179,7 @@ def why_no_text(graph: Graph, config: Mapping[str, Any]) -> str:
         rooms = static_rooms(found, config, DEFAULT_LENGTH)
         for state in found.states.values():
             state_shape(graph, state, config, rooms)
+        windows(found, config, rooms)
     except UnsupportedOp as e:
         return str(e)
     return ""
