@@ -7,11 +7,12 @@ import threading
 
 import edgewise
 import numpy as np
+import onnx
 import pytest
 from edgewise.compiler.onnx import FileSource
 from edgewise.compiler.package import Package
 from edgewise.compiler.task_package import compile_task
-from edgewise.errors import Aborted, InputError, UnsupportedOp
+from edgewise.errors import Aborted, InputError, PackageError, UnsupportedOp
 from edgewise.host.session.open import folder_files
 
 from .asking import QUESTION, answered, messages, pictures
@@ -107,6 +108,42 @@ def test_graphs_of_janus_that_do_not_belong_together_are_refused(tiny, tmp_path)
         made(pictures(1), messages(1), **GREEDY)
 
 
+def _other_version(model):
+    model.opset_import[0].version += 1
+
+
+def _other_function(model):
+    """As in the decoder and the head of two exports, which may have the name for other things."""
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    opsets = list(model.opset_import)
+    model.functions.append(
+        onnx.helper.make_function("own", "Same", ["x"], ["y"], [node], opset_imports=opsets)
+    )
+    model.opset_import.append(onnx.helper.make_opsetid("own", 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "files", "says"),
+    [
+        (_other_version, ["lm_head"], "its operator set 'ai.onnx' is 18, the decoder's 17"),
+        (_other_function, ["lm_head", "language_model"], "a function that the decoder has, too"),
+    ],
+)
+def test_a_head_with_other_operators_is_refused(tiny, tmp_path, change, files, says):
+    root = tmp_path / "model"
+    shutil.copytree(tiny("janus-parts").root, root)
+    for name in files:
+        path = root / f"onnx/{name}.onnx"
+        model = onnx.load(path)
+        change(model)
+        onnx.save(model, path)
+    with (
+        pytest.raises(UnsupportedOp, match=f"head .*{says}"),
+        edgewise.pipeline(TASK, root) as made,
+    ):
+        made(pictures(1), messages(1), **GREEDY)
+
+
 def test_special_tokens_of_answers_can_be_kept(tiny):
     """Granite-Docling answers with special tokens."""
     model = tiny("granite-docling")
@@ -168,6 +205,17 @@ def test_a_package_is_the_same(tiny, tmp_path):
     with edgewise.pipeline(TASK, tmp_path / "model.edge") as made:
         [got] = made(pictures(2), messages(2), return_tensors=True, **GREEDY)
     assert got["generated_token_ids"] == answered(model, messages(2), pictures(2), 10)
+
+
+def test_a_package_without_its_encoder_is_refused(tiny, tmp_path):
+    package = compile_task(folder_files(tiny("idefics3").root)[0], TASK)
+    del package.manifest["programs"]["vision"]
+    package.save(str(tmp_path / "model.edge"))
+    with (
+        edgewise.pipeline(TASK, tmp_path / "model.edge") as made,
+        pytest.raises(PackageError, match="it has no program 'vision'"),
+    ):
+        made(pictures(1), messages(1), **GREEDY)
 
 
 def test_results_have_the_form_of_transformers(tiny, pipe):

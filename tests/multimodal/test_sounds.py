@@ -6,7 +6,7 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.compiler.task_package import compile_task
-from edgewise.errors import Aborted, InputError
+from edgewise.errors import Aborted, InputError, PackageError
 from edgewise.host.session.open import folder_files
 
 from .sounds import QUESTION, SIZE, SOUND_MODELS, answered, messages, sound
@@ -61,6 +61,11 @@ def test_packages_forms_of_input_and_what_is_kept(models, tmp_path):
         assert got["input_text"] == text and got["generated_text"]
         with pytest.raises(Aborted):
             made(chat, signal=lambda: True)
+    del package.manifest["programs"]["pre"]
+    package.save(str(tmp_path / "less.edge"))
+    with edgewise.pipeline(TASK, tmp_path / "less.edge") as made:
+        with pytest.raises(PackageError, match="it has no program 'pre'"):
+            made(first, text, **GREEDY)
 
 
 def test_bad_input(models):

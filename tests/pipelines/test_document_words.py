@@ -119,6 +119,8 @@ def test_bad_input(models):
         for given, says in (
             ({"question": QUESTION}, "no words"),
             ({"question": " ", "word_boxes": page()}, "question is no text"),
+            ({"question": QUESTION, "word_boxes": 5}, "word_boxes: it is 5. Give a list"),
+            ({"question": QUESTION, "word_boxes": {"a": [0, 0, 1, 2]}}, "it has 'a'"),
             ({"question": QUESTION, "word_boxes": [("a", [0, 0, 1])]}, "it has"),
             ({"question": QUESTION, "word_boxes": [("a", [0, 0, 1, 2000])]}, "0 to 1000"),
             ({"question": QUESTION, "word_boxes": [("", [0, 0, 1, 2])]}, "has no words"),

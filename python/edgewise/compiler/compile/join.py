@@ -49,13 +49,8 @@ def join_embedding(
         outputs[next(iter(given))] = EMBEDS
     if EMBEDS not in outputs.values():
         raise _unfit(embedding, f"its outputs are {', '.join(given)[:200]}, none 'inputs_embeds'")
-    for domain, version in embedding.opsets.items():
-        if decoder.opsets.get(domain, version) != version:
-            raise _unfit(
-                embedding,
-                f"its operator set '{domain or 'ai.onnx'}' is {version}, the decoder's"
-                f" {decoder.opsets[domain]}",
-            )
+    if different := other_operators(embedding, decoder):
+        raise _unfit(embedding, different)
     source = next(name for name, of in outputs.items() if of == EMBEDS)
     if features is not None:
         outputs[source] = PREFIX + EMBEDS
@@ -83,14 +78,28 @@ def join_embedding(
         functions={**embedding.functions, **decoder.functions},
         values=None,
     )
-    if any(decoder.functions.get(k, f) is not f for k, f in embedding.functions.items()):
-        raise _unfit(embedding, "it has a function that the decoder has, too")
     if features is None:
         return joined
     taken = wanted[EMBEDS]
     if not isinstance((taken.shape or [None])[-1], int):  # the embedding may know the size
         taken = replace(taken, shape=given[source].shape or taken.shape)
     return with_features(joined, taken, PREFIX + EMBEDS, features)
+
+
+def other_operators(part: Graph, decoder: Graph) -> str:
+    """Why the nodes of a graph may mean something else in a decoder; "" if they do not.
+
+    Args:
+        part: the graph, which is to be joined with the decoder.
+        decoder: of another file.
+    """
+    for domain, version in part.opsets.items():
+        own = decoder.opsets.get(domain, version)
+        if own != version:
+            return f"its operator set '{domain or 'ai.onnx'}' is {version}, the decoder's {own}"
+    if any(decoder.functions.get(k, f) is not f for k, f in part.functions.items()):
+        return "it has a function that the decoder has, too"
+    return ""
 
 
 def _unfit(embedding: Graph, what: str) -> UnsupportedOp:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import UnsupportedOp
+from ..compile.join import other_operators
 from ..ir import Graph, Info, Node
 
 IDS, EMBEDS, PIXELS = "input_ids", "inputs_embeds", "pixel_values"
@@ -82,7 +83,8 @@ def with_head(decoder: Graph, head: Graph) -> Graph:
         head: from hidden states to logits.
 
     Raises:
-        UnsupportedOp: the decoder does not give what the head takes.
+        UnsupportedOp: the decoder does not give what the head takes, or they have other versions of
+            an operator set.
     """
     (taken, *more) = (i.name for i in head.input_names())
     caches = {o.name for o in decoder.outputs if "present" in o.name}
@@ -92,6 +94,10 @@ def with_head(decoder: Graph, head: Graph) -> Graph:
             f"its outputs are {', '.join(states)}, and the head takes {taken}",
             decoder.name or "language_model",
             "Take all files of one export.",
+        )
+    if different := other_operators(head, decoder):
+        raise UnsupportedOp(
+            different, f"head '{head.name or HEAD}'", "Take all files of one export."
         )
     names = {taken: taken if taken in states else states[0], "": ""}
 

@@ -168,9 +168,10 @@ class AudioTextToTextPipeline(ImageTextToTextPipeline):
     def session(self, stem: str) -> Any:
         """Of sounds of any length the graphs of a folder run in sessions, without a limit."""
         programs = self.package.manifest.get("programs", {})
-        if stem not in self.sessions and stem not in programs:
+        graphs = list(self.files.graphs.values()) if self.files is not None else []
+        if stem not in self.sessions and stem not in programs and graphs:
             assert self.files is not None
-            path = next(iter(self.files.graphs.values()))  # the first of STEMS
+            path = graphs[0]  # the first of STEMS
             texts = task_texts(folder_files(self.files.root)[0])
             made = hearing_graphs(texts, read_model(FileSource(path)), os.path.basename(path))
             for name, graph in zip(("pre", "hearing"), made, strict=True):

@@ -188,12 +188,11 @@ class ImageTextToTextPipeline(Pipeline):
 
     def session(self, stem: str) -> Any:
         if stem not in self.sessions:
-            if stem in self.package.manifest.get("programs", {}):
+            graphs = list(self.files.graphs.values()) if self.files is not None else []
+            if stem in self.package.manifest.get("programs", {}) or not graphs:
                 self.sessions[stem] = ProgramSession(self.package, stem, self.engine)
             else:  # of pictures of any size, which no plan ahead of time can have
-                assert self.files is not None
-                path = next(iter(self.files.graphs.values()))  # the first of STEMS
-                self.sessions[stem] = EncoderSession(path, self.engine)
+                self.sessions[stem] = EncoderSession(graphs[0], self.engine)  # the first of STEMS
         return self.sessions[stem]
 
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ Mirrors transformers/pipelines/document_question_answering.py.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -162,6 +162,10 @@ class WordsAnswersPipeline(TextPipeline):
         if given is None:
             raise InputError(
                 "there are no words", where, "Give word_boxes, or a picture and ocr= a pipeline."
+            )
+        if not isinstance(given, Iterable):
+            raise InputError(
+                f"it is {given!r:.80}", where, "Give a list of (word, [left, top, right, bottom])."
             )
         words: list[str] = []
         boxes: list[Box] = []
