@@ -77,6 +77,8 @@ def gemma3(root: Path, masks: str) -> Tiny:
             "head_dim": 8,
             "vocab_size": len(words),
             "layer_types": ["sliding_attention", "full_attention"],
+            # a picture has 16 tokens
+            "sliding_window": 20 if masks == "windows" else 4096,
             "query_pre_attn_scalar": 1,
         },
         vision_config=VISION,
@@ -154,6 +156,7 @@ def paligemma(root: Path, masks: str) -> Tiny:
 MODELS: dict[str, Callable[[Path], Tiny]] = {
     "gemma3": lambda root: gemma3(root, "types"),
     "gemma3-pairs": lambda root: gemma3(root, "pairs"),
+    "gemma3-windows": lambda root: gemma3(root, "windows"),
     "paligemma": lambda root: paligemma(root, "prefix"),
     "paligemma-pairs": lambda root: paligemma(root, "pairs"),
 }

@@ -24,7 +24,8 @@ class Decoder(torch.nn.Module):
         positions: the input of positions: None, or its first dimension, 0 where it has two.
         masks: "causal": an attention mask of two dimensions; "types": with it token_type_ids, of
             which those of pictures see each other; "pairs": one of four dimensions, a bool for each
-            pair of tokens; "prefix": tokens of a run see each other.
+            pair of tokens; "windows": two of these, of layers that see all tokens and of those with
+            a sliding window; "prefix": tokens of a run see each other.
         inner: how many inputs there are for features of inner layers of the encoder.
         masked: whether these are one, after a mask of the tokens that have them.
     """
@@ -45,7 +46,7 @@ class Decoder(torch.nn.Module):
 
     def seen(self, embeds: Any, mask: Any, types: Any) -> Any:
         """Which tokens see which: bool [batch, 1, tokens, past + tokens]."""
-        if self.masks == "pairs":
+        if self.masks in ("pairs", "windows"):
             return mask
         columns = torch.arange(mask.shape[1])
         past = mask.shape[1] - embeds.shape[1]
@@ -65,6 +66,7 @@ class Decoder(torch.nn.Module):
         from transformers.cache_utils import DynamicCache
 
         embeds, mask, *rest = values
+        window = rest.pop(0) if self.masks == "windows" else None
         types = rest.pop(0) if self.masks == "types" else None
         positions = rest.pop(0) if self.positions is not None else None
         cache = DynamicCache()
@@ -86,7 +88,9 @@ class Decoder(torch.nn.Module):
         added: Any = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
         if hasattr(self.model.config, "layer_types") and "gemma3" in self.model.config.model_type:
             kinds = ("full_attention", "sliding_attention")
-            added = dict.fromkeys(kinds, added)  # windows are longer than the prompts
+            added = dict.fromkeys(kinds, added)  # windows are longer than the prompts, or given
+            if window is not None:
+                added[kinds[1]] = torch.where(window, 0.0, torch.finfo(torch.float32).min)
         found = self.model(
             inputs_embeds=embeds,
             attention_mask=added,
@@ -172,12 +176,7 @@ def write_text(
         "attention_mask": {0: "batch_size", 1: "total_sequence_length"},
         output: {0: "batch_size", 1: "sequence_length"},
     }
-    if masks == "types":
-        inputs["token_type_ids"] = torch.tensor([[0, 1, 1]])
-        axes["token_type_ids"] = {0: "batch_size", 1: "sequence_length"}
-    if masks == "pairs":
-        inputs["attention_mask"] = torch.ones(1, 1, 3, 5, dtype=torch.bool)
-        axes["attention_mask"] = {0: "batch_size", 2: "sequence_length", 3: "total_sequence_length"}
+    add_masks(inputs, axes, masks)
     if positions is not None:
         row = torch.tensor([[2, 3, 4]])
         inputs["position_ids"] = row.expand(positions, 1, 3) if positions else row
@@ -194,6 +193,25 @@ def write_text(
     decoder = Decoder(model, head, config.num_hidden_layers, positions, masks, len(inner), masked)
     write(decoder, inputs, names, axes, root / f"onnx/{file}.onnx")
     model.__dict__.pop("_deepstack_process", None)
+
+
+def add_masks(inputs: dict[str, Any], axes: dict[str, dict[int, str]], masks: str) -> None:
+    """Adds what a decoder takes beside or in place of the mask of two dimensions."""
+    if masks == "types":
+        inputs["token_type_ids"] = torch.tensor([[0, 1, 1]])
+        axes["token_type_ids"] = {0: "batch_size", 1: "sequence_length"}
+    if masks == "pairs":
+        inputs["attention_mask"] = torch.ones(1, 1, 3, 5, dtype=torch.bool)
+        axes["attention_mask"] = {0: "batch_size", 2: "sequence_length", 3: "total_sequence_length"}
+    if masks == "windows":
+        for kind in (".full_attention", ".sliding_attention"):
+            inputs[f"attention_mask{kind}"] = torch.ones(1, 1, 3, 5, dtype=torch.bool)
+            axes[f"attention_mask{kind}"] = {
+                0: "batch_size",
+                2: "sequence_length",
+                3: "total_sequence_length",
+            }
+        del inputs["attention_mask"], axes["attention_mask"]
 
 
 def add_inner(

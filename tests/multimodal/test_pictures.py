@@ -36,6 +36,7 @@ def pipe(tiny):
         pytest.param("llava", marks=pytest.mark.family("LLaVA", exporter="torch")),
         pytest.param("gemma3", marks=pytest.mark.family("Gemma 3 with pictures", exporter="torch")),
         "gemma3-pairs",
+        "gemma3-windows",
         pytest.param("paligemma", marks=pytest.mark.family("PaliGemma", exporter="torch")),
         "paligemma-pairs",
         pytest.param("onevision", marks=pytest.mark.family("LLaVA-OneVision", exporter="torch")),
@@ -67,6 +68,16 @@ def test_tokens_are_those_of_transformers(tiny, name):
             assert got["generated_token_ids"] == wanted
             answers.add(tuple(wanted[-10:]))
     assert len(answers) > 1  # they depend on the pictures
+
+
+def test_a_picture_sees_no_more_of_what_comes_before_it_than_its_window(tiny):
+    """The tokens of a picture see each other, and in layers of a window no picture before it."""
+    model, many = tiny("gemma3-windows"), {**GREEDY, "max_new_tokens": 24}
+    with edgewise.pipeline(TASK, model.root) as made:
+        for count in (3, 8):
+            images = pictures(count)
+            [got] = made(images, messages(count), return_tensors=True, **many)
+            assert got["generated_token_ids"] == answered(model, messages(count), images, 24)
 
 
 def test_prompts_are_divided_between_pictures(tiny):

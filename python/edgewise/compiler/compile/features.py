@@ -249,7 +249,7 @@ def with_reach(graph: Graph, where: Sees) -> Graph:
             some = made.op("Greater", "some", REACH, made.number("zero", [], [0]))
             made.nodes.append(Node("Cast", [some], [TYPES], {"to": info.dtype}, name=TYPES))
         else:
-            made.mask(name, info)
+            made.mask(name, info, where == "pictures" and "sliding" in name and _grows(graph, info))
     given = [replace(i, name=i.name + CAUSAL) for i in replaced.values() if i.name != TYPES]
     return replace(
         graph,
@@ -262,6 +262,12 @@ def with_reach(graph: Graph, where: Sees) -> Graph:
         constants={**graph.constants, **{t.name: t for t in made.constants}},
         values=None,
     )
+
+
+def _grows(graph: Graph, mask: Info) -> bool:
+    """Whether the caches of a mask's layers grow: others have its last dimension."""
+    states = [i for i in graph.input_names() if is_past(i.name)]
+    return all((mask.shape or [None])[-1] not in (i.shape or ())[1:] for i in states)
 
 
 class _Reach:
@@ -282,8 +288,26 @@ class _Reach:
         self.nodes.append(Node(kind, list(of), [name], attrs, name=name))
         return name
 
-    def mask(self, name: str, info: Info) -> None:
-        """Makes a mask of the one that the plan computes."""
+    def _later(self, name: str, size: str, columns: str) -> str:
+        """Which columns of a mask are of tokens after that of the row."""
+        one = self.number("one", [], [1])
+        count = self.op("Gather", f"{name}/count", self.op("Shape", f"{name}/run", REACH), one)
+        total = self.op("Squeeze", f"{name}/all", size)
+        own = self.op(
+            "Range", f"{name}/own", self.op("Sub", f"{name}/past", total, count), total, one
+        )
+        axis = self.number(f"{name}/column", [1], [1])
+        return self.op(
+            "Greater", f"{name}/after", columns, self.op("Unsqueeze", f"{name}/each", own, axis)
+        )
+
+    def mask(self, name: str, info: Info, after: bool) -> None:
+        """Makes a mask of the one that the plan computes.
+
+        Args:
+            name, info: of the mask.
+            after: whether REACH is of later tokens alone: of those before, the window decides.
+        """
         rank, given = len(info.shape or ()), name + CAUSAL
         zero, one = self.number("zero", [], [0]), self.number("one", [], [1])
         last = self.number(f"{name}/axis", [1], [rank - 1])
@@ -297,12 +321,14 @@ class _Reach:
                 "Unsqueeze", f"{name}/rows", REACH, self.number(f"{name}/axes", [2], [1, 3])
             )
             where = self.op("Less", f"{name}/seen", columns, rows)
+            if after:
+                where = self.op("And", f"{name}/later", where, self._later(name, size, columns))
             value = self.number(f"{name}/yes", [], [allowed], info.dtype)
         else:  # whose graph lets all see all, also what fills up a run
             most = self.op("ReduceMax", f"{name}/most", REACH, keepdims=0)
             some = self.op("Greater", f"{name}/some", most, zero)
-            after = self.op("GreaterOrEqual", f"{name}/after", columns, most)
-            where = self.op("And", f"{name}/beyond", some, after)
+            unread = self.op("GreaterOrEqual", f"{name}/after", columns, most)
+            where = self.op("And", f"{name}/beyond", some, unread)
             value = self.number(f"{name}/no", [], [0], info.dtype)
         self.nodes.append(Node("Where", [where, value, given], [name], name=name))
 
