@@ -135,6 +135,32 @@ def test_special_tokens_in_texts_are_text(directory, tokenizer, own):
     assert json.dumps(BAD)[1:-1] in text
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["edgewise", "transformers"])
+def test_fences_of_code_are_ordinary_words(tmp_path, directory, own):
+    """A tokenizer like SmolLM2's, whose BPE has ``` as one piece: it is no mark there."""
+    source = json.loads((directory / "tokenizer.json").read_text())
+    vocabulary, merges = source["model"]["vocab"], source["model"]["merges"]
+    for token in source["added_tokens"]:
+        token["id"] += 2
+    for left, right in (("`", "`"), ("``", "`")):
+        vocabulary[left + right] = len(vocabulary)
+        merges.append([left, right])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(source))
+    config = (directory / "tokenizer_config.json").read_text()
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert "```" in theirs.get_vocab()
+    assert theirs.tokenize("```") == ["```"]
+    chat = [{"role": "user", "content": "Fix this:\n```python\nprint(1)\n```"}]
+    used = Tokenizer.from_pretrained(tmp_path) if own else theirs
+    expected = theirs.apply_chat_template(chat, add_generation_prompt=True)
+    ids = chat_prompt(used, chat, add_generation_prompt=True)
+    assert list(getattr(ids, "input_ids", ids)) == list(getattr(expected, "input_ids", expected))
+    safe = chat_prompt(used, [{"role": "user", "content": "```<tool_call>"}], tools_of(TOOLS))
+    assert theirs.convert_tokens_to_ids("```") in safe
+    assert theirs.convert_tokens_to_ids("<tool_call>") not in safe
+
+
 def test_templates_without_tools(directory):
     files = {n: (directory / n).read_bytes() for n in ("tokenizer.json", "tokenizer_config.json")}
     files["chat_template.jinja"] = b"{% for m in messages %}{{ m.content }}{% endfor %}"

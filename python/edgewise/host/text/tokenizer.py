@@ -21,10 +21,10 @@ from ...logic.speech.ctc import cleaned
 from ...logic.text.chat import (
     SPECIAL,
     TEMPLATE_FILES,
+    added_contents,
     default_template,
     processor_template,
     read_special_tokens,
-    special_contents,
     tokens_around,
 )
 from ...logic.text.encoding import (
@@ -105,7 +105,8 @@ class Tokenizer:
         self._template: Template | None = None
         read = ("decoder", "pre_tokenizer", "added_tokens")
         self.alphabet = alphabet_of({name: value.get(name) for name in read})
-        self.special_tokens = special_contents(value.get("added_tokens"))
+        self.special_tokens = added_contents(value.get("added_tokens"), True)
+        self._added = added_contents(value.get("added_tokens"), False)
         model = value.get("model")
         self.continuing_subword_prefix = (
             model.get("continuing_subword_prefix") if isinstance(model, dict) else None
@@ -356,6 +357,11 @@ class Tokenizer:
         """The id of a token, or None."""
         found: int | None = self._guarded(lambda: self.backend.token_to_id(token))
         return found
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """The ids of the added tokens, special or not, as transformers' method has them."""
+        ids = {token: self.token_to_id(token) for token in self._added}
+        return {token: number for token, number in ids.items() if number is not None}
 
     def decode(
         self,

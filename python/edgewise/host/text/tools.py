@@ -31,13 +31,16 @@ def _special_tokens(tokenizer: Any) -> list[str]:
     return [str(t) for t in added.values() if getattr(t, "special", False)]
 
 
-def _id_of(tokenizer: Any, token: str) -> int | None:
-    find = getattr(tokenizer, "token_to_id", None)
-    if find is None:
-        vocabulary: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
-        return vocabulary.get(token)
-    number: int | None = find(token)
-    return number
+def _added(tokenizer: Any) -> dict[str, int]:
+    """The added tokens of a tokenizer. Others, such as "```", are pieces of ordinary words."""
+    found: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
+    return found
+
+
+def _own_marks(tokenizer: Any) -> list[str]:
+    """The marks of calls and reasoning that are tokens."""
+    added = _added(tokenizer)
+    return [mark for mark in all_marks() if mark in added]
 
 
 def chat_prompt(
@@ -58,9 +61,8 @@ def chat_prompt(
         TokenizerError: the template rejects the messages. InputError: it does not use tools.
     """
     render = tokenizer.apply_chat_template
-    others = [mark for mark in all_marks() if _id_of(tokenizer, mark) is not None]
     own = messages_for(messages, tools, str(getattr(tokenizer, "chat_template", "")))
-    safe = guarded(own, tools, _special_tokens(tokenizer), others)
+    safe = guarded(own, tools, _special_tokens(tokenizer), _own_marks(tokenizer))
     if tools is None and not safe.mark:
         ids: list[int] = render(own, **variables)
         return ids
@@ -102,7 +104,8 @@ class Answers:
         self.template = str(getattr(tokenizer, "chat_template", ""))
         self.family = family_of(self.template, special)
         marks = set(marks_of(self.family))
-        self._hidden = {_id_of(tokenizer, t) for t in special if t not in marks}
+        added = _added(tokenizer)
+        self._hidden = {added.get(t) for t in special if t not in marks}
         end = tokenizer.decode(prompt[-TAIL:], skip_special_tokens=False)
         self._thinking = begins_thinking(self.family, end)
 
@@ -117,7 +120,7 @@ class Answers:
         Raises:
             InputError: both are needed.
         """
-        marks = [mark for mark in all_marks() if _id_of(self.tokenizer, mark) is not None]
+        marks = _own_marks(self.tokenizer)
         calls = calls_format(
             self.family, self.tools, wanted, parallel, self._thinking, marks, self.template
         )

@@ -57,12 +57,14 @@ def read_special_tokens(
     return found
 
 
-def special_contents(added: object) -> list[str]:
-    """The texts of the special ones among the added tokens of a tokenizer.json."""
+def added_contents(added: object, only_special: bool) -> list[str]:
+    """The texts of the added tokens of a tokenizer.json, or of the special ones among them."""
     found: list[str] = []
     for token in added if isinstance(added, list) else []:
         content: object = token.get("content") if isinstance(token, dict) else None
-        if isinstance(token, dict) and token.get("special") and isinstance(content, str):
+        if not isinstance(token, dict) or not isinstance(content, str):
+            continue
+        if token.get("special") or not only_special:
             found.append(content)
     return found
 

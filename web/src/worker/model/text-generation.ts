@@ -264,7 +264,7 @@ function mayHaveTokens(tokenizer: Tokenizer, messages: Message[]): boolean {
   const text = JSON.stringify(messages.map((message) => Object.values(message)));
   return (
     /<|\[[A-Z/]|"tool_calls"|"arguments"/.test(text) ||
-    tokenizer.specialTokens.some(({ content }) => text.includes(content))
+    tokenizer.addedTokens.some(({ content }) => content.trim() && text.includes(content))
   );
 }
 

@@ -190,9 +190,14 @@ export class Tokenizer {
     return this.special.get(name);
   }
 
-  /** The added tokens that are special, in the order of the file. */
+  /** The added tokens, in the order of the file. */
+  get addedTokens(): { id: number; content: string; special: boolean }[] {
+    return [...this.backend.get_added_tokens_decoder().values()];
+  }
+
+  /** The added tokens that are special. */
   get specialTokens(): { id: number; content: string }[] {
-    return [...this.backend.get_added_tokens_decoder().values()].filter((token) => token.special);
+    return this.addedTokens.filter((token) => token.special);
   }
 
   /** Id of a token; undefined if it is not in the vocabulary. */

@@ -44,9 +44,14 @@ export function chatPrompt(
   return pieces(text, safe.mark).flatMap((piece) => (piece ? tokenizer.encode(piece, false) : []));
 }
 
-/** The marks of calls and reasoning that are tokens. */
-const marksOf = (tokenizer: Tokenizer) =>
-  all_marks().filter((mark) => tokenizer.idOf(mark) !== undefined);
+/**
+ * The marks of calls and reasoning that are added tokens. Others, such as "```", are pieces of
+ * ordinary words.
+ */
+function marksOf(tokenizer: Tokenizer): string[] {
+  const added = new Set(tokenizer.addedTokens.map(({ content }) => content));
+  return all_marks().filter((mark) => added.has(mark));
+}
 
 function withoutTools(
   tokenizer: Tokenizer,
