@@ -303,9 +303,60 @@ def test_broken_calls_are_text(form):
         ("<|tool_list_start|>", "<|tool_call_start|>[now(3)]<|tool_call_end|>"),
         ("<|tool_list_start|>", f"<|tool_call_start|>[now(a={deep})]<|tool_call_end|>"),
         ("[TOOL_CALLS]", "[TOOL_CALLS]now"),
+        ("[TOOL_CALLS]", "A. [TOOL_CALLS]now[TOOL_CALLS] now \n"),
+        ("<tool_call>", "A.\n\n<tool_call>\n{</tool_call>\nB. \n"),
+        ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": 1e999}}</tool_call>'),
+        ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": [-1e999]}}</tool_call>'),
+        ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>'),
+        ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": Infinity}}</tool_call>'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS]now[ARGS]{"a": 1e999}'),
+        ("<|tool_list_start|>", "<|tool_call_start|>[now(a=1e999)]<|tool_call_end|>"),
+        ("<tool_call|>", "<|tool_call>call:now{a:1e999}<tool_call|>"),
         ("<tool_call|>", "<|tool_call>call:now{a:1<tool_call|>"),
     ):
-        assert read(tools, sign, answer, len(answer)) == (answer, "", [])
+        for size in (len(answer), 7):
+            assert read(tools, sign, answer, size) == (answer, "", [])
+
+
+@both
+def test_a_call_after_one_that_cannot_be_read(form):
+    answer = '[TOOL_CALLS]now[TOOL_CALLS]now{"a": 1}'
+    for size in (1, len(answer)):
+        found = read(Forms(form), "[TOOL_CALLS]", answer, size)
+        assert found == ("[TOOL_CALLS]now", "", [("now", {"a": 1})])
+
+
+@both
+def test_hundreds_of_calls_of_mistral(form):
+    tools = Forms(form)
+    answer = "[TOOL_CALLS]" + "a{}" * 1200
+    assert read(tools, "[TOOL_CALLS]", answer, len(answer)) == ("", "", [("a", {})] * 1200)
+    answer = '[TOOL_CALLS]a{"x": "[ARGS]"}b[ARGS]{"y": "{[ARGS]{"}c[CALL_ID]123456789[ARGS]{}'
+    found = [("a", {"x": "[ARGS]"}), ("b", {"y": "{[ARGS]{"}), ("c", {})]
+    assert read(tools, "[TOOL_CALLS]", answer, len(answer)) == ("", "", found)
+
+
+@both
+def test_harmony_without_a_recipient(form):
+    """What follows "to=" may be spaces only."""
+    answer = "<|channel|>commentary to= <|message|>Hello.<|end|>"
+    for size in (1, len(answer)):
+        assert read(Forms(form), "<|constrain|>", answer, size) == ("Hello.", "", [])
+
+
+@both
+def test_long_answers_in_small_pieces(form):
+    """Marks are found in the new end of what is held, also where they are cut."""
+    tools = Forms(form)
+    body = '{"name": "now", "arguments": {"a": "' + "x" * 20_000 + '"}}'
+    calls = [("now", {"a": "x" * 20_000})]
+    size = 4
+    for sign, answer in (
+        ("<|start_header_id|>", body),
+        ("<tool_call>", f"<tool_call>{body}</tool_call>"),
+        ("[TOOL_CALLS]", f"[TOOL_CALLS][{body}]"),
+    ):
+        assert read(tools, sign, answer, size) == ("", "", calls)
 
 
 @both
@@ -476,6 +527,9 @@ def test_results_of_tools(form):
     assert text(loop.Result("sunny")) == "sunny"
     assert json.loads(text(loop.Result({"a": [1, None, "\u00e9"]}))) == {"a": [1, None, "\u00e9"]}
     assert text(loop.Result(None)) == "null"
+    if form == "python":  # names in pages are always texts
+        words = "the result cannot be written as JSON"
+        assert json.loads(text(loop.Result({1: 2}))) == {"error": words}
     assert json.loads(text(loop.Result(None, "boom"))) == {"error": "boom"}
     assert json.loads(text(loop.failed(""))) == {"error": "the tool failed"}
     assert "did not answer within" in text(loop.too_late(2))

@@ -162,12 +162,16 @@ def written_json(value: Any) -> str:
 
 
 def number_of(text: str) -> tuple[Any, bool]:
-    """(the number that JSON is, whether it is one)"""
+    """(the number that JSON is, whether it is one); NaN and Infinity are not JSON"""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_number)
     except ValueError:
         return None, False
     return value, True
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(text)
 
 
 def order(count: int, seed: Seed) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..native import listed
-from .values import Call, Reader, Unread, check_name
+from .values import Call, Reader, Unread, check_name, json_of
 
 Body = Literal[
     "json", "function", "python", "gemma", "mistral", "deepseek", "llama", "functools", "bare"
@@ -22,7 +22,7 @@ CALL_ID = "[CALL_ID]"
 
 
 def calls_of(body: Body, text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
-    """The calls in a text; none if it is not what it should be.
+    """The calls in a text; none if it is not what it should be, or no JSON can have its numbers.
 
     Args:
         body: how they are written.
@@ -30,7 +30,10 @@ def calls_of(body: Body, text: str, tools: Sequence[Mapping[str, Any]]) -> list[
         tools: as `tools_of` returns them.
     """
     try:
-        return _read(body, text.strip(), tools)
+        found = _read(body, text.strip(), tools)
+        for call in found:
+            json_of(call.arguments)
+        return found
     except Unread:
         return []
 
@@ -271,16 +274,17 @@ def _of_gemma(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
 def _of_mistral(text: str) -> list[Call]:
     """name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}; one after the other."""
     reader = Reader(text)
-    name = reader.name()
-    rest = reader.rest()
-    if ARGS in rest:
-        rest = rest.partition(ARGS)[2]
-    reader = Reader(rest)
-    if reader.peek() != "{":
-        raise Unread("a call has no arguments")
-    found = [Call(name, _arguments(reader.json()))]
-    reader.take(",")
-    return found + _of_mistral(reader.rest()) if reader.peek() != "" else found
+    found: list[Call] = []
+    while len(found) == 0 or reader.peek() != "":
+        name = reader.name()
+        before = reader.until("{")
+        if ARGS in before:
+            before = before.partition(ARGS)[2]
+        if before.strip() != "":
+            raise Unread("a call has no arguments")
+        found.append(Call(name, _arguments(reader.json())))
+        reader.take(",")
+    return found
 
 
 def _of_deepseek(text: str) -> list[Call]:

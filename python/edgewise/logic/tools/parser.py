@@ -32,6 +32,7 @@ class Trimmed:
     def __init__(self) -> None:
         self.after = False
         self._spaces = ""
+        self._dropped = ""  # the spaces before the last mark
 
     def push(self, text: str, kind: Literal["text", "reasoning"]) -> list[Delta]:
         """Takes text."""
@@ -47,8 +48,14 @@ class Trimmed:
 
     def mark(self) -> None:
         """A mark follows."""
+        self._dropped = self._spaces
         self._spaces = ""
         self.after = True
+
+    def unmark(self) -> None:
+        """The last mark is text, as are the spaces before it."""
+        self._spaces = self._dropped
+        self.after = False
 
     def end(self) -> list[Delta]:
         """The spaces at the end of an answer."""
@@ -72,9 +79,17 @@ class AnswerParser:
         self._family = family
         self._tools = tools
         self._held = ""
+        self._new = ""  # of what is held, where the end of a part may be
         self._form: Form | None = None
         self._trimmed = Trimmed()
         self._bare = family.bare  # whether the answer may be one object of JSON
+        self._begun = ""  # the first characters of what may be one, without spaces
+        self._starts = ['{"name"', '{"type"', '{"function"']
+        for tool in tools:
+            function: dict[str, Any] = tool["function"]
+            name: str = function["name"]
+            self._starts.append("[" + name + "(")
+        self._enough = max(len(start) for start in self._starts)
         if thinking:
             self._form = next((f for f in family.forms if f.body is None), None)
             self._trimmed.mark()
@@ -82,6 +97,10 @@ class AnswerParser:
     def push(self, text: str) -> list[Delta]:
         """Takes new text. Returns what it adds to the answer."""
         self._held += text
+        if self._form is not None and self._form.body is not None:
+            self._new += text
+        if self._bare and len(self._begun) < self._enough:
+            self._begun += "".join(text.split())
         made: list[Delta] = []
         going = True
         while going:
@@ -100,7 +119,7 @@ class AnswerParser:
             return [*self._trimmed.push(text, "text"), *self._trimmed.end()]
         if form.body is None:
             return self._trimmed.push(text, "reasoning")
-        return self._called(form, text, "")
+        return [*self._called(form, text, ""), *self._trimmed.end()]
 
     def _step(self, made: list[Delta]) -> bool:
         """Reads up to the next mark. Returns whether there was one."""
@@ -125,18 +144,23 @@ class AnswerParser:
         made.extend(self._trimmed.push(before, "text"))
         self._trimmed.mark()
         self._form = first
+        self._new = self._held
         return True
 
     def _inside(self, form: Form, made: list[Delta]) -> bool:
         if form.body is None:
             return self._reason(form, made)
         end = form.end if form.end != "" else form.start
-        if end not in self._held:
+        if end not in self._new:
+            self._new = held_back(self._new, [end])
             return False
-        text, mark, self._held = self._held.partition(end)
-        made.extend(self._called(form, text, mark))
+        text, _, self._held = self._held.partition(end)
+        self._new = self._held
+        made.extend(self._called(form, text, form.end))
         if form.end != "":
             self._form = None
+        else:  # the mark of the next call
+            self._trimmed.mark()
         return True
 
     def _reason(self, form: Form, made: list[Delta]) -> bool:
@@ -146,6 +170,7 @@ class AnswerParser:
             self._trimmed.mark()
             self._form = None
             self._bare = self._family.bare
+            self._begun = "".join(self._held.split())
             return True
         kept = held_back(self._held, [form.end])
         made.extend(self._trimmed.push(self._held.removesuffix(kept), "reasoning"))
@@ -157,17 +182,13 @@ class AnswerParser:
         calls = calls_of(form.body or "json", text, self._tools)
         if len(calls) > 0:
             return [*calls]
+        self._trimmed.unmark()
         return self._trimmed.push(form.start + text + mark, "text")
 
     def _may_be_call(self) -> bool:
         """Whether the answer so far is the beginning of a call without marks."""
-        begun = "".join(self._held.split())
-        starts = ['{"name"', '{"type"', '{"function"']
-        for tool in self._tools:
-            function: dict[str, Any] = tool["function"]
-            name: str = function["name"]
-            starts.append("[" + name + "(")
-        return begun != "" and any(s.startswith(begun) or begun.startswith(s) for s in starts)
+        begun = self._begun
+        return begun != "" and any(s.startswith(begun) or begun.startswith(s) for s in self._starts)
 
 
 class HarmonyParser:
@@ -177,6 +198,7 @@ class HarmonyParser:
 
     def __init__(self) -> None:
         self._held = ""
+        self._new = ""  # of what is held, where a mark may be
         self._head = ""
         self._body = False
         self._trimmed = Trimmed()
@@ -184,6 +206,7 @@ class HarmonyParser:
     def push(self, text: str) -> list[Delta]:
         """Takes new text. Returns what it adds to the answer."""
         self._held += text
+        self._new += text
         made: list[Delta] = []
         going = True
         while going:
@@ -200,14 +223,17 @@ class HarmonyParser:
 
     def _step(self, made: list[Delta]) -> bool:
         if not self._body:
-            if "<|message|>" not in self._held:
+            if "<|message|>" not in self._new:
+                self._new = held_back(self._new, ["<|message|>"])
                 return False
             self._head, _, self._held = self._held.partition("<|message|>")
+            self._new = self._held
             self._body = True
             self._trimmed.mark()
             return True
-        ends = [m for m in HARMONY_MARKS if m in self._held]
+        ends = [m for m in HARMONY_MARKS if m in self._new]
         if len(ends) == 0:
+            self._new = held_back(self._new, HARMONY_MARKS)
             if _recipient(self._head) == "":
                 kept = held_back(self._held, HARMONY_MARKS)
                 made.extend(self._said(self._held.removesuffix(kept), False))
@@ -215,9 +241,10 @@ class HarmonyParser:
             return False
         first = ends[0]
         for mark in ends:
-            if len(self._held.partition(mark)[0]) < len(self._held.partition(first)[0]):
+            if len(self._new.partition(mark)[0]) < len(self._new.partition(first)[0]):
                 first = mark
         text, _, self._held = self._held.partition(first)
+        self._new = self._held
         made.extend(self._said(text, True))
         self._body = False
         self._head = ""
@@ -234,10 +261,8 @@ class HarmonyParser:
 
 def _recipient(head: str) -> str:
     """The function that a message is for; "" if it is for none."""
-    after = head.partition("to=")[2]
-    if after == "":
-        return ""
-    return after.split()[0].partition("<|")[0].removeprefix("functions.")
+    parts = head.partition("to=")[2].split()
+    return parts[0].partition("<|")[0].removeprefix("functions.") if len(parts) > 0 else ""
 
 
 def parser_of(

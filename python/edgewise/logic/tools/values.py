@@ -73,9 +73,14 @@ class Reader:
             raise Unread("there is no name")
         return "".join(self.chars[start : self.at])
 
-    def rest(self) -> str:
-        """The text that was not read."""
-        return "".join(self.chars[self.at :])
+    def until(self, char: str) -> str:
+        """Reads the text before a character. Raises Unread: it does not follow."""
+        start = self.at
+        while self.at < len(self.chars) and self.chars[self.at] != char:
+            self.at += 1
+        if self.at == len(self.chars):
+            raise Unread(f"there is no {char}")
+        return "".join(self.chars[start : self.at])
 
     def json(self) -> Any:
         """Reads a value of JSON. Raises Unread."""
@@ -246,6 +251,8 @@ def json_of(value: Any, depth: int = 0) -> str:
         return _json_string(value)
     if isinstance(value, dict):
         fields: dict[str, Any] = value
+        if not all(isinstance(k, str) for k in fields):
+            raise Unread("a name is no text")
         inside = [_json_string(k) + ": " + json_of(v, depth + 1) for k, v in fields.items()]
         return "{" + ", ".join(inside) + "}"
     if isinstance(value, (int, float)):
