@@ -2,11 +2,13 @@
 
 import {
   type Ask,
+  check_options,
   conversation,
   described,
   failed,
   limits_of,
   type Result,
+  seconds_of,
   too_late,
   type Use,
 } from "../logic/tools/loop.ts";
@@ -39,7 +41,9 @@ export async function runTools(
     entries.map(([name, tool]) => [name, typeof tool === "function" ? {} : tool]),
   ) as ToolDefinition[];
   const limits = limits_of(max_rounds ?? null, tool_timeout ?? null);
-  const end = time_limit === undefined ? Number.POSITIVE_INFINITY : now() + time_limit;
+  check_options(others);
+  const seconds = time_limit == null ? null : seconds_of(time_limit, "time_limit", true);
+  const end = seconds === null ? Number.POSITIVE_INFINITY : now() + seconds;
   const left = () => Math.max(0.001, end - now());
   const ask = async ({ messages: so }: Ask): Promise<Message> => {
     const max_time = Math.min(rest.max_time ?? Number.POSITIVE_INFINITY, left());
@@ -94,7 +98,7 @@ async function called(
   const leave = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const over = new Promise<Result>((resolve, reject) => {
-    timer = setTimeout(() => resolve(too_late(seconds)), Math.min(seconds * 1000, 2 ** 31 - 1));
+    timer = setTimeout(() => resolve(too_late(seconds)), seconds * 1000);
     const aborted = () => reject(signal!.reason);
     if (signal?.aborted) aborted();
     signal?.addEventListener("abort", aborted, { signal: leave.signal });

@@ -20,10 +20,12 @@ from ...logic.tools.loop import (
     Ask,
     Result,
     Use,
+    check_options,
     conversation,
     described,
     failed,
     limits_of,
+    seconds_of,
     too_late,
 )
 from ..drive import drive
@@ -49,7 +51,10 @@ def run_tools(
     functions = {str(name): _function(name, tool) for name, tool in tools.items()}
     definitions = described([(name, _record(tool)) for name, tool in tools.items()])
     limits = limits_of(max_rounds, tool_timeout)
-    end = None if time_limit is None else time.monotonic() + time_limit
+    check_options(options)
+    end = None
+    if time_limit is not None:
+        end = time.monotonic() + seconds_of(time_limit, "time_limit", True)
     tell = on_message or (lambda message: None)
 
     def left() -> float:

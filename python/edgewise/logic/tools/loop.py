@@ -5,7 +5,7 @@ What tools return is data: it is text in messages, in which special tokens are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ MAX_RESULT = 100_000
 """Characters of a result."""
 ROUNDS = 10
 TOOL_SECONDS = 60.0
+MAX_SECONDS = 1_000_000.0
+"""Of a limit: clocks of hosts take no longer times."""
 
 _FORM = "Give {name: function} or {name: {description, parameters, execute}}."
 
@@ -85,10 +87,35 @@ def limits_of(rounds: Any, seconds: Any) -> Limits:
             raise InputError(f"it is {written(rounds)}", "max_rounds", "Give 1 or more.")
         made.rounds = rounds
     if seconds is not None:
-        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
-            raise InputError(f"it is {written(seconds)}", "tool_timeout", "Give seconds.")
-        made.seconds = seconds
+        made.seconds = seconds_of(seconds, "tool_timeout", False)
     return made
+
+
+def seconds_of(given: Any, name: str, may_be_zero: bool) -> float:
+    """The seconds of a limit. name: of the limit, for errors. Raises InputError."""
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or not given >= 0:
+        raise InputError(f"it is {written(given)}", name, "Give seconds.")
+    if given == 0 and not may_be_zero:
+        raise InputError("it is 0", name, "Give seconds.")
+    seconds: float = given
+    return min(seconds, MAX_SECONDS)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises InputError for options of a call that give no conversation."""
+    if options.get("return_full_text") is False or options.get("return_tensors"):
+        raise InputError(
+            "a conversation needs the whole chat",
+            "run",
+            "Leave return_full_text and return_tensors out, and take the last message.",
+        )
+    several: Any = options.get("num_return_sequences")
+    if several is not None and several != 1:
+        raise InputError(
+            f"num_return_sequences is {written(several)}, and a conversation has one answer",
+            "run",
+            "Leave it out.",
+        )
 
 
 def described(tools: Sequence[tuple[str, Any]]) -> list[Any]:
