@@ -208,6 +208,8 @@ def test_answers_of_pipelines(engine, tokenizer):
             pipe("Paris?", **fields)
         with pytest.raises(InputError, match="on_delta needs tools"):
             pipe(CHAT, on_delta=deltas.append)
+        with pytest.raises(InputError, match='there is no type "calls"'):
+            pipe(CHAT, response_format={"type": "calls"}, max_new_tokens=5)
     finally:
         engine.free(decoder.logits)
 
@@ -308,6 +310,15 @@ def test_conversations_have_limits(engine, tokenizer):
         decoder.turn = -1
         got = pipe.run(CHAT, time_limit=1e-9, **fields)
         assert (got["rounds"], got["ended"]) == (1, "time")
+        for seconds in ("5", [1]):
+            with pytest.raises(InputError, match="time_limit"):
+                pipe.run(CHAT, time_limit=seconds, **fields)
+        for options in ({"return_full_text": False}, {"num_return_sequences": 2}):
+            with pytest.raises(InputError, match="a conversation"):
+                pipe.run(CHAT, **options, **fields)
+        decoder.turn = -1
+        got = pipe.run(CHAT, max_rounds=2, tool_timeout=float("inf"), **fields)
+        assert [m["content"] for m in got["generated_text"] if m["role"] == "tool"] == ["Paris"] * 2
         for wrong_tools in ({}, [get_weather], {"f": 3}, {"a b": get_weather}):
             with pytest.raises(InputError):
                 pipe.run(CHAT, **{**fields, "tools": wrong_tools})

@@ -521,6 +521,35 @@ def test_grammars_of_calls(sign):
 
 
 @both
+def test_the_format_of_calls_is_not_for_callers(form):
+    choice, grammar = module(form, "tools.choice"), module(form, "grammar.response_format")
+    choice.check_given(None)
+    choice.check_given({"type": "json_object"})
+    with pytest.raises(InputError, match='there is no type "calls"'):
+        choice.check_given({"type": "calls"})
+    for functions in ([{"x": 1}], [3], [{"name": 3}], []):
+        given = {"type": "calls", "family": "hermes", "functions": functions}
+        with pytest.raises(InputError, match='there is no type "calls"'):
+            grammar.compiled(given)
+
+
+@both
+def test_stop_strings_in_answers_with_tools(form):
+    """Scores of text that is held back come with what follows; nothing follows a stop string."""
+    answers = module(form, "openai.answers")
+    scores = [answers.TokenScore(c, -1.0, []) for c in "abcd"]
+    parts = answers.Parts(0, ["<end>"])
+    assert parts.push({"content": "<en"}, [scores[0]]) == []
+    (part,) = parts.push({"content": "x<"}, [scores[1]])
+    assert part.delta == {"content": "<enx"} and part.scores == scores[:2]
+    assert parts.push({"content": "end>"}, [scores[2]]) == []
+    call = {"id": "call00000", "type": "function", "function": {"name": "now", "arguments": {}}}
+    assert parts.push({"tool_calls": [call]}, [scores[3]]) == []
+    last = parts.end("stop_string", [])
+    assert (last.text, last.finish, last.scores) == ("", "stop", [scores[2]])
+
+
+@both
 def test_results_of_tools(form):
     loop = module(form, "tools.loop")
     text = loop.text_of
@@ -538,6 +567,18 @@ def test_results_of_tools(form):
     for wrong, words in (((0, None), "max_rounds"), ((None, -1), "tool_timeout")):
         with pytest.raises(InputError, match=words):
             loop.limits_of(*wrong)
+    for seconds in (1e10, float("inf")):
+        assert loop.limits_of(None, seconds).seconds == 1_000_000
+    assert loop.seconds_of(0, "time_limit", True) == 0
+    for seconds in ("5", True, -1, float("nan")):
+        with pytest.raises(InputError, match="time_limit"):
+            loop.seconds_of(seconds, "time_limit", True)
+    with pytest.raises(InputError, match="tool_timeout: it is 0"):
+        loop.limits_of(None, 0)
+    loop.check_options({"return_full_text": None, "num_return_sequences": 1})
+    for options in ({"return_full_text": False}, {"num_return_sequences": 2}):
+        with pytest.raises(InputError, match="a conversation"):
+            loop.check_options(options)
     with pytest.raises(InputError, match="tools.f: it is neither"):
         loop.described([("f", 3)])
     (made,) = loop.described([("f", {"inputSchema": {"type": "object"}, "strict": True})])

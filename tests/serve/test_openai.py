@@ -217,6 +217,15 @@ def test_an_answer_of_a_schema(client):
     assert said.choices[0].finish_reason == "stop"
 
 
+def test_the_format_of_calls_is_refused(client):
+    form = {"type": "calls", "family": "hermes", "functions": [{"x": 1}]}
+    refused = openai().BadRequestError
+    with pytest.raises(refused, match='there is no type "calls"'):
+        client.chat.completions.create(model="stories", messages=CHAT, response_format=form)
+    with pytest.raises(refused, match='there is no type "calls"'):
+        client.responses.create(model="stories", input="Once", text={"format": form})
+
+
 WEATHER = {
     "type": "object",
     "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "maximum": 20}},

@@ -21,7 +21,7 @@ from ...logic.generation.text import (
 )
 from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, truncation_of
 from ...logic.grammar.partial import ParsedText, is_json, parsed
-from ...logic.tools.choice import chosen_tools
+from ...logic.tools.choice import check_given, chosen_tools
 from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
@@ -193,6 +193,7 @@ class TextGenerationPipeline:
             decoding["clean_up_tokenization_spaces"] = clean_up_tokenization_spaces
         shown = {"return_full_text": return_full_text, "return_tensors": return_tensors}
         shortening = {"truncation": truncation, "truncation_side": truncation_side}
+        check_given(response_format)
         read = parsed if is_json(response_format) else None
         if on_parsed is not None:
             streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)

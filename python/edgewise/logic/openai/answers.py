@@ -92,19 +92,26 @@ class Parts:
 
     def __init__(self, index: int, stops: Sequence[str]) -> None:
         self.index, self.stop, self.called = index, StopText(stops), False
+        self._scores: list[TokenScore] = []  # of text that is held back
 
     def push(self, delta: dict[str, Any], scores: list[TokenScore]) -> list[Part]:
         """Takes a delta of the pipeline. Returns what is told."""
+        if self.stop.stopped:
+            return []
+        known = [*self._scores, *scores]
+        part = delta
         if "tool_calls" in delta:
             self.called = True
-        if "content" not in delta:
-            return [Part(self.index, delta, scores)]
-        text: str = delta["content"]
-        told = "" if self.stop.stopped else self.stop.push(text)
-        if told == "":
-            return []
-        content: dict[str, Any] = {"content": told}
-        return [Part(self.index, content, scores)]
+        elif "content" in delta:
+            text: str = delta["content"]
+            told = self.stop.push(text)
+            if told == "":
+                self._scores = known
+                return []
+            content: dict[str, Any] = {"content": told}
+            part = content
+        self._scores = []
+        return [Part(self.index, part, known)]
 
     def end(self, reason: str, scores: list[TokenScore]) -> Piece:
         """The last event. reason: of generation."""
@@ -112,7 +119,9 @@ class Parts:
         finish = finish_of(reason, stopped)
         if self.called and finish == "stop":
             finish = "tool_calls"
-        return Piece(self.index, "" if stopped else self.stop.end(), finish, scores)
+        known = [*self._scores, *scores]
+        self._scores = []
+        return Piece(self.index, "" if stopped else self.stop.end(), finish, known)
 
 
 class Answer:

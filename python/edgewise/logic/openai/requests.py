@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InputError, RequestError
 from ..native import listed, written
-from ..tools.choice import chosen_tools
+from ..tools.choice import check_given, chosen_tools
 
 MAX_MESSAGES = 2048
 MAX_BIASES = 1024
@@ -143,6 +143,7 @@ def parse_chat(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     wanted: Any = body.get("response_format")
     if wanted is not None and not isinstance(wanted, dict):
         raise RequestError("it is not an object", "response_format")
+    check_given(wanted)
     if wanted is not None and wanted.get("type") != "text":
         request.fields["response_format"] = wanted
     request.max_tokens = request.max_tokens if most is None else int(most)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import RequestError
 from ..native import listed
+from ..tools.choice import check_given
 from ..tools.values import json_of
 from .answers import Event, Usage
 from .requests import (
@@ -68,6 +69,7 @@ def parse_response(body: Mapping[str, Any], limits: TextLimits) -> Generation:
     take_tools(request, _tools(body.get("tools")), body.get("tool_choice"))
     request.parallel = flag(body, "parallel_tool_calls", True)
     shape = _format(body.get("text"))
+    check_given(shape)
     if shape is not None:
         request.fields["response_format"] = shape
     request.usage = True

@@ -14,6 +14,12 @@ CALLS = "calls"
 """The type of the format, which grammar.py reads."""
 
 
+def check_given(response_format: Any) -> None:
+    """Raises InputError for the format of calls, which is not for callers: their tools give it."""
+    if isinstance(response_format, dict) and response_format.get("type") == CALLS:
+        raise InputError('there is no type "calls"', "response_format", "Give tools.")
+
+
 def choice_of(given: Any, names: Sequence[str], where: str = "tool_choice") -> str:
     """Which tools an answer calls: "auto", "none", "required", or the name of one after ":".
 

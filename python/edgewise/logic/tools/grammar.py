@@ -52,7 +52,8 @@ class _Calls:
     def __init__(self, form: Mapping[str, Any]) -> None:
         family = family_named(form.get("family"))
         functions = listed(form.get("functions"))
-        if family is None or not functions:
+        named = all(isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions or [])
+        if family is None or not functions or not named:
             raise InputError('there is no type "calls"', "response_format", "Pass tools=.")
         self.family: Family = family
         self.functions: list[dict[str, Any]] = functions

@@ -6,6 +6,7 @@ import { alphabet_of } from "../../logic/grammar/vocabulary.ts";
 import type { Model } from "../model/model.ts";
 
 export { is_json, ParsedText, parsed } from "../../logic/grammar/partial.ts";
+export { check_given } from "../../logic/tools/choice.ts";
 
 const kept = new WeakMap<object, Formats>();
 

@@ -163,6 +163,7 @@ async function grammarOf({ fields, parsed }: GenerateRequest): Promise<Grammar |
   const { response_format: format } = fields;
   const { is_json, ...part } =
     format == null ? { is_json: null } : await import("../grammar/index.ts");
+  (part as Partial<GrammarPart>).check_given?.(format);
   const isJson = is_json?.(format) ?? false;
   if (parsed && !isJson)
     throw new InputError(
