@@ -310,6 +310,7 @@ def test_broken_calls_are_text(form):
         ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>'),
         ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"a": Infinity}}</tool_call>'),
         ("[TOOL_CALLS]", '[TOOL_CALLS]now[ARGS]{"a": 1e999}'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS]now[ARGS]{"a": 1' + "0" * 400 + "}"),
         ("<|tool_list_start|>", "<|tool_call_start|>[now(a=1e999)]<|tool_call_end|>"),
         ("<tool_call|>", "<|tool_call>call:now{a:1e999}<tool_call|>"),
         ("<tool_call|>", "<|tool_call>call:now{a:1<tool_call|>"),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..native import digits_of, listed, number_of
 
 MAX_DEPTH = 64
+MAX_NUMBER = 1.7976931348623157e308
 
 _ENDS = {"{": "}", "[": "]", "(": ")"}
 _ESCAPES: dict[str, str] = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
@@ -257,7 +258,7 @@ def json_of(value: Any, depth: int = 0) -> str:
         return "{" + ", ".join(inside) + "}"
     if isinstance(value, (int, float)):
         number: float = value
-        if number - number != 0:
+        if not -MAX_NUMBER <= number <= MAX_NUMBER:  # integers of Python are longer
             raise Unread("it is no finite number")
         return digits_of(number) if number >= 0 else "-" + digits_of(-number)
     items = listed(value)
