@@ -79,6 +79,18 @@ test("special tokens in texts of messages and tools are text", async () => {
   );
 });
 
+test("fences of code are ordinary words, as in SmolLM2's vocabulary", async () => {
+  const vocab = { ...FILE.model.vocab, "``": 300, "```": 301 };
+  const merges = ["` `", "`` `"];
+  const file = { ...FILE, model: { ...FILE.model, vocab, merges } };
+  const tokenizer = new Tokenizer(JSON.stringify(file), "{}", TURNS, "");
+  await tokenizer.prepare();
+  const chat = [{ role: "user", content: "```python" }];
+  const ids = chatPrompt(tokenizer, chat, null, { add_generation_prompt: false });
+  assert.ok(ids.includes(301));
+  assert.deepEqual(ids, tokenizer.encode("<|im_start|>user\n```python<|im_end|>\n", false));
+});
+
 test("a template that does not use tools is refused", async () => {
   const tokenizer = made(TURNS);
   await tokenizer.prepare();
