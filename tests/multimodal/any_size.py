@@ -67,8 +67,11 @@ class QwenVision(torch.nn.Module):
             if i in getattr(tower, "deepstack_visual_indexes", ()):
                 inner.append(tower.deepstack_merger_list[len(inner)](x))
         if self.stacked:
-            return tower.merger(x), torch.stack(inner)
-        return (tower.merger(x), *inner)
+            return self._merged(x), torch.stack(inner)
+        return (self._merged(x), *inner)
+
+    def _merged(self, x: Any) -> Any:
+        return self.tower.merger(x)
 
     def _positions(self, rows: Any, height: Any, columns: Any, width: Any) -> Any:
         """As fast_pos_embed_interpolate, of one picture."""
@@ -91,6 +94,8 @@ class QwenVision(torch.nn.Module):
             a, b = y.chunk(2, -1)
             return y * angles.cos() + torch.cat([-b, a], -1) * angles.sin()
 
+        if hasattr(attention, "q_norm"):
+            q, k = attention.q_norm(q), attention.k_norm(k)
         scores = turned(q).transpose(0, 1) @ turned(k).permute(1, 2, 0) * attention.scaling
         weights = (scores if mask is None else scores + mask).softmax(-1)
         return attention.proj((weights @ v.transpose(0, 1)).transpose(0, 1).flatten(1))

@@ -24,6 +24,7 @@ from .tiny import spread, tokenizer
 sys.path.insert(0, str(Path(__file__).parents[1] / "generation/families"))
 HERE = Path(__file__).parent / "qwen3_5"
 SPECIAL = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+ASKED: list[list[int]] = [[], [0], [0, 1], [1, 0], [0, 1, 2], [1]]
 SIZES = {"patch_size": 8, "min_pixels": 32 * 32, "max_pixels": 96 * 96}
 
 
@@ -89,33 +90,71 @@ def made(words: Any) -> Any:
     return model
 
 
-def write_decoder(root: Path, model: Any) -> None:
-    """Writes decoder_model_merged.onnx: of one token, since transformers' chunks are traced with
-    the sizes of the example.
+def write_decoder(root: Path, model: Any, count: int = 1, rows: int = 3) -> None:
+    """Writes embed_tokens.onnx and decoder_model_merged.onnx.
+
+    Args:
+        root: the model's folder.
+        model: whose layers are model.language_model.
+        count: tokens of the example; 1: of each run, where transformers' chunks of several are
+            traced with the sizes of the example.
+        rows: of positions; 0: their dimensions are two.
     """
     import community
 
+    sizes = {0: "batch_size", 1: "sequence_length"}
+    write(
+        model.get_input_embeddings(),
+        {"input_ids": torch.tensor([[1, 2, 3]])},
+        ["inputs_embeds"],
+        {"input_ids": sizes, "inputs_embeds": sizes},
+        root / "onnx/embed_tokens.onnx",
+        opset=20,  # the decoder's
+    )
     language, auto = Language(model), torch.export.Dim.AUTO
     names = community._states(language)
-    before, new = torch.randn(1, 6, 32), torch.randn(1, 1, 32)
+    before, new = torch.randn(1, 6, 32), torch.randn(1, count, 32)
+    places = torch.arange(6, 6 + count)[None]
+    if rows:
+        places = places.expand(rows, 1, count)
+    grown = auto if count > 1 else None
     with torch.no_grad():
         cache = language(inputs_embeds=before, use_cache=True).cache
         states = [community._take(cache, name).clone() for name in names]
         program = torch.onnx.export(
             community.Step(language, names, False).eval(),
-            (new, torch.ones(1, 7, dtype=torch.int64), torch.full((3, 1, 1), 6), *states),
+            (new, torch.ones(1, 6 + count, dtype=torch.int64), places, *states),
             dynamo=True,
             opset_version=20,
             dynamic_shapes=(
-                {},
+                {1: grown},
                 {1: auto},
-                {},
+                {2 if rows else 1: grown},
                 tuple({2: auto} if "key_values" in name else {} for name in names),
             ),
             input_names=["inputs_embeds", "attention_mask", "position_ids", *names],
             output_names=["logits", *(community._present(name) for name in names)],
         )
     program.save(str(root / "onnx/decoder_model_merged.onnx"))
+
+
+def keep(root: Path, target: Path, answers: list[list[int]]) -> None:
+    """Keeps a model's files and the answers to questions about the pictures ASKED.
+
+    Args:
+        root: the model's folder.
+        target: where they are kept.
+        answers: token ids.
+    """
+    target.mkdir(exist_ok=True)
+    for path in root.rglob("*"):
+        if path.suffix == ".onnx":
+            (target / f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes()))
+        elif path.is_file() and path.suffix in (".json", ".jinja"):
+            (target / path.name).write_bytes(path.read_bytes())
+    versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+    expected = {"versions": versions, "asked": ASKED, "answers": answers}
+    (target / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
 def answered(model: Any, words: Any, images: list[Any]) -> list[int]:
@@ -161,32 +200,15 @@ def main() -> None:
             {"pixel_values": {0: "num_patches"}, "image_features": {0: "num_features"}},
             root / "onnx/vision_encoder.onnx",
         )
-        sizes = {0: "batch_size", 1: "sequence_length"}
-        write(
-            model.get_input_embeddings(),
-            {"input_ids": torch.tensor([[1, 2, 3]])},
-            ["inputs_embeds"],
-            {"input_ids": sizes, "inputs_embeds": sizes},
-            root / "onnx/embed_tokens.onnx",
-            opset=20,  # the decoder's
-        )
         write_decoder(root, model)
         words.save_pretrained(root)
         model.config.save_pretrained(root)
         fields = {"image_processor_type": "Qwen2VLImageProcessorFast", **SIZES}
         write_json(root, "preprocessor_config.json", fields)
         write_json(root, "generation_config.json", special)
-        for path in root.rglob("*"):
-            if path.suffix == ".onnx":
-                (HERE / f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes()))
-            elif path.is_file() and path.suffix in (".json", ".jinja"):
-                (HERE / path.name).write_bytes(path.read_bytes())
-    images = pictures(3)
-    asked: list[list[int]] = [[], [0], [0, 1], [1, 0], [0, 1, 2], [1]]
-    answers = [answered(model, words, [images[i] for i in of]) for of in asked]
-    versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    expected = {"versions": versions, "asked": asked, "answers": answers}
-    (HERE / "expected.json").write_text(json.dumps(expected) + "\n")
+        images = pictures(3)
+        answers = [answered(model, words, [images[i] for i in of]) for of in ASKED]
+        keep(root, HERE, answers)
 
 
 if __name__ == "__main__":

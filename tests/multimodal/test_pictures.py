@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 
@@ -170,16 +171,40 @@ def test_special_tokens_of_answers_can_be_kept(tiny):
     assert not any(tag in words["generated_text"] for tag in words_of.all_special_tokens)
 
 
-@pytest.mark.family("Qwen3.5-VL", exporter="torch")
-def test_answers_that_are_kept(tmp_path):
-    """make_qwen3_5.py writes them with transformers 5."""
-    expected = unpacked("qwen3_5", tmp_path / "model")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("qwen3_5", marks=pytest.mark.family("Qwen3.5-VL", exporter="torch")),
+        pytest.param("lighton_ocr", marks=pytest.mark.family("LightOnOCR", exporter="torch")),
+        pytest.param("glm_ocr", marks=pytest.mark.family("GLM-OCR", exporter="torch")),
+    ],
+)
+def test_answers_that_are_kept(name, tmp_path):
+    """make_qwen3_5.py and make_ocr.py write them with transformers 5."""
+    expected = unpacked(name, tmp_path / "model")
     images = pictures(3)
     with edgewise.pipeline(TASK, tmp_path / "model") as made:
         for of, answer in zip(expected["asked"], expected["answers"], strict=True):
             given = [images[i] for i in of]
             [got] = made(given, messages(len(of)), return_tensors=True, **GREEDY)
             assert got["generated_token_ids"] == answer
+    assert len({tuple(answer[-10:]) for answer in expected["answers"]}) > 1
+
+
+def test_the_first_form_of_lighton_ocr(tmp_path):
+    """Its files have the type of Mistral 3, whose rows of patches have ends."""
+    root = tmp_path / "model"
+    expected = unpacked("lighton_ocr", root)
+    config = json.loads((root / "config.json").read_text())
+    config |= {"model_type": "mistral3", "architectures": ["LightOnOCRForConditionalGeneration"]}
+    (root / "config.json").write_text(json.dumps(config))
+    both = json.loads((root / "processor_config.json").read_text())
+    (root / "preprocessor_config.json").write_text(json.dumps(both.pop("image_processor")))
+    both |= {"processor_class": "LightOnOCRProcessor", "image_break_token": "<|vision_pad|>"}
+    (root / "processor_config.json").write_text(json.dumps(both))
+    with edgewise.pipeline(TASK, root) as made:
+        [got] = made(pictures(1), messages(1), return_tensors=True, **GREEDY)
+    assert got["generated_token_ids"] == expected["answers"][expected["asked"].index([0])]
 
 
 def test_a_plan_is_kept_for_each_size(tiny):
@@ -333,8 +358,6 @@ def test_bad_input_is_refused_in_words(pipe):
 
 
 def test_files_of_two_models_are_refused(tiny, tmp_path):
-    import json
-
     root = tmp_path / "model"
     shutil.copytree(tiny("idefics3").root, root)
     config = json.loads((root / "processor_config.json").read_text())

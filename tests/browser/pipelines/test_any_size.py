@@ -78,11 +78,18 @@ def test_tokens_are_those_of_transformers(page, models, name):
     assert len({tuple(ids[-10:]) for ids in expected}) > 1
 
 
-@pytest.mark.family("Qwen3.5-VL", exporter="torch")
-def test_answers_that_are_kept(page, files):
-    """tests/multimodal/make_qwen3_5.py writes them with transformers 5."""
-    expected = unpacked("qwen3_5", files / "any_size/qwen3_5")
-    found = page.run(ASK, {"model": "/files/any_size/qwen3_5/", "asked": expected["asked"]})
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("qwen3_5", marks=pytest.mark.family("Qwen3.5-VL", exporter="torch")),
+        pytest.param("lighton_ocr", marks=pytest.mark.family("LightOnOCR", exporter="torch")),
+        pytest.param("glm_ocr", marks=pytest.mark.family("GLM-OCR", exporter="torch")),
+    ],
+)
+def test_answers_that_are_kept(page, files, name):
+    """make_qwen3_5.py and make_ocr.py of tests/multimodal write them with transformers 5."""
+    expected = unpacked(name, files / f"any_size/{name}")
+    found = page.run(ASK, {"model": f"/files/any_size/{name}/", "asked": expected["asked"]})
     assert "error" not in found, found
     assert found["found"] == expected["answers"]
 

@@ -35,7 +35,7 @@ class Step(torch.nn.Module):
                 cache.layers[i] = DynamicLayer()
         for name, value in zip(self.states, rest):
             _give(cache, name, value)
-        more["inputs_embeds" if config.model_type in EMBEDDED else "input_ids"] = given
+        more["inputs_embeds" if given.dim() == 3 else "input_ids"] = given
         out = self.model(
             attention_mask=mask, position_ids=positions, cache=cache, use_cache=True, **more
         )

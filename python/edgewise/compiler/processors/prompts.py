@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...errors import InputError
 from ...logic.multimodal.families.pictures import PictureRule
 from ...logic.multimodal.families.videos import VideoRule
-from .images.vision import VisionDescription
+from .images.vision import VisionDescription, is_lighton
 
 __all__ = ["picture_rule"]
 
@@ -173,8 +173,9 @@ def _lfm2(files: _Files) -> PictureRule:
 
 
 def _qwen(files: _Files) -> PictureRule:
-    """Qwen2-VL to Qwen3.5: their templates write vision_start and vision_end."""
-    token = files.token("image_token", default="<|image_pad|>")
+    """Qwen2-VL to Qwen3.5, GLM: their templates write the tokens around a picture."""
+    default = "<|image|>" if files.vision.rule["frames"] else "<|image_pad|>"
+    token = files.token("image_token", default=default)
     rule = files.vision.rule
     return _rule("one", token, token, unit=rule["patch"] * rule["merge"])
 
@@ -196,6 +197,12 @@ def _gemma3(files: _Files) -> PictureRule:
 
 
 def _pixtral(files: _Files) -> PictureRule:
+    """Pixtral, Mistral 3; LightOnOCR, whose rows have no ends."""
+    if is_lighton(files.processor) or is_lighton(files.config):
+        token = files.token("image_token", default="<|image_pad|>")
+        patch = files.number("patch_size", files.processor, files.encoder, default=14)
+        merge = files.number("spatial_merge_size", files.processor, files.config, default=2)
+        return _rule("one", token, token, unit=patch * merge)
     token = files.token("image_token", default="[IMG]")
     line = files.token("image_break_token", default="[IMG_BREAK]")
     last = files.token("image_end_token", default="[IMG_END]")
@@ -262,6 +269,7 @@ _BY_PROCESSOR: dict[str, Callable[[_Files], PictureRule]] = {
     "Idefics3ImageProcessor": _idefics3,
     "Lfm2VlImageProcessor": _lfm2,
     "Qwen2VLImageProcessor": _qwen,
+    "Glm46VImageProcessor": _qwen,
     "Gemma3ImageProcessor": _gemma3,
     "PixtralImageProcessor": _pixtral,
     "LlavaOnevisionImageProcessor": _onevision,

@@ -25,7 +25,8 @@ class ViewRule(TypedDict, total=False):
         whole: the picture, after `steps`.
         split: Idefics3. Tiles of `tile` pixels of a picture whose longer side has `longest`.
         smart: Qwen2-VL. Sides are multiples of `patch` * `merge`; between `least` and `most`
-            pixels.
+            pixels. With `frames`, of GLM: each pixel counts so often, and a picture with a side
+            below a multiple is enlarged first.
         patches: Pixtral. At most `longest` pixels long; sides are multiples of `patch`.
         tiles: LFM2-VL. Sides are multiples of `unit`. A picture with more than `limit` pixels
             becomes the grid of tiles of `grids` (columns, rows) that is most like it, and a view
@@ -50,6 +51,7 @@ class ViewRule(TypedDict, total=False):
     merge: int
     least: int
     most: int
+    frames: int
     unit: int
     limit: float
     room: int
@@ -249,18 +251,22 @@ MAX_RATIO = 200
 
 
 def _smart(rule: ViewRule, height: int, width: int) -> Seen:
-    """As Qwen2VLImageProcessor."""
-    patch, merge = rule["patch"], rule["merge"]
+    """As Qwen2VLImageProcessor and Glm46VImageProcessor."""
+    patch, merge, frames = rule["patch"], rule["merge"], rule["frames"]
     high, wide = height, width
     if rule["resize"]:
-        if max(height, width) / min(height, width) > MAX_RATIO:
+        if frames and min(height, width) < patch * merge:
+            scale = max(patch * merge / height, patch * merge / width)
+            high, wide = int(height * scale), int(width * scale)
+        if max(high, wide) / min(high, wide) > MAX_RATIO:
             raise InputError(
                 f"a picture of {height} x {width} pixels is more than {MAX_RATIO} times longer"
                 " than wide",
                 "image",
                 "Cut it to a shape that is less long.",
             )
-        high, wide = smart_size(height, width, patch * merge, rule["least"], rule["most"], 0)
+        least, most = rule["least"], rule["most"]
+        high, wide = smart_size(high, wide, patch * merge, least, most, 0, frames if frames else 1)
     elif height % (patch * merge) or width % (patch * merge):
         raise InputError(
             f"the sides of a picture of {height} x {width} pixels are no multiples of"
@@ -274,7 +280,9 @@ def _smart(rule: ViewRule, height: int, width: int) -> Seen:
     return Seen([view], (patch, patch), (height, width), (high, wide), merge=merge)
 
 
-def smart_size(height: int, width: int, factor: int, least: int, most: int, low: int) -> Size:
+def smart_size(
+    height: int, width: int, factor: int, least: int, most: int, low: int, frames: int = 1
+) -> Size:
     """The size most like a picture's whose sides are multiples of a number.
 
     Args:
@@ -282,15 +290,16 @@ def smart_size(height: int, width: int, factor: int, least: int, most: int, low:
         factor: the number.
         least, most: pixels of the result.
         low: least length of a side before these limits.
+        frames: how often each pixel counts.
     """
     high = max(low, round(height / factor) * factor)
     wide = max(low, round(width / factor) * factor)
-    if high * wide > most:
-        beta = math.sqrt(height * width / most)
+    if frames * high * wide > most:
+        beta = math.sqrt(frames * height * width / most)
         high = max(factor, math.floor(height / beta / factor) * factor)
         wide = max(factor, math.floor(width / beta / factor) * factor)
-    elif high * wide < least:
-        beta = math.sqrt(least / (height * width))
+    elif frames * high * wide < least:
+        beta = math.sqrt(least / (frames * height * width))
         high = math.ceil(height * beta / factor) * factor
         wide = math.ceil(width * beta / factor) * factor
     return high, wide

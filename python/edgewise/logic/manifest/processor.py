@@ -290,6 +290,7 @@ class SeeSmart(TypedDict):
     merge: Count
     least: Pixels
     most: Pixels
+    frames: Amount
 
 
 class SeePatches(TypedDict):

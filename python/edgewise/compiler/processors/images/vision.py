@@ -78,6 +78,16 @@ VISION_TYPES: dict[str, dict[str, Any]] = {
         temporal_patch_size=2,
         merge_size=2,
     ),
+    "Glm46VImageProcessor": defaults(
+        "smart",
+        {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15000},
+        None,
+        BICUBIC,
+        CLIP,
+        patch_size=14,
+        temporal_patch_size=2,
+        merge_size=2,
+    ),
     "Lfm2VlImageProcessor": defaults(
         "tiles",
         {"height": 512, "width": 512},
@@ -152,6 +162,8 @@ VISION_TYPES: dict[str, dict[str, Any]] = {
 MAX_TILES = 64
 
 SAME = {
+    "Glm4vImageProcessor": "Glm46VImageProcessor",
+    "GlmOcrImageProcessor": "Glm46VImageProcessor",
     "LlavaNextImageProcessor": "LlavaOnevisionImageProcessor",
     "SmolVLMImageProcessor": "Idefics3ImageProcessor",
     "VLMImageProcessor": "JanusImageProcessor",
@@ -163,6 +175,16 @@ def vision_type(config: Mapping[str, Any]) -> str:
     """The type of a configuration; see reader.type_of."""
     name = type_of(config)
     return SAME.get(name, name)
+
+
+def is_lighton(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json or processor_config.json is LightOnOCR's. Its first models have the
+    type of Mistral 3.
+    """
+    kinds = [config.get(name) for name in ("processor_class", "model_type")]
+    classes = config.get("architectures")
+    kinds += classes if isinstance(classes, list) else []
+    return any("lightonocr" in str(kind).replace("_", "").lower() for kind in kinds)
 
 
 def is_vision_config(config: Mapping[str, Any]) -> bool:
@@ -236,13 +258,13 @@ def _split(r: ConfigReader, out: VisionDescription) -> None:
 
 
 def _smart(r: ConfigReader, out: VisionDescription) -> None:
-    """Qwen2-VL to Qwen3.5."""
+    """Qwen2-VL to Qwen3.5, GLM, which counts the pixels of all frames of a patch."""
     size = r.fields["size"] or {}
     if not isinstance(size, Mapping):
         r.fail("size", f"{size!r} is not a size", "Give shortest_edge and longest_edge.")
 
     def pixels(field_name: str, edge: str, default: int) -> int:
-        value = r.fields[field_name]
+        value = r.fields.get(field_name)
         for other in (size.get(edge), size.get(field_name), default):
             value = other if value is None else value
         return r.integer(field_name, value, 1 << 31)
@@ -259,6 +281,7 @@ def _smart(r: ConfigReader, out: VisionDescription) -> None:
         "merge": r.integer("merge_size", r.fields["merge_size"]),
         "least": pixels("min_pixels", "shortest_edge", 56 * 56),
         "most": pixels("max_pixels", "longest_edge", 28 * 28 * 1280),
+        "frames": out.temporal if out.type == "Glm46VImageProcessor" else 0,
     }
 
 
@@ -340,8 +363,12 @@ def _scan(r: ConfigReader, out: VisionDescription) -> None:
 
 
 def _patches(r: ConfigReader, out: VisionDescription) -> None:
-    """Pixtral, Mistral 3. The processor's patches are those of the encoder, merged."""
+    """Pixtral, Mistral 3. The processor's patches are those of the encoder, merged; LightOnOCR's
+    are not merged, for which the encoder leaves out what is no square of them.
+    """
     processor = r.fields["processor"]
+    if is_lighton(processor):
+        processor = {}
     r.fields["patch_size"] = processor.get("patch_size") or r.fields["patch_size"]
     merge = processor.get("spatial_merge_size") or r.fields["spatial_merge_size"] or 1
     patch = _edge(r, "patch_size") * r.integer("spatial_merge_size", merge)
