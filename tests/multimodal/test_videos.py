@@ -1,8 +1,10 @@
-"""Videos as frames, of SmolVLM. Its video processor of transformers needs torchvision: here its
-image processor makes the squares, and texts and numbers of frames are those of its source.
+"""Videos as frames. transformers' video processors need torchvision: here its image processors make
+the numbers. Of SmolVLM, texts and numbers of frames are those of its source.
 """
 
 from __future__ import annotations
+
+import shutil
 
 import edgewise
 import numpy as np
@@ -11,12 +13,14 @@ from edgewise.errors import InputError
 
 from tests.logic.forms import both, module
 
+from .any_size import QWEN_TEMPLATE
 from .asking import QUESTION, pictures
 from .tiny import IDEFICS3_TEMPLATE
 
 TASK = "image-text-to-text"
 GREEDY = {"max_new_tokens": 10, "do_sample": False}
 VIDEO = {"placeholder": "<video>", "longest": 192, "filter": "bicubic", "rate": 1.0, "most": 64}
+VIDEO |= {"together": 1, "pixels": (1, 1), "interval": 0.0}
 NUMBERS = {1: "one", 2: "two", 3: "three", 20: "twenty", 42: "forty-two", 64: "sixty-four"}
 NUMBERS |= {100: "one hundred", 101: "one hundred and one", 115: "one hundred and fifteen"}
 
@@ -102,6 +106,62 @@ def test_an_array_is_a_video_and_frames_are_no_pictures(smolvlm):
         made._kept.clear()
         again = ask([{"type": "image", "image": frame}, {"type": "video", "video": video}])
         assert both_of == again != of_array
+
+
+QWEN_VIDEO = QWEN_TEMPLATE.replace(
+    "{% endif %}{% endfor %}{% endif %}",
+    "{% elif line['type'] == 'video' %}{{ '<|vision_start|><|video_pad|><|vision_end|>' }}"
+    "{% endif %}{% endfor %}{% endif %}",
+    1,
+)
+
+
+def moving(count):
+    """Frames of one size."""
+    return [one.resize((90, 40)) for one in pictures(count)]
+
+
+def watched(model, chat, frames, images, fps):
+    """Token ids of transformers' greedy answer, prompt included. Its image processor takes frames,
+    too, without torchvision.
+    """
+    import torch
+
+    made = model.processor.image_processor
+    of = made(images=images or None, videos=[frames], return_tensors="pt")
+    text = model.processor.apply_chat_template(chat, add_generation_prompt=True)
+    for name, grids in (("image", of.get("image_grid_thw")), ("video", of["video_grid_thw"])):
+        parts = text.split(f"<|{name}_pad|>")
+        for i, grid in enumerate([] if grids is None else grids):
+            parts[i] += f"<|{name}_pad|>" * (int(grid.prod()) // 4)
+        text = "".join(parts)
+    given = {**model.processor.tokenizer(text, return_tensors="pt", add_special_tokens=False), **of}
+    if model.model.config.model_type == "qwen2_5_vl":
+        given["second_per_grid_ts"] = torch.tensor([2 / (fps or 2)])
+    return [int(i) for i in model.model.generate(**given, **GREEDY)[0]]
+
+
+@pytest.mark.parametrize("name", ["qwen2-vl", "qwen2.5-vl"])
+@pytest.mark.parametrize("count, fps, stills", [(1, None, 0), (2, 1, 0), (5, 2, 1), (6, 1, 2)])
+def test_frames_that_are_seen_together(tiny, tmp_path, name, count, fps, stills):
+    model = tiny(name)
+    root = shutil.copytree(model.root, tmp_path / "model")
+    (root / "chat_template.jinja").write_text(QWEN_VIDEO)
+    frames, images = moving(count), pictures(stills)
+    part = {"type": "video", "video": frames, **({} if fps is None else {"fps": fps})}
+    around = [{"type": "image", "image": one} for one in images]
+    chat = [{"role": "user", "content": [*around[:1], part, *around[1:], QUESTION]}]
+    before = model.processor.chat_template
+    model.processor.chat_template = QWEN_VIDEO
+    wanted = watched(model, chat, frames, images, fps)
+    model.processor.chat_template = before
+    with edgewise.pipeline(TASK, root) as made:
+        [got] = made(chat, return_tensors=True, **GREEDY)
+        assert got["generated_token_ids"] == wanted
+        if count > 1:
+            part["video"] = [frames[0], frames[1].resize((60, 40)), *frames[2:]]
+            with pytest.raises(InputError, match="frames of 40 x 90 and 40 x 60 pixels"):
+                made(chat, **GREEDY)
 
 
 @both

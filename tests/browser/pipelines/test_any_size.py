@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import edgewise
 import pytest
 from edgewise.compiler.task_package import compile_task
 from edgewise.errors import UnsupportedOp
@@ -92,6 +93,40 @@ def test_answers_that_are_kept(page, files, name):
     found = page.run(ASK, {"model": f"/files/any_size/{name}/", "asked": expected["asked"]})
     assert "error" not in found, found
     assert found["found"] == expected["answers"]
+
+
+def test_frames_that_are_seen_together(page, files, models):
+    """The tokens are those of Python, which a test compares with transformers."""
+    root = files / "any_size/watching"
+    shutil.copytree(models("qwen2.5-vl").root, root)
+    template = root / "chat_template.jinja"
+    text = template.read_text().replace("'image'", "'video'")
+    template.write_text(text.replace("image_pad", "video_pad"))
+    frames = [one.resize((90, 40)) for one in pictures(3)]
+    for i, frame in enumerate(frames):
+        frame.save(files / f"any_size/frame{i}.png")
+    part = {"type": "video", "video": frames, "fps": 1}
+    with edgewise.pipeline("image-text-to-text", root) as made:
+        options = {"max_new_tokens": 10, "do_sample": False, "return_tensors": True}
+        [wanted] = made([{"role": "user", "content": [part, QUESTION]}], **options)
+    found = page.run(
+        """
+            const p = await ew.pipeline("image-text-to-text", arg, { dtype: "fp32" });
+            const text = { type: "text", text: "what is in this picture ?" };
+            const ask = (video) => p(
+              [{ role: "user", content: [{ type: "video", video, fps: 1 }, text] }],
+              { max_new_tokens: 10, do_sample: false, return_tensors: true },
+            );
+            const [one] = await ask([0, 1, 2].map((i) => `/files/any_size/frame${i}.png`));
+            const other = ["/files/any_size/frame0.png", "/files/any_size/1.png"];
+            const error = await ask(other).then(() => "", (e) => `${e.name}: ${e.message}`);
+            await p.dispose();
+            return { ids: one.generated_token_ids, error };
+        """,
+        "/files/any_size/watching/",
+    )
+    assert found["ids"] == wanted["generated_token_ids"]
+    assert "InputError" in found["error"] and "frames of 40 x 90 and 30 x 20" in found["error"]
 
 
 def test_plans_are_kept_for_the_next_visit(visit, server, models):

@@ -317,6 +317,8 @@ def video_rule(
     Raises:
         InputError: a number is not valid.
     """
+    if config.get("model_type") in ("qwen2_vl", "qwen2_5_vl"):
+        return _pairs(vision, config, processor, image, video)
     if config.get("model_type") != "smolvlm" or vision.rule["rule"] != "split":
         return None
     inner = processor.get("video_processor")
@@ -337,4 +339,44 @@ def video_rule(
         "filter": "bicubic",
         "rate": float(rate),
         "most": int(most),
+        "together": 1,
+        "pixels": (1, 1),
+        "interval": 0.0,
+    }
+
+
+def _pairs(
+    vision: VisionDescription, config: Fields, processor: Fields, image: Fields, video: Fields
+) -> VideoRule | None:
+    """Qwen2-VL and Qwen2.5-VL, which take all frames. Arguments as of video_rule."""
+    if vision.rule["rule"] != "smart" or vision.temporal == 1:
+        return None
+    inner = processor.get("video_processor")
+    fields = inner if isinstance(inner, Mapping) else video or image
+    found = fields.get("size")
+    size = found if isinstance(found, Mapping) else {}
+    limits: list[int] = []
+    for name, edge, usual in (
+        ("min_pixels", "shortest_edge", 128 * 28 * 28),
+        ("max_pixels", "longest_edge", 28 * 28 * 768),
+    ):
+        value = fields.get(name) or size.get(edge) or size.get(name) or usual
+        if type(value) is not int or not 0 < value < 1 << 31:
+            raise InputError(f"{value!r} is not a number of pixels", name, "Check the file.")
+        limits.append(value)
+    encoder = config.get("vision_config")
+    rate: Any = 0
+    if config.get("model_type") == "qwen2_5_vl":
+        rate = (encoder if isinstance(encoder, Mapping) else {}).get("tokens_per_second", 4)
+    if type(rate) not in (int, float) or not 0 <= rate < 1 << 16:
+        raise InputError(f"{rate!r} is not a number of tokens", "tokens_per_second", "Check it.")
+    return {
+        "placeholder": str(processor.get("video_token") or "<|video_pad|>"),
+        "longest": 1,
+        "filter": vision.rule["filter"],
+        "rate": 0.0,
+        "most": 1,
+        "together": vision.temporal,
+        "pixels": (limits[0], limits[1]),
+        "interval": float(rate),
     }

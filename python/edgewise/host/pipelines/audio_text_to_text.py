@@ -101,7 +101,7 @@ class AudioTextToTextPipeline(ImageTextToTextPipeline):
                 count = self._count(parts[i])
             texts.append(heard(rule, count))
         text = prompt_text(rule, self._text(ask, continued), texts)
-        prompt = self._placed(text, rule["token"], texts, options)
+        prompt = self._placed(text, [rule["token"]], texts, options)
         for i, samples in enumerate(sounds):
             if i not in parts:
                 parts[i] = self._heard(samples, options["signal"])

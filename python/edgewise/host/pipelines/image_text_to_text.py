@@ -33,7 +33,15 @@ from ...logic.multimodal.encoder import features_of
 from ...logic.multimodal.families.joined import grid_of
 from ...logic.multimodal.families.pictures import prompt_text, shown
 from ...logic.multimodal.families.positions import with_positions
-from ...logic.multimodal.families.videos import chosen_of, frame_rule, still, with_videos
+from ...logic.multimodal.families.videos import (
+    check_frames,
+    chosen_of,
+    frame_rule,
+    moving,
+    replaced_by,
+    still,
+    with_videos,
+)
 from ...logic.multimodal.kept import Kept
 from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed, with_reach
 from ..engine import default_engine
@@ -276,33 +284,34 @@ class ImageTextToTextPipeline(Pipeline):
         rule: Any = self.package.manifest["processor"]["pictures"]
         videos: Any = self.package.manifest["processor"].get("videos")
         chosen = chosen_of(videos, ask.pictures, ask.videos)
-        pictures = [read_picture(ask.pictures[i]) for i, _ in chosen.taken]
+        pictures = [[read_picture(ask.pictures[i]) for i in at] for at, _ in chosen.taken]
+        check_frames(videos, chosen, [[(p.height, p.width) for p in of] for of in pictures])
         makers = [self.frames if moves else self.processor for _, moves in chosen.taken]
-        seen = [maker.seen(one) for maker, one in zip(makers, pictures)]
+        seen = [maker.seen(of[0]) for maker, of in zip(makers, pictures)]
         texts = [shown(rule, one) for one in seen]
         text = prompt_text(rule, self._text(ask, continued), still(chosen, texts))
         text = with_videos(videos, text, chosen, texts)
-        prompt = self._placed(text, rule["token"], texts, options)
+        prompt = self._placed(text, replaced_by(videos, rule["token"]), texts, options)
         if self.model.package.manifest["decoder"].get("positions"):
-            prompt = with_positions(prompt, texts)
+            prompt = with_positions(prompt, moving(videos, chosen, texts))
         prompt = with_reach(prompt, self.model.package.manifest["decoder"].get("sees"))
         parts = [
-            self._rows(maker, picture, what, one, options["signal"])
-            for maker, picture, what, one in zip(makers, pictures, seen, texts)
+            self._rows(maker, of, what, one, options["signal"])
+            for maker, of, what, one in zip(makers, pictures, seen, texts)
         ]
         return Features(prompt, parts, [one.count for one in texts])
 
     def _placed(
-        self, text: str, token: str, texts: list[Shown], options: Mapping[str, Any]
+        self, text: str, tokens: list[str], texts: list[Shown], options: Mapping[str, Any]
     ) -> Prepared:
         """A prompt with the places of its features. Raises InputError."""
         special = options["add_special_tokens"]
         if special is None:
             bos = getattr(self.tokenizer, "bos_token", None)
             special = not (bos and text.startswith(bos))
-        place = self.tokenizer.token_to_id(token)
+        found = [self.tokenizer.token_to_id(token) for token in tokens]
         ids = self._encode(text, special)
-        prompt = placed(ids, [] if place is None else [place], texts, self.task)
+        prompt = placed(ids, [place for place in found if place is not None], texts, self.task)
         check_room(prompt, self.model.max_length, self.task)
         return prompt
 
@@ -331,14 +340,15 @@ class ImageTextToTextPipeline(Pipeline):
         return ask.messages or []
 
     def _rows(
-        self, maker: VisionProcessor, picture: Picture, what: Seen, text: Shown, signal: Any
+        self, maker: VisionProcessor, pictures: list[Picture], what: Seen, text: Shown, signal: Any
     ) -> bytes:
-        """The features of a picture, float32 [count, hidden]."""
-        size = f"{picture.height} {picture.width} {maker is self.processor} ".encode()
-        key = hashlib.sha256(size + picture.pixels).hexdigest()
+        """The features of a picture, or of frames seen together, float32 [count, hidden]."""
+        first = pictures[0]
+        size = f"{first.height} {first.width} {maker is self.processor} ".encode()
+        key = hashlib.sha256(size + b"".join([one.pixels for one in pictures])).hexdigest()
         found = self._kept.take(key)
         if found is None:
-            pieces = list(self._encoded(maker, picture, what, signal))
+            pieces = list(self._encoded(maker, pictures, signal))
             found = self._joined(what, pieces) if len(pieces) > 1 else pieces[0]
             self._kept.put(key, found, len(found))
         count = len(found) // (4 * self.model.package.manifest["decoder"]["features"])
@@ -355,19 +365,19 @@ class ImageTextToTextPipeline(Pipeline):
         return joined(grid, pieces, size, lambda: self.session("mix"))
 
     def _encoded(
-        self, maker: VisionProcessor, picture: Picture, what: Seen, signal: Any
+        self, maker: VisionProcessor, pictures: list[Picture], signal: Any
     ) -> Iterator[bytes]:
         """The features of a picture, piece by piece. Raises Aborted."""
         vision = self.session("vision")
         if isinstance(vision, EncoderSession):
             if is_set(signal):
                 raise Aborted("generation was aborted", self.task)
-            yield vision.features(maker, picture, self.model.package.manifest["decoder"])
+            yield vision.features(maker, pictures, self.model.package.manifest["decoder"])
             return
         (name,) = vision.inputs
         outputs = features_of([*vision.outputs])
         width = self.model.package.manifest["decoder"]["features"]
-        values, _ = maker(picture)
+        values, _ = maker(pictures[0])
         data = memoryview(bytes(values.tobytes()))
         count = values.shape[0]
         size = len(data) // count

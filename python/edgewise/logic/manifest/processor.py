@@ -379,6 +379,9 @@ class VideoFields(TypedDict):
     filter: str
     rate: float
     most: Count
+    together: Count
+    pixels: tuple[Pixels, Pixels]
+    interval: float
 
 
 class AnyLengthFields(TypedDict):

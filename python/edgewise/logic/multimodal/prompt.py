@@ -24,11 +24,13 @@ class Shown:
         text: stands for it.
         count: tokens of `text` whose embeddings are replaced: as many as it has features.
         grid: time, height and width of the features, where positions depend on them.
+        step: positions from one time to the next.
     """
 
     text: str
     count: int
     grid: list[int] = field(default_factory=list)
+    step: float = 1.0
 
 
 @dataclass

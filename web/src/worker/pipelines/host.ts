@@ -24,13 +24,14 @@ export type Ending = AbortSignal;
 export interface PictureEncoder {
   /**
    * The features of a picture, float32 [count, width of a feature].
-   * @param pieces of the picture: 3 bytes a pixel, one after the other
+   * @param frames pieces of the picture, or of each frame that is seen together with others: 3
+   *   bytes a pixel, one after the other
    * @param seen what the model sees of it
    * @throws InputError, UnsupportedOp, OutOfMemory, Aborted
    */
   features(
     host: TaskHost,
-    pieces: Uint8Array<ArrayBuffer>,
+    frames: readonly Uint8Array<ArrayBuffer>[],
     seen: Seen,
     ending: Ending,
   ): Promise<Uint8Array>;

@@ -38,19 +38,21 @@ class EncoderSession(InferenceSession):
         self.file = os.path.basename(path)
         self.pixels = self.inputs[pixels_of([*self.inputs], self.file)]
 
-    def features(self, processor: VisionProcessor, picture: Picture, decoder: Decoder) -> bytes:
+    def features(
+        self, processor: VisionProcessor, pictures: Sequence[Picture], decoder: Decoder
+    ) -> bytes:
         """The features of a picture, float32 [count, hidden].
 
         Args:
             processor: of the model.
-            picture: to be encoded.
+            pictures: one, or the frames that are seen together.
             decoder: takes the features.
 
         Raises:
             InputError: their width is not that of the decoder.
             UnsupportedOp: the encoder has an input that pictures do not give.
         """
-        values, what = processor(picture, len(self.pixels.shape or ()))
+        values, what = processor.frames(pictures, len(self.pixels.shape or ()))
         feeds: dict[str, Any] = {self.pixels.name: values}
         if self.pixels.dtype == FLOAT16:
             _, dims, data = as_input(values, self.pixels.name, FLOAT)

@@ -100,6 +100,27 @@ class VisionProcessor:
         _, _, data = as_input(values, "pixel_values", FLOAT)
         return as_output(FLOAT, dims, _with_room(data, what) if what.room else data), what
 
+    def frames(self, pictures: Sequence[Picture], rank: int) -> tuple[Any, Seen]:
+        """The numbers of a picture, or of frames of one size that are seen together.
+
+        Args:
+            pictures: one, or as many as a patch has frames.
+            rank: as of a call.
+        """
+        values, what = self(pictures[0], rank)
+        if len(pictures) == 1:
+            return values, what
+        high, wide = what.piece
+        each, size = 4 * high * wide, len(pictures)
+        _, dims, first = as_input(values, "pixel_values", FLOAT)
+        out = bytearray(first)
+        for at, picture in enumerate(pictures[1:], 1):
+            _, _, data = as_input(self(picture, rank)[0], "pixel_values", FLOAT)
+            source = memoryview(data).cast("B")
+            for start in range(at * each, len(out), size * each):  # of each piece and channel
+                out[start : start + each] = source[start : start + each]
+        return as_output(FLOAT, dims, bytes(out)), what
+
     def inputs(self, image: Any, names: Sequence[str]) -> dict[str, Any]:
         """The inputs of a model that sees one picture.
 

@@ -12,11 +12,11 @@ def with_positions(prompt: Prepared, pictures: list[Shown]) -> Prepared:
     """A prompt with the positions of its tokens: of time, height and width.
 
     Text counts on in all three. Those of a picture begin together, and the text after it begins
-    after the longer of its sides.
+    after the longest of its sides; of a video time is one of them.
 
     Args:
         prompt: with the places of the pictures' tokens.
-        pictures: in order, with their grids.
+        pictures: and videos, in order, with their grids.
 
     Raises:
         InputError: the tokens of a picture are not together.
@@ -38,10 +38,10 @@ def with_positions(prompt: Prepared, pictures: list[Shown]) -> Prepared:
         for time in range(times):
             for row in range(height):
                 for column in range(width):
-                    rows[0].append(position + time)
+                    rows[0].append(position + int(time * picture.step))
                     rows[1].append(position + row)
                     rows[2].append(position + column)
-        position += max(height, width)
+        position += max(height, width, int((times - 1) * picture.step) + 1)
         at, next_place = end, next_place + picture.count
     _count(rows, len(prompt.ids) - at, position)
     return Prepared(prompt.ids, prompt.places, rows)

@@ -1,5 +1,5 @@
-"""Videos as frames, of SmolVLM. Mirrors transformers/models/smolvlm/processing_smolvlm.py and
-video_processing_smolvlm.py.
+"""Videos as frames, of SmolVLM, and of Qwen2-VL and Qwen2.5-VL, whose encoder sees two at once.
+Mirrors processing_*.py and video_processing_*.py of transformers/models/smolvlm and qwen2_5_vl.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from ....errors import InputError
+from ...images.geometry import Size
 from ...images.views import ViewRule
 from ..asking import TASK, Clip
 from ..prompt import Shown, with_texts
 
 USUAL_RATE = 24.0
 """Frames per second of a video of which nobody says how many it has."""
+CHOSEN_RATE = 2.0
+"""The same, of frames that the encoder sees together."""
 SKIPPED = 1
 """Seconds at the beginning and the end of a long video that are left out."""
 
@@ -27,8 +30,11 @@ class VideoRule(TypedDict):
         placeholder: of a video in the text of a chat template.
         longest: pixels of the longer side of a frame before it becomes a square.
         filter: with which it is resized.
-        rate: frames per second that are taken.
+        rate: frames per second that are taken; 0: all are.
         most: frames at most.
+        together: consecutive frames that the encoder sees at once; the last one is repeated.
+        pixels: least and most of a frame, where they are seen together.
+        interval: positions per second; 0: one for all that are seen together.
     """
 
     placeholder: str
@@ -36,16 +42,22 @@ class VideoRule(TypedDict):
     filter: str
     rate: float
     most: int
+    together: int
+    pixels: tuple[int, int]
+    interval: float
 
 
 def frame_rule(rule: ViewRule, video: VideoRule) -> ViewRule:
-    """What is seen of a frame: a square, which is not divided.
+    """What is seen of a frame: of SmolVLM a square, which is not divided.
 
     Args:
         rule: of pictures.
         video: of videos.
     """
     found: ViewRule = {**rule}
+    if video["together"] > 1:
+        found["least"], found["most"] = video["pixels"]
+        return found
     found["split"] = False
     found["longest"] = video["longest"]
     found["filter"] = video["filter"]
@@ -65,10 +77,10 @@ def sampled(video: VideoRule, count: int, rate: float | None) -> list[int]:
     """
     if count < 1:
         raise InputError("a video has no frames", TASK, "Give at least one.")
-    if rate is None:
-        return list(range(count))
-    if not (math.isfinite(rate) and rate > 0):
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
         raise InputError(f"{rate} frames per second", "fps", "Give a positive number.")
+    if rate is None or not video["rate"]:
+        return list(range(count))
     seconds = count / rate
     wanted = max(min(int(round(video["rate"] * seconds)), video["most"]), 1)
     start, end = 0, count - 1
@@ -121,12 +133,13 @@ class Chosen:
     """The pictures of an input that are seen.
 
     Attributes:
-        taken: (index among those of the input, whether it is a frame of a video), in order.
+        taken: (indices among those of the input, whether they are frames of a video), in order: of
+            one, or of frames that are seen together.
         videos: of each its place among `taken`, the indices of its frames, how many it had, and
             the rate.
     """
 
-    taken: list[tuple[int, bool]]
+    taken: list[tuple[list[int], bool]]
     videos: list[tuple[int, list[int], int, float | None]]
 
 
@@ -150,14 +163,74 @@ def chosen_of(video: VideoRule | None, pictures: Sequence[object], clips: list[C
             'Give some of its frames as pictures, each in a part {"type": "image", "image": ...}.',
         )
     for clip in clips:
-        chosen.taken += [(i, False) for i in range(at, clip.first)]
+        chosen.taken += [([i], False) for i in range(at, clip.first)]
         if video is not None:
             indices = sampled(video, clip.count, clip.rate)
             chosen.videos.append((len(chosen.taken), indices, clip.count, clip.rate))
-            chosen.taken += [(clip.first + i, True) for i in indices]
+            last, side = len(indices) - 1, video["together"]
+            for start in range(0, len(indices), side):
+                of = [indices[min(i, last)] for i in range(start, start + side)]
+                chosen.taken.append(([clip.first + i for i in of], True))
         at = clip.first + clip.count
-    chosen.taken += [(i, False) for i in range(at, len(pictures))]
+    chosen.taken += [([i], False) for i in range(at, len(pictures))]
     return chosen
+
+
+def check_frames(video: VideoRule | None, chosen: Chosen, sizes: list[list[Size]]) -> None:
+    """Raises InputError if frames that are seen together differ in size.
+
+    Args:
+        video: of the family.
+        chosen: of the input.
+        sizes: heights and widths of those that are taken.
+    """
+    if video is None or video["together"] == 1:
+        return
+    for first, indices, _, _ in chosen.videos:
+        high, wide = sizes[first][0]
+        for several in sizes[first : first + _parts(video, indices)]:
+            for height, width in several:
+                if height != high or width != wide:
+                    raise InputError(
+                        f"a video has frames of {high} x {wide} and {height} x {width} pixels",
+                        TASK,
+                        "Give frames of one size.",
+                    )
+
+
+def _parts(video: VideoRule, indices: list[int]) -> int:
+    """How many are taken of a video. indices: of its frames."""
+    return math.ceil(len(indices) / video["together"])
+
+
+def moving(video: VideoRule | None, chosen: Chosen, texts: list[Shown]) -> list[Shown]:
+    """Pictures and videos as positions count them: frames that follow are one in time.
+
+    Args:
+        video: of the family.
+        chosen: of the input.
+        texts: of all that are seen.
+    """
+    if video is None or video["together"] == 1:
+        return texts
+    out: list[Shown] = []
+    at = 0
+    for first, indices, _, rate in chosen.videos:
+        end = first + _parts(video, indices)
+        parts = texts[first:end]
+        height, width = parts[0].grid[1], parts[0].grid[2]
+        step = 1.0
+        if video["interval"]:
+            step = video["interval"] * video["together"] / (CHOSEN_RATE if rate is None else rate)
+        grid = [len(parts), height, width]
+        out += [*texts[at:first], Shown("", sum([one.count for one in parts]), grid, step)]
+        at = end
+    return out + texts[at:]
+
+
+def replaced_by(video: VideoRule | None, token: str) -> list[str]:
+    """Tokens whose embeddings are replaced. token: of pictures."""
+    return [token] if video is None or video["together"] == 1 else [token, video["placeholder"]]
 
 
 def still(chosen: Chosen, texts: list[Shown]) -> list[Shown]:
@@ -181,6 +254,10 @@ def with_videos(video: VideoRule | None, text: str, chosen: Chosen, texts: list[
         return text
     made: list[str] = []
     for first, indices, count, rate in chosen.videos:
+        if video["together"] > 1:
+            parts = texts[first : first + _parts(video, indices)]
+            made.append(video["placeholder"] * sum([one.count for one in parts]))
+            continue
         made.append(video_text(texts[first : first + len(indices)], indices, count, rate))
     return with_texts(text, video["placeholder"], made, TASK, "video")
 

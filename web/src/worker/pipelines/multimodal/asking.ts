@@ -31,8 +31,11 @@ import {
   windows_of,
 } from "../../../logic/multimodal/families/sounds.ts";
 import {
+  check_frames,
   chosen_of,
   frame_rule,
+  moving,
+  replaced_by,
   still,
   with_videos,
 } from "../../../logic/multimodal/families/videos.ts";
@@ -185,14 +188,14 @@ abstract class Call {
   }
 
   /** A prompt with the places of its features. */
-  protected placed(text: string, token: string, texts: Shown[]): Prepared {
+  protected placed(text: string, tokens: string[], texts: Shown[]): Prepared {
     const { host, options, kind } = this;
     const tokenizer = host.needTokenizer();
     const bos = tokenizer.token("bos_token");
     const special = read_flag(options.given, "add_special_tokens", !(bos && text.startsWith(bos)));
-    const place = tokenizer.idOf(token);
+    const places = tokens.map((token) => tokenizer.idOf(token)).filter((id) => id !== undefined);
     const ids = tokenizer.encode(text, special);
-    const prompt = placed(ids, place === undefined ? [] : [place], texts, kind.task);
+    const prompt = placed(ids, places, texts, kind.task);
     check_room(prompt, host.needLanguage().max_length, kind.task);
     return prompt;
   }
@@ -257,38 +260,52 @@ class PictureCall extends Call {
     const prompt_ = described(host, "pictures");
     const videos = host.processor.videos ?? null;
     const chosen = chosen_of(videos, ask.pictures, ask.videos);
-    const found = [];
+    const found: ReturnType<typeof pictureOf>[][] = [];
     const seen: ReturnType<typeof seenOf>[] = [];
     const frames = videos ? frame_rule(rule, videos) : rule;
-    for (const [i, moves] of chosen.taken) {
-      const one = ask.pictures[i] as { picture: number };
-      const picture = of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending));
-      found.push(picture);
-      seen.push(seenOf(moves ? frames : rule, picture.height, picture.width));
+    for (const [at, moves] of chosen.taken) {
+      const several = [];
+      for (const i of at) {
+        const one = ask.pictures[i] as { picture: number };
+        several.push(of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending)));
+      }
+      found.push(several);
+      seen.push(seenOf(moves ? frames : rule, several[0]!.height, several[0]!.width));
     }
+    const sizes = found.map((at) =>
+      at.map(({ height, width }): [number, number] => [height, width]),
+    );
+    check_frames(videos, chosen, sizes);
     const texts = seen.map((one) => shown(prompt_, one));
     let text = prompt_text(prompt_, await this.text(), still(chosen, texts));
     text = with_videos(videos, text, chosen, texts);
-    let prompt = this.placed(text, prompt_.token, texts);
-    if (host.needLanguage().info.positions) prompt = with_positions(prompt, texts);
+    let prompt = this.placed(text, replaced_by(videos, prompt_.token), texts);
+    if (host.needLanguage().info.positions)
+      prompt = with_positions(prompt, moving(videos, chosen, texts));
     prompt = with_reach(prompt, host.needLanguage().info.sees);
     const parts: Uint8Array[] = [];
-    for (const [i, picture] of found.entries()) {
+    for (const [i, several] of found.entries()) {
       const { 1: moves } = chosen.taken[i]!;
-      const key = `${picture.height} ${picture.width} ${moves} ${sha256(picture.pixels)}`;
-      parts.push(await this.rows(key, texts[i]!, () => this.encoded(picture, seen[i]!)));
+      const [{ height, width }] = several as [(typeof several)[0]];
+      const sums = several.map(({ pixels }) => sha256(pixels));
+      const key = [height, width, moves, ...sums].join(" ");
+      parts.push(await this.rows(key, texts[i]!, () => this.encoded(several, seen[i]!)));
     }
     return { prompt, parts, counts: texts.map(({ count }) => count) };
   }
 
   /** Runs the encoder: of squares of one size piece by piece. */
   private async encoded(
-    picture: ReturnType<typeof pictureOf>,
+    frames: ReturnType<typeof pictureOf>[],
     seen: ReturnType<typeof seenOf>,
   ): Promise<Uint8Array> {
     const { host, ending } = this;
-    const pieces = piecesOf(host.device, picture, seen, this.pictures.applied);
-    if (host.encoder) return host.encoder.features(host, together([...pieces]), seen, ending);
+    const cut = frames.map((one) => piecesOf(host.device, one, seen, this.pictures.applied));
+    if (host.encoder) {
+      const all = cut.map((pieces) => together([...pieces]));
+      return host.encoder.features(host, all, seen, ending);
+    }
+    const pieces = cut[0]!;
     const [high, wide] = seen.piece;
     const { inputs, outputs } = host.graph("vision");
     const [input] = inputs;
@@ -360,7 +377,7 @@ export class SoundCall extends Call {
     // where nobody knows how many tokens a sound has, the encoder says it
     for (const [i, count] of known.entries()) texts.push(heard(rule, count ?? (await encode(i))));
     const text = sound_text(rule, await this.text(), texts);
-    const prompt = this.placed(text, rule.token, texts);
+    const prompt = this.placed(text, [rule.token], texts);
     for (const [i, shown] of texts.entries()) check_rows(await encode(i), shown, SOUNDS.task);
     return { prompt, parts, counts: texts.map(({ count }) => count) };
   }

@@ -56,7 +56,7 @@ export class Encoder implements PictureEncoder {
 
   async features(
     host: TaskHost,
-    pieces: Uint8Array<ArrayBuffer>,
+    frames: readonly Uint8Array<ArrayBuffer>[],
     seen: Seen,
     ending: Ending,
   ): Promise<Uint8Array> {
@@ -66,7 +66,9 @@ export class Encoder implements PictureEncoder {
     const pixels = pixels_of(names, file);
     const { dtype, shape } = info.inputs.find(({ name }) => name === pixels)!;
     const dims = pixel_dims(form, temporal, seen, shape?.length ?? 0);
-    const numbers = await numbersOf(host, pieces, seen, size(dims), ending);
+    const made: Float32Array<ArrayBuffer>[] = [];
+    for (const pieces of frames) made.push(await numbersOf(host, pieces, seen, size(dims), ending));
+    const numbers = mixed(made, size(seen.piece));
     const feeds: Record<string, TaskTensor> = { [pixels]: tensor(dtype, dims, numbers) };
     for (const { name, dims, runs } of others_of(
       names.filter((name) => name !== pixels),
@@ -108,6 +110,15 @@ async function numbersOf(
       numbers.set(found.subarray(source, source + length), target);
   }
   return numbers;
+}
+
+/** Numbers of frames that are seen together: in each piece and channel one after the other. */
+function mixed(frames: readonly Float32Array<ArrayBuffer>[], each: number) {
+  const [numbers, ...others] = frames;
+  for (const [i, source] of others.entries())
+    for (let at = (i + 1) * each; at < source.length; at += frames.length * each)
+      numbers!.set(source.subarray(at, at + each), at);
+  return numbers!;
 }
 
 function tensor(type: string, dims: number[], numbers: Float32Array<ArrayBuffer>): TaskTensor {
