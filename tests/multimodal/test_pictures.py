@@ -344,7 +344,7 @@ def test_bad_input_is_refused_in_words(pipe):
         ((["/no/such/file.png"], messages(1)), "cannot be read"),
         (([np.zeros((4, 4), np.float32)], messages(1)), "is not a picture"),
         ((None, [{"role": "user", "content": [{"type": "sound"}]}]), "has the type 'sound'"),
-        ((None, [{"role": "user", "content": [{"type": "video"}]}]), "some of its frames as pict"),
+        ((None, [{"role": "user", "content": [{"type": "video"}]}]), "a video is not a list of"),
         ((None, [{"role": "user", "content": 5}]), "neither a text nor a list of parts"),
         ((None, 7), "neither text nor chat messages"),
         ((None, "<image>" * 3), "3 placeholders"),
