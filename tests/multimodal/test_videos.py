@@ -10,6 +10,8 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.errors import InputError
+from edgewise.logic.multimodal.asking import Clip
+from edgewise.logic.multimodal.prompt import Prepared, Shown
 
 from tests.logic.forms import both, module
 
@@ -162,6 +164,26 @@ def test_frames_that_are_seen_together(tiny, tmp_path, name, count, fps, stills)
             part["video"] = [frames[0], frames[1].resize((60, 40)), *frames[2:]]
             with pytest.raises(InputError, match="frames of 40 x 90 and 40 x 60 pixels"):
                 made(chat, **GREEDY)
+
+
+@both
+def test_times_of_frames_that_are_seen_together(form):
+    """`(arange(times) * interval).long()`, as get_vision_position_ids of Qwen2.5-VL."""
+    videos = module(form, "multimodal.families.videos")
+    positions = module(form, "multimodal.families.positions")
+    rule = {**VIDEO, "rate": 0.0, "together": 2, "interval": 4.0}
+    chosen = videos.chosen_of(rule, [None] * 9, [Clip(1, 7, 3.0)])
+    assert [at for at, _ in chosen.taken] == [[0], [1, 2], [3, 4], [5, 6], [7, 7], [8]]
+    texts = [Shown("", 2, [1, 1, 2])] * 6
+    prompt = Prepared(list(range(14)), [*range(1, 13)])
+    made = positions.with_positions(prompt, videos.moving(rule, chosen, texts)).positions
+    times = (np.arange(4) * (4 * 2 / 3)).astype(int).repeat(2) + 3
+    assert made[0] == [0, 1, 1, *times, 12, 12, 14]
+    assert made[2] == [0, 1, 2, *[3, 4] * 4, 12, 13, 14]
+    sizes = [[(5, 6)] * len(at) for at, _ in chosen.taken]
+    videos.check_frames(rule, chosen, [[(7, 7)], *sizes[1:]])
+    with pytest.raises(InputError, match="frames of 5 x 6 and 5 x 7 pixels"):
+        videos.check_frames(rule, chosen, [*sizes[:3], [(5, 6), (5, 7)], *sizes[4:]])
 
 
 @both
