@@ -248,6 +248,12 @@ test("files of transducers may have more words in their names", () => {
   assert.deepEqual(found("auto", ...named(".int8"), ...named("")), pairs(""));
   assert.deepEqual(found("auto", ...named(".int8")), pairs(".int8"));
   assert.deepEqual(found("int8", ...named(".int8"), ...named("")), pairs(".int8"));
+  const mixed = [named(".int8")[0]!, named("")[1]!, named(".int8")[2]!];
+  for (const dtype of [{ encoder: "int8", joiner: "int8" }, { decoder: "fp32" }] as DTypes[])
+    assert.deepEqual(
+      found(dtype, ...named(".int8"), mixed[1]!),
+      mixed.map((name, i) => [stems[i], name]),
+    );
   assert.throws(() => found("fp16", ...named("")), /they lack/);
 });
 

@@ -114,15 +114,36 @@ function firstOf<T>(
   return undefined;
 }
 
+/** Addresses of the files of an alternative that a hub's listing has; undefined: it has none. */
+function inListing(
+  listing: Listing,
+  alternatives: readonly GraphFile[][],
+  folder: string,
+): string[] | undefined {
+  const found = firstOf(alternatives, ({ candidates }) =>
+    candidates.map(({ path }) => urlOf(path, folder)).find((url) => listing.find(url)),
+  );
+  return found && [...found.values()];
+}
+
+/** Whether a hub's listing has the files of an alternative. */
+export function hasAny(
+  listing: Listing,
+  alternatives: readonly GraphFile[][],
+  folder: string,
+): boolean {
+  return inListing(listing, alternatives, folder) !== undefined;
+}
+
 /** Addresses of the files in a hub's listing, with external data. */
 export function listedGraphs(
   listing: Listing,
   alternatives: readonly GraphFile[][],
   folder: string,
 ): string[] {
-  const urls = ({ candidates }: GraphFile) => candidates.map(({ path }) => urlOf(path, folder));
-  const found = firstOf(alternatives, (file) => urls(file).find((url) => listing.find(url)));
-  const first = found ? [...found.values()] : alternatives[0]!.map((file) => urls(file)[0]!);
+  const first =
+    inListing(listing, alternatives, folder) ??
+    alternatives[0]!.map(({ candidates: [one] }) => urlOf(one!.path, folder));
   return first.flatMap((url) => [url, ...listing.from(`${url}_data`)]);
 }
 

@@ -2,15 +2,17 @@
 // chosen by the user. Knows names and addresses, not contents.
 
 import { EMBEDDINGS, GRAPHS, SUFFIX_OF } from "../../../gen/manifest.ts";
-import { hearing_files } from "../../../logic/speech/hearing_files.ts";
+import { hearing_files, PARTS } from "../../../logic/speech/hearing_files.ts";
 import type { DType } from "../../../protocol/loading.ts";
 import { InputError } from "../../../shared/errors.ts";
+import type { Listing } from "../../files/listing.ts";
 import { type DTypes, SUFFIX } from "../dtypes.ts";
 import { absolute, TASK_FILES, TEXT_FILES } from "../packages.ts";
 import {
   type FoundGraph,
   type GraphFile,
   graphFiles,
+  hasAny,
   hasSeveral,
   isAlone,
   namedGraphs,
@@ -165,7 +167,7 @@ export function sortFiles(
     graphs = [
       { stem: "model", name: onnx[0]!.name, dtype: typeof dtype === "string" ? dtype : "auto" },
     ];
-  if (!graphs && task === SPEECH && typeof dtype === "string")
+  if (!graphs && task === SPEECH)
     graphs = hearingGraphs(
       onnx.map((f) => f.name),
       dtype,
@@ -188,14 +190,43 @@ export function sortFiles(
 }
 
 /** The graphs of a transducer, whose names may have more words; undefined: there are none. */
-function hearingGraphs(names: readonly string[], dtype: DType): FoundGraph[] | undefined {
+function hearingGraphs(names: readonly string[], dtype: DTypes): FoundGraph[] | undefined {
+  const each: Record<string, DType> = typeof dtype === "object" ? dtype : {};
+  const all = typeof dtype === "object" ? "auto" : dtype;
+  const own: Record<string, readonly string[]> = {};
+  for (const [part, one] of Object.entries(each))
+    if (PARTS.includes(part) && one !== "auto") own[part] = SUFFIX_OF[one];
   // of "auto" first those that say no type
-  for (const suffixes of dtype === "auto" ? [[""], null] : [SUFFIX_OF[dtype]])
-    for (const suffix of suffixes ?? [null]) {
-      const found = hearing_files(names, suffix === null ? null : [suffix]);
-      if (found) return [...found].map(([stem, name]) => ({ stem, name, dtype }));
-    }
+  for (const suffix of all === "auto" ? ["", null] : SUFFIX_OF[all]) {
+    const found = hearing_files(names, suffix === null ? null : [suffix], own);
+    const typeOf = (stem: string) => each[stem === "predictor" ? "decoder" : stem] ?? all;
+    if (found) return [...found].map(([stem, name]) => ({ stem, name, dtype: typeOf(stem) }));
+  }
   return undefined;
+}
+
+/**
+ * The alternatives for the files of a model in a hub's listing: those of the task, or if it has
+ * none of them, the graphs of a transducer whose names have more words.
+ * @param folder of the model
+ */
+export function alternativesIn(
+  listing: Listing | undefined,
+  alternatives: GraphFile[][],
+  folder: string,
+  { task, dtype }: Pick<HubOptions, "task" | "dtype">,
+): GraphFile[][] {
+  if (task !== SPEECH || !listing || hasAny(listing, alternatives, folder)) return alternatives;
+  const paths = Array.from(listing.from(folder), (url) =>
+    decodeURIComponent(url.slice(folder.length)),
+  );
+  const found = hearingGraphs(paths, dtype);
+  if (!found) return alternatives;
+  const exactly = ({ stem, name, dtype }: FoundGraph): GraphFile => ({
+    ...{ stem, optional: false },
+    candidates: [{ path: name, dtype }],
+  });
+  return [found.map(exactly)];
 }
 
 /** Whether a file may embed token ids for the decoder beside it, by its name. */

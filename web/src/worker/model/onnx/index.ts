@@ -20,6 +20,7 @@ import {
 } from "../../files/compiled.ts";
 import { compiledKey } from "../../files/compiled-key.ts";
 import type { Downloads, Remote } from "../../files/downloads.ts";
+import type { Listing } from "../../files/listing.ts";
 import type { Manifest } from "../../package/manifest.ts";
 import { makePackage, type OpenPackage, openPackage } from "../../package/package.ts";
 import { fillBeside } from "../fill.ts";
@@ -43,7 +44,7 @@ import {
   openGraphs,
   readFirst,
 } from "./graphs.ts";
-import { folderTexts, locate, sortFiles } from "./hub.ts";
+import { alternativesIn, folderTexts, locate, sortFiles } from "./hub.ts";
 import { fetchTexts } from "./texts.ts";
 
 export { modelFiles } from "./files.ts";
@@ -98,13 +99,15 @@ export async function fromPlace(
   device: Promise<Device>,
 ): Promise<FoundModel> {
   const { task, cache, base: site } = job.request;
-  const { graphs: alternatives, graphFolder, folder } = locate(model, site, job.request);
+  const { graphs: named, graphFolder, folder } = locate(model, site, job.request);
+  const within = (found?: Listing) => alternativesIn(found, named, folder, job.request);
   const downloads = await job.begin(folder, (listing) => [
     ...folderTexts(task)
       .map((name) => new URL(name, folder).href)
       .filter((url) => listing.find(url)),
-    ...listedGraphs(listing, alternatives, graphFolder),
+    ...listedGraphs(listing, within(listing), graphFolder),
   ]);
+  const alternatives = within(downloads.listed);
   const reading = fetchTexts(job, folder);
   reading.catch(() => undefined);
   const open = async (url: string) => {
@@ -148,9 +151,7 @@ export async function fromPlace(
       onnx: () => downloadAll(downloads, first, sources),
     };
   if (tagged || !cache) job.python();
-  const files = new Map<string, Blob>();
-  for (const [name, source] of sources) files.set(name, await toBlob(source));
-  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  const files = await blobsOf(sources, texts);
   const tags: Record<string, string> = {};
   const fetchMissing = async (names: readonly string[]) => {
     const found = await readFirst(names, (name) => open(urlBeside(name)), toBlob);
@@ -212,6 +213,17 @@ async function downloadAll(
     async ([name, { url }]): Promise<[string, Blob]> => [name, await toBlob(downloads.source(url))],
   );
   return { graph, files: new Map(await Promise.all(read)) };
+}
+
+/** The contents of opened files, and of texts. */
+async function blobsOf(
+  sources: ReadonlyMap<string, Remote>,
+  texts: Texts,
+): Promise<Map<string, Blob>> {
+  const files = new Map<string, Blob>();
+  for (const [name, source] of sources) files.set(name, await toBlob(source));
+  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  return files;
 }
 
 async function fromFiles(
