@@ -130,6 +130,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "Speech to text": {
         "Whisper": SPEECH,
         "Moonshine": SPEECH,
+        "Moonshine streaming": SPEECH,
         "wav2vec 2.0": SPEECH,
         "Parakeet CTC": SPEECH,
         "Parakeet TDT": SPEECH,

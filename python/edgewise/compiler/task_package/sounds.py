@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
@@ -12,10 +13,11 @@ from ...logic.manifest.processor import AudioFields, VoiceActivityFields
 from ...logic.post.voice_activity import WINDOWS
 from ...logic.speech.samples import mask_sizes
 from ..compile.programs import Programs
+from ..declare.dtypes import INT64
 from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
-from ..ir import Graph, NeedsValue
-from ..processors.audio import AudioProcessor
+from ..ir import Graph, NeedsValue, Node, Tensor
+from ..processors.audio import AudioProcessor, of_frames
 from ..processors.reader import audio_processor
 
 # Seconds of the plans of models that take any length, and have no plan for all of them. Sound to
@@ -104,10 +106,13 @@ def add_sound_encoder(
         InputError: there is no processor of samples. UnsupportedOp: the encoder has no plan for all
             lengths.
     """
+    config = parse_json(texts.get("config.json", b"{}"), "config.json")
     processor = audio_processor(_settings(texts))
+    processor = of_frames(processor, config if isinstance(config, dict) else {})
     most = MAX_SECONDS * processor.sampling_rate
     lengths, any_length = _add_processor(programs, processor, [most], most)
     outputs = [graph.outputs[0].name]
+    graph = _of_whole(graph, processor.length.multiple)
     least = any_length and _add_range(programs, graph, processor, outputs, most, "encoder")
     if not least:
         raise UnsupportedOp(
@@ -116,7 +121,7 @@ def add_sound_encoder(
             "Use it in Python, or export the model again.",
         )
     (plan,) = programs.package.manifest["programs"]["encoder"]["plans"]
-    dim = plan["outputs"][outputs[0]][2][1]
+    dim, step = plan["outputs"][outputs[0]][2][1], processor.length.multiple
     assert isinstance(dim, list)  # it follows the number of samples
 
     def made(count: int) -> int:
@@ -127,7 +132,35 @@ def add_sound_encoder(
         return int(scale * values[register[0] if register else 0] + add)
 
     fits = bisect_right(range(lengths[-1] + 1), positions, key=made) - 1
-    return {**processor.description(), "any_length": (least, fits)}
+    return {**processor.description(), "any_length": (least, fits // step * step)}
+
+
+def _of_whole(graph: Graph, step: int) -> Graph:
+    """A graph of samples, whose number is a multiple of `step`. The registers of a plan do not say
+    so: it cuts the samples to a multiple, which the shapes that follow are then quotients of.
+    """
+    names = {i.name: f"whole/{i.name}" for i in graph.input_names()}
+    inner = (n for node in graph.nodes for g in node.subgraphs() for n in g.every_node())
+    if step == 1 or any(name in node.inputs for node in inner for name in names):
+        return graph
+    constants = {
+        f"whole/{k}": Tensor.of(f"whole/{k}", INT64, [1], [k]) for k in sorted({0, 1, 2, step})
+    }
+    cut = []
+    for name, whole in names.items():
+        zero, one, two, by = (f"whole/{k}" for k in (0, 1, 2, step))
+        shape, count, frames, end = (f"{whole}/{k}" for k in ("shape", "count", "frames", "end"))
+        cut += [
+            Node("Shape", [name], [shape]),
+            Node("Slice", [shape, one, two], [count]),
+            Node("Div", [count, by], [frames]),
+            Node("Mul", [frames, by], [end]),
+            Node("Slice", [name, zero, end, one], [whole]),
+        ]
+    nodes = [replace(n, inputs=[names.get(i, i) for i in n.inputs]) for n in graph.nodes]
+    return replace(
+        graph, nodes=[*cut, *nodes], constants={**graph.constants, **constants}, values=None
+    )
 
 
 def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
@@ -158,7 +191,7 @@ def _add_processor(
         programs.add("pre", graph, [(shapes, None)])
         return [], False
     sizes = sorted({processor.total(n) for n in lengths})
-    if processor.length.multiple == 1 and not processor.length.chunk:
+    if not processor.length.chunk:
         size = Sym(0, 1, 0, max(least, 2), processor.total(most))
         try:
             runs: list[Any] = [({"audio": [1, size]}, (size.lo, size.hi))]
@@ -180,13 +213,16 @@ def _add_range(
     most: int,
     name: str = "model",
 ) -> int | None:
-    """Adds a program for any number of samples up to `most`. Returns the least number; None: its
-    shapes do not follow from the number, and nothing was added.
+    """Adds a program for any number of samples up to `most`, which the processor makes. Returns the
+    least number; None: its shapes do not follow from the number, and nothing was added.
     """
-    given = {n: _made(programs, processor, n) for n in (most, most - 1)}
+    step = processor.length.multiple
+    most = most // step * step
+    given = {n: _made(programs, processor, n) for n in (most, most - step)}
     if any(shape != [1, n] for n, made in given.items() for shape in made.values()):
         return None
     for least in MIN:
+        least = -(-least // step) * step
         if not processor.length.least <= least < most:
             continue
         shape = [1, Registers([(least, most)]).length(0)]

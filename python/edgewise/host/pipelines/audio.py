@@ -59,9 +59,13 @@ class AudioPipeline(Pipeline):
                         self.task,
                         "Pass its contents: feature_extractor={...}.",
                     )
-                given = audio_processor(given)
+                given = self.processor_of(given)
             self._features = AudioFeatures(given, self.engine)
         return self._features
+
+    def processor_of(self, config: Mapping[str, Any]) -> AudioProcessor:
+        """The processor that a preprocessor_config.json describes. Raises InputError."""
+        return audio_processor(config)
 
     def inputs_of(
         self, sound: Any, stem: str = "model", feeds: Mapping[str, Any] | None = None

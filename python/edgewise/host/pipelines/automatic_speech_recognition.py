@@ -18,6 +18,7 @@ from ...errors import InputError
 from ...logic.generation.fields import GENERATION_FIELDS
 from ...logic.speech.features import HOP
 from ...logic.speech.hearing_files import PARTS, hearing_files
+from ...logic.speech.moonshine import MODEL_TYPES as MOONSHINE
 from ...logic.speech.recognition import OPTIONS, RATE, RESULTS, Part, Transcript, call_of
 from ...logic.speech.stream import check_stream
 from ..media.recording import Recording, Samples, open_sound, part
@@ -228,7 +229,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             self.other = HearingRecognizer(self)
         if self.other is None and self.is_ctc:
             self.other = CTCRecognizer(self)
-        if self.other is None and self.config.get("model_type") == "moonshine":
+        if self.other is None and self.config.get("model_type") in MOONSHINE:
             self.other = MoonshineRecognizer(self)
 
     def check(self, options: Mapping[str, Any]) -> None:

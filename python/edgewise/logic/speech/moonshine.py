@@ -8,6 +8,7 @@ from typing import Any
 
 from .chunks import Done, Hear, chunk_lengths, chunks_of, joined_tokens
 
+MODEL_TYPES = ("moonshine", "moonshine_streaming")
 TOKENS = 6  # most of a second of speech: without speech the model would go on to its limit
 
 

@@ -112,7 +112,7 @@ def plan_length(sound: AudioFields, count: int) -> int | None:
     """The samples that a package has a plan for, at least `count`; None: the processor says it."""
     span, lengths = sound.get("any_length"), sound.get("lengths")
     if span is not None:
-        return max(span[0], count)
+        return max(span[0], _length(sound["length"], count))
     for length in lengths or []:
         if length >= count:
             return length

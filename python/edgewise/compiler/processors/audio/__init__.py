@@ -8,12 +8,12 @@ from .kaldi import seamless, spectrogram_transformer, wespeaker
 from .log_mel import clap, parakeet, resemblyzer, whisper
 from .processor import AudioProcessor, Length, Mask, Windows
 from .told import granite_speech, qwen3_asr
-from .waveform import dac, encodec, moonshine, pyannote, speecht5, wav2vec2
+from .waveform import dac, encodec, moonshine, of_frames, pyannote, speecht5, wav2vec2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["EXTRACTORS", "AudioProcessor", "Length", "Mask", "Windows"]
+__all__ = ["EXTRACTORS", "AudioProcessor", "Length", "Mask", "Windows", "of_frames"]
 
 EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], AudioProcessor]] = {
     "ASTFeatureExtractor": spectrogram_transformer,

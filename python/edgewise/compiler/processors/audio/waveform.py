@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..resampling import MAX_RATE
@@ -68,6 +69,24 @@ def moonshine(config: Mapping[str, Any]) -> AudioProcessor:
     mask = Mask("attention_mask") if f.flag("return_attention_mask", False) else None
     f.finish()
     return AudioProcessor("Moonshine", rate, Length(), _samples("input_values"), mask=mask)
+
+
+def of_frames(processor: AudioProcessor, config: Mapping[str, Any]) -> AudioProcessor:
+    """The processor of Moonshine for streams, whose encoder takes whole frames: silence after the
+    samples completes the last one, and the mask leaves it out. Other processors are unchanged.
+
+    Args:
+        processor: of the samples.
+        config: the model's.
+    """
+    if config.get("model_type") != "moonshine_streaming":
+        return processor
+    encoder = config.get("encoder_config")
+    f = Fields(encoder if isinstance(encoder, dict) else {}, "config.json's encoder_config")
+    rate = f.integer("sample_rate", 16000, 1000, MAX_RATE)
+    frame = max(1, round(rate * f.number("frame_ms", 5.0, 0.1, 1000) / 1000))
+    length = Length(multiple=frame, least=frame)
+    return dataclasses.replace(processor, length=length, mask=Mask("attention_mask"))
 
 
 def speecht5(config: Mapping[str, Any]) -> AudioProcessor:

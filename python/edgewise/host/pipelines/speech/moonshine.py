@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array
+from ....compiler.processors.audio import AudioProcessor, of_frames
 from ....errors import InputError
 from ....logic.speech.chunks import Done, Hear
 from ....logic.speech.moonshine import fields_of, recognized, without_marks
@@ -39,6 +40,9 @@ class MoonshineRecognizer(AudioPipeline):
         self.processor, self.tokenizer = outer.processor, outer.tokenizer
         self.outer, self.defaults = outer, {**outer.CALL}
 
+    def processor_of(self, config: Mapping[str, Any]) -> AudioProcessor:
+        return of_frames(super().processor_of(config), self.config)
+
     def check(self, options: Mapping[str, Any]) -> None:
         """Checks the options of a call. Raises InputError."""
         for name, value in options.items():
@@ -70,7 +74,7 @@ class MoonshineRecognizer(AudioPipeline):
         stem = "encoder" if self.described_sound else "encoder_model"
         session, inputs = self.session(stem), self.features.of_samples(samples)
         if "attention_mask" in session.inputs:
-            inputs["attention_mask"] = [[1] * samples.size]
+            inputs.setdefault("attention_mask", [[1] * samples.size])
         output = self.need_output(stem, "last_hidden_state")
         feeds = self.fitted({n: inputs[n] for n in session.inputs}, stem)
         (hidden,) = session.run([output], feeds)
