@@ -27,6 +27,7 @@ MAKERS = {
     "rnnt": lambda folder: tiny_hearing.nemo(folder, 0, 2),
     "k2": lambda folder: tiny_hearing.k2(folder, 3),
     "gigaam": lambda folder: tiny_hearing.gigaam(folder, 4),
+    "k2_stream": lambda folder: tiny_hearing.k2_stream(folder, 3),
     "ctc": lambda folder: tiny_hearing.nemo_ctc(folder, 5),
 }
 SOUNDS = [tiny_hearing.sound(count, seed) for seed, count in enumerate((16000, 40000, 77777))]
@@ -65,13 +66,16 @@ class Reference:
             self.join = None if self.nemo else session(folder, "join")
 
     def features(self, sound):
-        if self.kind == "k2":
+        if self.kind in ("k2", "k2_stream"):
             return definition.kaldi(sound)[None].astype(np.float32)
         of = definition.gigaam(sound, "v2") if self.kind == "gigaam" else definition.nemo(sound)
         return of.T[None].astype(np.float32)
 
     def heard(self, sound):
         x = self.features(sound)
+        if self.kind == "k2_stream":
+            frames = self.chunks(x)
+            return self.loop(frames, len(frames))
         length = np.array([x.shape[1 if self.kind == "k2" else 2]])
         if self.kind == "ctc":
             (scores,) = self.model.run(None, {"audio_signal": x, "length": length})
@@ -89,8 +93,30 @@ class Reference:
             encoded = encoded.transpose(0, 2, 1)
         return self.loop(encoded[0], int(count[0]))
 
+    def chunks(self, x):
+        """As sherpa-onnx: chunk by chunk, where silence follows the sound."""
+        size, step = tiny_hearing.Chunk.CHUNK, tiny_hearing.Chunk.STEP
+        count = -(-x.shape[1] // step)
+        silence = np.log(np.finfo(np.float32).eps)
+        x = np.pad(x, ((0, 0), (0, count * step + size), (0, 0)), constant_values=silence)
+        _, *infos = self.encoder.get_inputs()
+        states = [
+            np.zeros(
+                [d if isinstance(d, int) else 1 for d in i.shape],
+                np.int64 if "int64" in i.type else np.float32,
+            )
+            for i in infos
+        ]
+        found = []
+        for i in range(count):
+            feeds = {"x": x[:, i * step : i * step + size]}
+            feeds |= {info.name: state for info, state in zip(infos, states)}
+            rows, *states = self.encoder.run(None, feeds)
+            found.append(rows[0])
+        return np.concatenate(found)
+
     def loop(self, frames, count):
-        limit = {"k2": 1, "gigaam": 3}.get(self.kind, 10)
+        limit = {"k2": 1, "k2_stream": 1, "gigaam": 3}.get(self.kind, 10)
         found, state, t, made = [], None, 0, 0
         while t < count:
             tokens = [token for token, *_ in found]
@@ -107,7 +133,7 @@ class Reference:
 
     def scores(self, tokens, state, frame):
         last = tokens[-1] if tokens else self.blank
-        if self.kind == "k2":
+        if self.kind in ("k2", "k2_stream"):
             context = np.array([[-1, self.blank, *tokens][-2:]])
             (out,) = self.decoder.run(None, {"y": context})
             (scores,) = self.join.run(None, {"encoder_out": frame[None], "decoder_out": out})
@@ -311,6 +337,40 @@ def test_damaged_models(folders, tmp_path):
         target = changed(folders["tdt"], tmp_path, file, change)
         with pytest.raises(EdgewiseError, match=message):
             pipeline("asr", target)
+
+
+def test_sizes_of_chunks(folders, tmp_path):
+    """They are in the metadata, or follow from the graph."""
+
+    def plain(model):
+        del model.metadata_props[:]
+
+    def open_size(model):
+        plain(model)
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "T"
+
+    def backwards(model):
+        next(p for p in model.metadata_props if p.key == "decode_chunk_len").value = "99"
+
+    found = []
+    for change, message in (
+        (lambda model: None, ""),
+        (plain, ""),
+        (open_size, "Export it again with the numbers of frames"),
+        (backwards, "chunks have 13 frames, of which it goes on by 99"),
+    ):
+        target = shutil.copytree(folders["k2_stream"], tmp_path / "chunks", dirs_exist_ok=True)
+        (path,) = target.glob("encoder*.onnx")
+        model = onnx.load(folders["k2_stream"] / path.name)
+        change(model)
+        onnx.save(model, path)
+        if message:
+            with pytest.raises(ModelError, match=message):
+                pipeline("asr", target)(SOUNDS[0])
+        else:
+            with pipeline("asr", target) as listen:
+                found.append(listen(SOUNDS[0]))
+    assert found[0] == found[1] and found[0]["text"]
 
 
 def test_durations_of_0_end(folders, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 
@@ -207,6 +208,49 @@ def k2(folder: Path, seed: int = 0) -> Path:
     two = {"encoder_out": torch.randn(1, WIDTH), "decoder_out": torch.randn(1, HIDDEN)}
     axes = {name: {0: "N"} for name in (*two, "logit")}
     write(Joiner(size), folder / f"joiner{end}", two, ["logit"], axes)
+    return folder
+
+
+class Chunk(nn.Module):
+    """An encoder for streams as k2's: a chunk, and states of several types and shapes."""
+
+    CHUNK, STEP = 13, 8  # frames
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(80, WIDTH, 6, stride=4)
+        self.mix = nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.before, self.place = nn.Linear(WIDTH, WIDTH), nn.Linear(2, WIDTH)
+
+    def forward(self, x: Tensor, key: Tensor, states: Tensor, lens: Tensor) -> tuple[Tensor, ...]:
+        found = self.conv(x.transpose(1, 2)).transpose(1, 2)
+        count = found.shape[1]
+        known = torch.cat([key.transpose(0, 1), found], 1)  # of the chunk before
+        mixed, states = self.mix(found + self.before(known[:, :count]), states)
+        angle = lens[:, None, None].float() * torch.tensor([0.1, 0.03])
+        mixed = 3 * mixed + self.place(torch.sin(angle))
+        return mixed, found[:, -count:].transpose(0, 1), states, lens + count
+
+
+def k2_stream(folder: Path, seed: int = 0) -> Path:
+    """As `k2`, for streams."""
+    k2(folder, seed)
+    end = "-epoch-99-avg-1.onnx"
+    given = {
+        "x": torch.randn(1, Chunk.CHUNK, 80),
+        "cached_key_0": torch.zeros(2, 1, WIDTH),
+        "embed_states": torch.zeros(1, 1, WIDTH),
+        "processed_lens": torch.zeros(1, dtype=torch.int64),
+    }
+    outputs = ["encoder_out", *(f"new_{name}" for name in list(given)[1:])]
+    axes = {name: {1 if name == "cached_key_0" else 0: "N"} for name in given}
+    axes["embed_states"] = {1: "N"}
+    path = folder / f"encoder{end}"
+    write(Chunk(), path, given, outputs, axes)
+    model = onnx.load(path)
+    facts = {"T": str(Chunk.CHUNK), "decode_chunk_len": str(Chunk.STEP)}
+    onnx.helper.set_model_props(model, {"model_type": "zipformer2", **facts})
+    onnx.save(model, path)
     return folder
 
 

@@ -33,6 +33,7 @@ from ..processors.audio.heard import GIGAAM, KALDI, Recipe, Wanted, heard, nemo,
 from ..processors.reader import audio_processor
 from ..tokenizers.pieces import read_pieces, vocabulary_file
 from . import hearing_graphs as hear
+from .hearing_chunks import whole_encoder
 
 if TYPE_CHECKING:
     from ..package import Package
@@ -116,7 +117,7 @@ class _Reader:
         self.ctc = "model" in graphs
         self.prompted = "decoder" in graphs
         self.graphs, self.names, self.read = graphs, names, read
-        first = graphs["model" if self.ctc else "encoder"]
+        first = whole_encoder(graphs["model" if self.ctc else "encoder"])
         self.encoder = hear.encoder_of(first, "model.onnx" if self.ctc else "the encoder")
         self.config = self._json("config.json")
         self.about: dict[str, str] = {}

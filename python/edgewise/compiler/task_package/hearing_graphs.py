@@ -183,8 +183,8 @@ def encoder_of(graph: Graph, name: str) -> Encoder:
             f"its inputs are {described(graph.input_names())}",
             name,
             "An encoder takes features [1, filters, frames] or [1, frames, filters] or samples, "
-            "and their number or a mask. Exports with caches for streams are not supported: give "
-            "the one for whole recordings.",
+            "and their number or a mask. Exports with caches for streams need outputs named as"
+            " the states, after new_ or next_: give the one for whole recordings.",
         )
     hidden = next((o for o in graph.outputs if o.dtype in FLOATS and rank(o) in (-1, 3)), None)
     if hidden is None:
