@@ -10,9 +10,10 @@ import type { ByteSource } from "../../src/shared/files/stream.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
+import { Listing } from "../../src/worker/files/listing.ts";
 import { type DTypes, dtypeOf, SUFFIX } from "../../src/worker/model/dtypes.ts";
 import { graphFiles, openGraphs, readFirst, urlOf } from "../../src/worker/model/onnx/graphs.ts";
-import { folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
+import { alternativesIn, folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest, planBytes, refusedManifests } from "../common/manifests.ts";
 
@@ -255,6 +256,38 @@ test("files of transducers may have more words in their names", () => {
       mixed.map((name, i) => [stems[i], name]),
     );
   assert.throws(() => found("fp16", ...named("")), /they lack/);
+});
+
+test("a hub's listing says the names of a transducer's files", () => {
+  const folder = "https://hub.test/a/b/resolve/main/";
+  const task = "automatic-speech-recognition";
+  const parts = ["encoder", "decoder", "joiner"];
+  const listing = (...names: string[]) =>
+    new Listing(folder, new Map(names.map((n) => [n, { size: 1, version: "" }])), true);
+  const options = { task, dtype: { encoder: "int8", joiner: "int8" } as DTypes };
+  const named = [[{ stem: "encoder", optional: false, candidates: [] }]];
+  const long = parts.flatMap((p) => [`exp 1/${p}-avg-1.int8.onnx`, `exp 1/${p}-avg-1.onnx`]);
+  const found = alternativesIn(listing(...long), named, folder, options);
+  assert.deepEqual(
+    found.map((files) => files.map(({ candidates }) => candidates)),
+    [
+      [
+        [{ path: long[0], dtype: "int8" }],
+        [{ path: long[3], dtype: "auto" }],
+        [{ path: long[4], dtype: "int8" }],
+      ],
+    ],
+  );
+  const exact = [
+    parts.map((stem) => ({
+      ...{ stem, optional: false },
+      candidates: [{ path: `${stem}.onnx`, dtype: "fp32" }],
+    })),
+  ];
+  const both = listing(...long, ...parts.map((p) => `${p}.onnx`));
+  assert.equal(alternativesIn(both, exact, folder, options), exact);
+  assert.equal(alternativesIn(undefined, exact, folder, options), exact);
+  assert.equal(alternativesIn(listing("a.onnx"), exact, folder, options), exact);
 });
 
 test("the files of a task with several graphs are found", async () => {
