@@ -48,10 +48,12 @@ def test_answers_are_those_of_transformers(tiny, task):
         assert ask(images[0], QUESTION, **GREEDY) == wanted[0]  # it goes on
 
 
-def test_packages_of_image_text_to_text(tiny, tmp_path):
+def test_packages(tiny, tmp_path):
     model, [image] = tiny("idefics3"), pictures(1)
     path = str(tmp_path / "model.edge")
     compile_task(folder_files(model.root)[0], "image-text-to-text").save(path)
-    for task in TASKS:
-        with edgewise.pipeline(task, path) as ask:
+    own = str(tmp_path / "own.edge")
+    compile_task(folder_files(model.root)[0], TASKS[1]).save(own)
+    for task, package in ((TASKS[0], path), (TASKS[1], path), (TASKS[1], own)):
+        with edgewise.pipeline(task, package) as ask:
             assert ask(image, QUESTION, **GREEDY) == expected(model, image, QUESTION)

@@ -195,3 +195,50 @@ def test_questions(page, model):
     words = ["the question is no text", "the question is no text", "no such option", "decoded"]
     for error, wanted_words in zip(found["errors"], words, strict=True):
         assert error.startswith("InputError") and wanted_words in error
+
+
+@pytest.mark.parametrize("form", ["package", "compiled"])
+def test_documents_are_asked_about(page, model, form):
+    """document-question-answering with a model that writes its answers."""
+    found = page.run(
+        """
+            const p = await ew.pipeline("document-question-answering", arg.model, arg.options);
+            const greedy = { max_new_tokens: 10, do_sample: false };
+            const question = "what is in this picture ?";
+            const urls = [0, 1].map((i) => `/files/asking/${i}.png`);
+            const all = await p(urls, question, greedy);
+            let streamed = "";
+            const streamer = (piece) => { streamed += piece; };
+            const one = await p(urls[0], question, { ...greedy, streamer });
+            const errors = [];
+            for (const given of [
+              [urls[0], ""],
+              [urls[0]],
+              [urls[0], question, { return_full_text: true }],
+              [urls[0], question, { prompt: "x" }],
+              [new Blob(["no picture"]), question],
+            ])
+              errors.push(await p(...given).then(() => "", (e) => `${e.name}: ${e.message}`));
+            const again = await p(urls[1], question, greedy);
+            const { task, info: { origin } } = p;
+            await p.dispose();
+            return { all, one, streamed, again, task, origin, errors };
+        """,
+        {"model": f"/files/asking/{MODEL}.edge"}
+        if form == "package"
+        else {"model": f"/files/asking/{MODEL}/", "options": {"dtype": "fp32"}},
+    )
+    assert "error" not in found, found
+    answers = []
+    for picture in pictures(2):
+        ids = answered(model, messages(1), [picture], 10)
+        text = model.processor.tokenizer.decode(ids[-10:], skip_special_tokens=True)
+        answers.append([{"answer": text.strip()}])
+    assert answers[0] != answers[1]
+    assert found["all"] == answers
+    assert [found["one"], found["again"]] == answers
+    assert found["streamed"].strip() == answers[0][0]["answer"]
+    assert (found["task"], found["origin"]) == ("document-question-answering", form)
+    words = ["question is no text", "question is no text", "no such option", "prompt", "decoded"]
+    for error, wanted_words in zip(found["errors"], words, strict=True):
+        assert error.startswith("InputError") and wanted_words in error

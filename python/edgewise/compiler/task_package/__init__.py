@@ -189,6 +189,8 @@ def compile_task(
         kind = "sound"
     elif name == SPEECH and HEARING in chosen:
         kind = "multimodal"
+    elif kind == "picture-text" and "encoder_model" not in chosen:  # one of image-text-to-text
+        kind = "multimodal"
     if cache_dtype is not None and kind not in ("seq2seq", "picture-text", "multimodal"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":

@@ -106,6 +106,18 @@ _HEARING = (
     ("audio_encoder", "embed_tokens", "decoder_model_merged"),
     ("audio_encoder", "embed_tokens", "decoder_model"),
 )
+_SEEING = (
+    ("vision_encoder", "embed_tokens", "decoder_model_merged"),
+    ("vision_encoder", "embed_tokens", "decoder_model"),
+    ("vision", "embedding", "model"),
+    ("vision", "embedding", "text"),
+    ("prepare_inputs_embeds", "language_model", "lm_head"),
+)
+_PICTURE_TEXT = (
+    ("vision_encoder", "embed_tokens", "encoder_model", "decoder_model_merged"),
+    ("encoder_model", "decoder_model_merged"),
+    ("encoder_model", "decoder_model", "decoder_with_past_model"),
+)
 GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     # "decode" is the step of a model that transformers 5 exports for generation.
     "text-generation": (("model",), ("decoder_model_merged",), ("decode",)),
@@ -117,14 +129,8 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
             ("encoder_model", "decoder_model", "decoder_with_past_model"),
         ),
     ),
-    **dict.fromkeys(
-        PICTURE_TEXT_TASKS,
-        (
-            ("vision_encoder", "embed_tokens", "encoder_model", "decoder_model_merged"),
-            ("encoder_model", "decoder_model_merged"),
-            ("encoder_model", "decoder_model", "decoder_with_past_model"),
-        ),
-    ),
+    "image-to-text": _PICTURE_TEXT,
+    "document-question-answering": (*_PICTURE_TEXT, *_SEEING),
     "automatic-speech-recognition": (
         ("encoder_model", "decoder_model_merged"),
         ("encoder_model", "decoder_model", "decoder_with_past_model"),
@@ -136,13 +142,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
         *_HEARING,
     ),
     "optical-character-recognition": (("det", "rec", "cls?"),),
-    "image-text-to-text": (
-        ("vision_encoder", "embed_tokens", "decoder_model_merged"),
-        ("vision_encoder", "embed_tokens", "decoder_model"),
-        ("vision", "embedding", "model"),
-        ("vision", "embedding", "text"),
-        ("prepare_inputs_embeds", "language_model", "lm_head"),
-    ),
+    "image-text-to-text": _SEEING,
     "audio-text-to-text": (
         *_HEARING,
         ("speech", "embedding", "model"),

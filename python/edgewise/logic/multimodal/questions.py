@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
+from ..native import option
 
 
 def chat_of(image: object, question: object, task: str) -> list[dict[str, Any]]:
@@ -42,3 +44,19 @@ def answers_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 NOT_ASKED = ("return_full_text", "return_tensors", "continue_final_message")
 """Options of image-text-to-text that questions do not have."""
+
+
+def asked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the chat.
+
+    Args:
+        given: of a question.
+
+    Raises:
+        InputError: questions have no such option.
+    """
+    for name in NOT_ASKED:
+        if name in given:
+            raise InputError("questions have no such option", option(name), "Leave it out.")
+    options: dict[str, Any] = {**given, "return_full_text": False}
+    return options

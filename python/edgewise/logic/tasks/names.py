@@ -57,7 +57,11 @@ ALIASES = {
 """Other names of tasks."""
 
 
-ALSO: dict[str, list[str]] = {"automatic-speech-recognition": ["audio-text-to-text"]}
+ALSO: dict[str, list[str]] = {
+    "automatic-speech-recognition": ["audio-text-to-text"],
+    "document-question-answering": ["image-text-to-text"],
+    "visual-question-answering": ["image-text-to-text"],
+}
 """Tasks whose packages are for another task, too."""
 
 

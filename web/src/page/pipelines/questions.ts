@@ -1,9 +1,8 @@
 // visual-question-answering in a page: questions to models of image-text-to-text.
 
-import { answers_of, chat_of, NOT_ASKED } from "../../logic/multimodal/questions.ts";
-import { InputError } from "../../shared/errors.ts";
+import { answers_of, asked_options, chat_of } from "../../logic/multimodal/questions.ts";
 import type { ImageTextToTextPipeline } from "./asking.ts";
-import type { CallOptions, PipelineBase } from "./base-types.ts";
+import type { PipelineBase } from "./base-types.ts";
 import type { DocumentAnswer, PictureTextOptions } from "./generation-types.ts";
 import type { ImageInput } from "./pictures.ts";
 
@@ -31,16 +30,13 @@ export interface VisualQuestionAnsweringPipeline extends PipelineBase {
 
 /** A pipeline that asks another one. */
 export function questionPipeline(pipe: ImageTextToTextPipeline): VisualQuestionAnsweringPipeline {
-  const one = async (image: unknown, question: unknown, options: CallOptions) => {
+  const one = async (image: unknown, question: unknown, options: PictureTextOptions) => {
     const chat = chat_of(image, question, TASK);
-    return answers_of(await pipe(chat as never, { ...options, return_full_text: false }));
+    return answers_of(await pipe(chat as never, options));
   };
   const call = async (first: unknown, second?: unknown, third?: object): Promise<unknown> => {
     const whole = typeof first === "object" && first !== null && "question" in first;
-    const options = ((whole ? second : third) ?? {}) as CallOptions;
-    for (const name of NOT_ASKED)
-      if (name in options)
-        throw new InputError("questions have no such option", `options.${name}`, "Leave it out.");
+    const options = asked_options(((whole ? second : third) ?? {}) as PictureTextOptions);
     const { image, question } = whole
       ? (first as Partial<PictureQuestion>)
       : { image: first, question: second };

@@ -612,7 +612,10 @@ export interface ImageToTextPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, ImageToTextOptions, PictureText[]> {}
 
-/** Answers questions about pictures of documents: `pipe(picture, question)`. */
+/**
+ * Answers questions about pictures of documents: `pipe(picture, question)`. Models are Donut, and
+ * those of image-text-to-text.
+ */
 export interface DocumentQuestionAnsweringPipeline extends ImagePipelineBase {
   (input: ImageInput, question: string, options?: PictureTextOptions): Promise<DocumentAnswer[]>;
   (

@@ -102,7 +102,7 @@ export async function openTask(
 ): Promise<TaskHost> {
   const load = (part?: Part) => void part?.().catch(() => undefined); // a call reports it
   const part = PARTS[request.task];
-  if (part !== speech) load(part); // of speech the model decides
+  if (part !== speech && part !== writing) load(part); // of these the model decides
   const model = {
     seq2seq: async () => (await generation()).Seq2SeqModel,
     language: async () => (await multimodal()).languageModel,
@@ -209,6 +209,7 @@ function partOf(task: string, processor: TaskHost["processor"]): Part | undefine
   if (processor.ctc) return sounds;
   if (processor.hearing) return hearing;
   if (processor.sounds) return told;
+  if (processor.pictures) return asked;
   return processor.moonshine ? moonshine : PARTS[task];
 }
 

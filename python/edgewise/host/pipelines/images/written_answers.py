@@ -12,7 +12,8 @@ from ....compiler.onnx import FileSource
 from ....compiler.package import Package
 from ....errors import InputError
 from ....logic.multimodal.asking import PICTURES
-from ....logic.multimodal.questions import NOT_ASKED, answers_of, chat_of
+from ....logic.multimodal.questions import answers_of, asked_options, chat_of
+from ....logic.tasks.names import ALSO
 from ..files import stems_of
 from ..image_text_to_text import ImageTextToTextPipeline
 
@@ -20,12 +21,13 @@ __all__ = ["WrittenAnswersPipeline", "WrittenDocumentAnswersPipeline", "pairs_of
 
 
 def writes_answers(model: Any, revision: str | None = None) -> bool:
-    """Whether a model is one of image-text-to-text, by the names of its graphs."""
+    """Whether a model is one of image-text-to-text, by its package or the names of its graphs."""
     if isinstance(model, (str, os.PathLike)) and os.fsdecode(model).endswith(".edge"):
         path = os.fsdecode(model)
         if not os.path.isfile(path):
             return False
-        return Package.read(FileSource(path)).manifest.get("task") == PICTURES.task
+        manifest = Package.read(FileSource(path)).manifest
+        return manifest.get("task") == PICTURES.task or "pictures" in manifest.get("processor", {})
     stems = stems_of(model, revision)
     sees = [any(name in stems for name in of) for of in ImageTextToTextPipeline.STEMS[:2]]
     return all(sees) and "encoder_model" not in stems
@@ -60,7 +62,7 @@ class WrittenAnswersPipeline(ImageTextToTextPipeline):
     """
 
     task = "visual-question-answering"
-    PACKAGES = (PICTURES.task,)
+    PACKAGES = ALSO[task]
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self, image: Any = None, question: Any = None, **options: Any
@@ -74,9 +76,7 @@ class WrittenAnswersPipeline(ImageTextToTextPipeline):
         Raises:
             InputError: an input or an option is not valid. Aborted: by the signal.
         """
-        for name in NOT_ASKED:
-            if name in options:
-                raise InputError("questions have no such option", name, "Leave it out.")
+        options = asked_options(options)
         pairs, several = pairs_of(image, question)
         chats = []
         for one in pairs:
@@ -87,7 +87,7 @@ class WrittenAnswersPipeline(ImageTextToTextPipeline):
             chats.append(chat_of(one["image"], one.get("question"), self.task))
         answers = []
         for chat in chats:
-            answers.append(answers_of(super().__call__(chat, return_full_text=False, **options)))
+            answers.append(answers_of(super().__call__(chat, **options)))
         return answers if several else answers[0]
 
 
@@ -95,3 +95,4 @@ class WrittenDocumentAnswersPipeline(WrittenAnswersPipeline):
     """Answers questions about pictures of documents, as WrittenAnswersPipeline."""
 
     task = "document-question-answering"
+    PACKAGES = ALSO[task]

@@ -105,7 +105,11 @@ const SPEECH = "automatic-speech-recognition";
 /** Lists of tokens (python/edgewise/compiler/tokenizers/pieces.py). */
 const VOCABULARIES = ["vocab.txt", "tokens.txt", "processor_config.json"];
 /** Tasks whose models have a chat template and a processor. */
-export const CHATS: readonly string[] = ["image-text-to-text", "audio-text-to-text"];
+export const CHATS: readonly string[] = [
+  "image-text-to-text",
+  "audio-text-to-text",
+  "document-question-answering",
+];
 
 /** The files that a model at an address is asked for, apart from its graph. */
 export function folderTexts(task: string): string[] {

@@ -48,6 +48,7 @@ import {
   type Shown,
   with_reach,
 } from "../../../logic/multimodal/prompt.ts";
+import { answers_of, asked_options, chat_of } from "../../../logic/multimodal/questions.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import type { TaskAsk, TaskSound, TaskTensor } from "../../../protocol/tasks.ts";
@@ -80,9 +81,28 @@ interface Pictures {
 
 const KNOWN = [...OPTIONS, ...FIELD_NAMES];
 
-/** The task of pictures, with what reads them. */
+/** The tasks of pictures, with what reads them. */
 export const tasksOf = (pictures: Pictures): Tasks => ({
   [PICTURES.task]: asked(PICTURES, (...given) => new PictureCall(pictures, ...given)),
+  "document-question-answering": questions(pictures),
+});
+
+/** `pipe(pictures, question, {fields of GenerationConfig})` */
+const questions = (pictures: Pictures): TaskRunner => ({
+  options: ["question", ...KNOWN],
+  prepare(host, { given: { question, ...others } }, events) {
+    const options = new Options(asked_options(spread(others)), KNOWN);
+    const fields = fieldsOf(options, OPTIONS);
+    const chat = chat_of({ picture: 0 }, question ?? null, host.task);
+    const [[ask]] = asks_of(null, chat, PICTURES);
+    return async (input, ending) => {
+      if (typeof input !== "object" || !("image" in input))
+        throw new InputError("the input is no picture", host.task, "Give a picture.");
+      const from = { images: null, text: chat, pictures: [input.image], sounds: [] };
+      const call = new PictureCall(pictures, host, options, fields, ask!, ending);
+      return answers_of((await call.records(from, events)) as Record<string, unknown>[]);
+    };
+  },
 });
 
 /** The task of sounds, with what reads them. */
