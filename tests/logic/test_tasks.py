@@ -180,15 +180,15 @@ def test_options(form):
 
 def test_names():
     """Each task of a page has a kind of inputs, and a class in Python, and packages unless it asks
-    those of another task.
+    those of another task, or opens its graphs alone.
     """
     from edgewise.host.pipelines import TASKS
     from edgewise.logic.manifest.limits import PROGRAM_TASKS
     from edgewise.logic.tasks.names import ALIASES, KINDS, task_of
 
-    assert set(KINDS) == {*PROGRAM_TASKS, "visual-question-answering"}
-    python_alone = {"audio-to-audio", "speaker-diarization"}
-    assert set(TASKS) == {*KINDS, *ALIASES, "text-generation", *python_alone}
+    without = {"visual-question-answering", "audio-to-audio", "speaker-diarization"}
+    assert set(KINDS) == {*PROGRAM_TASKS, *without}
+    assert set(TASKS) == {*KINDS, *ALIASES, "text-generation"}
     assert set(ALIASES.values()) <= set(KINDS) and not set(ALIASES) & set(KINDS)
     assert task_of("ner") == "token-classification" and task_of("other") == "other"
 
