@@ -113,6 +113,40 @@ def test_sizes_of_pictures(form):
 
 
 @both
+def test_windows_of_pictures(form):
+    """As transformers splits pictures for EoMT."""
+    np = pytest.importorskip("numpy")
+    transformers = pytest.importorskip("transformers")
+    from transformers.image_transforms import get_size_with_aspect_ratio
+
+    geometry = module(form, "images.geometry")
+    steps = [
+        {"op": "resize", "rule": "shortest", "size": 32, "filter": "bilinear"},
+        {"op": "crop", "rule": "split", "height": 32, "width": 32},
+    ]
+    size = {"shortest_edge": 32, "longest_edge": None}
+    theirs = transformers.EomtImageProcessor(size=size, do_split_image=True, do_pad=False)
+    for height, width in ((32, 32), (20, 20), (40, 41), (64, 32), (65, 33), (30, 200), (31, 9)):
+        # the processor of version 4 rounds where its fast one and those of version 5 cut
+        whole = np.zeros((3, *get_size_with_aspect_ratio((height, width), 32)), np.uint8)
+        parts, wanted = theirs._split_image(whole, size, 0)
+        split = geometry.split_of(steps, height, width)
+        assert (split.height, split.width) == whole.shape[1:]
+        along = 1 if split.height > split.width else 0
+        starts = [int(box[along]) for box in split.boxes]
+        assert [[0, at, at + 32] for at in starts] == wanted
+        assert all(tuple(box[2:]) == (32, 32) and not box[1 - along] for box in split.boxes)
+        inside = [sum(a <= k < b for _, a, b in wanted) for k in range(max(whole.shape[1:]))]
+        assert list(split.counts) == inside
+        assert len(parts) == len(starts)
+        done = geometry.layout(steps, height, width, tuple(split.boxes[-1]))
+        assert (done.height, done.width) == (32, 32)
+    assert geometry.split_of(steps[:1], 40, 41) is None
+    with pytest.raises(InputError, match="windows"):
+        geometry.layout(steps, 40, 41)
+
+
+@both
 def test_pictures_that_are_empty_or_too_large(form):
     layout = module(form, "images.geometry").layout
     steps = [{"op": "resize", "rule": "floor", "divisor": 32, "filter": "bilinear"}]

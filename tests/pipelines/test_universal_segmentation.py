@@ -1,5 +1,8 @@
 """EoMT against transformers' pipeline, from pixels on."""
 
+import json
+import shutil
+
 import pytest
 
 np = pytest.importorskip("numpy")
@@ -9,6 +12,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from edgewise import pipeline  # noqa: E402
+from edgewise.errors import InputError  # noqa: E402
+from edgewise.host.pipelines.images.image_processor import ImageProcessor  # noqa: E402
 from edgewise.host.session.open import folder_files  # noqa: E402
 from edgewise.task_package import compile_task  # noqa: E402
 
@@ -52,6 +57,55 @@ def test_eomt(models, form):
         for one, i in zip(found, np.unique(wanted)):
             assert ((np.array(one["mask"]) == 255) != (wanted == i)).mean() < 0.002
     assert count > 6
+
+
+@pytest.fixture
+def splitting(models, tmp_path):
+    """A folder whose processor splits pictures into windows."""
+    folder = shutil.copytree(models[0], tmp_path / "model")
+    path = folder / "preprocessor_config.json"
+    config = json.loads(path.read_text())
+    size = {"shortest_edge": config["size"]["shortest_edge"], "longest_edge": None}
+    path.write_text(json.dumps({**config, "size": size, "do_split_image": True, "do_pad": False}))
+    return folder
+
+
+@pytest.mark.family("EoMT", exporter="torch")
+def test_windows_of_a_picture(splitting):
+    """Of one window, of two and of more; upright and lying."""
+    theirs = transformers.pipeline(
+        "image-segmentation", str(splitting), framework="pt", use_fast=False, device="cpu"
+    )
+    count = 0
+    with pipeline("image-segmentation", splitting) as ours:
+        for i, (height, width) in enumerate([(50, 50), (40, 57), (90, 41), (30, 133)]):
+            noise = np.random.default_rng(i).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+            image = Image.fromarray(noise).resize((width, height), Image.BICUBIC)
+            found, wanted = ours(image), theirs(image, subtask="semantic")
+            assert ours(image, subtask="semantic") == found
+            assert [one["label"] for one in found] == [one["label"] for one in wanted]
+            for one, other in zip(found, wanted, strict=True):
+                a, b = np.array(one["mask"]), np.array(other["mask"])
+                assert a.shape == b.shape == (height, width)
+                assert (a != b).mean() < 0.002
+            count += len(found)
+        with pytest.raises(InputError, match="windows.*panoptic"):
+            ours(image, subtask="panoptic")
+    assert count > 6
+
+
+def test_where_windows_are_refused(splitting):
+    files = folder_files(splitting)[0]
+    with pytest.raises(InputError, match="packages do not have"):
+        compile_task(files, "image-segmentation")
+    path = splitting / "preprocessor_config.json"
+    config = json.loads(path.read_text())
+    with pytest.raises(InputError, match="only image-segmentation"):
+        ImageProcessor(config)(Image.new("RGB", (40, 60)))
+    for change in ({"do_resize": False}, {"size": {"shortest_edge": 32, "longest_edge": 64}}):
+        path.write_text(json.dumps({**config, **change}))
+        with pytest.raises(InputError, match="longest_edge to null"):
+            pipeline("image-segmentation", splitting)
 
 
 def semantic(pipe, image):

@@ -108,6 +108,12 @@ def add_pictures(
         (what happens to pictures before it, shapes of the graph's inputs for each of its plans)
     """
     described = _description(request, graph)
+    if any(step.get("rule") == "split" for step in described.steps):
+        raise InputError(
+            "the model sees pictures in windows, which packages do not have",
+            f"{CONFIG}: do_split_image",
+            "Run it in Python, from the model's folder.",
+        )
     masked = any(i.name == "pixel_mask" for i in graph.input_names())
     if request.task == "image-to-image":
         description, sizes = with_mirrors(described, _own_size(graph))

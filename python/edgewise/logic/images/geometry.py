@@ -116,7 +116,8 @@ def layout(steps: Sequence[Any], height: int, width: int, box: Box | None = None
     Args:
         steps: each a Rule of an image processor; see `description.py`.
         height, width: of the picture.
-        box: the part of the picture that is looked at, for the rule "box".
+        box: the part of the picture that is looked at, for the rule "box"; for the rule "split" the
+            window, in pixels of the picture before.
 
     Raises:
         InputError: the picture is empty, or an operation would make it empty or too large.
@@ -156,6 +157,17 @@ def _resize(out: Layout, rule: Rule) -> None:
 
 
 def _crop(out: Layout, rule: Rule) -> None:
+    if rule["rule"] == "split":
+        if out.box is None:
+            raise InputError(
+                "pictures are split into windows, which only image-segmentation does",
+                "preprocessor_config.json: do_split_image",
+                "Set it to false.",
+            )
+        left, top, width, height = [int(number) for number in out.box]
+        _window(out, top, left, height, width, [0, 0, 0])
+        _set(out, height, width)
+        return
     if rule["rule"] == "fraction":
         least = float(min(out.height, out.width))
         height, width = int(rule["height"] * least), int(rule["width"] * least)
@@ -164,6 +176,54 @@ def _crop(out: Layout, rule: Rule) -> None:
     top, left = _centered(out.height, height), _centered(out.width, width)
     _window(out, top, left, height, width, [0, 0, 0])
     _set(out, height, width)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The windows of a picture.
+
+    Attributes:
+        height, width: of the picture that they are parts of.
+        boxes: the windows, squares that follow one another along the longer side.
+        counts: how many windows each pixel of the longer side is in.
+    """
+
+    height: int
+    width: int
+    boxes: list[Box]
+    counts: list[int]
+
+
+def split_of(steps: Sequence[Any], height: int, width: int) -> Split | None:
+    """The windows that a picture is seen in, as EomtImageProcessor splits it.
+
+    Args:
+        steps, height, width: as of `layout`.
+
+    Returns:
+        None: the picture is seen as a whole.
+
+    Raises:
+        InputError: as `layout`.
+    """
+    rules: list[Rule] = [*steps]
+    at = [i for i, rule in enumerate(rules) if rule.get("rule") == "split"]
+    if not at:
+        return None
+    size = rules[at[0]]["height"]
+    before = layout(rules[: at[0]], height, width)
+    longer = max(before.height, before.width)
+    count = -(-longer // size)
+    overlap = (count * size - longer) / (count - 1) if count > 1 else 0.0
+    boxes: list[Box] = []
+    counts = [0] * longer
+    for i in range(count):
+        start = math.floor(i * (size - overlap))
+        left, top = (0, start) if before.height > before.width else (start, 0)
+        boxes.append((left, top, size, size))
+        for k in range(start, min(start + size, longer)):
+            counts[k] += 1
+    return Split(before.height, before.width, boxes, counts)
 
 
 def _centered(have: int, size: int) -> int:

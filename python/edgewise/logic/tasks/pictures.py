@@ -262,6 +262,21 @@ def segmenting(options: Mapping[str, Any]) -> Segmenting:
     )
 
 
+def in_windows(how: Segmenting) -> Segmenting:
+    """How the parts of a picture are found that the model sees in windows: by classes.
+
+    Raises:
+        InputError: objects are wanted, which would be those of one window.
+    """
+    if how.subtask not in ("default", "semantic"):
+        raise InputError(
+            f"the model sees windows of pictures, so it has no {how.subtask} segmentation",
+            option("subtask"),
+            "Give semantic.",
+        )
+    return Segmenting("semantic", how.threshold, how.mask_threshold, how.overlap, how.fused)
+
+
 @dataclass(frozen=True)
 class Masks:
     """What the masks of a picture are made of.

@@ -9,6 +9,9 @@ from ....logic.manifest.processor import ImageFields
 
 __all__ = ["Description"]
 
+FIXED = ("exact", "center", "corner", "middle", "letterbox", "box", "split")
+"""Rules whose results have their height and width."""
+
 
 @dataclass
 class Description:
@@ -55,9 +58,7 @@ class Description:
         for step in reversed(self.steps):
             if step["op"] == "rotate" or step["rule"] in ("fraction", "thumbnail"):
                 continue
-            if step["rule"] in ("exact", "center", "corner", "middle", "letterbox", "box") and (
-                step["op"] != "resize" or step["rule"] == "exact"
-            ):
+            if step["rule"] in FIXED and (step["op"] != "resize" or step["rule"] == "exact"):
                 return step["height"], step["width"]
             return None
         return None

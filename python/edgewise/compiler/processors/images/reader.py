@@ -375,13 +375,23 @@ def _owlv2(r: ConfigReader) -> None:
 
 
 def _eomt(r: ConfigReader) -> None:
-    """The shorter side gets a length, and the rest of a square is padding."""
+    """The shorter side gets a length. The picture is split into squares along the longer side, or
+    the rest of a square is padding.
+    """
     size = r.size()
     if "shortest_edge" not in size:
         r.fail("size", "it has no shortest_edge")
     edge = size["shortest_edge"]
     if r.flag("do_split_image"):
-        r.fail("do_split_image", "pictures are not split", "Set it to false, or pad: do_pad.")
+        if "longest_edge" in size or not r.flag("do_resize"):
+            r.fail(
+                "do_split_image",
+                "only pictures whose shorter side has the length of a window are split",
+                "Set do_resize to true and size.longest_edge to null.",
+            )
+        r.resize("shortest", size=edge)
+        r.out.steps.append({"op": "crop", "rule": "split", "height": edge, "width": edge})
+        return
     if r.flag("do_resize") and "longest_edge" in size:
         r.resize("aspect", size=edge, longest=size["longest_edge"])
     elif r.flag("do_resize"):

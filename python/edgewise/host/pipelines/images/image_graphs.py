@@ -82,6 +82,26 @@ def _strongest() -> Graph:
     )
 
 
+def _window() -> Graph:
+    """A sum of planes with those of a part of the picture added."""
+    return _graph(
+        "window",
+        [Node("Pad", ["x", "pads"], ["large"]), Node("Add", ["total", "large"], ["new_total"])],
+        [_PLANES, ("pads", INT64, [8]), ("total", FLOAT, [1, "planes", "out_height", "out_width"])],
+        [("new_total", FLOAT, [1, "planes", "out_height", "out_width"])],
+    )
+
+
+def _mean() -> Graph:
+    """Planes of means of sums of so many numbers."""
+    return _graph(
+        "mean",
+        [Node("Div", ["x", "counts"], ["means"])],
+        [_PLANES, ("counts", FLOAT, [1, 1, "height", "width"])],
+        [("means", FLOAT, [1, "planes", "height", "width"])],
+    )
+
+
 def _class_planes() -> Graph:
     """Planes of classes that queries with masks stand for."""
     return _graph(
@@ -468,6 +488,8 @@ _GRAPHS = {
     "painted": _painted,
     "strongest": _strongest,
     "class_planes": _class_planes,
+    "window": _window,
+    "mean": _mean,
     "owners": _owners,
     "enlarged_owners": _enlarged_owners,
     "instance": _instance,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....compiler.arrays import Array, as_input
 from ....compiler.declare.dtypes import FLOAT, INT32, INT64, pack
-from ....logic.images.geometry import Layout, layout
+from ....logic.images.geometry import Layout, Split, layout, split_of
 from ....logic.post.classification import label_of
 from ....logic.post.segmentation import (
     Segment,
@@ -24,6 +24,7 @@ from ....logic.tasks.masks import mask_taps
 from ....logic.tasks.pictures import (
     Segmenting,
     check_one_plane,
+    in_windows,
     masks_of,
     part_shown,
     segmenting,
@@ -54,7 +55,9 @@ class ImageSegmentationPipeline(ImagePipeline):
         label_ids_to_fuse: classes whose segments become one, for "panoptic". Default: none.
 
     Instances of MaskFormer, Mask2Former and EoMT are painted one over the other, as transformers
-    does: their scores are those of class and mask together, with `threshold` alone.
+    does: their scores are those of class and mask together, with `threshold` alone. With a
+    processor that splits pictures (`do_split_image`) the model sees windows of them, and there are
+    classes alone.
 
     Returns:
         [{"score", "label", "mask"}] for each picture; the mask is a PIL.Image of mode L with 255 in
@@ -77,20 +80,38 @@ class ImageSegmentationPipeline(ImagePipeline):
         picture, how = self.picture(given), segmenting(options)
         size = (picture.height, picture.width)
         outputs = list(self.session(self.STEM).outputs)
+        split = split_of(self.processor.description.steps, *size)
+        if split is not None:
+            return self._split(picture, in_windows(how), outputs, split)
         made_of = masks_of(how, outputs, self.task, self.config)
         if not made_of.masks:
             (values,) = self.forward(picture, made_of.logits)
-            return self._classes(self.planes(values, picture), size)
+            return self._classes([self.planes(values, picture)], size)
         values, drawn = self.forward(picture, made_of.logits, made_of.masks)
         logits, masks = Plane(values), self.planes(drawn, picture)
         done = layout(self.processor.description.steps, *size)
         if made_of.form == "planes":
-            return self._classes(self._planes(logits, masks, done), size)
+            return self._classes([self._planes(logits, masks, done)], size)
         enlarged = made_of.form.startswith("enlarged")
         if made_of.form.endswith("instances"):
             masks = masks if enlarged else self._scaled(masks, done)
             return self._instances(logits, masks, size, how, done if enlarged else None)
         return self._segments(logits, masks, size, how, done, enlarged)
+
+    def _split(
+        self, picture: Picture, how: Segmenting, outputs: Sequence[str], split: Split
+    ) -> list[dict[str, Any]]:
+        """The result for a picture that the model sees in windows."""
+        size = (picture.height, picture.width)
+        made_of = masks_of(how, outputs, self.task, self.config)
+        steps, names = self.processor.description.steps, [made_of.logits, made_of.masks]
+        planes = []
+        for box in split.boxes:
+            values, *drawn = self.forward(picture, *filter(None, names), box=box)
+            done = layout(steps, *size, box)
+            logits = Plane(values)
+            planes.append(self._planes(logits, Plane(drawn[0]), done) if drawn else logits)
+        return self._classes(planes, size, split)
 
     def _planes(self, logits: Plane, masks: Plane, done: Layout) -> Plane:
         """Planes of classes from queries with masks."""
@@ -105,20 +126,26 @@ class ImageSegmentationPipeline(ImagePipeline):
         feeds = {"x": masks.array(), "size": list(size)}
         return Plane(self.graphs.run("enlarge", feeds)[0])
 
-    def _classes(self, planes: Plane, size: Size) -> list[dict[str, Any]]:
-        """The result for planes of classes."""
-        if len(planes.shape) != 4:
-            raise wrong_shape(planes.shape, self.task)
-        _, classes, height, width = planes.shape
+    def _classes(
+        self, parts: Sequence[Plane], size: Size, split: Split | None = None
+    ) -> list[dict[str, Any]]:
+        """The result for planes of classes: of the picture, or of each of its windows."""
+        shape = parts[0].shape
+        if len(shape) != 4:
+            raise wrong_shape(shape, self.task)
+        _, classes, height, width = shape
         pixels, area = size[0] * size[1], height * width
         best: Any = Array((1, *size), "float32", pack(FLOAT, [float("-inf")]) * pixels)
         labels: Any = Array((1, *size), "int64", bytes(8 * pixels))
         for first in range(0, classes, GROUP):
             count = min(GROUP, classes - first)
-            part = planes.numbers[first * area : (first + count) * area]
-            data = part.tobytes() if isinstance(part, memoryview) else pack(FLOAT, part)
+            planes = []
+            for one in parts:
+                part = one.numbers[first * area : (first + count) * area]
+                data = part.tobytes() if isinstance(part, memoryview) else pack(FLOAT, part)
+                planes.append(Array((1, count, height, width), "float32", data))
             feeds = {
-                "x": Array((1, count, height, width), "float32", data),
+                "x": planes[0] if split is None else self._joined(planes, split),
                 "size": list(size),
                 "first": Array((1,), "int64", pack(INT64, [first])),
                 "best": best,
@@ -131,6 +158,23 @@ class ImageSegmentationPipeline(ImagePipeline):
             {"score": None, "label": label_of(names, label), "mask": mask}
             for label, mask in zip(found, _masks(owners, found, size))
         ]
+
+    def _joined(self, planes: Sequence[Array], split: Split) -> Any:
+        """Planes of a picture from those of its windows: the mean where they overlap."""
+        height, width = split.height, split.width
+        count = planes[0].shape[1]
+        total: Any = Array((1, count, height, width), "float32", bytes(4 * count * height * width))
+        for plane, (left, top, wide, high) in zip(planes, split.boxes):
+            ends = [height - int(top) - int(high), width - int(left) - int(wide)]
+            pads = [0, 0, int(top), int(left), 0, 0, *ends]
+            (total,) = self.graphs.run("window", {"x": plane, "pads": pads, "total": total})
+        counts = (
+            [n for n in split.counts for _ in range(width)]
+            if height > width
+            else split.counts * height
+        )
+        divisors = Array((1, 1, height, width), "float32", pack(FLOAT, counts))
+        return self.graphs.run("mean", {"x": total, "counts": divisors})[0]
 
     def _segments(
         self, logits: Plane, masks: Plane, size: Size, how: Segmenting, done: Layout, enlarged: bool
