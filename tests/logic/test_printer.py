@@ -58,6 +58,7 @@ CALLS = [
     *[("divided", x) for x in NUMBERS],
     *[("bits", x) for x in [(5, 3), (0xFFFFFFFF, 0x80000001), (0, 7), (1 << 30, 3)]],
     *[("rounding", (x,)) for x in FLOATS],
+    *[("cut", x) for x in [(3, 0.7), (-5, 0.3), (4, 2.5), (7, -1.2)]],
     *[("comparisons", x) for x in [(1, 2, 3), (2, 2, 2), (0, 9, 1), (3, 2, 1)]],
     ("truths", ("", [], {}, None, 0.0)),
     ("truths", ("a", [0], {"a": 0}, "point", -1.5)),

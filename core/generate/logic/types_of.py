@@ -98,9 +98,11 @@ class Types:
 
     def find(self, node: ast.expr) -> t.ProperType | None:
         """The type of an expression; None if mypy has none, as for code it cannot reach."""
-        found = self._by_position.get(
-            (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+        places = (
+            (*_begin(node, False), *_end(node, False)),
+            (*_begin(node, True), *_end(node, True)),
         )
+        found = next((self._by_position[p] for p in places if p in self._by_position), None)
         return None if found is None else t.get_proper_type(found)
 
     def tuple_info(self) -> nodes.TypeInfo:
@@ -130,6 +132,20 @@ _ELSEWHERE = {
     *("node", "info", "type", "unanalyzed_type", "definition", "fullname", "names", "defn"),
     *("method_type", "callee_type", "right_always", "analyzed_type"),
 }
+
+
+def _begin(node: ast.expr, bare: bool) -> tuple[int, int]:
+    """Where an expression begins; bare: without the parentheses of a first operand, as in mypy."""
+    if bare and isinstance(node, ast.BinOp):
+        return _begin(node.left, bare)
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.expr, bare: bool) -> tuple[int, int]:
+    """Where an expression ends, as `_begin`: without the parentheses of a last operand."""
+    if bare and isinstance(node, ast.BinOp):
+        return _end(node.right, bare)
+    return node.end_lineno or 0, node.end_col_offset or 0
 
 
 def _position(node: Any) -> tuple[int, int, int, int]:

@@ -105,6 +105,11 @@ def rounding(x: float) -> list[float]:
     return [round(x), math.floor(x), math.ceil(x), int(x), round(x, 2), f32(x), abs(x)]
 
 
+def cut(a: int, x: float) -> list[int]:
+    """Parts of numbers, of products with parentheses at their ends."""
+    return [int(a * (a - x)), int((x - a) * a), int(a / (a + 1)), int((a + a) * (a - a))]
+
+
 def divided(a: int, b: int) -> tuple[int, int]:
     """Quotient and rest."""
     return divmod(a, b)
