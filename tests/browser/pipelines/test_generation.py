@@ -87,6 +87,11 @@ def folder(files):
     (target / "moonshine" / "preprocessor_config.json").write_text(json.dumps(config))
     moonshine = ["--task", "asr", str(target / "moonshine")]
     main(["build", *moonshine, "-o", str(target / "moonshine.edge")])
+    streaming = target / "moonshine_streaming"
+    shutil.copytree(MODELS / "moonshine_streaming", streaming)
+    tokenizer(streaming, 120)
+    (streaming / "preprocessor_config.json").write_text(json.dumps(config))
+    main(["build", "--task", "asr", str(streaming), "-o", f"{streaming}.edge"])
     for i, count in enumerate(SOUNDS):
         (target / f"{i}.f32").write_bytes(samples(count, i).tobytes())
     onnx.save(voice_activity(), str(target / "loud.onnx"))
@@ -333,6 +338,34 @@ def test_moonshine(page, folder):
     times, long, stream = found["errors"]
     assert "no option 'return_timestamps'" in times and "this package takes 39.99" in long
     assert "no streams" in stream
+
+
+@pytest.mark.family("Moonshine streaming", exporter="torch")
+@pytest.mark.parametrize("model", ["moonshine_streaming.edge", "moonshine_streaming/"])
+def test_moonshine_streaming(page, folder, model):
+    """Tokens are those of transformers, of a package and of graphs compiled in the page."""
+    cases = [*json.loads((MODELS / "moonshine_streaming.json").read_text()).values()]
+    found = page.run(
+        """
+            const options = arg.model.endsWith("/") ? { dtype: "fp32" } : {};
+            const p = await ew.pipeline("asr", `/files/generation/${arg.model}`, options);
+            const sounds = [];
+            for (let i = 0; i < 3; i++) {
+              const file = await fetch(`/files/generation/${i}.f32`);
+              sounds.push(new Float32Array(await file.arrayBuffer()));
+            }
+            const texts = [];
+            for (const given of arg.cases)
+              texts.push((await p(sounds, given)).map((r) => r.text));
+            await p.dispose();
+            return texts;
+        """,
+        {"model": model, "cases": [case["options"] for case in cases]},
+    )
+    assert "error" not in found, found
+    for texts, case in zip(found, cases, strict=True):
+        for text, ids in zip(texts, case["sequences"], strict=True):
+            assert text == " ".join(f"w{i}" for i in ids if i not in (0, 1, 2))
 
 
 def test_streams_of_speech_are_those_of_python(page, folder):

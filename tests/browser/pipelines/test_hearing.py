@@ -11,6 +11,8 @@ from edgewise.cli import main
 from pipelines.sounds import tiny_hearing
 from pipelines.sounds.test_hearing import MAKERS
 
+from ..hub import ID
+
 COUNTS = (16000, 40001)
 ALL = {**MAKERS, "canary": lambda folder: tiny_hearing.canary(folder, 6)}
 
@@ -35,6 +37,8 @@ def test_text_and_times(visit, server, folder):
         ("tdt.edge", 1, {"return_timestamps": True, "num_beams": 3}),
         ("rnnt.edge", 0, {"return_timestamps": "char"}),
         ("k2.edge", 1, {"return_timestamps": "word", "chunk_length_s": 1}),
+        ("k2_stream.edge", 1, {"return_timestamps": "char"}),
+        ("k2_stream/", 0, {"num_beams": 2}),
         ("gigaam.edge", 1, {"return_timestamps": "char", "num_beams": 2}),
         ("ctc.edge", 1, {"return_timestamps": True}),
         ("canary.edge", 1, {"language": "german", "task": "translate", "pnc": False}),
@@ -84,3 +88,36 @@ def test_text_and_times(visit, server, folder):
     assert "no times of kind 'line'" in times.replace('"', "'") and "num_beams" in beams
     assert "language" in language and "100 samples" in short
     assert "".join(event["committed"] for event in found["events"])
+
+
+def test_files_of_a_hub_may_have_more_words_in_their_names(visit, server, hub, folder):
+    """As releases of sherpa-onnx: files of several types in one folder, of which a mix is wanted.
+    Files of the other type are damaged.
+    """
+    hub.files = {"tokens.txt": (folder / "k2" / "tokens.txt").read_bytes()}
+    for part, wanted, other in (
+        ("encoder", ".int8", ""), ("decoder", "", ".int8"), ("joiner", ".int8", "")
+    ):  # fmt: skip
+        [file] = (folder / "k2").glob(f"{part}*.onnx")
+        hub.files[f"{part}-epoch-99-avg-1{wanted}.onnx"] = file.read_bytes()
+        hub.files[f"{part}-epoch-99-avg-1{other}.onnx"] = b"damaged"
+    mixed = {"encoder": "int8", "decoder": "fp32", "joiner": "int8"}
+    found = visit(server).run(
+        """
+            ew.env.remoteHost = arg.host;
+            const bytes = await (await fetch("/files/hearing/1.f32")).arrayBuffer();
+            const results = [];
+            for (const keep of [1, 2]) {
+              const listen = await ew.pipeline("asr", arg.id, { dtype: arg.dtype });
+              const { text } = await listen(new Float32Array(bytes));
+              results.push([text, listen.info.dtype, listen.info.origin]);
+              await listen.dispose();
+            }
+            return results;
+        """,
+        {"host": hub.url, "id": ID, "dtype": mixed},
+    )
+    with pipeline("asr", folder / "k2") as listen:
+        text = listen(np.fromfile(folder / "1.f32", np.float32))["text"]
+    dtype = "encoder: int8, predictor: fp32, joiner: int8"
+    assert found == [[text, dtype, "compiled"], [text, dtype, "cache"]]
