@@ -282,6 +282,7 @@ class DamagedPackage:
                 for x in of:
                     if x["name"] == slot[2]["name"]:
                         x["bytes"] = size
+                        x.pop("rows", None)
                         if "shape" in x:
                             x["shape"] = [size // 4]
 

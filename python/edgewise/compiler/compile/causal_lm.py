@@ -11,11 +11,12 @@ from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, CacheDTy
 from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
 from ..declare.dtypes import FLOAT, FLOAT16, INT8, UINT8
 from ..declare.op import TooLong
+from ..declare.symbolic import product
 from ..ir import Graph, Info
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package
-from ..plan import Plan
+from ..plan import Plan, Slot
 from ..targets import CPU, Target
 from .caches import cached_as_halves, interface, static_rooms
 from .decoder_plan import DecoderCompiler
@@ -142,9 +143,7 @@ def compile_causal_lm(
     code = CACHE_CODES[cache_dtype]
     model = DecoderCompiler(graph, found, config or {}, lora, trainable, code, target)
     room, plans = _fitting_plans(model, config or {}, capacity, chunks, _fixed_length(found.inputs))
-    cache_bytes: dict[str, int] = {}
-    for plan in plans.values():
-        cache_bytes |= {s.name: s.nbytes for s in plan.slots if s.kind == "cache"}
+    slots = {s.name: s for p in plans.values() for s in p.slots if s.kind == "cache"}
     decoder: Decoder = {
         "capacity": room,
         "vocab_size": model.vocab_size,
@@ -153,8 +152,10 @@ def compile_causal_lm(
         "padded": model.padded,
         "cache_dtype": cast("CacheDType", cache_dtype),
         "caches": [
-            Cache(name=n, bytes=b, fixed=True) if n in model.whole else Cache(name=n, bytes=b)
-            for n, b in cache_bytes.items()
+            Cache(name=n, bytes=s.nbytes, fixed=True)
+            if n in model.whole
+            else Cache(name=n, bytes=s.nbytes, rows=_rows(s, found.states[n].axis))
+            for n, s in slots.items()
         ],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
     }
@@ -282,6 +283,13 @@ def _shorter(model: DecoderCompiler, tokens: int, capacity: int, least: int) -> 
         except ModelError:
             pass
     return {}
+
+
+def _rows(slot: Slot, axis: int | None) -> tuple[int, int]:
+    """Parts of a cache, and bytes of a token in each. axis: of the tokens."""
+    assert axis is not None, slot.name
+    outer = product(slot.shape[:axis])
+    return outer, slot.nbytes // max(1, outer * slot.shape[axis])
 
 
 def _describe(tokens: int, plan: Plan) -> DecoderPlan:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, TokenizerError, memory_in_words
 from ...logic.generation.config import Configuration
+from ...logic.generation.prefix import common, continuations
 from ...logic.generation.run import Output
 from ...logic.generation.text import (
     DEFAULTS,
@@ -283,6 +284,62 @@ class TextGenerationPipeline:
         if clear is not None:
             clear()
 
+    def save_prefix(
+        self,
+        text_inputs: str | Chat | dict[str, list[int]],
+        path: Any = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        add_special_tokens: bool | None = None,
+        tokenizer_encode_kwargs: dict[str, Any] | None = None,
+    ) -> bytes | None:
+        """Saves what the model has read after the beginning of prompts, such as a system prompt,
+        tools and documents, for `load_prefix`.
+
+        Args:
+            text_inputs: a text, or the first messages of a chat, or token ids {"input_ids": ids}.
+                Saved are whole pieces of `model.prefill_chunk` (128) tokens of those that every
+                prompt which begins so has.
+            path: of the file (it is complete or not written at all); None: returns the bytes.
+            tools, add_special_tokens, tokenizer_encode_kwargs: as of a call.
+
+        Returns:
+            a safetensors file, without a path
+
+        Raises:
+            InputError: there are fewer tokens than a piece, more than a sequence has, or nothing is
+                kept between runs of this model. TokenizerError: as a call.
+        """
+        inputs, _ = inputs_of(_listed(text_inputs))
+        if len(inputs) != 1:
+            raise InputError("there are several prefixes", "save_prefix", "Save one at a time.")
+        [given] = inputs
+        prompts = [given] if is_ids(given) else continuations(given)
+        usable, _ = chosen_tools(tools, None)
+        extra = tokenizer_encode_kwargs or {}
+        ids = common(
+            [self._prompt(one, False, None, add_special_tokens, extra, usable) for one in prompts]
+        )
+        save: Any = _method_of_model(self.model, "save_prefix")
+        return cast("bytes | None", save(ids, path))
+
+    def load_prefix(self, source: str | os.PathLike[str] | bytes) -> int:
+        """Loads what `save_prefix` wrote: calls whose prompts begin with its tokens do not read
+        them, and give what they give without, bit for bit on the same kind of processor. It is one
+        of the states of `cache_bytes`, of which the least recently used go first.
+
+        Args:
+            source: a path, or bytes.
+
+        Returns:
+            its tokens
+
+        Raises:
+            ModelError: the file is damaged. InputError: it was saved with another model, other
+                options of it, another adapter or another version, or `cache_bytes` has no room.
+        """
+        return int(_method_of_model(self.model, "load_prefix")(source))
+
     def _generate(
         self,
         prompt: list[int],
@@ -449,6 +506,13 @@ def _listed(text_inputs: Any) -> Any:
     """The input, as a list if it is another kind of iterable."""
     whole = isinstance(text_inputs, (str, dict)) or not hasattr(text_inputs, "__iter__")
     return text_inputs if whole else list(text_inputs)
+
+
+def _method_of_model(model: object, name: str) -> Any:
+    method = getattr(model, name, None)
+    if method is None:
+        raise InputError("a custom decoder keeps no states", name, "Load a model of Edgewise.")
+    return method
 
 
 def _method(tokenizer: object, name: str) -> Any:

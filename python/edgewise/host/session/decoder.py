@@ -15,10 +15,12 @@ from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
 from ...logic.generation.chunks import Shape, check_length, runs_of
 from ...logic.generation.kept import Kept, Taken, checked_budget
+from ...logic.generation.prefix import PrefixModel, sum_of
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
+from . import prefix
 from .decoder_plan import DecoderPlan
 from .open import check_cache_dtype, check_device
 from .open import open_package as open_package
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ...compiler.onnx.source import Source
     from ..engine import Engine
     from .features import Features
 
@@ -108,6 +111,7 @@ class DecoderModel(Owner):
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
         self.returned: deque[tuple[Taken, list[int], list[int]]] = deque()  # for `kept`
         self.changes = 0  # of weights
+        self.digest = ""  # of the package, once it is known
         self.kept: Kept | None = None
         self.notes = read_notes(self.package.file(NOTES))
         self.buffers: dict[str, Buffer] = {}
@@ -388,6 +392,69 @@ class DecoderModel(Owner):
             self._take_back()
             if self.kept is not None:
                 self.kept.clear()
+
+    @memory_in_words
+    def save_prefix(self, ids: Iterable[SupportsIndex], target: Any = None) -> bytes | None:
+        """Writes the states after a prefix of prompts to a safetensors file, for `load_prefix`.
+
+        Args:
+            ids: token ids, of which whole pieces of `prefill_chunk` tokens are saved.
+            target: a path (the file is complete or not written at all), an object with `write`, or
+                None: returns the bytes.
+
+        Raises:
+            InputError: there are fewer or more tokens than can be saved, or an id is outside the
+                vocabulary.
+        """
+        with self.lock:
+            self._check_open()
+            return prefix.save(self, [index(i) for i in ids], target)
+
+    @memory_in_words
+    def load_prefix(self, source: str | os.PathLike[str] | bytes | Source) -> int:
+        """Puts the states of a file of `save_prefix` among those that are kept: prompts that begin
+        with its tokens continue from them, with `cache=True`.
+
+        Args:
+            source: a path, or bytes.
+
+        Returns:
+            its tokens
+
+        Raises:
+            ModelError: the file is damaged. InputError: it is of another model, adapter or version,
+                or the model keeps no states.
+        """
+        with self.lock:
+            self._check_open()
+            self._take_back()
+            return prefix.load(self, source)
+
+    def prefix_model(self) -> PrefixModel:
+        """The model as far as the states of prefixes depend on it. The lock must be held."""
+        if self.kept_key() is None:
+            raise InputError(
+                "its weights are those of a training session, and may change at any time",
+                "prefix",
+                "Save a package of the trained model, and load that.",
+            )
+        if not self.digest:
+            self.digest = prefix.digest_of(self.package)
+        values = {n: self.device.read(b) for n, b in self.state_values().items()}
+        return PrefixModel(
+            self.max_length,
+            self.vocab_size,
+            self.cache_dtype,
+            self.caches,
+            self.prefill_chunk,
+            self.package.manifest["table_hash"],
+            self.digest,
+            sum_of(prefix.digests(values)),
+        )
+
+    def state_values(self) -> dict[str, Buffer]:
+        """{name: Buffer} of what states of sequences depend on besides the package."""
+        return {n: b for n, b in self.states.items() if any(b is one for one in self.shared)}
 
     def kept_key(self) -> str | None:
         """Names the weights that states come from; None: they may change at any time."""

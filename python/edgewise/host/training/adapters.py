@@ -317,6 +317,12 @@ class CausalLM(decoder.DecoderModel):
             return base
         return f"{base}/{self._loads[adapter]}/{self._scale}/{adapter}"
 
+    def state_values(self) -> dict[str, Buffer]:
+        """{name: Buffer} of what states of sequences depend on besides the package."""
+        if self.adapter is None:
+            return super().state_values()
+        return {n: self.states[n] for n in self._shapes} | self._swapped
+
     def _write(self, buffer: Buffer, data: bytes) -> None:
         if len(data) > buffer.nbytes:
             raise PackageError(

@@ -8,7 +8,7 @@ order; a host that has time reads them ahead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -229,6 +229,34 @@ class Kept:
         ids = [*ahead.ids, *ahead.piece]
         self.mark(ahead.taken, len(ids), len(ahead.following) < self.piece)
         self.give(ahead.taken, ids, ahead.following, key)
+
+    def put(self, key: str, ids: list[int], fill: Callable[[Any], None]) -> None:
+        """Keeps states that were saved before.
+
+        Args:
+            key: of the states.
+            ids: whole pieces that they come from.
+            fill: writes the states to a new sequence.
+
+        Raises:
+            InputError: the budget has no room for them.
+            OutOfMemory: there is no memory for a sequence.
+        """
+        needed = self.sequence_bytes + self.mark_bytes
+        if needed > self.budget:
+            raise InputError(
+                f"a sequence takes {needed} bytes, those that are kept may take {self.budget}",
+                "cache_bytes",
+                "Load the model with more for them.",
+            )
+        taken = Taken(self._open(), 0, key, [])
+        try:
+            fill(taken.sequence)
+            self.mark(taken, len(ids), True)
+        except Exception:
+            self._free(taken)
+            raise
+        self.give(taken, ids, [], key)
 
     def clear(self) -> None:
         """Frees all that is kept."""

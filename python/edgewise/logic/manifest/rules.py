@@ -205,6 +205,7 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
     if decoder.get("lora") is not None:
         c.read_object(decoder["lora"], "decoder.lora")
     caches = caches_of(c, decoder["caches"], "decoder.caches")
+    _check_rows(c, decoder)
     if decoder["recompute"] != (not caches):
         c.fail("decoder.recompute", "contradicts decoder.caches")
     tokens: list[int] = []
@@ -234,6 +235,19 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
         c.fail("decoder.plans", "has no plan")
     if decoder["recompute"] and max(tokens) != decoder["capacity"]:
         c.fail("decoder.plans", f"has no plan for {decoder['capacity']} tokens")
+
+
+def _check_rows(c: Checker, decoder: Decoder) -> None:
+    """Checks the parts of caches that grow."""
+    for i, cache in enumerate(decoder["caches"]):
+        rows = cache.get("rows")
+        if rows is None:
+            continue
+        at = f"decoder.caches[{i}].rows"
+        if cache.get("fixed"):
+            c.fail(at, "is of a state that does not grow")
+        if rows[0] * rows[1] * decoder["capacity"] != cache["bytes"]:
+            c.fail(at, f"does not give {cache['bytes']} bytes for {decoder['capacity']} tokens")
 
 
 def _check_decoder_slot(

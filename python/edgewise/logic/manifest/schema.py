@@ -90,12 +90,14 @@ class Cache(TypedDict):
     """Keys, values or another state of a sequence.
 
     `fixed`: it has the same shape in each run and holds what all tokens so far have left, such as
-    the state of a recurrent layer. Without: it grows by each token.
+    the state of a recurrent layer. Without: it grows by each token. `rows`: the parts of a cache
+    that grows, each with room for all tokens, such as heads, and the bytes of a token in a part.
     """
 
     name: Name
     bytes: int
     fixed: NotRequired[bool]
+    rows: NotRequired[tuple[int, int]]
 
 
 # ---- language models
