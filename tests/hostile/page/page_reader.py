@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-READ, PLAY, SAFETENSORS, ADAPTER, CHECKPOINT, TASK = range(6)
+READ, PLAY, SAFETENSORS, ADAPTER, CHECKPOINT, TASK, PREFIX = range(7)
 
 
 class PageReader:

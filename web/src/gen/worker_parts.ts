@@ -23,6 +23,7 @@ export const WORKER_PARTS = [
   "worker-ocr",
   "worker-onnx",
   "worker-pipelines",
+  "worker-prefix",
   "worker-profile",
   "worker-sounds",
   "worker-speakers",

@@ -24,6 +24,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-ocr": new URL("./worker-ocr.js", import.meta.url).href,
   "worker-onnx": new URL("./worker-onnx.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,
+  "worker-prefix": new URL("./worker-prefix.js", import.meta.url).href,
   "worker-profile": new URL("./worker-profile.js", import.meta.url).href,
   "worker-sounds": new URL("./worker-sounds.js", import.meta.url).href,
   "worker-speakers": new URL("./worker-speakers.js", import.meta.url).href,

@@ -137,6 +137,8 @@ export {
   type MessageDelta,
   type ModelSource,
   type PipelineOptions,
+  type PrefixInput,
+  type PrefixOptions,
   type Stats,
   type StreamerOptions,
   type TextGenerationOutput,

@@ -454,6 +454,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     stream: (input, options) => streamed(call, input, options),
     run: (messages, options) => runTools(call, messages, options),
     clearCache: () => client.call("clear", { model: id }),
+    ...prefixMethods(client, id),
     profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
       watched(client, id, typeof work === "function" ? work : () => call(work, options)),
     dispose: async () => client.end(),
@@ -465,6 +466,21 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
   }) as unknown as TextGenerationPipeline;
   handles.set(made, handle);
   return made;
+}
+
+/** The methods of prefixes in files. */
+function prefixMethods(
+  client: Client,
+  id: number,
+): Pick<TextGenerationPipeline, "savePrefix" | "loadPrefix"> {
+  return {
+    savePrefix: (input, { signal, ...options } = {}) =>
+      client.call("save_prefix", { model: id, input, options }, { signal }),
+    loadPrefix: (source) => {
+      const file = source instanceof Blob ? source : new Blob([source]);
+      return client.call("load_prefix", { model: id, file });
+    },
+  };
 }
 
 /** The text of a call as it is generated. */

@@ -325,6 +325,14 @@ export interface TextGenerationOutput {
   sequences_scores?: number;
 }
 
+/** The beginning of prompts. */
+export type PrefixInput = string | Message[] | Prompt;
+/** Options of `savePrefix`. */
+export interface PrefixOptions extends Pick<TextOptions, "add_special_tokens" | "tools"> {
+  /** Ends the reading: the promise rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+}
+
 /** Token counts and timing of the last generation. */
 export interface Stats {
   /** Tokens in the prompt. */
@@ -411,6 +419,24 @@ export interface TextGenerationPipeline extends AdapterMethods {
   };
   /** Frees the states of earlier conversations, which later calls would continue from. */
   clearCache(): Promise<void>;
+  /**
+   * Saves what the model has read after the beginning of prompts, such as a system prompt, tools
+   * and documents. Saved are whole pieces of 128 tokens of those that every prompt has which begins
+   * so.
+   * @param input a text, the first messages of a chat, or token ids
+   * @param options as of a call
+   * @returns a safetensors file for `loadPrefix`, here and in Python
+   * @throws InputError if there are fewer tokens than a piece, or more than a sequence has
+   */
+  savePrefix(input: PrefixInput, options?: PrefixOptions): Promise<Blob>;
+  /**
+   * Loads what `savePrefix` wrote: calls whose prompts begin with its tokens do not read them. It
+   * is one of the states of `cache_bytes`, of which the least recently used go first.
+   * @returns its tokens
+   * @throws ModelError if the file is damaged; InputError if it was saved with another model, other
+   *   options of it, another adapter or version, or `cache_bytes` has no room
+   */
+  loadPrefix(source: Blob | ArrayBuffer | Uint8Array<ArrayBuffer>): Promise<number>;
   /**
    * Profiles one call, or everything that a function does with this pipeline, training included:
    * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`.

@@ -267,6 +267,12 @@ export interface GenerateRequest {
   /** Whether to send the parts of an answer with tools as events. */
   deltas?: boolean;
 }
+/** A prefix that is to be saved. */
+export interface PrefixRequest {
+  model: number;
+  input: string | Message[] | Prompt;
+  options: Pick<TextOptions, "add_special_tokens" | "tools">;
+}
 /** Result of a generation. */
 export interface Generated {
   /** TextGenerationOutput[], or a list of these for several inputs. */

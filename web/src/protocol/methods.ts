@@ -3,7 +3,7 @@
 import type { DeviceWish, Flavour } from "../shared/platform.ts";
 import type { ArtifactsAnswer, ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
-import type { Generated, GenerateRequest, Message } from "./generation.ts";
+import type { Generated, GenerateRequest, Message, PrefixRequest } from "./generation.ts";
 import type { GraphsAnswer, GraphsCall, GraphsInfo } from "./graphs.ts";
 import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
@@ -44,6 +44,9 @@ export interface Methods {
   }): string | number[];
   /** Frees the states of earlier generations. */
   clear(request: { model: number }): void;
+  save_prefix(request: PrefixRequest): Blob;
+  /** Returns the tokens of the file. */
+  load_prefix(request: { model: number; file: Blob }): number;
   unload(request: { model: number }): void;
 
   /** Prepares a training run. A model has at most one. */

@@ -16,6 +16,7 @@ import { openPackage } from "../../src/worker/package/package.ts";
 import { graphs } from "../../src/worker/package/parse.ts";
 import { Adapters } from "../../src/worker/training/adapters.ts";
 import { checkpointAnswer } from "./checkpoints.ts";
+import { prefixAnswer } from "./prefix.ts";
 import { taskAnswer } from "./tasks.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -117,6 +118,7 @@ const KINDS = [
   adapter,
   (bytes: Bytes) => checkpointAnswer(parts(bytes)),
   (bytes: Bytes) => taskAnswer(parts(bytes), engineUrl!),
+  (bytes: Bytes) => prefixAnswer(parts(bytes), engineUrl!),
 ];
 
 function receive(bytes: number): Bytes | undefined {

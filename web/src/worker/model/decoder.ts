@@ -2,9 +2,10 @@
 // of the generation loop (generation/): from token ids to logits.
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
-import type { DecoderPlan } from "../../gen/schema.ts";
+import type { Cache, DecoderPlan } from "../../gen/schema.ts";
 import { check_length, runs_of, type Shape, type Span } from "../../logic/generation/chunks.ts";
 import { Kept } from "../../logic/generation/kept.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
@@ -50,6 +51,9 @@ export interface Feeding {
     count: number,
   ): void;
 }
+
+/** A part of a cache. */
+type Part = readonly [at: number, bytes: number];
 
 /** A copy of states of fixed shape. */
 interface Saved {
@@ -125,7 +129,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     private device: Device,
     readonly info: DecoderInfo,
     private weights: Weights,
-    private readonly files: ReadonlyMap<string, Uint8Array>,
+    readonly files: ReadonlyMap<string, Uint8Array>,
     readonly generation_config: Record<string, unknown>,
     readonly config: Record<string, unknown>,
     private readonly where: string,
@@ -318,6 +322,66 @@ export class EngineDecoder implements Decoder<DecoderState> {
     }
     kept!.was_read(ahead, key);
     return true;
+  }
+
+  /**
+   * Reads the first ids of a prompt, in pieces.
+   * @param count of ids, in whole pieces
+   * @param spansOf offsets and sizes of their parts in a cache
+   * @returns these parts of each cache
+   */
+  async statesOf(
+    ids: number[],
+    count: number,
+    spansOf: (cache: Cache) => readonly Part[],
+    signal: AbortSignal,
+  ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
+    const { kept, prefill_chunk: piece = 1 } = this;
+    const taken = kept?.take(this.key(), ids);
+    const sequence: DecoderState = taken?.sequence ?? this.open();
+    let done = taken?.past ?? 0;
+    try {
+      for (let end = done + piece; end <= count; end += piece) {
+        throwIfAborted(signal);
+        await this.forward(sequence, ids.slice(done, end));
+        if (taken) kept!.mark(taken, end, end === count);
+        done = end;
+      }
+      const found = new Map<string, Uint8Array<ArrayBuffer>>();
+      for (const cache of this.info.caches) {
+        const buffer = sequence.caches.get(cache.name)!;
+        const read = ([at, bytes]: Part) => this.device.read(buffer, at, bytes);
+        const parts = await Promise.all(spansOf(cache).map(read));
+        found.set(cache.name, new Uint8Array(await new Blob(parts).arrayBuffer()));
+      }
+      return found;
+    } finally {
+      if (taken) kept!.give(taken, ids.slice(0, done), [], this.key());
+      else this.close(sequence);
+    }
+  }
+
+  /**
+   * Writes states to an empty sequence.
+   * @param ids that they come from
+   * @param stateOf the bytes of a cache
+   * @param spansOf offsets and sizes of their parts in it
+   */
+  fill(
+    sequence: DecoderState,
+    ids: readonly number[],
+    stateOf: (cache: Cache) => Uint8Array,
+    spansOf: (cache: Cache) => readonly Part[],
+  ): void {
+    for (const cache of this.info.caches) {
+      const data = stateOf(cache);
+      let done = 0;
+      for (const [at, bytes] of spansOf(cache)) {
+        const part = data.subarray(done, (done += bytes));
+        this.device.write(sequence.caches.get(cache.name)!, part, at);
+      }
+    }
+    Object.assign(sequence, { past: ids.length, ids: [...ids], stale: false });
   }
 
   /** Frees the states of earlier generations. */

@@ -150,6 +150,7 @@ export async function loadModel(
       programs: manifest.training,
       files: trainingFiles(manifest, files),
       key: keyOf(manifest),
+      described: manifest.weights,
       where,
       urls: request.urls,
       onnx: found.onnx,

@@ -1,6 +1,7 @@
 // A loaded language model.
 
 import type { Device } from "../../device/device.ts";
+import type { Weight } from "../../gen/schema.ts";
 import type { ModelInfo, Urls } from "../../protocol/loading.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -23,6 +24,8 @@ export interface Model {
   files: Map<string, Uint8Array>;
   /** Identifies the weights: adapters fit all models with the same key. */
   key: string;
+  /** Its weights in the manifest. */
+  described: ReadonlyMap<string, Weight>;
   /** Name for errors. */
   where: string;
   urls: Urls;

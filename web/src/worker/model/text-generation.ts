@@ -41,7 +41,7 @@ import type { TemplateOptions, Tokenizer } from "../text/tokenizer.ts";
 import type { Model } from "./model.ts";
 
 /** What a call generates from. */
-type Input = string | Message[] | Prompt;
+export type Input = string | Message[] | Prompt;
 
 /** Receives text and token ids as they are generated. */
 export interface Sink {
@@ -143,7 +143,7 @@ function checkFollowed({ stream, tokens, parsed, deltas, options }: GenerateRequ
 }
 
 /** What tools need, if the call has them. @throws InputError */
-async function toolsOf({
+export async function toolsOf({
   options,
   deltas,
 }: Pick<GenerateRequest, "options" | "deltas">): Promise<Tools | undefined> {
@@ -193,7 +193,7 @@ function soFar(e: unknown, signal: AbortSignal, prompt: number[]): GenerateOutpu
  * Token ids of an input, shortened if the call says so. `goingOn`: whether the last message of a
  * chat is continued.
  */
-async function promptOf(
+export async function promptOf(
   { tokenizer }: Model,
   input: Input,
   options: TextOptions,

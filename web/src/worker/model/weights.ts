@@ -48,6 +48,11 @@ export class Weights {
     return this.at.get(name)!;
   }
 
+  /** The weights that plans read, and the constants that were computed from them. */
+  all(): [name: string, Buffer][] {
+    return [...this.at, ...this.made];
+  }
+
   /** Whether a weight exists. */
   has(name: string): boolean {
     return this.at.has(name);

@@ -7,10 +7,30 @@ import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
 import { chatWithTools, generateText } from "../model/text-generation.ts";
 
-type Names = "load" | "find" | "generate" | "clear" | "encode" | "decode" | "chat" | "unload";
+type Names =
+  | ("load" | "find" | "generate" | "clear" | "save_prefix" | "load_prefix")
+  | ("encode" | "decode" | "chat" | "unload");
 
 /** Milliseconds without a call, after which the last answer is read ahead. */
 const IDLE = 200;
+
+/** The methods of prefixes in files. */
+function prefixMethods(scope: Scope): Pick<Handlers, "save_prefix" | "load_prefix"> {
+  return {
+    async save_prefix(request, { signal }) {
+      const { savePrefix } = await import("../prefix/index.ts");
+      return scope.turn(request.model, () => {
+        const model = scope.model(request.model);
+        model.adapters?.refresh();
+        return savePrefix(model, request, signal);
+      });
+    },
+    async load_prefix({ model, file }) {
+      const { loadPrefix } = await import("../prefix/index.ts");
+      return scope.turn(model, () => loadPrefix(scope.model(model), file));
+    },
+  };
+}
 
 /** The methods of text-generation pipelines. */
 export function modelMethods(scope: Scope): Pick<Handlers, Names> {
@@ -65,6 +85,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
         .finally(() => readAhead(request.model));
     },
     clear: ({ model }) => scope.turn(model, () => scope.model(model).decoder.clearCache()),
+    ...prefixMethods(scope),
     encode: ({ model, text, add_special_tokens }) =>
       scope.model(model).tokenizer.encode(text, add_special_tokens),
     decode: ({ model, ids, options }) => scope.model(model).tokenizer.decode(ids, options),
