@@ -83,7 +83,7 @@ def test_refused_in_words(server, body, words):
         ({"messages": [{"content": "Hi"}]}, "has no role"),
         ({"messages": [{"role": "user", "content": None}]}, "no content of text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "else than text"),
-        ({"tools": [{"type": "function"}]}, "tools are not called"),
+        ({"tools": [{"type": "function"}]}, "its name is None"),
         ({"response_format": "json"}, "not an object"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"continue_final_message": True}, "nothing to continue"),

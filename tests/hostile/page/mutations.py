@@ -66,7 +66,7 @@ def mutations(package: bytes):
         (("task",), "text-to-nothing"),
         (("decoder", "plans", 0, "slots", 0, "kind"), "__proto__"),
         (("decoder", "logits_type"), "float64"),
-        (("decoder", "cache_dtype"), "int8"),
+        (("decoder", "cache_dtype"), "int16"),
         (("files", "plan/1"), [0, 10]),
     ):
         yield f"{place} = {value!r}", at(*place)(value)
