@@ -20,10 +20,10 @@ PROMPT = "Please write a sentence in English."
 
 START = """
     const { createLanguageModel, polyfill } = await import("/prompt-api.js");
-    const names = ["config.json", "generation_config.json", "tokenizer.json",
+    const sources = ["config.json", "generation_config.json", "tokenizer.json",
       "tokenizer_config.json", "special_tokens_map.json", "onnx/model_q4.onnx"];
     const files = [];
-    for (const name of names) {
+    for (const name of sources) {
       let data = await (await fetch("/demo/model/" + name)).arrayBuffer();
       if (name === "tokenizer_config.json") {
         const config = JSON.parse(new TextDecoder().decode(data));

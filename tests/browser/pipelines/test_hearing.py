@@ -38,7 +38,6 @@ def test_text_and_times(visit, server, folder):
         ("rnnt.edge", 0, {"return_timestamps": "char"}),
         ("k2.edge", 1, {"return_timestamps": "word", "chunk_length_s": 1}),
         ("k2_stream.edge", 1, {"return_timestamps": "char"}),
-        ("k2_stream/", 0, {"num_beams": 2}),
         ("gigaam.edge", 1, {"return_timestamps": "char", "num_beams": 2}),
         ("ctc.edge", 1, {"return_timestamps": True}),
         ("canary.edge", 1, {"language": "german", "task": "translate", "pnc": False}),

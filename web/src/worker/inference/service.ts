@@ -3,6 +3,7 @@
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
+import { MAX_LOOP_TRIPS } from "../../gen/session.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { Aborted, EngineError, InputError } from "../../shared/errors.ts";
@@ -50,7 +51,7 @@ export function makePackaged(
   return new InferenceModel(
     library,
     { ...modelInfo(graph), device: device.info },
-    { max_loop_trips: 0, max_compilations: 0, max_run_seconds: undefined },
+    { max_loop_trips: MAX_LOOP_TRIPS, max_compilations: 0, max_run_seconds: undefined },
   );
 }
 
