@@ -17,6 +17,21 @@ WATCH = """
       WebAssembly[name] = new Proxy(WebAssembly[name], { construct });
     }
 """
+# `files`: those of the demo's model, with the chat template arg.template.
+TEMPLATED = """
+    const files = [];
+    for (const name of ["config.json", "generation_config.json", "tokenizer.json",
+        "tokenizer_config.json", "special_tokens_map.json", "onnx/model_q4.onnx"]) {
+      let data = await (await fetch("/demo/model/" + name)).arrayBuffer();
+      if (name === "tokenizer_config.json") {
+        const config = JSON.parse(new TextDecoder().decode(data));
+        data = JSON.stringify({ ...config, chat_template: arg.template });
+      }
+      const file = new File([data], name.split("/").at(-1));
+      Object.defineProperty(file, "webkitRelativePath", { value: "model/" + name });
+      files.push(file);
+    }
+"""
 COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 

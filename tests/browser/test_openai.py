@@ -8,6 +8,7 @@ import numpy as np
 from edgewise import pipeline
 
 from .conftest import MODEL
+from .loading import TEMPLATED
 
 START = """
     const { createClient } = await import("/openai.js");
@@ -138,21 +139,10 @@ def test_wrong_requests(visit, server):
     assert got["none"]["name"] == "InputError"
 
 
-TOOLS = """
+TOOLS = (
+    TEMPLATED
+    + """
     const { createClient } = await import("/openai.js");
-    const names = ["config.json", "generation_config.json", "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json", "onnx/model_q4.onnx"];
-    const files = [];
-    for (const name of names) {
-      let data = await (await fetch("/demo/model/" + name)).arrayBuffer();
-      if (name === "tokenizer_config.json") {
-        const config = JSON.parse(new TextDecoder().decode(data));
-        data = JSON.stringify({ ...config, chat_template: arg.template });
-      }
-      const file = new File([data], name.split("/").at(-1));
-      Object.defineProperty(file, "webkitRelativePath", { value: "model/" + name });
-      files.push(file);
-    }
     const pipe = await ew.pipeline("text-generation", files, { dtype: "q4" });
     const messages = [{ role: "user", content: "Where is it sunny?" }];
     const greedy = { do_sample: false, max_new_tokens: 90 };
@@ -170,6 +160,7 @@ TOOLS = """
     const refused = await pipe("Hi", { tools: [{ name: "f" }] }).catch((e) => e.message);
     return { ran, seen, deltas, said: said.choices[0], refused };
 """
+)
 
 
 def test_tools(visit, server):

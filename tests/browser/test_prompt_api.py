@@ -10,6 +10,7 @@ from edgewise import pipeline
 from tokenizers import Tokenizer
 
 from .conftest import MODEL
+from .loading import TEMPLATED
 
 TEMPLATE = (
     "{% for t in tools or [] %}<tool_call>{{ t.function.name }}{% endfor %}"
@@ -18,21 +19,10 @@ TEMPLATE = (
 )
 PROMPT = "Please write a sentence in English."
 
-START = """
+START = (
+    TEMPLATED
+    + """
     const { createLanguageModel, polyfill } = await import("/prompt-api.js");
-    const sources = ["config.json", "generation_config.json", "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json", "onnx/model_q4.onnx"];
-    const files = [];
-    for (const name of sources) {
-      let data = await (await fetch("/demo/model/" + name)).arrayBuffer();
-      if (name === "tokenizer_config.json") {
-        const config = JSON.parse(new TextDecoder().decode(data));
-        data = JSON.stringify({ ...config, chat_template: arg.template });
-      }
-      const file = new File([data], name.split("/").at(-1));
-      Object.defineProperty(file, "webkitRelativePath", { value: "model/" + name });
-      files.push(file);
-    }
     const pipe = await ew.pipeline("text-generation", files, { dtype: "q4", capacity: 256 });
     const own = globalThis.LanguageModel;
     delete globalThis.LanguageModel;
@@ -52,6 +42,7 @@ START = """
     const system = (content) => ({ role: "system", content });
     const assistant = (content, prefix) => ({ role: "assistant", content, prefix });
 """
+)
 
 
 @pytest.fixture(scope="module")
