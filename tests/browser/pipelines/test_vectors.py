@@ -93,7 +93,8 @@ def test_vectors_as_in_python(visit, server, precision):
 
 TEXTS_OF = """
     const embed = await ew.pipeline("embeddings", arg.model, { device: "wasm" });
-    const index = await embed.index(arg.texts.slice(0, 2), { pooling: "mean", precision: "float32" });
+    const options = { pooling: "mean", precision: "float32" };
+    const index = await embed.index(arg.texts.slice(0, 2), options);
     await Promise.all(arg.texts.slice(2).map((text) => index.add(text)));
     const found = await index.search(arg.texts, { top_k: 2 });
     const one = await index.search(arg.texts[1]);
