@@ -186,7 +186,7 @@ def test_names():
     from edgewise.logic.manifest.limits import PROGRAM_TASKS
     from edgewise.logic.tasks.names import ALIASES, KINDS, task_of
 
-    without = {"visual-question-answering", "audio-to-audio", "speaker-diarization"}
+    without = {"audio-to-audio", "speaker-diarization"}
     assert set(KINDS) == {*PROGRAM_TASKS, *without}
     assert set(TASKS) == {*KINDS, *ALIASES, "text-generation"}
     assert set(ALIASES.values()) <= set(KINDS) and not set(ALIASES) & set(KINDS)

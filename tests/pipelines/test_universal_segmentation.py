@@ -62,7 +62,11 @@ def test_eomt(models, form):
 @pytest.fixture
 def splitting(models, tmp_path):
     """A folder whose processor splits pictures into windows."""
-    folder = shutil.copytree(models[0], tmp_path / "model")
+    return split_into_windows(shutil.copytree(models[0], tmp_path / "model"))
+
+
+def split_into_windows(folder):
+    """Writes a processor into a folder that splits pictures into windows."""
     path = folder / "preprocessor_config.json"
     config = json.loads(path.read_text())
     size = {"shortest_edge": config["size"]["shortest_edge"], "longest_edge": None}
@@ -71,13 +75,19 @@ def splitting(models, tmp_path):
 
 
 @pytest.mark.family("EoMT", exporter="torch")
-def test_windows_of_a_picture(splitting):
+@pytest.mark.parametrize("packaged", [False, True])
+def test_windows_of_a_picture(splitting, packaged):
     """Of one window, of two and of more; upright and lying."""
+    source = splitting
+    if packaged:
+        source = splitting.parent / "windows.edge"
+        with source.open("wb") as file:
+            compile_task(folder_files(splitting)[0], "image-segmentation").write(file)
     theirs = transformers.pipeline(
         "image-segmentation", str(splitting), framework="pt", use_fast=False, device="cpu"
     )
     count = 0
-    with pipeline("image-segmentation", splitting) as ours:
+    with pipeline("image-segmentation", source) as ours:
         for i, (height, width) in enumerate([(50, 50), (40, 57), (90, 41), (30, 133)]):
             noise = np.random.default_rng(i).integers(0, 256, (5, 7, 3), dtype=np.uint8)
             image = Image.fromarray(noise).resize((width, height), Image.BICUBIC)
@@ -96,8 +106,8 @@ def test_windows_of_a_picture(splitting):
 
 def test_where_windows_are_refused(splitting):
     files = folder_files(splitting)[0]
-    with pytest.raises(InputError, match="packages do not have"):
-        compile_task(files, "image-segmentation")
+    with pytest.raises(InputError, match="only image-segmentation"):
+        compile_task(files, "background-removal")
     path = splitting / "preprocessor_config.json"
     config = json.loads(path.read_text())
     with pytest.raises(InputError, match="only image-segmentation"):

@@ -22,7 +22,12 @@ QUESTION = "w12 w30 w9"
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
-    """(folder, what transformers answers about pictures of one size)"""
+    """As make_vilt."""
+    return make_vilt(tmp_path_factory.mktemp("vilt"))
+
+
+def make_vilt(folder):
+    """Writes a model to a folder; (folder, pictures of several sizes, what transformers answers)"""
     torch.manual_seed(3)
     config = transformers.ViltConfig(
         vocab_size=90,
@@ -39,8 +44,8 @@ def asked(tmp_path_factory):
     )
     model = transformers.ViltForQuestionAnswering(config).eval()
     processor = transformers.ViltImageProcessor(size={"shortest_edge": 32}, size_divisor=8)
-    words, folder = tokenizer(), tmp_path_factory.mktemp("vilt")
-    pictures = [writing(40, 64, i) for i in range(2)]
+    words = tokenizer()
+    pictures = [writing(40, 64, 0), writing(80, 48, 1), writing(33, 33, 2)]
     with pytest.MonkeyPatch.context() as patch:
         # The order of patches is drawn; attention does not depend on it.
         patch.setattr(torch, "multinomial", lambda of, count, **_: torch.arange(count))
@@ -48,6 +53,8 @@ def asked(tmp_path_factory):
         wanted = [model(**one).logits.sigmoid()[0].tolist() for one in given]
         example = {name: given[0][name] for name in given[0]}
         axes = {n: {0: "batch", 1: "length"} for n in example if "pixel" not in n}
+        axes["pixel_values"] = {2: "height", 3: "width"}
+        axes["pixel_mask"] = {1: "height", 2: "width"}
         export(model, example, ["logits"], axes, folder / "onnx" / "model.onnx")
     words.save_pretrained(folder)
     processor.save_pretrained(folder)
@@ -73,7 +80,7 @@ def test_answers_are_those_of_transformers(asked):
         both = ask(pictures, QUESTION)
         assert both == [ask(one, question=QUESTION) for one in pictures]
         assert ask([{"image": pictures[0], "question": QUESTION}]) == both[:1]
-        assert len(ask(pictures, [QUESTION, "w9"])) == 4
+        assert len(ask(pictures, [QUESTION, "w9"])) == 6
 
 
 def test_bad_input(asked):

@@ -142,8 +142,6 @@ export async function pipeline(
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
   options ??= {}; // null stands for no options
-  if (other === "visual-question-answering")
-    return questionPipeline(await pipeline("image-text-to-text", model, options));
   const speaks = other === "text-to-speech" && options.codec !== undefined;
   const lacks = speaks ? ["max_length", "personalize"] : notOf(other ?? task);
   checkOptions(options, lacks, "pipeline");
@@ -155,7 +153,7 @@ export async function pipeline(
   if (other) {
     const made = await taskPipeline(request, options);
     last = made.info;
-    return made;
+    return other === "visual-question-answering" ? questionPipeline(made as never) : made;
   }
   const client = await startClient();
   try {

@@ -31,7 +31,7 @@ from .ctc import ctc_description
 from .decoders import last_token_only, without_states
 from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_package, hears
-from .images import IMAGE_OUTPUTS, image_package
+from .images import IMAGE_OUTPUTS, image_package, question_package
 from .multimodal import HEARING, multimodal_package
 from .ocr import ocr_package
 from .personal import Personal
@@ -101,6 +101,7 @@ TASKS = {
     "audio-text-to-text": Task("multimodal", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
+    "visual-question-answering": Task("question", _LOGITS),
     "optical-character-recognition": Task("ocr", ()),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
     **dict.fromkeys(PICTURE_TEXT_TASKS, Task("picture-text", _LOGITS)),
@@ -181,21 +182,21 @@ def compile_task(
         chosen = hearing_files([*chosen.values()]) or chosen
     if len(chosen) == 1:  # a page calls it by its own name
         chosen = {"model": next(iter(chosen.values()))}
-    kind = TASKS[name].kind
     texts = task_texts(files)
-    if name == SPEECH and hears(chosen, files, _settings(texts)):
-        kind = "hearing"
-    elif kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
-        kind = "sound"
-    elif name == SPEECH and HEARING in chosen:
-        kind = "multimodal"
-    elif kind == "picture-text" and "encoder_model" not in chosen:  # one of image-text-to-text
-        kind = "multimodal"
+    kind = _kind(name, chosen, files, texts)
     if cache_dtype is not None and kind not in ("seq2seq", "picture-text", "multimodal"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
-    unlabelled = ("seq2seq", "picture-text", "multimodal", "diffusion", "hearing", "ocr")
+    unlabelled = (
+        "seq2seq",
+        "picture-text",
+        "multimodal",
+        "diffusion",
+        "hearing",
+        "ocr",
+        "question",
+    )
     if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
     request = Request(
@@ -214,6 +215,27 @@ def compile_task(
     )
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
+
+
+def _kind(
+    name: str, chosen: Mapping[str, str], files: Mapping[str, Source], texts: Mapping[str, bytes]
+) -> str:
+    """The key of BUILDERS for the files of a model.
+
+    Args:
+        name: of the task.
+        chosen: {name of a graph: file}.
+        files, texts: of the model.
+    """
+    kind = TASKS[name].kind
+    if name == SPEECH and hears(chosen, files, _settings(texts)):
+        return "hearing"
+    if kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
+        return "sound"
+    writes = kind == "picture-text" and "encoder_model" not in chosen
+    if writes or (kind == "question" and len(chosen) > 1) or (name == SPEECH and HEARING in chosen):
+        return "multimodal"  # as those of image-text-to-text
+    return kind
 
 
 @dataclass(frozen=True)
@@ -295,6 +317,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "seq2seq": seq2seq_package,
     "hearing": hearing_package,
     "picture-text": picture_text_package,
+    "question": question_package,
     "multimodal": multimodal_package,
     "diffusion": text_to_image_package,
     "ocr": ocr_package,

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
+from ...logic.images.batches import MAX_PIXELS
+from ...logic.images.geometry import SPLIT, never_split
 from ...logic.tasks.keypoints import HEATMAPS, POINTS
 from ...logic.tasks.pictures import DEPTHS, PAINTED
 from ..declare.dtypes import INT64
-from ..ir import Graph, Node, Tensor
+from ..declare.registers import Registers
+from ..declare.symbolic import NeedsHost, NotStatic
+from ..ir import Graph, NeedsValue, Node, Tensor
 from ..processors.images import Description, read_description
 from ..processors.images.fixed import with_mirrors, with_sizes
 from ..processors.images.graph import image_graph
@@ -56,7 +60,11 @@ YOLO_SIZE = 640  # pixels of a side, where the graph does not say
 
 
 def image_package(request: Request) -> Package:
-    """Makes the package of a task on pictures. Raises as compile_task."""
+    """Makes the package of a task on pictures. Raises as compile_task.
+
+    Where shapes depend on the picture in a way that no plan has, a page runs the graph in a session
+    (`session` of the manifest's processor).
+    """
     if request.max_length is not None:
         raise InputError("this task has no texts", "max_length", "Leave it out.")
     programs, personal = request.programs(), Personal(request, "image")
@@ -65,12 +73,50 @@ def image_package(request: Request) -> Package:
     one_view(graph)
     description, shapes = add_pictures(programs, request, graph)
     outputs = personal.also(_outputs(graph, request.task))
-    programs.add("model", graph, [(s, None) for s in shapes], outputs)
+    try:
+        programs.add("model", graph, [(s, None) for s in shapes], outputs)
+    except (NotStatic, NeedsValue, NeedsHost):
+        if not request.any_size or request.personalize:
+            raise
+        return session_package(request)
     processor: Processor = {"image": description.to_dict()}
     labels = yolo_labels(graph)
     if description.type == "YoloImageProcessor" and labels:
         processor["labels"] = labels
     return personal.package(programs, processor)
+
+
+def session_package(request: Request) -> Package:
+    """The package of a graph that a page runs in a session: pictures keep the sizes that their
+    processor gives them.
+    """
+    programs, graph = request.programs(), request.read("model")
+    described = _description(request, graph)
+    if described.size is not None or described.frame or described.gray:
+        description, sizes = with_sizes(described, False, _own_size(graph), CONFIG)
+        shapes: list[list[Any]] = [[*size, 3] for size in sizes]
+    else:
+        description = described
+        shapes = [[Registers([(1, MAX_PIXELS)]).length(0), 1, 3]]
+    programs.add("pre", image_graph(description), [({"pixels": s}, None) for s in shapes])
+    programs.package.manifest["processor"] = {
+        "image": description.to_dict(),
+        "session": request.graphs["model"],
+    }
+    return programs.package
+
+
+def question_package(request: Request) -> Package:
+    """The package of a classifier of answers to questions about pictures (ViLT), whose graph finds
+    the patches of a picture in its mask. Raises as compile_task.
+    """
+    if not request.any_size:
+        raise UnsupportedOp(
+            "its shapes depend on the picture, so that a package would have no plans",
+            request.graphs["model"],
+            "Give a page or Python the model's folder or the id of the model.",
+        )
+    return session_package(request)
 
 
 def one_dataset(graph: Graph) -> None:
@@ -108,12 +154,8 @@ def add_pictures(
         (what happens to pictures before it, shapes of the graph's inputs for each of its plans)
     """
     described = _description(request, graph)
-    if any(step.get("rule") == "split" for step in described.steps):
-        raise InputError(
-            "the model sees pictures in windows, which packages do not have",
-            f"{CONFIG}: do_split_image",
-            "Run it in Python, from the model's folder.",
-        )
+    if request.task != "image-segmentation" and any(s["rule"] == SPLIT for s in described.steps):
+        raise never_split()
     masked = any(i.name == "pixel_mask" for i in graph.input_names())
     if request.task == "image-to-image":
         description, sizes = with_mirrors(described, _own_size(graph))

@@ -84,6 +84,8 @@ class Warp(TypedDict):
 
 Step = Resize | Window | Rotate | Warp
 
+SPLIT = "split"
+"""Rule of a window of a picture: `split_of` gives the windows."""
 MAX_PIXELS = 100_000_000
 """Pixels of the largest picture, as given and after each operation: 300 MB."""
 
@@ -157,13 +159,9 @@ def _resize(out: Layout, rule: Rule) -> None:
 
 
 def _crop(out: Layout, rule: Rule) -> None:
-    if rule["rule"] == "split":
+    if rule["rule"] == SPLIT:
         if out.box is None:
-            raise InputError(
-                "pictures are split into windows, which only image-segmentation does",
-                "preprocessor_config.json: do_split_image",
-                "Set it to false.",
-            )
+            raise never_split()
         left, top, width, height = [int(number) for number in out.box]
         _window(out, top, left, height, width, [0, 0, 0])
         _set(out, height, width)
@@ -176,6 +174,15 @@ def _crop(out: Layout, rule: Rule) -> None:
     top, left = _centered(out.height, height), _centered(out.width, width)
     _window(out, top, left, height, width, [0, 0, 0])
     _set(out, height, width)
+
+
+def never_split() -> InputError:
+    """The error about a processor that splits pictures, of a task that joins no results."""
+    return InputError(
+        "pictures are split into windows, which only image-segmentation does",
+        "preprocessor_config.json: do_split_image",
+        "Set it to false.",
+    )
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,7 @@ def split_of(steps: Sequence[Any], height: int, width: int) -> Split | None:
         InputError: as `layout`.
     """
     rules: list[Rule] = [*steps]
-    at = [i for i, rule in enumerate(rules) if rule.get("rule") == "split"]
+    at = [i for i, rule in enumerate(rules) if rule.get("rule") == SPLIT]
     if not at:
         return None
     size = rules[at[0]]["height"]

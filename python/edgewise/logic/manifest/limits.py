@@ -97,6 +97,7 @@ ProgramTask = Literal[
     "image-text-to-text",
     "audio-text-to-text",
     "zero-shot-object-detection",
+    "visual-question-answering",
     Seq2SeqTask,
     PictureTextTask,
 ]
@@ -143,6 +144,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "optical-character-recognition": (("det", "rec", "cls?"),),
     "image-text-to-text": _SEEING,
+    "visual-question-answering": (*_SEEING, ("model",)),
     "audio-text-to-text": (
         *_HEARING,
         ("speech", "embedding", "model"),

@@ -150,6 +150,11 @@ class CropFraction(TypedDict):
     width: float
 
 
+class CropSplit(Sides):
+    op: Literal["crop"]
+    rule: Literal["split"]
+
+
 class PadSymmetric(Divided):
     op: Literal["pad"]
     rule: Literal["symmetric"]
@@ -227,6 +232,7 @@ Step = (
     AnyResize
     | CropCenter
     | CropFraction
+    | CropSplit
     | PadSymmetric
     | PadLetterbox
     | PadMiddle
@@ -598,7 +604,8 @@ class FeaturesFields(TypedDict):
 class Processor(TypedDict):
     """`labels`, `diffusion` and `features` are checked by the pipelines that use them. `encoder` is
     the file of an encoder of pictures of any size, of which there are no plans: hosts compile one
-    for each size.
+    for each size. `session` likewise is the file of the graph "model" where its shapes depend on
+    the picture.
     """
 
     image: NotRequired[ImageFields]
@@ -607,6 +614,7 @@ class Processor(TypedDict):
     pictures: NotRequired[PromptFields]
     videos: NotRequired[VideoFields]
     encoder: NotRequired[Annotated[str, NAME]]
+    session: NotRequired[Annotated[str, NAME]]
     sounds: NotRequired[SoundPromptFields]
     audio: NotRequired[AudioFields]
     voice_activity: NotRequired[VoiceActivityFields]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import InputError, UnsupportedOp
+from ..images.batches import MAX_PIXELS, Batch, Stretch, pixel_batches
 from ..images.views import Form, Further, Seen, further_inputs
 
 PIXELS = "pixel_values"
@@ -25,8 +26,6 @@ FEATURES = (
 """Names of the encoder's output, the first that it has; else its first output."""
 INNER = "deepstack"
 """In the names of outputs with features of inner layers, in order."""
-MAX_PIXELS = 1 << 16
-"""Pixels whose numbers are computed at once."""
 
 
 def pixels_of(names: Sequence[str], file: str) -> str:
@@ -86,36 +85,6 @@ def pieces_at_once(form: Form, what: Seen) -> int:
     return MAX_PIXELS if form == "planes" else max(1, MAX_PIXELS // (high * wide))
 
 
-@dataclass
-class Stretch:
-    """Numbers of a picture, one after the other, of those that a run of "pre" gives.
-
-    Attributes:
-        source: index of the first one in the result.
-        target: in the numbers of the picture.
-        count: how many.
-    """
-
-    source: int
-    target: int
-    count: int
-
-
-@dataclass
-class Batch:
-    """A run of "pre": consecutive pieces, or pixels of a picture that is not cut.
-
-    Attributes:
-        first: index of the first one.
-        dims: of the run's input, bytes of red, green and blue.
-        stretches: where its numbers belong.
-    """
-
-    first: int
-    dims: list[int]
-    stretches: list[Stretch]
-
-
 def batches(form: Form, temporal: int, what: Seen) -> list[Batch]:
     """The runs of "pre" that give a picture's numbers.
 
@@ -126,13 +95,9 @@ def batches(form: Form, temporal: int, what: Seen) -> list[Batch]:
     """
     high, wide = what.piece
     most, size = pieces_at_once(form, what), high * wide
-    out: list[Batch] = []
     if form == "planes":
-        for at in range(0, size, most):
-            count = min(most, size - at)
-            planes = [Stretch(c * count, c * size + at, count) for c in range(3)]
-            out.append(Batch(at, [1, count, 1, 3], planes))
-        return out
+        return pixel_batches(size)
+    out: list[Batch] = []
     row, room, start = 3 * temporal * size, 0, 0
     for view in what.views:
         pieces = (view.height // high) * (view.width // wide)

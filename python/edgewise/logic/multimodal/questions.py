@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..native import option
+from ..tasks.answers import question_of
 
 
 def chat_of(image: object, question: object, task: str) -> list[dict[str, Any]]:
@@ -20,10 +21,9 @@ def chat_of(image: object, question: object, task: str) -> list[dict[str, Any]]:
     Raises:
         InputError: the question is no text.
     """
-    if not isinstance(question, str) or not question:
-        raise InputError("the question is no text", task, "Give a text as the question.")
+    words = question_of(question, task)
     picture: dict[str, Any] = {"type": "image", "image": image}
-    text: dict[str, Any] = {"type": "text", "text": question}
+    text: dict[str, Any] = {"type": "text", "text": words}
     message: dict[str, Any] = {"role": "user", "content": [picture, text]}
     return [message]
 

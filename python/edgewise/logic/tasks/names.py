@@ -42,7 +42,7 @@ KINDS: dict[str, Kind] = {
     "text2text-generation": "text",
     "image-text-to-text": "chat",
     "audio-text-to-text": "chat",
-    "visual-question-answering": "chat",
+    "visual-question-answering": "image",
 }
 """What the inputs of each task are; text-generation, which takes chats too, is none of them."""
 

@@ -40,6 +40,7 @@ export const GENERATES: readonly string[] = [
   "image-text-to-text",
   "image-to-text",
   "document-question-answering",
+  "visual-question-answering",
   "audio-text-to-text",
 ] satisfies Task[];
 
@@ -181,7 +182,7 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
   const [first, second] = given;
   if (task.startsWith("zero-shot"))
     return [first, { ...(given[2] as object), candidate_labels: second }];
-  if (task === "document-question-answering")
+  if (task.endsWith("-question-answering"))
     return [first, { ...(given[2] as object), question: second }];
   if (task === "text-ranking" && Array.isArray(second))
     return [{ query: first, documents: second }, (given[2] ?? {}) as Record<string, unknown>];

@@ -14,6 +14,7 @@ import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
+import { Beside } from "./beside.ts";
 import { type Generation, OnDevice } from "./recovery.ts";
 import type { Seq2SeqModel } from "./seq2seq/model.ts";
 
@@ -43,6 +44,8 @@ export interface Parts extends Generation {
   encoder(): Promise<{ open(from: Filled, file: string): Promise<PictureEncoder> }>;
 }
 
+const MODEL = "model";
+
 /** A loaded pipeline. */
 export class TaskHost {
   private readonly configs = new Map<string, Record<string, unknown>>();
@@ -59,6 +62,8 @@ export class TaskHost {
     readonly from: Filled,
     /** Of pictures of any size. */
     readonly encoder: PictureEncoder | undefined,
+    /** Runs the graph "model", where it has no plans. */
+    private readonly session: Beside | undefined,
   ) {}
 
   /** The device of its graphs. */
@@ -109,10 +114,12 @@ export class TaskHost {
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;
-    const { encoder: file } = processor;
+    const { encoder: file, session: graph } = processor;
     const encoder = file ? await (await generation.encoder()).open(filled, file) : undefined;
+    const depends = "graph has shapes that depend on the picture";
+    const session = graph ? await Beside.open(filled, graph, depends) : undefined;
     const of = [task, tokenizer, processor, info, manifest.programs!, on, filled] as const;
-    return new TaskHost(...of, encoder);
+    return new TaskHost(...of, encoder, session);
   }
 
   /** As `OnDevice.recover`. */
@@ -138,6 +145,10 @@ export class TaskHost {
   ): Promise<Record<string, TaskTensor>> {
     if (ending?.aborted) throw new Aborted("the call was aborted by its signal", this.task, "");
     const outputs = this.graph(name).outputs.map((o) => o.name);
+    if (name === MODEL && this.session) {
+      const made = await this.session.run(feeds, outputs, ending ?? { aborted: false });
+      return Object.fromEntries(made.map((value, i) => [outputs[i]!, value]));
+    }
     const request = { feeds, outputs, seed, drawn, pinned: undefined, copied: false };
     const made = await this.on.run(name, request, this.info, ending);
     this.info.memory.engine = this.device.memoryBytes;
@@ -151,7 +162,7 @@ export class TaskHost {
 
   /** Whether there is a graph of a name. */
   has(name: string): boolean {
-    return this.graphs.has(name);
+    return this.graphs.has(name) || (name === MODEL && !!this.session);
   }
 
   /**
@@ -160,6 +171,8 @@ export class TaskHost {
    */
   graph(name: string): InferenceInfo {
     const graph = this.graphs.get(name);
+    if (!graph && name === MODEL && this.session)
+      return { ...this.session.info, plans: [], programs: [] };
     if (!graph)
       throw new PackageError(
         `it has no program '${name}'`,

@@ -13,13 +13,18 @@ export interface Numbers {
   data: Float32Array;
 }
 
-/** A float tensor as numbers. */
+/** A tensor as numbers. */
 export function numbers({ type, dims, data }: TaskTensor): Numbers {
   if (type === "float32")
     return { dims, data: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4) };
   if (type === "float16") return { dims, data: fromHalves(data) };
+  if (type === "int32") return { dims, data: Float32Array.from(new Int32Array(copied(data))) };
+  if (type === "int64")
+    return { dims, data: Float32Array.from(new BigInt64Array(copied(data)), Number) };
   throw new InputError(`an output has the type ${type}`, "model", "Export the model as float32.");
 }
+
+const copied = (data: Uint8Array<ArrayBuffer>): ArrayBuffer => data.slice().buffer;
 
 function fromHalves(data: Uint8Array<ArrayBuffer>): Float32Array {
   const halves = new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2);

@@ -74,6 +74,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "image-to-image": images,
   "optical-character-recognition": ocr,
   "keypoint-detection": images,
+  "visual-question-answering": images,
   "zero-shot-image-classification": candidates(images),
   "zero-shot-audio-classification": candidates(sounds),
   "zero-shot-object-detection": objects,
@@ -102,7 +103,8 @@ export async function openTask(
 ): Promise<TaskHost> {
   const load = (part?: Part) => void part?.().catch(() => undefined); // a call reports it
   const part = PARTS[request.task];
-  if (part !== speech && part !== writing) load(part); // of these the model decides
+  if (part !== speech && part !== writing && request.task !== "visual-question-answering")
+    load(part); // of these the model decides
   const model = {
     seq2seq: async () => (await generation()).Seq2SeqModel,
     language: async () => (await multimodal()).languageModel,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import InputError
-from ....logic.post.classification import Labeling, check_top_k, labeled
+from ....logic.tasks.answers import TOP, answering, question_of, scored_answers
 from ..post.plane import Plane
 from .base import ImagePipeline
 from .written_answers import WrittenAnswersPipeline, pairs_of, writes_answers
@@ -34,14 +34,14 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
     task = "visual-question-answering"
     TOKENIZER = True
     PACKAGED = False
-    CALL = {"top_k": 5}
+    CALL = {"top_k": TOP}
 
     @classmethod
     def of(cls, model: Any, options: Mapping[str, Any]) -> Any:
         return WrittenAnswersPipeline if writes_answers(model, options.get("revision")) else cls
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_top_k(options["top_k"], all_allowed=False)
+        answering(options)
 
     def __call__(  # type: ignore[override]  # the names of transformers
         self, image: Any, question: Any = None, **options: Any
@@ -61,10 +61,7 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         if not isinstance(given, Mapping) or "image" not in given:
             raise InputError("there is no question", self.task, "Give a picture and a question.")
-        question = given.get("question")
-        if not isinstance(question, str) or not question:
-            raise InputError("the question is no text", self.task, "Give a text as the question.")
-        found = self.tokenizer.encode(question)
+        found = self.tokenizer.encode(question_of(given.get("question"), self.task))
         ids = [int(i) for i in getattr(found, "ids", found)]
         feeds = {
             "input_ids": [ids],
@@ -73,6 +70,5 @@ class VisualQuestionAnsweringPipeline(ImagePipeline):
         }
         outputs = self.need_output(self.STEM, "logits")
         (logits,) = self.forward(self.picture(given["image"]), outputs, feeds=feeds)
-        how = Labeling(options["top_k"], "sigmoid")
-        scores = labeled(list(Plane(logits).numbers), self.config, how)
-        return [{"score": one["score"], "answer": one["label"]} for one in scores]
+        numbers = list(Plane(logits).numbers)
+        return [{**one} for one in scored_answers(numbers, self.config, answering(options))]

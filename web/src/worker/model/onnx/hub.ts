@@ -109,6 +109,7 @@ export const CHATS: readonly string[] = [
   "image-text-to-text",
   "audio-text-to-text",
   "document-question-answering",
+  "visual-question-answering",
 ];
 
 /** The files that a model at an address is asked for, apart from its graph. */

@@ -1,7 +1,7 @@
 // Tasks whose results are places in a picture, or numbers for its parts. Names and options are
 // those of transformers.js, results and defaults those of python/edgewise/host/pipelines/images.
 
-import { MAX_PIXELS, type Size } from "../../../logic/images/geometry.ts";
+import { MAX_PIXELS, type Size, split_of } from "../../../logic/images/geometry.ts";
 import { label_of } from "../../../logic/post/classification.ts";
 import { choose_instances, choose_queries } from "../../../logic/post/segmentation.ts";
 import {
@@ -31,7 +31,7 @@ import type { Options } from "../options.ts";
 import { type Numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
-import { featuresSeen, type Seen, see } from "./image-tasks.ts";
+import { featuresSeen, imageOf, look, type Seen, see, seen as seenOf } from "./image-tasks.ts";
 import { Interpolation } from "./interpolation.ts";
 import {
   classPlanes,
@@ -42,6 +42,7 @@ import {
   segmentMap,
   semanticMap,
 } from "./segmentation.ts";
+import { windowPlanes } from "./windows.ts";
 
 type Labels = Parameters<typeof label_of>[0];
 
@@ -137,9 +138,16 @@ export const imageSegmentation: TaskRunner = {
     const sizes = targetSizes(options);
     let at = 0;
     return async (input, ending) => {
-      const seen = await see(host, input, ending);
+      const image = await imageOf(host, input, ending);
+      const own: Size = [image.height, image.width];
+      const to = sizes ? (sizes[at++] ?? sizes.at(-1)!) : own;
+      const split = split_of(described(host, "image").steps, ...own);
+      if (split) {
+        const { planes, count } = await windowPlanes(host, image, split, how, ending);
+        return classMasks(host, semanticMap(planes, count, [split.height, split.width], to), to);
+      }
+      const seen = seenOf(await look(host, image, ending));
       const { outputs } = seen;
-      const to = sizes ? (sizes[at++] ?? sizes.at(-1)!) : sizeOf(seen);
       const {
         form,
         logits: name,
@@ -157,7 +165,7 @@ export const imageSegmentation: TaskRunner = {
       const classes = logits.dims.at(-1)!;
       if (planes.count * classes !== logits.data.length) throw wrong_shape(logits.dims, host.task);
       if (form !== "planes") {
-        const part = large ? part_shown(seen.done, sizeOf(seen)) : undefined;
+        const part = large ? part_shown(seen.done, own) : undefined;
         const shown = part && { whole: [seen.done.height, seen.done.width] as Size, part };
         return segmentMasks(host, logits.data, classes, planes, to, how, form, shown);
       }

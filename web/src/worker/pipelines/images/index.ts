@@ -11,6 +11,7 @@ import {
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
 import { keypointDetection } from "./keypoints.ts";
+import { pictureQuestions } from "./questions.ts";
 
 export { readImage } from "./decode.ts";
 export { imageOf, perceive, processed, show } from "./image-tasks.ts";
@@ -26,4 +27,5 @@ export const TASKS: Tasks = {
   "depth-estimation": depthEstimation,
   "image-to-image": imageToImage,
   "keypoint-detection": keypointDetection,
+  "visual-question-answering": pictureQuestions,
 };

@@ -1,7 +1,15 @@
 // keypoint-detection: logic/tasks decides which boxes are seen, and what is found.
 
 import type { Size } from "../../../logic/images/geometry.ts";
-import { boxes_of, HEATMAPS, type Pose, pose, posing } from "../../../logic/tasks/keypoints.ts";
+import {
+  boxes_of,
+  HEATMAPS,
+  POINTS,
+  type Pose,
+  points,
+  pose,
+  posing,
+} from "../../../logic/tasks/keypoints.ts";
 import { output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { imageOf, look, seen } from "./image-tasks.ts";
@@ -15,6 +23,12 @@ export const keypointDetection: TaskRunner = {
     return async (input, ending) => {
       const image = await imageOf(host, input, ending);
       const size: Size = [image.height, image.width];
+      const names = host.graph("model").outputs.map(({ name }) => name);
+      if (POINTS.every((name) => names.includes(name))) {
+        const { outputs } = seen(await look(host, image, ending));
+        const made = POINTS.map((name) => output(host, outputs, name));
+        return points(made, size, how.threshold, host.task);
+      }
       const found: Pose[] = [];
       for (const box of boxes_of(how, size)) {
         const { outputs, done } = seen(await look(host, image, ending, box));

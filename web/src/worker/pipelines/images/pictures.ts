@@ -3,6 +3,7 @@
 
 import type { Device } from "../../../device/device.ts";
 import type { Processor } from "../../../gen/schema.ts";
+import { pixel_batches } from "../../../logic/images/batches.ts";
 import {
   type Box,
   type Layout,
@@ -86,9 +87,40 @@ export async function prepared(
       data: new Uint8Array(BigInt64Array.from(done.valid, BigInt).buffer),
     },
   };
+  if (host.graph(pre).plans[0]!.register)
+    return { values: await byPixels(host, fields, pre, picture, ending), done };
   const inputs = host.graph(pre).inputs.map((input) => [input.name, feeds[input.name]!]);
   const values = await host.run(pre, Object.fromEntries(inputs) as typeof feeds, ending);
   return { values, done };
+}
+
+/** The inputs of a model for a picture of any size: `pre` takes so many pixels at once. */
+async function byPixels(
+  host: Host,
+  { mask }: ImageFields,
+  pre: string,
+  { height, width, pixels }: Picture,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> {
+  const whole = new Float32Array(pixels.length);
+  for (const { first, dims, stretches } of pixel_batches(height * width)) {
+    const count = dims[1]!;
+    const data = pixels.subarray(3 * first, 3 * (first + count));
+    const given: TaskTensor = { type: "uint8", dims: [count, 1, 3], data };
+    const { data: made } = (await host.run(pre, { pixels: given }, ending)).pixel_values!;
+    const numbers = new Float32Array(made.slice().buffer);
+    for (const { source, target, count: length } of stretches)
+      whole.set(numbers.subarray(source, source + length), target);
+  }
+  const data = new Uint8Array(whole.buffer);
+  const values: Record<string, TaskTensor> = {
+    pixel_values: { type: "float32", dims: [1, 3, height, width], data },
+  };
+  if (mask) {
+    const ones = new Uint8Array(new BigInt64Array(height * width).fill(1n).buffer);
+    values.pixel_mask = { type: "int64", dims: [1, height, width], data: ones };
+  }
+  return values;
 }
 
 /** A picture after an operation on its size. */

@@ -98,9 +98,8 @@ export function classPlanes(
 ): Float32Array {
   const planes = new Float32Array((classes - 1) * pixels);
   const mask = new Float32Array(pixels);
-  for (let q = 0; q < logits.length / classes; q++) {
+  for (const [q, scores] of classesOf(logits, classes).entries()) {
     for (let i = 0; i < pixels; i++) mask[i] = sigmoid(masks[q * pixels + i]!);
-    const scores = softmax(logits.slice(q * classes, (q + 1) * classes));
     for (let c = 0; c < classes - 1; c++) {
       const p = scores[c]!;
       for (let i = 0; i < pixels; i++) planes[c * pixels + i]! += p * mask[i]!;
@@ -109,7 +108,13 @@ export function classPlanes(
   return planes;
 }
 
-const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
+/** The probabilities of the classes of each query. */
+export const classesOf = (logits: Numbers, classes: number): number[][] =>
+  Array.from({ length: logits.length / classes }, (_, q) =>
+    softmax(logits.slice(q * classes, (q + 1) * classes)),
+  );
+
+export const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
 
 /** Of masks that are enlarged before they are compared: what the model takes, and its part. */
 export interface Shown {

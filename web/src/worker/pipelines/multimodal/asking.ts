@@ -85,6 +85,7 @@ const KNOWN = [...OPTIONS, ...FIELD_NAMES];
 export const tasksOf = (pictures: Pictures): Tasks => ({
   [PICTURES.task]: asked(PICTURES, (...given) => new PictureCall(pictures, ...given)),
   "document-question-answering": questions(pictures),
+  "visual-question-answering": questions(pictures),
 });
 
 /** `pipe(pictures, question, {fields of GenerationConfig})` */

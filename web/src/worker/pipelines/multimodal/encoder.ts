@@ -1,7 +1,6 @@
 // An encoder of pictures of any size: a session beside the pipeline's plans, which compiles a plan
 // for each size. Mirrors python/edgewise/host/pipelines/images/encoder.py.
 
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../../gen/session.ts";
 import { pixel_dims, type Seen } from "../../../logic/images/views.ts";
 import {
   batches,
@@ -10,12 +9,10 @@ import {
   pixels_of,
   strips,
 } from "../../../logic/multimodal/encoder.ts";
-import type { OpenInfo, OpenRequest } from "../../../protocol/inference.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { PackageError } from "../../../shared/errors.ts";
 import { fromHalf, toHalf } from "../../../shared/float16.ts";
-import { InferenceService } from "../../inference/service.ts";
 import type { Filled } from "../../model/load.ts";
+import { Beside } from "../beside.ts";
 import type { Ending, PictureEncoder, TaskHost } from "../host.ts";
 import { described, integers } from "../inputs.ts";
 
@@ -25,33 +22,16 @@ const size = (dims: readonly number[]): number => dims.reduce((n, d) => n * d, 1
 export class Encoder implements PictureEncoder {
   private constructor(
     private readonly file: string,
-    private readonly service: InferenceService,
-    private readonly info: OpenInfo,
+    private readonly session: Beside,
   ) {}
 
   /**
    * Opens the encoder of a model that was loaded.
    * @param file its name, as the manifest says it
-   * @throws PackageError if the model is a package, which has no such file; as openModel
+   * @throws as `Beside.open`
    */
-  static async open({ job, found }: Filled, file: string): Promise<Encoder> {
-    if (!found.beside)
-      throw new PackageError(
-        "its encoder takes pictures of any size, and is not in it",
-        found.where,
-        "Give the page the model's folder, or the id of the model.",
-      );
-    const { urls, device, flavour, threads, cache, cache_files, fetch_options } = job.request;
-    const request: OpenRequest = {
-      ...found.beside(file),
-      ...{ urls, device, flavour, threads, cache, cache_files, fetch_options },
-      max_loop_trips: MAX_LOOP_TRIPS,
-      max_compilations: MAX_COMPILATIONS,
-      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
-      max_run_seconds: undefined,
-    };
-    const service = new InferenceService();
-    return new Encoder(file, service, await service.open(request, job.progress, job.signal));
+  static async open(from: Filled, file: string): Promise<Encoder> {
+    return new Encoder(file, await Beside.open(from, file, "encoder takes pictures of any size"));
   }
 
   async features(
@@ -60,15 +40,17 @@ export class Encoder implements PictureEncoder {
     seen: Seen,
     ending: Ending,
   ): Promise<Uint8Array> {
-    const { file, info } = this;
+    const { file, session } = this;
+    const { info } = session;
     const { form, temporal } = described(host, "vision");
     const names = info.inputs.map(({ name }) => name);
     const pixels = pixels_of(names, file);
     const { dtype, shape } = info.inputs.find(({ name }) => name === pixels)!;
     const dims = pixel_dims(form, temporal, seen, shape?.length ?? 0);
-    const made: Float32Array<ArrayBuffer>[] = [];
-    for (const pieces of frames) made.push(await numbersOf(host, pieces, seen, size(dims), ending));
-    const numbers = mixed(made, size(seen.piece));
+    const parts: Float32Array<ArrayBuffer>[] = [];
+    for (const pieces of frames)
+      parts.push(await numbersOf(host, pieces, seen, size(dims), ending));
+    const numbers = mixed(parts, size(seen.piece));
     const feeds: Record<string, TaskTensor> = { [pixels]: tensor(dtype, dims, numbers) };
     for (const { name, dims, runs } of others_of(
       names.filter((name) => name !== pixels),
@@ -80,12 +62,8 @@ export class Encoder implements PictureEncoder {
       feeds[name] = { ...integers(type, all), dims };
     }
     const outputs = features_of(info.outputs.map(({ name }) => name));
-    const { value } = await this.service.run(
-      { feeds, outputs, seed: undefined, pinned: undefined, copied: false },
-      ending,
-      () => undefined,
-    );
-    return rowsOf(value.values as TaskTensor[], host.needLanguage().info.features, file);
+    const made = await session.run(feeds, outputs, ending);
+    return rowsOf(made, host.needLanguage().info.features, file);
   }
 }
 

@@ -1,0 +1,58 @@
+// A graph that is run in a session beside the plans of a pipeline, which compiles plans for the
+// shapes of its inputs: an encoder of pictures of any size, or a graph whose shapes depend on data.
+
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
+import type { OpenInfo, OpenRequest } from "../../protocol/inference.ts";
+import type { TaskTensor } from "../../protocol/tasks.ts";
+import { PackageError } from "../../shared/errors.ts";
+import { InferenceService } from "../inference/service.ts";
+import type { Filled } from "../model/load.ts";
+
+/** An open session. */
+export class Beside {
+  private constructor(
+    private readonly service: InferenceService,
+    readonly info: OpenInfo,
+  ) {}
+
+  /**
+   * Opens a file of a model that was loaded.
+   * @param file its name, as the manifest says it
+   * @param what it is, for the error
+   * @throws PackageError if the model is a package, which has no such file; as openModel
+   */
+  static async open({ job, found }: Filled, file: string, what: string): Promise<Beside> {
+    if (!found.beside)
+      throw new PackageError(
+        `its ${what}, and is not in it`,
+        found.where,
+        "Give the page the model's folder, or the id of the model.",
+      );
+    const { urls, device, flavour, threads, cache, cache_files, fetch_options } = job.request;
+    const request: OpenRequest = {
+      ...found.beside(file),
+      ...{ urls, device, flavour, threads, cache, cache_files, fetch_options },
+      max_loop_trips: MAX_LOOP_TRIPS,
+      max_compilations: MAX_COMPILATIONS,
+      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
+      max_run_seconds: undefined,
+    };
+    const service = new InferenceService();
+    return new Beside(service, await service.open(request, job.progress, job.signal));
+  }
+
+  /**
+   * Runs it.
+   * @param outputs names of those that are wanted
+   * @throws InputError, UnsupportedOp, OutOfMemory, Aborted
+   */
+  async run(
+    feeds: Record<string, TaskTensor>,
+    outputs: string[],
+    ending: { readonly aborted: boolean },
+  ): Promise<TaskTensor[]> {
+    const request = { feeds, outputs, seed: undefined, pinned: undefined, copied: false };
+    const { value } = await this.service.run(request, ending, () => undefined);
+    return value.values as TaskTensor[];
+  }
+}
