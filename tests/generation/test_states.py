@@ -94,24 +94,46 @@ MASKS = ["attention_mask.full_attention", "attention_mask.sliding_attention"]
 WINDOW = 5
 
 
-def masked_model(dtype):
-    """(model, {state: output}) with a layer that sees all tokens, and one that sees a window."""
-    names = [(layer, part) for layer in range(2) for part in ("key", "value")]
+def masked_model(dtype, masks=MASKS):
+    """(model, {state: output}) with a layer for each mask: one that sees all tokens, and one that
+    sees a window.
+    """
+    names = [(layer, part) for layer in range(len(masks)) for part in ("key", "value")]
     states = {f"past_key_values.{n}.{part}": f"present.{n}.{part}" for n, part in names}
-    return attention_model(list(states), states, MASKS, dtype), states
+    return attention_model(list(states), states, masks, dtype), states
+
+
+SLIDING = {"sliding_window": WINDOW}
+CHUNKED = ["attention_mask.full_attention", "attention_mask.chunked_attention"]
 
 
 @pytest.mark.parametrize("dtype", [bool, np.float32])
-@pytest.mark.parametrize("place", ["config", "text_config"])
-def test_a_mask_of_a_window(tmp_path, dtype, place):
+@pytest.mark.parametrize(
+    ("masks", "kinds", "config"),
+    [
+        (MASKS, ("full", "sliding"), SLIDING),
+        (MASKS, ("full", "sliding"), {"text_config": SLIDING}),
+        (CHUNKED, ("full", "chunked"), {"attention_chunk_size": WINDOW}),
+        (CHUNKED, ("full", "chunked"), {"text_config": {"attention_chunk_size": WINDOW}}),
+        (["attention_mask"], ["sliding"], {**SLIDING, "model_type": "mistral"}),
+        (["attention_mask"], ["sliding"], {**SLIDING, "layer_types": ["sliding_attention"] * 2}),
+        (["attention_mask"], ["full"], {**SLIDING, "layer_types": ["full_attention"] * 2}),
+        (["attention_mask"], ["full"], {**SLIDING, "model_type": "qwen2"}),
+    ],
+)
+def test_a_mask_of_a_window(tmp_path, dtype, masks, kinds, config):
     """Its layers' caches grow as the others do, and hold more than a token sees. The masks are
     transformers' own."""
     rules = pytest.importorskip("transformers.masking_utils")
-    sees = rules.causal_mask_function, rules.sliding_window_causal_mask_function(WINDOW)
-    model, states = masked_model(dtype)
+    torch = pytest.importorskip("torch")
+    rule = {
+        "full": rules.causal_mask_function,
+        "sliding": rules.sliding_window_causal_mask_function(WINDOW),
+        "chunked": rules.chunked_causal_mask_function(WINDOW, torch.zeros(1, dtype=torch.int64)),
+    }
+    sees = [rule[kind] for kind in kinds]
+    model, states = masked_model(dtype, masks)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    config = {"sliding_window": WINDOW}
-    config = config if place == "config" else {place: config}
     (tmp_path / "config.json").write_text(json.dumps(config))
     lm = CausalLM(tmp_path, capacity=CAPACITY)
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -121,7 +143,7 @@ def test_a_mask_of_a_window(tmp_path, dtype, place):
         rows, columns = np.arange(past, past + len(ids))[:, None], np.arange(past + len(ids))
         seen = [tensor_rule(see, rows, columns) for see in sees]
         given = [m if dtype is bool else np.where(m, 0, np.float32(-1e9)) for m in seen]
-        feeds = {name: m[None, None] for name, m in zip(MASKS, given)}
+        feeds = {name: m[None, None] for name, m in zip(masks, given)}
         feeds |= {"input_ids": np.array([ids]), **caches}
         logits, *new = session.run(["logits", *states.values()], feeds)
         caches, past = dict(zip(states, new)), past + len(ids)
@@ -134,13 +156,16 @@ def tensor_rule(see, rows, columns):
     return see(0, 0, torch.from_numpy(rows), torch.from_numpy(columns)).numpy()
 
 
-def test_a_mask_of_a_window_of_unknown_size(tmp_path):
-    model, _ = masked_model(bool)
+@pytest.mark.parametrize(
+    ("masks", "field"), [(MASKS, "sliding_window"), (CHUNKED, "attention_chunk_size")]
+)
+def test_a_mask_of_a_window_of_unknown_size(tmp_path, masks, field):
+    model, _ = masked_model(bool, masks)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(UnsupportedOp, match="sliding_attention.*unknown size.*sliding_window"):
+    with pytest.raises(UnsupportedOp, match=f"{masks[1]}.*unknown size.*{field}"):
         CausalLM(tmp_path, capacity=CAPACITY)
     assert "unknown size" in inspect(tmp_path / "model.onnx").why_no_text
-    (tmp_path / "config.json").write_text(json.dumps({"sliding_window": WINDOW}))
+    (tmp_path / "config.json").write_text(json.dumps({field: WINDOW}))
     assert inspect(tmp_path / "model.onnx").why_no_text == ""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
 from .features import INPUTS as FED
-from .features import MASK, masks
+from .features import CAUSAL, MASK, masks
 from .states import StateInput, find_states
 
 CACHE_NAME = re.compile(
@@ -112,16 +112,32 @@ def static_rooms(
         last = info.shape[-1] if info.shape and len(info.shape) == 4 else None
         if last is None or last not in fixed:
             continue
-        size = min(_window(config) or capacity, capacity) if "sliding" in name else capacity
+        size = (
+            min(_size(config, "sliding_window") or capacity, capacity)
+            if "sliding" in name
+            else capacity
+        )
         rooms[last] = last if isinstance(last, int) else size
     return rooms
 
 
+class Window(NamedTuple):
+    """The tokens that a token sees among itself and those before it.
+
+    Attributes:
+        size: so many of them, or of a chunk.
+        chunked: whether those are seen that belong to its chunk, and not the last ones.
+    """
+
+    size: int
+    chunked: bool
+
+
 def windows(
     found: Interface, config: Mapping[str, Any], rooms: Mapping[int | str, int]
-) -> dict[str, int]:
-    """The tokens that each token sees, itself among them, by the mask of pairs of tokens that says
-    so to layers of a sliding window: their caches grow, and hold more.
+) -> dict[str, Window]:
+    """The tokens that each token sees, by the mask of pairs of tokens that says so to layers of a
+    window, or of chunks: their caches grow, and hold more.
 
     Args:
         found: inputs and states of a model.
@@ -131,25 +147,59 @@ def windows(
     Raises:
         UnsupportedOp: the size is not known.
     """
-    sizes: dict[str, int] = {}
-    for name, info in masks(found.inputs).items():
-        shape = info.shape or []
-        if "sliding" not in name or len(shape) != 4 or shape[-1] in rooms:
+    given, sizes = masks(found.inputs), {}
+    for name, info in given.items():
+        shape, chunked = info.shape or [], "chunked" in name
+        if len(shape) != 4 or (shape[-1] in rooms and not chunked):
             continue
-        size = _window(config)
+        if len(given) == 1 and name.removesuffix(CAUSAL) == MASK:
+            if not _all_slide(config):
+                continue
+        elif not chunked and "sliding" not in name:
+            continue
+        field, layers = ("sliding_window", "with a sliding window")
+        if chunked:
+            field, layers = ("attention_chunk_size", "of chunks")
+        size = _size(config, field)
+        if shape[-1] in rooms:
+            raise UnsupportedOp(
+                "it is a mask of chunks over a cache of a fixed size",
+                f"input '{name}'",
+                "Export the model with caches that grow.",
+            )
         if size is None:
             raise UnsupportedOp(
-                "it is a mask of layers with a sliding window of unknown size",
+                f"it is a mask of layers {layers} of unknown size",
                 f"input '{name}'",
-                "Put the model's config.json beside it, with sliding_window.",
+                f"Put the model's config.json beside it, with {field}.",
             )
-        sizes[name] = size
+        sizes[name] = Window(size, chunked)
     return sizes
 
 
-def _window(config: Mapping[str, Any]) -> int | None:
+# Without layer_types, all of their layers have the window if there is one.
+_SLIDING = {"mistral", "ministral3", "mixtral", "phi3", "phimoe", "qwen3_moe", "starcoder2"}
+
+
+def _all_slide(config: Mapping[str, Any]) -> bool:
+    """Whether all layers of a model with one mask have a sliding window."""
+    for c in (config, config.get("text_config")):
+        if (
+            not isinstance(c, Mapping)
+            or _size({**c, "text_config": None}, "sliding_window") is None
+        ):
+            continue
+        kinds = c.get("layer_types")
+        if isinstance(kinds, list):
+            return bool(kinds) and all(kind == "sliding_attention" for kind in kinds)
+        return c.get("model_type") in _SLIDING and c.get("use_sliding_window") is not False
+    return False
+
+
+def _size(config: Mapping[str, Any], field: str) -> int | None:
+    """A number of tokens of config.json, or of its `text_config`."""
     fields = (config, config.get("text_config"))
-    sizes = (c.get("sliding_window") for c in fields if isinstance(c, Mapping))
+    sizes = (c.get(field) for c in fields if isinstance(c, Mapping))
     return next((n for n in sizes if type(n) is int and n > 0), None)
 
 

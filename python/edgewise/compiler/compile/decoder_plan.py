@@ -18,7 +18,7 @@ from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import Interface, state_shape, static_rooms, windows
+from .caches import Interface, Window, state_shape, static_rooms, windows
 from .features import fed_shapes, masks
 from .states import STATES_OF_OPS, StateInput
 from .tables import one_size
@@ -213,7 +213,7 @@ def _no_cut(graph: Graph, states: Iterable[StateInput]) -> Iterator[None]:
 
 
 def _causal(
-    dtype: int, past: Any, tokens: int, room: int | None, window: int | None, binder: Binder
+    dtype: int, past: Any, tokens: int, room: int | None, window: Window | None, binder: Binder
 ) -> Value:
     """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added.
 
@@ -222,8 +222,7 @@ def _causal(
         past, tokens: before the run, and of it.
         room: of a cache that has this many rows from the first token on; a window is full once it
             has seen so many.
-        window: how many tokens a token sees, itself among them, of a cache that holds them all;
-            None: all.
+        window: the tokens that a token sees of a cache that holds them all; None: all.
     """
 
     def counted(start: Any, end: Any) -> Value:
@@ -236,8 +235,10 @@ def _causal(
     columns = counted(0, past + tokens if room is None else room)
     seen = binder.op("LessOrEqual", columns, rows)
     if window is not None:
-        before = binder.op("Sub", rows, binder.constant(INT64, [], [window]))
-        seen = binder.op("And", seen, binder.op("Greater", columns, before))
+        size = binder.constant(INT64, [], [window.size])
+        before = binder.op("Mod", rows, size) if window.chunked else size
+        kind = "GreaterOrEqual" if window.chunked else "Greater"
+        seen = binder.op("And", seen, binder.op(kind, columns, binder.op("Sub", rows, before)))
     seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
     if dtype == BOOL:
         return seen
