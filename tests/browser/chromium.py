@@ -37,6 +37,12 @@ FLAGS = [
     f"--disable-features={FEATURES}",
     "--host-resolver-rules=MAP insecure.test 127.0.0.1",
 ]
+# A GPU in software.
+GPU_FLAGS = [
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan",
+]
 
 BLANK_PAGE = "/files/blank.html"
 # What a page finds of earlier tests.

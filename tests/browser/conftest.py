@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .chromium import BLANK_PAGE, CHROMIUM, FLAGS, Profile
+from . import on_gpu
+from .chromium import BLANK_PAGE, CHROMIUM, FLAGS, GPU_FLAGS, Profile
 from .hub import Hub
 
 ROOT = Path(__file__).parents[2]
@@ -122,8 +123,9 @@ def strict_server(built, files):
 
 @pytest.fixture(scope="session")
 def browser(built, playwright):
+    gpu = GPU_FLAGS if on_gpu.WANTED else []
     chromium = playwright.chromium.launch(
-        executable_path=CHROMIUM, args=[*FLAGS, "--process-per-site"]
+        executable_path=CHROMIUM, args=[*FLAGS, *gpu, "--process-per-site"]
     )
     yield chromium
     chromium.close()
@@ -174,6 +176,8 @@ class Visit:
 
     def start(self):
         self.page.evaluate("async () => { window.ew = await import('/edgewise.js'); }")
+        if on_gpu.WANTED:
+            self.page.evaluate(on_gpu.PIPELINES)
         return self
 
     def run(self, body, arg=None):

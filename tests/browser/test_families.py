@@ -8,6 +8,7 @@ import lzma
 
 import pytest
 from edgewise.compiler.compile import compile_package
+from edgewise.compiler.targets import target_named
 from edgewise.host.session.open import folder_files
 
 from tests.generation.test_families import EXPECTED, HERE, PROMPTS, SWITCHED, stored
@@ -56,8 +57,8 @@ RUN = """
 """
 
 
-def packed(folder, name):
-    """A package of a model, as bytes."""
+def packed(folder, name, target="cpu"):
+    """A package of a model for a device, as bytes."""
     folder.mkdir()
     for file, content in stored(name).items():
         (folder / file).write_bytes(content)
@@ -65,7 +66,8 @@ def packed(folder, name):
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     sources, _ = folder_files(folder)
-    compile_package(sources, capacity=96).write(out := io.BytesIO())
+    package = compile_package(sources, capacity=96, target=target_named(target))
+    package.write(out := io.BytesIO())
     return out.getvalue()
 
 

@@ -6,14 +6,8 @@ import pytest
 from edgewise.compiler.targets import target_named
 from edgewise.host.session.open import open_package
 
-from ..chromium import CHROMIUM, FLAGS
+from ..chromium import CHROMIUM, FLAGS, GPU_FLAGS
 from ..conftest import MODEL, Visit
-
-GPU_FLAGS = [
-    "--enable-unsafe-webgpu",
-    "--use-webgpu-adapter=swiftshader",
-    "--enable-features=Vulkan",
-]
 
 # In a worker: takes its GPU away at the call of so many from now on that make commands.
 LOSE = """(left) => {

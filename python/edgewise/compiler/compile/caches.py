@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ...errors import UnsupportedOp
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
 from ..ir import Graph, Info, Node
-from .features import INPUTS as FED
 from .features import CAUSAL, MASK, masks
+from .features import INPUTS as FED
 from .states import StateInput, find_states
 
 CACHE_NAME = re.compile(

@@ -1,0 +1,58 @@
+"""Families of models on a page's GPU: tokens and results are those of WebAssembly, that is of
+transformers. Nothing of a language model runs beside the GPU.
+"""
+
+import pytest
+
+from tests.generation.test_families import EXPECTED, PROMPTS, SWITCHED
+from tests.tiers import slow_unless
+
+from ..conftest import Visit
+from ..test_families import packed
+
+# States of convolutions; linear attention and a mixture that sorts tokens by experts; recurrence.
+QUICK = ("GenAI_lfm2", "transformers_kimi_linear", "torch_rwkv7")
+RUN = """
+    const p = await ew.pipeline("text-generation", arg.model, { device: "webgpu" });
+    const write = async (prompt) => {
+      const ids = [];
+      const streamer = { put: (x) => ids.push(...x), end() {} };
+      await p(prompt, { max_new_tokens: 24, do_sample: false, streamer });
+      return ids.slice(-24);
+    };
+    const [one, other] = arg.prompts;
+    const made = [await write(one), await write(other)];
+    const together = await Promise.all([write(other), write(one)]);
+    if (arg.beams) {
+      const beams = { max_new_tokens: 10, num_beams: 3, do_sample: false };
+      const [{ generated_text }] = await p(one, beams);
+      made.push(generated_text.split(" ").slice(-10).map((w) => Number(w.slice(1))));
+    }
+    const { name, gpu } = p.info.device;
+    await p.dispose();
+    return { made, together, name, onWasm: gpu?.onWasm };
+"""
+
+
+@pytest.fixture(scope="module")
+def page(gpu_browser, server, gpu_files):
+    """One for all models."""
+    context = gpu_browser.new_context()
+    one = Visit(context, server + "/files/blank.html").start()
+    yield one
+    one.close()
+    context.close()
+
+
+@pytest.mark.families("tests/generation/test_families.py")
+@pytest.mark.parametrize(
+    "name", slow_unless(lambda name: name in QUICK, sorted(set(EXPECTED) - SWITCHED))
+)
+def test_tokens(page, gpu_files, tmp_path, name):
+    """Of two prompts in turn, then at once in the other order, and of beams."""
+    (gpu_files / f"{name}-gpu.edge").write_bytes(packed(tmp_path / name, name, "webgpu"))
+    greedy, beams = EXPECTED[name]["greedy"], EXPECTED[name]["beams"]
+    prompts = [" ".join(f"w{i}" for i in ids) for ids in PROMPTS]
+    arg = {"model": f"/files/{name}-gpu.edge", "prompts": prompts, "beams": beams is not None}
+    expected = {"made": [*greedy, beams] if beams else greedy, "together": greedy[::-1]}
+    assert page.run(RUN, arg) == {**expected, "name": "webgpu", "onWasm": {}}
