@@ -76,6 +76,9 @@ const asked = { ...settings, messages, tools, max_tokens: 90 };
 const only = { tool_choice: named, parallel_tool_calls: false };
 const called = await openai.chat.completions.create({ ...asked, ...only });
 const streamed = await openai.chat.completions.stream({ ...asked, ...only }).finalMessage();
+const rawParts = [];
+for await (const chunk of await openai.chat.completions.create({ ...asked, ...only, stream: true }))
+  rawParts.push(...(chunk.choices[0]?.delta?.tool_calls ?? []));
 const weather = tool({
   inputSchema: jsonSchema(schema),
   execute: ({ city }) => ({ city, weather: "sunny" }),
@@ -94,8 +97,8 @@ for await (const part of streamText({
   tools: { weather },
   toolChoice: { type: "tool", toolName: "weather" },
 }).fullStream)
-  if (part.type.startsWith("tool-") && !part.type.startsWith("tool-input"))
-    agentParts.push([part.type, part.input?.city]);
+  if (part.type.startsWith("tool-"))
+    agentParts.push([part.type, part.input?.city ?? part.delta]);
 const chainedCall = await new ChatOpenAI({
   model: "stories",
   temperature: 0,
@@ -105,6 +108,19 @@ const chainedCall = await new ChatOpenAI({
 })
   .bindTools(tools, { tool_choice: "weather", parallel_tool_calls: false })
   .invoke([["human", "A story of a cat."]]);
+const chainedStream = new ChatOpenAI({
+  model: "stories",
+  temperature: 0,
+  maxTokens: 90,
+  apiKey: "none",
+  configuration: { baseURL, fetch },
+}).bindTools(tools, { tool_choice: "weather", parallel_tool_calls: false });
+let chainedWhole;
+let chainedPieces = 0;
+for await (const chunk of await chainedStream.stream([["human", "A story of a cat."]])) {
+  chainedWhole = chainedWhole ? chainedWhole.concat(chunk) : chunk;
+  chainedPieces += chunk.tool_call_chunks.length;
+}
 // The pipeline's own loop: tools that answer, throw, hang and return 10 MB.
 const acts = [
   ({ city }) => ({ city, sky: "clear" }),
@@ -136,18 +152,26 @@ for await (const e of await openai.responses.create({ ...short, input: messages,
 }
 const flat = [{ type: "function", name: "weather", parameters: schema, strict: true }];
 const wanted = { tools: flat, tool_choice: { type: "function", name: "weather" } };
-const replyCall = await openai.responses
-  .stream({ ...short, ...wanted, max_output_tokens: 90, input: "Where?" })
-  .finalResponse();
+const replyStream = openai.responses.stream({
+  ...{ ...short, ...wanted, max_output_tokens: 90, input: "Where?" },
+});
+let replyArguments = 0;
+replyStream.on("response.function_call_arguments.delta", () => replyArguments++);
+const replyCall = await replyStream.finalResponse();
 const reply = {
   texts: [replied.output_text, replyText],
-  status: replied.status,
+  ended: replied.status,
   ends: [replyKinds[0], replyKinds.at(-1)],
+  pieces: replyArguments,
+  status: replyCall.output[0].status,
   call: replyCall.output.map((o) => [o.type, o.name, JSON.parse(o.arguments).city]),
 };
 const results = agent.steps.flatMap((step) => step.toolResults.map((r) => r.output.city));
 const calls = {
   openai: called.choices[0].message.tool_calls.map((c) => c.function),
+  raw: rawParts,
+  langchainStream: chainedWhole.tool_calls.map(({ name, args }) => ({ name, args })),
+  langchainPieces: chainedPieces,
   stream: streamed.tool_calls.map((c) => c.function),
   finish: called.choices[0].finish_reason,
   steps: agent.steps.length,
@@ -192,7 +216,8 @@ def test_clients(tmp_path):
     assert got["refused"] == ["BadRequestError", 400, "wrong"]
     assert got["models"] == ["stories"]
     reply = got["reply"]
-    assert reply["texts"] == [got["text"]] * 2 and reply["status"] == "incomplete"
+    assert reply["texts"] == [got["text"]] * 2 and reply["ended"] == "incomplete"
+    assert reply["pieces"] > 3 and reply["status"] == "completed"
     assert reply["ends"] == ["response.created", "response.incomplete"]
     [[kind, name, city]] = reply["call"]
     assert (kind, name) == ("function_call", "weather") and city in ("Paris", "Rome")
@@ -211,5 +236,12 @@ def test_clients(tmp_path):
     assert calls["steps"] == 2 and set(calls["results"]) <= {"Paris", "Rome"} != set()
     kinds = [kind for kind, _ in calls["parts"]]
     assert "tool-call" in kinds and "tool-result" in kinds
+    pieces = [text for kind, text in calls["parts"] if kind == "tool-input-delta"]
+    assert len(pieces) > 3 and json.loads("".join(pieces)) == json.loads(call["arguments"])
+    first, *more = calls["raw"]
+    assert first["id"] and first["function"] == {"name": "weather", "arguments": ""}
+    pieces = [part["function"]["arguments"] for part in more]
+    assert len(pieces) > 3 and json.loads("".join(pieces)) == json.loads(call["arguments"])
+    assert calls["langchainStream"] == calls["langchain"] and calls["langchainPieces"] > 3
     [chained] = calls["langchain"]
     assert chained == {"name": "weather", "args": json.loads(call["arguments"])}

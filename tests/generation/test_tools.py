@@ -110,6 +110,32 @@ def test_prompts_are_those_of_transformers(directory, tokenizer):
     assert chat_prompt(tokenizer, chat, tools, add_generation_prompt=True) == ours
 
 
+def test_one_of_several_templates(tmp_path, directory):
+    """As transformers chooses: the one named "tool_use" for tools."""
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    config["chat_template"] = [
+        {"name": "default", "template": plain},
+        {"name": "tool_use", "template": TEMPLATE},
+    ]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer.json").write_bytes((directory / "tokenizer.json").read_bytes())
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    own = Tokenizer.from_pretrained(tmp_path)
+    seen = set()
+    for tools in (None, tools_of(TOOLS)):
+        expected = theirs.apply_chat_template(CHAT, tools=tools, tokenize=False)
+        assert own.apply_chat_template(CHAT, tools=tools, tokenize=False) == expected
+        for tokenizer in (own, theirs):
+            ids = chat_prompt(tokenizer, CHAT, tools, add_generation_prompt=False)
+            assert theirs.decode(ids) == expected
+        seen.add(expected)
+        own.chat_template = own.chat_template  # setting the same one changes nothing
+    assert len(seen) == 2
+    own.chat_template = "{{ tools }}"
+    assert own.apply_chat_template(CHAT, tools=[], tokenize=False) == "[]"
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["edgewise", "transformers"])
 def test_special_tokens_in_texts_are_text(directory, tokenizer, own):
     """The numbers of special tokens are those of a chat with harmless texts, and the text is what
@@ -197,6 +223,11 @@ def test_answers_of_pipelines(engine, tokenizer):
         for name in ("content", "reasoning_content"):
             assert "".join(d.get(name, "") for d in deltas) == message[name]
         assert [d["tool_calls"] for d in deltas if "tool_calls" in d] == [[call]]
+        first, *more = [c for d in deltas for c in d.get("tool_call_chunks", ())]
+        begun = {"name": "get_weather", "arguments": ""}
+        assert first == {"index": 0, "id": "call00000", "type": "function", "function": begun}
+        assert "".join(c["function"]["arguments"] for c in more) == '{"city": "Paris"}'
+        assert len(more) > 5 and all(c["index"] == 0 and "id" not in c for c in more)
         decoder.at = 0
         (short,) = pipe(CHAT, return_full_text=False, **fields)
         assert short == {

@@ -40,15 +40,18 @@ def test_tokens_around_texts(form):
 def test_one_of_several_templates(form):
     chat = module(form, "text.chat")
     tools, plain = {"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}
-    for given, wanted in (
-        ("x", "x"),
-        (None, None),
-        ([], None),
-        ([tools, plain], "d"),
-        ([tools], "t"),
-        ([3, {"name": "default"}, tools], "t"),
+    for given, wanted, for_tools in (
+        ("x", "x", "x"),
+        (None, None, None),
+        ([], None, None),
+        ([plain], "d", "d"),
+        ([tools, plain], "d", "t"),
+        ([tools], "t", "t"),
+        ([3, {"name": "default"}, tools], "t", "t"),
+        ([{"name": "tool_use"}, plain], "d", "d"),
     ):
         assert chat.default_template(given) == wanted
+        assert chat.tool_template(given) == for_tools
 
 
 @both

@@ -1,6 +1,7 @@
 """Calls of tools in answers, definitions of tools, and special tokens in texts."""
 
 import json
+import re
 
 import pytest
 from edgewise.errors import InputError
@@ -270,6 +271,61 @@ def test_answers(form, sign, answer, text, reasoning, calls):
     tools = Forms(form)
     for size in (1, 7, len(answer)):
         assert read(tools, sign, answer, size) == (text, reasoning, calls)
+
+
+@both
+@pytest.mark.parametrize(("sign", "answer", "text", "reasoning", "calls"), CASES)
+def test_calls_while_they_are_written(form, sign, answer, text, reasoning, calls):
+    """The chunks of a call, put together as OpenAI's clients do, are the call. But for those of
+    Python and Gemma, its name and parts of its arguments are told before it is complete.
+    """
+    tools = Forms(form)
+    family = tools.families.family_of(sign, [])
+    before = 0
+    for size in (1, 5, len(answer)):
+        parser = tools.parser_of(family, TOOLS)
+        made, done = {}, 0
+        parts = [answer[i : i + size] for i in range(0, len(answer), size)]
+        for deltas in [*map(parser.push, parts), parser.end()]:
+            for delta in deltas:
+                if delta.kind == "call":
+                    done += 1
+                elif delta.kind == "chunk":
+                    name, arguments = made.get(delta.number, ("", ""))
+                    assert bool(delta.name) == (delta.number not in made)
+                    assert delta.order == delta.number
+                    made[delta.number] = (name + delta.name, arguments + delta.text)
+                    before += delta.number >= done and bool(delta.text)
+        got = [(made[i][0], json.loads(made[i][1])) for i in range(len(made))]
+        assert got == calls
+    as_text = re.search(r'call:|[(]|tool_code|\\"', answer)
+    told = [part for _, given in calls for part in given.values()]
+    assert as_text or not told or before > 3 * len(calls)
+
+
+@both
+def test_calls_that_end_early(form):
+    """A call that is cut is text, and has told of what there was; those after it have numbers of
+    their own.
+    """
+    tools = Forms(form)
+    family = tools.families.family_of("<tool_call>", [])
+    parser = tools.parser_of(family, TOOLS)
+    bad, good = '{"name": "now", "arguments": {"a": "b', '{"name": "now", "arguments": {}}'
+    deltas = parser.push(f"<tool_call>{bad}</tool_call><tool_call>{good}</tool_call>")
+    chunks = [(d.number, d.order, d.name, d.text) for d in deltas if d.kind == "chunk"]
+    assert chunks == [
+        (0, 0, "now", ""),
+        (0, 0, "", '{"a": "b'),
+        (1, 0, "now", ""),
+        (1, 0, "", "{}"),
+    ]
+    assert tools.parser.answer_of(deltas, 0)["tool_calls"][0]["id"] == "call00000"
+    assert tools.parser.chunk_of(deltas[-3], 5)["id"] == "call00005"
+    cut = tools.parser_of(family, TOOLS)
+    assert [d.kind for d in cut.push(f"<tool_call>{bad}")] == ["chunk", "chunk"]
+    (text,) = cut.end()
+    assert text.text == f"<tool_call>{bad}"
 
 
 @both
@@ -567,19 +623,19 @@ def test_results_of_tools(form):
     assert long == {"error": "the result has 10000000 characters; at most 100000 are taken"}
     for wrong, words in (((0, None), "max_rounds"), ((None, -1), "tool_timeout")):
         with pytest.raises(InputError, match=words):
-            loop.limits_of(*wrong)
+            loop.limits_of(*wrong, None, {})
     for seconds in (1e10, float("inf")):
-        assert loop.limits_of(None, seconds).seconds == 1_000_000
-    assert loop.seconds_of(0, "time_limit", True) == 0
+        assert loop.limits_of(None, seconds, seconds, {}).seconds == 1_000_000
+    assert loop.limits_of(None, None, 0, {"max_time": 3}).total == 0
     for seconds in ("5", True, -1, float("nan")):
         with pytest.raises(InputError, match="time_limit"):
-            loop.seconds_of(seconds, "time_limit", True)
+            loop.limits_of(None, None, seconds, {})
     with pytest.raises(InputError, match="tool_timeout: it is 0"):
-        loop.limits_of(None, 0)
-    loop.check_options({"return_full_text": None, "num_return_sequences": 1})
+        loop.limits_of(None, 0, None, {})
+    loop.limits_of(None, None, None, {"return_full_text": None, "num_return_sequences": 1})
     for options in ({"return_full_text": False}, {"num_return_sequences": 2}):
         with pytest.raises(InputError, match="a conversation"):
-            loop.check_options(options)
+            loop.limits_of(None, None, None, options)
     with pytest.raises(InputError, match="tools.f: it is neither"):
         loop.described([("f", 3)])
     (made,) = loop.described([("f", {"inputSchema": {"type": "object"}, "strict": True})])
@@ -589,3 +645,27 @@ def test_results_of_tools(form):
         "parameters": {"type": "object"},
         "strict": True,
     }
+
+
+@both
+def test_the_time_of_a_conversation(form):
+    """An answer and a tool have what is left, or their own limits."""
+    loop = module(form, "tools.loop")
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}
+    answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+    clock = iter([0.0, 1.0, 2.0, 4.0, 7.0, 9.0, 9.99999, 10.5])
+    limits = loop.limits_of(None, 5, 10, {"max_time": 8})
+    steps = loop.conversation([], ["f"], limits, lambda: next(clock))
+    assert next(steps).max_time == 8
+    assert steps.send(answer).seconds == 5
+    assert steps.send([loop.Result("x")]).max_time == 3
+    assert steps.send(answer).seconds == pytest.approx(0.001)
+    # a call that the last answer makes is not followed any more
+    clock = iter([0.0, 1.0, 10.5])
+    steps = loop.conversation([], ["f"], limits, lambda: next(clock))
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send(answer)
+    assert (end.value.value.ended, end.value.value.rounds) == ("time", 1)
+    free = loop.conversation([], ["f"], loop.limits_of(None, None, None, {}), lambda: 0)
+    assert next(free).max_time is None and free.send(answer).seconds == 60

@@ -254,12 +254,15 @@ def test_calls_of_tools(client):
     (call,) = said.choices[0].message.tool_calls
     given = weather(call)
     assert said.choices[0].finish_reason == "tool_calls" and said.choices[0].message.content is None
-    deltas = []
+    deltas, pieces = [], []
     with client.chat.completions.stream(**fields) as stream:
         for event in stream:
             if event.type == "tool_calls.function.arguments.done":
                 deltas.append(event)
+            elif event.type == "tool_calls.function.arguments.delta":
+                pieces.append(event.arguments_delta)
         final = stream.get_final_completion()
+    assert len(pieces) > 5 and json.loads("".join(pieces)) == given
     assert [(d.name, json.loads(d.arguments)) for d in deltas] == [("get_weather", given)]
     assert final.choices[0].finish_reason == "tool_calls"
     assert final.choices[0].message.tool_calls[0].id == call.id
@@ -348,14 +351,14 @@ def test_calls_of_responses(client):
     given = json.loads(call.arguments)
     assert given["city"] in ("Paris", "Rome") and given["days"] <= 20
     with client.responses.stream(input="A story of a cat.", **fields) as stream:
-        kinds = [e.type for e in stream if "function_call" in e.type or "item" in e.type]
+        events = [e for e in stream if "function_call" in e.type or "item" in e.type]
         final = stream.get_final_response()
-    assert kinds == [
-        "response.output_item.added",
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "response.output_item.done",
-    ]
+    added, *deltas, done, item_done = events
+    assert added.type == "response.output_item.added" and added.item.arguments == ""
+    assert {e.type for e in deltas} == {"response.function_call_arguments.delta"}
+    assert done.type == "response.function_call_arguments.done" and len(deltas) > 5
+    assert "".join(e.delta for e in deltas) == done.arguments == final.output[0].arguments
+    assert item_done.type == "response.output_item.done" and item_done.item.status == "completed"
     assert json.loads(final.output[0].arguments) == given
     items = [
         *CHAT,

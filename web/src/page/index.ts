@@ -147,6 +147,7 @@ export {
   type TokenStreamer,
   type Tool,
   type ToolCall,
+  type ToolCallChunk,
   type ToolExecute,
   type ToolRun,
   type ToolRunOptions,

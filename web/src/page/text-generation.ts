@@ -1,7 +1,13 @@
 // Types of text-generation pipelines, and the text streamer.
 
 import type { TokenScore } from "../logic/openai/answers.ts";
-import type { GenerationFields, Message, Prompt, TextOptions } from "../protocol/generation.ts";
+import type {
+  GenerationFields,
+  Message,
+  Prompt,
+  TextOptions,
+  Without,
+} from "../protocol/generation.ts";
 import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
@@ -250,8 +256,23 @@ export interface MessageDelta {
   content?: string;
   /** New text of the reasoning. */
   reasoning_content?: string;
-  /** New calls. */
+  /**
+   * Parts of calls that are being written, as OpenAI's API has them. Models that write calls in
+   * Python, and Gemma, are not followed: there a call is one or two parts.
+   */
+  tool_call_chunks?: ToolCallChunk[];
+  /** Calls that are complete. Their chunks came before. */
   tool_calls?: ToolCall[];
+}
+
+/** A part of a call: the first one has `id`, `type` and the name. */
+export interface ToolCallChunk {
+  /** Number of the call in the answer. */
+  index: number;
+  id?: string;
+  type?: "function";
+  /** `arguments` is more of their JSON. */
+  function: { name?: string; arguments: string };
 }
 
 /**
@@ -275,7 +296,7 @@ export interface Tool {
 }
 
 /** Options of `run`: those of a call, and these. */
-export interface ToolRunOptions extends Omit<GenerateOptions, "tools"> {
+export interface ToolRunOptions extends Without<GenerateOptions, "tools"> {
   /** Tools by name: {@link Tool}, or a function of any arguments. */
   tools: Record<string, Tool | ToolExecute>;
   /** Answers of the model. Default: 10. */
@@ -371,7 +392,7 @@ export interface TextGenerationPipeline extends AdapterMethods {
    */
   stream(
     input: string | Message[] | Prompt,
-    options?: Omit<GenerateOptions, "streamer">,
+    options?: Without<GenerateOptions, "streamer">,
   ): AsyncGenerator<string, void, undefined>;
   /**
    * Answers a chat, and calls tools as the model asks, until there is an answer without calls:

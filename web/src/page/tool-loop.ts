@@ -2,13 +2,11 @@
 
 import {
   type Ask,
-  check_options,
   conversation,
   described,
   failed,
   limits_of,
   type Result,
-  seconds_of,
   too_late,
   type Use,
 } from "../logic/tools/loop.ts";
@@ -40,34 +38,24 @@ export async function runTools(
   const definitions = described(
     entries.map(([name, tool]) => [name, typeof tool === "function" ? {} : tool]),
   ) as ToolDefinition[];
-  const limits = limits_of(max_rounds ?? null, tool_timeout ?? null);
-  check_options(others);
-  const seconds = time_limit == null ? null : seconds_of(time_limit, "time_limit", true);
-  const end = seconds === null ? Number.POSITIVE_INFINITY : now() + seconds;
-  const left = () => Math.max(0.001, end - now());
-  const ask = async ({ messages: so }: Ask): Promise<Message> => {
-    const max_time = Math.min(rest.max_time ?? Number.POSITIVE_INFINITY, left());
-    const fields = Number.isFinite(max_time) ? { max_time } : {};
-    const [made] = await answer(so as unknown as Message[], {
-      ...rest,
-      ...fields,
-      tools: definitions,
-    });
+  const limits = limits_of(max_rounds ?? null, tool_timeout ?? null, time_limit ?? null, others);
+  const ask = async ({ messages: so, max_time }: Ask): Promise<Message> => {
+    const most = max_time === null ? {} : { max_time };
+    const fields = { ...rest, ...most, tools: definitions };
+    const [made] = await answer(so as unknown as Message[], fields);
     const message = (made!.generated_text as Message[]).at(-1)!;
     on_message?.(message);
     return message;
   };
-  const use = ({ calls, seconds }: Use) => {
-    const most = Math.min(seconds, left());
-    return Promise.all(
-      calls.map(([name, given]) => called(functions.get(name)!, given, most, rest.signal)),
+  const use = ({ calls, seconds }: Use) =>
+    Promise.all(
+      calls.map(([name, given]) => called(functions.get(name)!, given, seconds, rest.signal)),
     );
-  };
   const steps = conversation(
     messages as unknown as Record<string, unknown>[],
     [...functions.keys()],
     limits,
-    () => now() >= end,
+    () => performance.now() / 1000,
   );
   let step = steps.next();
   while (!step.done)
@@ -75,8 +63,6 @@ export async function runTools(
   const { messages: all, rounds, ended } = step.value;
   return { generated_text: all as unknown as Message[], rounds, ended };
 }
-
-const now = () => performance.now() / 1000;
 
 function functionOf(name: string, tool: Tool | ToolExecute): ToolExecute {
   const found = typeof tool === "function" ? tool : tool?.execute;

@@ -172,6 +172,11 @@ export type JsonSchema = { readonly [keyword: string]: unknown };
 
 type Whitespace = "flexible" | "compact";
 
+/** A type without some of its properties. `Omit` loses those beside an index signature. */
+export type Without<T, Names extends PropertyKey> = {
+  [Name in keyof T as Name extends Names ? never : Name]: T[Name];
+};
+
 /** Options of a call besides the fields of GenerationConfig. */
 export interface TextOptions {
   /** Include the prompt in the result. Default: true. */

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from ...host.text.generate import steps
-from ...host.text.tools import Answers, chat_prompt
+from ...host.text.tools import answers_to, chat_prompt
 from ...logic.openai.answers import Event, Parts, Piece, TokenScore, Usage, finish_of
 from ...logic.openai.requests import Generation, check_length
 from ...logic.openai.scores import score_of
@@ -108,7 +108,7 @@ def _with_tools(
     job: Job,
 ) -> Generator[Event, None, Usage]:
     """Yields the parts of a sequence of a chat with tools. Returns its counts."""
-    answers = Answers(model.pipe.tokenizer, request.tools or [], request.prompts[0], prompt)
+    answers = answers_to(model.pipe.tokenizer, request.tools or [], request.prompts[0], prompt)
     form = answers.format(request.wanted, request.parallel, fields.get("response_format"))
     parts, run = Parts(index, request.stop), _Run(model, prompt, request, job)
     deltas: list[dict[str, Any]] = []

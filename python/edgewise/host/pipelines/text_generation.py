@@ -22,6 +22,7 @@ from ...logic.generation.text import (
 )
 from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, truncation_of
 from ...logic.grammar.partial import ParsedText, is_json, parsed
+from ...logic.tools.answers import Answers, check_chat
 from ...logic.tools.choice import check_given, chosen_tools
 from ..drive import drive
 from ..hub import tokenizer_path
@@ -30,7 +31,7 @@ from ..text import GenerateOutput, GenerationConfig, TextStreamer, Tokenizer, ge
 from ..text.generate import model_defaults
 from ..text.streamers import Streamers
 from ..text.tool_loop import run_tools
-from ..text.tools import Answers, chat_prompt, check_chat
+from ..text.tools import answers_to, chat_prompt
 
 if TYPE_CHECKING:
     from ..training.adapters import CausalLM
@@ -198,9 +199,7 @@ class TextGenerationPipeline:
         read = parsed if is_json(response_format) else None
         if on_parsed is not None:
             streamer = _parsing(self.tokenizer, read is not None, on_parsed, streamer)
-        usable, wanted = chosen_tools(tools, tool_choice)
-        if on_delta is not None and usable is None:
-            raise InputError("on_delta needs tools", "pipeline", "Take the text from streamer.")
+        usable, wanted = chosen_tools(tools, tool_choice, on_delta is not None)
         results = []
         for one in inputs:
             goes_on = continues(one, continue_final_message)
@@ -209,7 +208,7 @@ class TextGenerationPipeline:
             config = self._config(generation_config, fields)
             how = self._truncation(shortening, config, fields)
             prompt = self._fitting(one, prompt, goes_on, how, extra, usable)
-            answers = None if usable is None else Answers(self.tokenizer, usable, one, prompt)
+            answers = None if usable is None else answers_to(self.tokenizer, usable, one, prompt)
             form = response_format
             if answers is not None:
                 form = answers.format(wanted, parallel_tool_calls, response_format)

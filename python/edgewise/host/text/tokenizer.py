@@ -26,6 +26,7 @@ from ...logic.text.chat import (
     processor_template,
     read_special_tokens,
     tokens_around,
+    tool_template,
 )
 from ...logic.text.encoding import (
     Encoding,
@@ -121,8 +122,9 @@ class Tokenizer:
             setattr(self, name + "_id", number)
         self.model_max_length = self.config.get("model_max_length")
         self._follow_add_bos()
-        template = chat_template if chat_template is not None else self.config.get("chat_template")
-        self.chat_template: Any = default_template(template)
+        given = chat_template if chat_template is not None else self.config.get("chat_template")
+        self.chat_template: Any = default_template(given)
+        self._own_templates = (self.chat_template, tool_template(given))
 
     @classmethod
     @memory_in_words
@@ -402,6 +404,31 @@ class Tokenizer:
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self.encode(text, add_special_tokens)}
 
+    def get_chat_template(
+        self, chat_template: str | None = None, tools: Sequence[Any] | None = None
+    ) -> Any:
+        """The template of a chat, as transformers' get_chat_template.
+
+        Args:
+            chat_template: overrides the tokenizer's.
+            tools: of the chat. If there are any, a template named "tool_use" is taken.
+
+        Raises:
+            TokenizerError: there is none.
+        """
+        default, for_tools = self._own_templates
+        own = self.chat_template
+        if tools is not None and own == default:
+            own = for_tools
+        template = chat_template or own
+        if not template:
+            raise TokenizerError(
+                "this tokenizer has no chat template",
+                "tokenizer_config.json",
+                "Pass text instead of messages, or chat_template=.",
+            )
+        return template
+
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -426,13 +453,7 @@ class Tokenizer:
         Raises:
             TokenizerError: there is no template, or it rejects the messages.
         """
-        template = chat_template or self.chat_template
-        if not template:
-            raise TokenizerError(
-                "this tokenizer has no chat template",
-                "tokenizer_config.json",
-                "Pass text instead of messages, or chat_template=.",
-            )
+        template = self.get_chat_template(chat_template, tools)
         special = {n: getattr(self, n) for n in SPECIAL if getattr(self, n) is not None}
         text = ChatTemplate(template)(
             messages,

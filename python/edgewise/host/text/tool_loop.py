@@ -20,12 +20,10 @@ from ...logic.tools.loop import (
     Ask,
     Result,
     Use,
-    check_options,
     conversation,
     described,
     failed,
     limits_of,
-    seconds_of,
     too_late,
 )
 from ..drive import drive
@@ -50,30 +48,20 @@ def run_tools(
         raise InputError("there are no tools", "run", "Give tools={name: function}.")
     functions = {str(name): _function(name, tool) for name, tool in tools.items()}
     definitions = described([(name, _record(tool)) for name, tool in tools.items()])
-    limits = limits_of(max_rounds, tool_timeout)
-    check_options(options)
-    end = None
-    if time_limit is not None:
-        end = time.monotonic() + seconds_of(time_limit, "time_limit", True)
+    limits = limits_of(max_rounds, tool_timeout, time_limit, options)
     tell = on_message or (lambda message: None)
 
-    def left() -> float:
-        return float("inf") if end is None else max(0.0, end - time.monotonic())
-
     def ask(request: Ask) -> dict[str, Any]:
-        fields = dict(options)
-        if end is not None:
-            fields["max_time"] = min(fields.get("max_time") or float("inf"), max(0.001, left()))
-        (made,) = answer(request.messages, tools=definitions, **fields)
+        most = {} if request.max_time is None else {"max_time": request.max_time}
+        (made,) = answer(request.messages, tools=definitions, **{**options, **most})
         message: dict[str, Any] = made["generated_text"][-1]
         tell(message)
         return message
 
     def use(request: Use) -> list[Result]:
-        seconds = min(request.seconds, left())
-        return _together([(functions[n], given) for n, given in request.calls], seconds)
+        return _together([(functions[n], given) for n, given in request.calls], request.seconds)
 
-    steps = conversation(messages, list(functions), limits, lambda: left() <= 0)
+    steps = conversation(messages, list(functions), limits, time.monotonic)
     made = drive(steps, lambda r: ask(r) if isinstance(r, Ask) else use(r))
     return {"generated_text": made.messages, "rounds": made.rounds, "ended": made.ended}
 

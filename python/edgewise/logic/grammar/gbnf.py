@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from ...errors import InputError
+from .cursor import Cursor, Fault
 from .network import Network
 from .nodes import ANY, Node, call, characters, choice, others, repeat, sequence
 from .program import program_of
 
 MAX_LENGTH = 200_000
-MAX_DEPTH = 50
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 _ESCAPES = {"n": 10, "r": 13, "t": 9}
 
 
-class Gbnf:
+class Gbnf(Cursor):
     """Reads a grammar.
 
     Args:
@@ -21,35 +20,12 @@ class Gbnf:
     """
 
     def __init__(self, source: str) -> None:
-        self.text = list(source)
-        self.at = 0
-        self.depth = 0
+        what = "the grammar cannot be read"
+        remedy = "Write it as llama.cpp's GBNF: root ::= ..."
+        super().__init__(source, Fault(what, "response_format, grammar", remedy, MAX_LENGTH, True))
         self.network = Network("response_format, grammar")
         self.defined: list[str] = []
         self.called: list[str] = []
-        if len(self.text) > MAX_LENGTH:
-            raise self.wrong(f"it has more than {MAX_LENGTH} characters")
-
-    def wrong(self, what: str) -> InputError:
-        """An error at the current place."""
-        line = 1 + sum(c == "\n" for c in self.text[: self.at])
-        return InputError(
-            f"the grammar cannot be read: {what}",
-            f"response_format, grammar, line {line}",
-            "Write it as llama.cpp's GBNF: root ::= ...",
-        )
-
-    def peek(self) -> str:
-        """The next character; "" at the end."""
-        return self.text[self.at] if self.at < len(self.text) else ""
-
-    def take(self) -> str:
-        """Reads a character."""
-        c = self.peek()
-        if not c:
-            raise self.wrong("it ends too early")
-        self.at += 1
-        return c
 
     def space(self, lines: bool) -> None:
         """Skips white space and comments. lines: also the ends of lines."""
@@ -99,15 +75,13 @@ class Gbnf:
 
     def alternatives(self, nested: bool) -> Node:
         """Alternatives. nested: whether they are in parentheses."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.wrong(f"groups are nested more than {MAX_DEPTH} deep")
+        self.enter()
         found = [self.sequence(nested)]
         while self.peek() == "|":
             self.at += 1
             self.space(True)
             found.append(self.sequence(nested))
-        self.depth -= 1
+        self.leave()
         return choice(found)
 
     def sequence(self, nested: bool) -> Node:

@@ -8,7 +8,8 @@ reason, since it is about what a lexer drops.
 
 from __future__ import annotations
 
-from ...errors import InputError, UnsupportedField
+from ...errors import UnsupportedField
+from .cursor import Cursor, Fault
 from .network import Network
 from .nodes import Node, call, characters, choice, repeat, sequence
 from .program import program_of
@@ -16,7 +17,6 @@ from .regex import expression_of
 
 WHERE = "response_format, grammar"
 MAX_LENGTH = 200_000
-MAX_DEPTH = 50
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 _COMMON = {
     "DIGIT": "[0-9]",
@@ -39,7 +39,7 @@ _COMMON = {
 }
 
 
-class Lark:
+class Lark(Cursor):
     """Reads a grammar.
 
     Args:
@@ -47,34 +47,11 @@ class Lark:
     """
 
     def __init__(self, source: str) -> None:
-        self.text = list(source)
-        self.at = 0
-        self.depth = 0
+        what = "the grammar cannot be read"
+        remedy = "Write it as Lark does: start: ..."
+        super().__init__(source, Fault(what, WHERE, remedy, MAX_LENGTH, True))
         self.rules: dict[str, Node] = {}
         self.called: list[str] = []
-        if len(self.text) > MAX_LENGTH:
-            raise self.wrong(f"it has more than {MAX_LENGTH} characters")
-
-    def wrong(self, what: str) -> InputError:
-        """An error at the current place."""
-        line = 1 + sum(c == "\n" for c in self.text[: self.at])
-        return InputError(
-            f"the grammar cannot be read: {what}",
-            f"{WHERE}, line {line}",
-            "Write it as Lark does: start: ...",
-        )
-
-    def peek(self, more: int = 0) -> str:
-        """A character that follows; "" at the end."""
-        return self.text[self.at + more] if self.at + more < len(self.text) else ""
-
-    def take(self) -> str:
-        """Reads a character."""
-        c = self.peek()
-        if not c:
-            raise self.wrong("it ends too early")
-        self.at += 1
-        return c
 
     def blank(self) -> None:
         """Skips spaces and comments of a line."""
@@ -176,16 +153,14 @@ class Lark:
 
     def alternatives(self) -> Node:
         """Alternatives."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.wrong(f"groups are nested more than {MAX_DEPTH} deep")
+        self.enter()
         if self.goes_on("|"):
             self.at += 1
         found = [self.sequence()]
         while self.goes_on("|"):
             self.at += 1
             found.append(self.sequence())
-        self.depth -= 1
+        self.leave()
         return choice(found)
 
     def sequence(self) -> Node:

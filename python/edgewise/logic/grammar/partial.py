@@ -6,23 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..native import number_of, written_json
+from .cursor import Place
 
 MAX_DEPTH = 500
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _SPACE = " \t\r\n"
 
 
-class PartialJson:
+class PartialJson(Place):
     """Reads JSON that may end anywhere: a string that is not closed has what there is of it, names
     without values and numbers that may go on are left out, as are broken parts at the end.
 
     Args:
         text: its beginning.
     """
-
-    def __init__(self, text: str) -> None:
-        self.text = list(text)
-        self.at = 0
 
     def value(self, depth: int = 0) -> tuple[Any, bool]:
         """(the value, whether there is one)"""
@@ -47,10 +44,6 @@ class PartialJson:
         if c not in "-0123456789" or (self.at == len(self.text) and depth):
             return None, False
         return number_of(word)
-
-    def peek(self) -> str:
-        """The next character; "" at the end."""
-        return self.text[self.at] if self.at < len(self.text) else ""
 
     def space(self) -> None:
         """Skips white space."""

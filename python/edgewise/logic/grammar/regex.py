@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import InputError
+from .cursor import Cursor, Fault
 from .nodes import (
     ANY,
     MAX_CHARACTER,
@@ -19,8 +19,6 @@ from .nodes import (
 
 MAX_LENGTH = 20_000
 """Characters of a pattern."""
-MAX_DEPTH = 50
-"""Groups within groups."""
 MAX_REPEATS = 100_000
 
 DIGITS = [(48, 57)]
@@ -43,7 +41,7 @@ _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
 _AFTER = "|)"
 
 
-class Reader:
+class Reader(Cursor):
     """Reads a regular expression.
 
     Args:
@@ -63,40 +61,11 @@ class Reader:
         dot_all: bool = False,
         ignores_case: bool = False,
     ) -> None:
-        self.source, self.where, self.anchored = source, where, anchored
+        what = f"the regular expression {source[:80]!r} cannot be used"
+        remedy = "Write it without look-around, back-references and word borders."
+        super().__init__(source, Fault(what, where, remedy, MAX_LENGTH, False))
+        self.where, self.anchored = where, anchored
         self.dot_all, self.ignores_case = dot_all, ignores_case
-        self.text = list(source)
-        self.at = 0
-        self.depth = 0
-        if len(self.text) > MAX_LENGTH:
-            raise self.wrong(f"it has {len(self.text)} characters, at most {MAX_LENGTH} are read")
-
-    def wrong(self, what: str) -> InputError:
-        """An error."""
-        return InputError(
-            f"the regular expression {self.source[:80]!r} cannot be used: {what}",
-            self.where,
-            "Write it without look-around, back-references and word borders.",
-        )
-
-    def peek(self) -> str:
-        """The next character; "" at the end."""
-        return self.text[self.at] if self.at < len(self.text) else ""
-
-    def take(self) -> str:
-        """Reads a character."""
-        c = self.peek()
-        if not c:
-            raise self.wrong("it ends too early")
-        self.at += 1
-        return c
-
-    def takes(self, c: str) -> bool:
-        """Reads a character if it is this one."""
-        if self.peek() != c:
-            return False
-        self.at += 1
-        return True
 
     def whole(self) -> Node:
         """The expression. Unless it begins with `^`, any text may be before it where it is
@@ -109,13 +78,11 @@ class Reader:
 
     def alternatives(self) -> Node:
         """Alternatives, up to the end of the group."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.wrong(f"groups are nested more than {MAX_DEPTH} deep")
+        self.enter()
         found = [self.alternative()]
         while self.takes("|"):
             found.append(self.alternative())
-        self.depth -= 1
+        self.leave()
         return choice(found)
 
     def alternative(self) -> Node:

@@ -53,7 +53,8 @@ class Part:
 
     Attributes:
         index: of the sequence.
-        delta: {"content"}, {"reasoning_content"} or {"tool_calls"}, as answer_of has them.
+        delta: {"content"}, {"reasoning_content"}, {"tool_call_chunks"} or {"tool_calls"}, as
+            DeltaStreamer tells of them.
         scores: as of Piece.
     """
 
@@ -102,7 +103,9 @@ class Parts:
         part = delta
         if "tool_calls" in delta:
             self.called = True
-        elif "content" in delta:
+            self._scores = known  # its chunks were told
+            return [Part(self.index, delta, [])]
+        if "content" in delta:
             text: str = delta["content"]
             told = self.stop.push(text)
             if told == "":
@@ -139,7 +142,6 @@ class Answer:
         self.id = ("chatcmpl-" if request.chat else "cmpl-") + name
         self.begun: set[int] = set()  # sequences whose role was told
         self.offsets: dict[int, int] = {}  # characters of a sequence so far, for logprobs
-        self.calls: dict[int, int] = {}  # of a sequence so far
 
     def records(self, event: Event) -> list[dict[str, Any]]:
         """The records of a streamed event."""
@@ -155,7 +157,9 @@ class Answer:
             return {**self._record(kind, []), "usage": usage(event)}
         choice: dict[str, Any] = {"index": event.index}
         if event.kind == "part":
-            choice["delta"] = self._delta(event.index, self._part(event))
+            if "tool_calls" in event.delta:
+                return None  # their chunks were sent
+            choice["delta"] = self._delta(event.index, _sent(event.delta))
         elif self.chat:
             text: dict[str, Any] = {"content": event.text} if event.text else {}
             choice["delta"] = self._delta(event.index, text)
@@ -175,19 +179,6 @@ class Answer:
         self.begun.add(index)
         first: dict[str, Any] = {"role": "assistant", "content": "", **delta}
         return first
-
-    def _part(self, event: Part) -> dict[str, Any]:
-        """A delta whose calls have their number, and arguments as a text."""
-        if "tool_calls" not in event.delta:
-            return event.delta
-        made: list[Any] = []
-        calls: list[dict[str, Any]] = event.delta["tool_calls"]
-        for call in calls:
-            number = self.calls.get(event.index, 0)
-            one: dict[str, Any] = {"index": number, **with_text(call)}
-            made.append(one)
-            self.calls[event.index] = number + 1
-        return {"tool_calls": made}
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
@@ -263,6 +254,13 @@ class Answer:
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+
+def _sent(delta: dict[str, Any]) -> dict[str, Any]:
+    """A delta, whose chunks of calls have OpenAI's name."""
+    if "tool_call_chunks" not in delta:
+        return delta
+    return {"tool_calls": delta["tool_call_chunks"]}
 
 
 def with_text(call: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 from ...errors import RequestError
 from ..native import listed
 from ..tools.choice import check_given
-from ..tools.values import json_of
 from .answers import Event, Usage
 from .requests import (
     MAX_MESSAGES,
@@ -213,8 +212,9 @@ class Reply:
         self.finish: str | None = None
         self.status = "in_progress"
         self._sent = 0
-        self._kind = ""  # of the item that is open: "", "message" or "reasoning"
+        self._kind = ""  # of the item that is open: "", "message", "reasoning" or "call"
         self._text = ""
+        self._call: dict[str, Any] = {}  # that is open
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
@@ -239,9 +239,11 @@ class Reply:
         else:
             self._write(made, "reasoning", event.delta.get("reasoning_content", ""))
             self._write(made, "message", event.delta.get("content", ""))
-            calls: list[dict[str, Any]] = event.delta.get("tool_calls") or []
-            for call in calls:
-                self._called(made, call)
+            chunks: list[dict[str, Any]] = event.delta.get("tool_call_chunks") or []
+            for chunk in chunks:
+                self._called(made, chunk)
+            if "tool_calls" in event.delta:
+                self._close_call(made, "completed")
         return made
 
     def _tell(self, made: list[dict[str, Any]], kind: str, more: dict[str, Any]) -> None:
@@ -267,6 +269,9 @@ class Reply:
         """Ends the item that is open."""
         if self._kind == "":
             return
+        if self._kind == "call":
+            self._close_call(made, "incomplete")
+            return
         text = self._text
         done: dict[str, Any] = {**self._part(), "text": text}
         self._tell(made, f"response.{self._word()}.done", self._scored(done))
@@ -277,24 +282,39 @@ class Reply:
         self.output.append(item)
         self._kind = self._text = ""
 
-    def _called(self, made: list[dict[str, Any]], call: dict[str, Any]) -> None:
-        self._close(made)
-        function: dict[str, Any] = call["function"]
-        given = json_of(function["arguments"])
-        key = f"fc_{self.name}{len(self.output)}"
-        item: dict[str, Any] = {"id": key, "type": "function_call", "status": "in_progress"}
-        item["call_id"] = call["id"]
-        item["name"] = function["name"]
-        item["arguments"] = ""
-        self._tell(made, "response.output_item.added", {**self._at(), "item": item})
-        place: dict[str, Any] = {**self._at(), "item_id": key}
-        name = "response.function_call_arguments"
-        self._tell(made, f"{name}.delta", {**place, "delta": given})
-        whole: dict[str, Any] = {**place, "name": function["name"], "arguments": given}
-        self._tell(made, f"{name}.done", whole)
-        done: dict[str, Any] = {**item, "status": "completed", "arguments": given}
-        self._tell(made, "response.output_item.done", {**self._at(), "item": done})
-        self.output.append(done)
+    def _called(self, made: list[dict[str, Any]], chunk: dict[str, Any]) -> None:
+        """Adds a part of a call."""
+        function: dict[str, Any] = chunk["function"]
+        if "id" in chunk:
+            self._close_call(made, "completed")
+            self._close(made)
+            self._kind = "call"
+            item: dict[str, Any] = {"id": f"fc_{self.name}{len(self.output)}"}
+            item["type"] = "function_call"
+            item["status"] = "in_progress"
+            item["call_id"] = chunk["id"]
+            item["name"] = function["name"]
+            item["arguments"] = ""
+            self._call = item
+            self._tell(made, "response.output_item.added", {**self._at(), "item": item})
+        text: str = function["arguments"]
+        if text != "":
+            self._text += text
+            delta: dict[str, Any] = {**self._at(), "item_id": self._call["id"], "delta": text}
+            self._tell(made, "response.function_call_arguments.delta", delta)
+
+    def _close_call(self, made: list[dict[str, Any]], status: str) -> None:
+        """Ends the call that is open, if one is."""
+        if self._kind != "call":
+            return
+        call = self._call
+        place: dict[str, Any] = {**self._at(), "item_id": call["id"], "name": call["name"]}
+        place["arguments"] = self._text
+        self._tell(made, "response.function_call_arguments.done", place)
+        item: dict[str, Any] = {**call, "status": status, "arguments": self._text}
+        self._tell(made, "response.output_item.done", {**self._at(), "item": item})
+        self.output.append(item)
+        self._kind = self._text = ""
 
     def _word(self) -> str:
         return "output_text" if self._kind == "message" else "reasoning_text"

@@ -108,6 +108,19 @@ def default_template(given: object) -> object:
     return None
 
 
+def tool_template(given: object) -> object:
+    """The template of a configuration for chats with tools, as transformers chooses it: the one
+    that is named so, else the default one.
+    """
+    if isinstance(given, list):
+        named: list[dict[str, Any]] = [x for x in given if isinstance(x, dict)]
+        for entry in named:
+            template: object = entry.get("template")
+            if entry.get("name") == "tool_use" and template:
+                return template
+    return default_template(given)
+
+
 def final_text(messages: Sequence[dict[str, Any]], add_generation_prompt: bool, where: str) -> str:
     """The text of the message that is to be continued.
 

@@ -123,7 +123,7 @@ def _functions(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
             key, _, after = field.partition(">")
             value = after.partition("</parameter>")[0].removeprefix("\n").removesuffix("\n")
             check_name(key.strip())
-            fields[key.strip()] = _typed(value, kinds.get(key.strip()))
+            fields[key.strip()] = typed(value, kinds.get(key.strip()))
         found.append(Call(name.strip(), fields))
     return found
 
@@ -141,11 +141,11 @@ def properties_of(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, An
     return none
 
 
-def _typed(text: str, schema: Any) -> Any:
+def typed(text: str, schema: Any) -> Any:
     """A text as a value of a schema's type; the text if it is a string, or no such value."""
-    kinds = _kinds(schema)
-    if len(kinds) == 0 or (len(kinds) == 1 and kinds[0] == "string"):
+    if is_text(schema):
         return text
+    kinds = _kinds(schema)
     bare = text.strip()
     lowered = bare.lower()
     if lowered in ("true", "false") and "boolean" in kinds:
@@ -161,6 +161,12 @@ def _typed(text: str, schema: Any) -> Any:
         except Unread:
             return text
     return text if "string" in kinds and _kind(value) not in kinds else value
+
+
+def is_text(schema: Any) -> bool:
+    """Whether values of a schema are texts alone."""
+    kinds = _kinds(schema)
+    return len(kinds) == 0 or (len(kinds) == 1 and kinds[0] == "string")
 
 
 def _whole(text: str, is_json: bool) -> Any:
@@ -265,7 +271,7 @@ def _of_gemma(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Call]:
         kinds = properties_of(name, tools)
         fields: dict[str, Any] = {}
         for key, value in reader.fields("}", ":").items():
-            fields[key] = _typed(value, kinds.get(key)) if isinstance(value, str) else value
+            fields[key] = typed(value, kinds.get(key)) if isinstance(value, str) else value
         found.append(Call(name, fields))
         reader.take(",")
     return found

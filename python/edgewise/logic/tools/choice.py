@@ -50,16 +50,26 @@ def choice_of(given: Any, names: Sequence[str], where: str = "tool_choice") -> s
     return ":" + name
 
 
-def chosen_tools(tools: Any, given: Any) -> tuple[list[dict[str, Any]] | None, str]:
+def chosen_tools(
+    tools: Any, given: Any, followed: bool = False
+) -> tuple[list[dict[str, Any]] | None, str]:
     """The tools of a call, and its choice as `choice_of` returns it; no tools for "none".
 
     Args:
         tools: as `tools_of` takes them, or None.
         given: the call's tool_choice, or None.
+        followed: whether the caller wants to be told of the answer's parts.
 
     Raises:
-        InputError: there is a choice and there are no tools, or one is wrong.
+        InputError: there is a choice, or it is followed, and there are no tools; or one is wrong.
     """
+    found, wanted = _chosen(tools, given)
+    if followed and found is None:
+        raise InputError("on_delta needs tools", "pipeline", "Take the text from streamer.")
+    return found, wanted
+
+
+def _chosen(tools: Any, given: Any) -> tuple[list[dict[str, Any]] | None, str]:
     if tools is None:
         if given is not None and given not in ("auto", "none"):
             raise InputError("there are no tools", "tool_choice", "Give tools.")

@@ -19,15 +19,19 @@ ROUNDS = 10
 TOOL_SECONDS = 60.0
 MAX_SECONDS = 1_000_000.0
 """Of a limit: clocks of hosts take no longer times."""
+MIN_SECONDS = 0.001
 
 _FORM = "Give {name: function} or {name: {description, parameters, execute}}."
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The model answers messages. The answer: its message."""
+    """The model answers messages, in so many seconds at most; None: there is no limit. The answer:
+    its message.
+    """
 
     messages: list[dict[str, Any]]
+    max_time: float | None
     kind: Literal["ask"] = "ask"
 
 
@@ -58,10 +62,14 @@ class Limits:
     Attributes:
         rounds: answers of the model.
         seconds: of a tool.
+        total: seconds of all; None: there is no limit.
+        answer: seconds of an answer, as the caller gave it.
     """
 
     rounds: int = ROUNDS
     seconds: float = TOOL_SECONDS
+    total: float | None = None
+    answer: float | None = None
 
 
 @dataclass
@@ -79,8 +87,16 @@ class Conversation:
     ended: Literal["answer", "rounds", "time"]
 
 
-def limits_of(rounds: Any, seconds: Any) -> Limits:
-    """Limits that were given. None: the usual ones. Raises InputError."""
+def limits_of(rounds: Any, seconds: Any, total: Any, options: Mapping[str, Any]) -> Limits:
+    """Limits that were given. None: the usual ones.
+
+    Args:
+        rounds, seconds, total: as of Limits.
+        options: of each call of the model.
+
+    Raises:
+        InputError: one is wrong, or the options give no conversation.
+    """
     made = Limits()
     if rounds is not None:
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
@@ -88,6 +104,12 @@ def limits_of(rounds: Any, seconds: Any) -> Limits:
         made.rounds = rounds
     if seconds is not None:
         made.seconds = seconds_of(seconds, "tool_timeout", False)
+    check_options(options)
+    if total is not None:
+        made.total = seconds_of(total, "time_limit", True)
+    most: Any = options.get("max_time")
+    if isinstance(most, (int, float)):
+        made.answer = most
     return made
 
 
@@ -143,11 +165,44 @@ def described(tools: Sequence[tuple[str, Any]]) -> list[Any]:
     return made
 
 
+class Clock:
+    """What is left of the time of a conversation.
+
+    Args:
+        limits: of the conversation.
+        now: the time in seconds.
+    """
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self.limits, self.now = limits, now
+        total = limits.total
+        self.end: float | None = None if total is None else now() + total
+
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return self.end is not None and self.now() >= self.end
+
+    def left(self) -> float:
+        """Seconds that are left: never 0, which hosts may take for no limit."""
+        return MAX_SECONDS if self.end is None else max(MIN_SECONDS, self.end - self.now())
+
+    def answer(self) -> float | None:
+        """Seconds of an answer; None: there is no limit."""
+        most = self.limits.answer
+        if self.end is None:
+            return most
+        return self.left() if most is None else min(most, self.left())
+
+    def tool(self) -> float:
+        """Seconds of a tool."""
+        return min(self.limits.seconds, self.left())
+
+
 def conversation(
     messages: Sequence[dict[str, Any]],
     names: Sequence[str],
     limits: Limits,
-    is_over: Callable[[], bool] | None = None,
+    now: Callable[[], float],
 ) -> Generator[Ask | Use, Any, Conversation]:
     """Lets the model answer, and tools do what it calls, until there is an answer without calls.
 
@@ -155,14 +210,15 @@ def conversation(
         messages: of the chat.
         names: of the tools.
         limits: of rounds and seconds.
-        is_over: tells whether the time is over; None: there is no limit.
+        now: the time in seconds.
     """
+    clock = Clock(limits, now)
     made = list(messages)
     for count in range(limits.rounds):
-        message: dict[str, Any] = yield Ask(made)
+        message: dict[str, Any] = yield Ask(made, clock.answer())
         made = [*made, message]
         calls: list[dict[str, Any]] = listed(message.get("tool_calls")) or []
-        over = is_over is not None and is_over()
+        over = clock.is_over()
         if over or len(calls) == 0:
             return Conversation(made, count + 1, "time" if over else "answer")
         known: list[tuple[str, dict[str, Any]]] = []
@@ -173,7 +229,7 @@ def conversation(
                 known.append((name, function["arguments"]))
         results: list[Result] = []
         if len(known) > 0:
-            results = yield Use(known, limits.seconds)
+            results = yield Use(known, clock.tool())
         at = 0
         for call in calls:
             one: dict[str, Any] = call["function"]

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .bodies import calls_of
+from .bodies import ARGS, Body, calls_of
 from .families import HARMONY, HARMONY_MARKS, Family, Form
-from .values import Call
+from .values import Call, json_of
+from .written import Calls, Chunk, held_back
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Text:
     kind: Literal["text", "reasoning"] = "text"
 
 
-Delta = Text | Call
+Delta = Text | Chunk | Call
 
 
 class Trimmed:
@@ -64,6 +65,52 @@ class Trimmed:
         return [Text(left)] if left != "" else []
 
 
+class Told:
+    """Tells of calls: in chunks while they are written, and when they are whole.
+
+    Args:
+        tools: as `tools_of` returns them.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._tools = tools
+        self._calls: Calls | None = None
+        self._number = 0  # of calls that were begun
+        self._made = 0  # calls before the part
+        self._begun = 0  # calls of the part
+
+    def begin(self, body: Body) -> None:
+        """A part with calls begins. body: how they are written."""
+        self._calls = Calls(body, self._tools)
+        self._begun = 0
+
+    def push(self, text: str) -> list[Delta]:
+        """Takes new text of the part."""
+        return [] if self._calls is None else self._chunks(self._calls.push(text))
+
+    def end(self, calls: Sequence[Call]) -> list[Delta]:
+        """The part has ended. calls: in it; none if it is text."""
+        made: list[Delta] = []
+        if self._calls is not None and len(calls) > 0:
+            made.extend(self._chunks(self._calls.end()))
+        self._calls = None
+        for call in calls[self._begun :]:
+            made.extend(self._chunks([(call.name, ""), ("", json_of(call.arguments))]))
+        made.extend(calls)
+        self._made += len(calls)
+        self._begun = 0
+        return made
+
+    def _chunks(self, parts: Sequence[tuple[str, str]]) -> list[Delta]:
+        made: list[Delta] = []
+        for name, text in parts:
+            if name != "":
+                self._number += 1
+                self._begun += 1
+            made.append(Chunk(self._number - 1, self._made + self._begun - 1, name, text))
+        return made
+
+
 class AnswerParser:
     """Parses an answer of any family but Harmony's.
 
@@ -82,7 +129,9 @@ class AnswerParser:
         self._new = ""  # of what is held, where the end of a part may be
         self._form: Form | None = None
         self._trimmed = Trimmed()
+        self._told = Told(tools)
         self._bare = family.bare  # whether the answer may be one object of JSON
+        self._fresh = ""  # of that, what is not told yet
         self._begun = ""  # the first characters of what may be one, without spaces
         self._starts = ['{"name"', '{"type"', '{"function"']
         for tool in tools:
@@ -93,14 +142,18 @@ class AnswerParser:
         if thinking:
             self._form = next((f for f in family.forms if f.body is None), None)
             self._trimmed.mark()
+        if self._bare:
+            self._told.begin("bare")
 
     def push(self, text: str) -> list[Delta]:
         """Takes new text. Returns what it adds to the answer."""
         self._held += text
         if self._form is not None and self._form.body is not None:
             self._new += text
-        if self._bare and len(self._begun) < self._enough:
-            self._begun += "".join(text.split())
+        if self._bare:
+            self._fresh += text
+            if len(self._begun) < self._enough:
+                self._begun += "".join(text.split())
         made: list[Delta] = []
         going = True
         while going:
@@ -115,11 +168,12 @@ class AnswerParser:
         if form is None:
             calls = calls_of("bare", text, self._tools) if self._bare else []
             if len(calls) > 0:
-                return [*calls]
+                return self._told.end(calls)
             return [*self._trimmed.push(text, "text"), *self._trimmed.end()]
         if form.body is None:
             return self._trimmed.push(text, "reasoning")
-        return [*self._called(form, text, ""), *self._trimmed.end()]
+        told = self._told.push(self._new)
+        return [*told, *self._called(form, text, ""), *self._trimmed.end()]
 
     def _step(self, made: list[Delta]) -> bool:
         """Reads up to the next mark. Returns whether there was one."""
@@ -127,6 +181,8 @@ class AnswerParser:
         if form is not None:
             return self._inside(form, made)
         if self._bare and self._may_be_call():
+            made.extend(self._told.push(self._fresh))
+            self._fresh = ""
             return False
         self._bare = self._bare and self._held.strip() == ""
         first: Form | None = None
@@ -145,6 +201,8 @@ class AnswerParser:
         self._trimmed.mark()
         self._form = first
         self._new = self._held
+        if first.body is not None:
+            self._told.begin(first.body)
         return True
 
     def _inside(self, form: Form, made: list[Delta]) -> bool:
@@ -152,8 +210,11 @@ class AnswerParser:
             return self._reason(form, made)
         end = form.end if form.end != "" else form.start
         if end not in self._new:
-            self._new = held_back(self._new, [end])
+            kept = held_back(self._new, [end])
+            made.extend(self._told.push(self._new.removesuffix(kept)))
+            self._new = kept
             return False
+        made.extend(self._told.push(self._new.partition(end)[0]))
         text, _, self._held = self._held.partition(end)
         self._new = self._held
         made.extend(self._called(form, text, form.end))
@@ -161,6 +222,7 @@ class AnswerParser:
             self._form = None
         else:  # the mark of the next call
             self._trimmed.mark()
+            self._told.begin(form.body)
         return True
 
     def _reason(self, form: Form, made: list[Delta]) -> bool:
@@ -171,6 +233,9 @@ class AnswerParser:
             self._form = None
             self._bare = self._family.bare
             self._begun = "".join(self._held.split())
+            self._fresh = self._held
+            if self._bare:
+                self._told.begin("bare")
             return True
         kept = held_back(self._held, [form.end])
         made.extend(self._trimmed.push(self._held.removesuffix(kept), "reasoning"))
@@ -180,8 +245,9 @@ class AnswerParser:
     def _called(self, form: Form, text: str, mark: str) -> list[Delta]:
         """The calls of a part; its text, if it has none."""
         calls = calls_of(form.body or "json", text, self._tools)
+        told = self._told.end(calls)
         if len(calls) > 0:
-            return [*calls]
+            return told
         self._trimmed.unmark()
         return self._trimmed.push(form.start + text + mark, "text")
 
@@ -198,10 +264,12 @@ class HarmonyParser:
 
     def __init__(self) -> None:
         self._held = ""
-        self._new = ""  # of what is held, where a mark may be
+        self._new = ""  # of the head, where a mark may be
         self._head = ""
+        self._call = ""  # the arguments so far
         self._body = False
         self._trimmed = Trimmed()
+        self._told = Told([])
 
     def push(self, text: str) -> list[Delta]:
         """Takes new text. Returns what it adds to the answer."""
@@ -229,19 +297,21 @@ class HarmonyParser:
             self._head, _, self._held = self._held.partition("<|message|>")
             self._new = self._held
             self._body = True
+            self._call = ""
             self._trimmed.mark()
+            if _recipient(self._head) != "":
+                self._told.begin("mistral")
+                made.extend(self._told.push(_recipient(self._head) + ARGS))
             return True
-        ends = [m for m in HARMONY_MARKS if m in self._new]
+        ends = [m for m in HARMONY_MARKS if m in self._held]
         if len(ends) == 0:
-            self._new = held_back(self._new, HARMONY_MARKS)
-            if _recipient(self._head) == "":
-                kept = held_back(self._held, HARMONY_MARKS)
-                made.extend(self._said(self._held.removesuffix(kept), False))
-                self._held = kept
+            kept = held_back(self._held, HARMONY_MARKS)
+            made.extend(self._said(self._held.removesuffix(kept), False))
+            self._held = kept
             return False
         first = ends[0]
         for mark in ends:
-            if len(self._new.partition(mark)[0]) < len(self._new.partition(first)[0]):
+            if len(self._held.partition(mark)[0]) < len(self._held.partition(first)[0]):
                 first = mark
         text, _, self._held = self._held.partition(first)
         self._new = self._held
@@ -252,9 +322,14 @@ class HarmonyParser:
 
     def _said(self, text: str, whole: bool) -> list[Delta]:
         name = _recipient(self._head)
-        if name != "" and whole:
-            calls = calls_of("mistral", name + "[ARGS]" + (text.strip() or "{}"), [])
-            return [*calls] if len(calls) > 0 else self._trimmed.push(text, "text")
+        if name != "":
+            told = self._told.push(text)
+            self._call += text
+            if not whole:
+                return told
+            calls = calls_of("mistral", name + ARGS + (self._call.strip() or "{}"), [])
+            told.extend(self._told.end(calls))
+            return told if len(calls) > 0 else self._trimmed.push(self._call, "text")
         reasons = self._head.partition("<|channel|>")[2].strip().startswith("analysis")
         return self._trimmed.push(text, "reasoning" if reasons else "text")
 
@@ -280,17 +355,6 @@ def begins_thinking(family: Family, prompt: str) -> bool:
     return any(f.body is None and end.endswith(f.start) for f in family.forms)
 
 
-def held_back(text: str, marks: Sequence[str]) -> str:
-    """The end of a text with which a mark may begin."""
-    longest = ""
-    for mark in marks:
-        for n in range(len(mark) - 1, len(longest), -1):
-            if text.endswith(mark[:n]):
-                longest = mark[:n]
-                break
-    return longest
-
-
 def answer_of(deltas: Sequence[Delta], first: int) -> dict[str, Any]:
     """The message of an answer.
 
@@ -309,7 +373,7 @@ def answer_of(deltas: Sequence[Delta], first: int) -> dict[str, Any]:
             calls.append(call)
         elif delta.kind == "reasoning":
             reasoning.append(delta.text)
-        else:
+        elif delta.kind == "text":
             content.append(delta.text)
     message: dict[str, Any] = {"role": "assistant", "content": "".join(content)}
     if len(reasoning) > 0:
@@ -317,6 +381,23 @@ def answer_of(deltas: Sequence[Delta], first: int) -> dict[str, Any]:
     if len(calls) > 0:
         message["tool_calls"] = calls
     return message
+
+
+def chunk_of(delta: Chunk, first: int) -> dict[str, Any]:
+    """A part of a call, as OpenAI's API has it: with the name, or with more of the arguments.
+
+    Args:
+        delta: the part.
+        first: calls in the chat before, for the id.
+    """
+    function: dict[str, Any] = {"arguments": delta.text}
+    made: dict[str, Any] = {"index": delta.number, "function": function}
+    if delta.name != "":
+        named: dict[str, Any] = {"name": delta.name, **function}
+        made["id"] = call_id(first + delta.order)
+        made["type"] = "function"
+        made["function"] = named
+    return made
 
 
 def call_id(number: int) -> str:

@@ -1,7 +1,7 @@
 // image-text-to-text and audio-text-to-text in a page: their pictures and sounds go to the worker
 // beside messages and texts.
 
-import type { GenerationFields } from "../../protocol/generation.ts";
+import type { GenerationFields, Without } from "../../protocol/generation.ts";
 import type { TaskAsk, TaskPicture, TaskSound } from "../../protocol/tasks.ts";
 import type { TextStreamer } from "../text-generation.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
@@ -99,7 +99,7 @@ export interface SoundText {
 }
 
 /** Options of audio-text-to-text. */
-export interface SoundTextOptions extends Omit<PictureTextOptions, "images"> {
+export interface SoundTextOptions extends Without<PictureTextOptions, "images"> {
   /** Sounds for the parts of messages that have none. */
   audio?: SoundText["audio"];
 }

@@ -1,7 +1,7 @@
 // Types of the tasks that generate text with an encoder. Names are those of transformers and
 // transformers.js.
 
-import type { GenerationFields } from "../../protocol/generation.ts";
+import type { GenerationFields, Without } from "../../protocol/generation.ts";
 import type { TextStreamer } from "../text-generation.ts";
 import type { CallOptions } from "./base-types.ts";
 import type { SpeechChunk } from "./sound-types.ts";
@@ -77,7 +77,7 @@ export interface SpeechResult {
 /** Options of automatic-speech-recognition. */
 export interface SpeechOptions
   extends CallOptions,
-    Omit<GenerationFields, "return_timestamps" | "temperature"> {
+    Without<GenerationFields, "return_timestamps" | "temperature"> {
   /**
    * Times of segments, or of words. Default: false. CTC models have those of characters and words,
    * and of the other options `chunk_length_s`, `stride_length_s`, `onProgress` and `signal`.

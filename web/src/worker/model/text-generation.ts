@@ -56,7 +56,7 @@ type GrammarPart = typeof import("../grammar/index.ts");
 type ToolsPart = typeof import("../tools/index.ts");
 type Chosen = ReturnType<ToolsPart["chosen_tools"]>;
 type Tools = ToolsPart & { tools: NonNullable<Chosen[0]>; wanted: string };
-type Answers = InstanceType<ToolsPart["Answers"]>;
+type Answers = ReturnType<ToolsPart["answersTo"]>;
 type Grammar = Omit<GrammarPart, "is_json"> & { isJson: boolean };
 
 /**
@@ -95,7 +95,7 @@ export async function generateText(
   const stats = { prompt_tokens: 0, new_tokens: 0, cached_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
     const { prompt, goingOn } = await promptOf(model, input, request.options, tools, shortening);
-    const answers = tools && new tools.Answers(tokenizer, tools.tools, input as Message[], prompt);
+    const answers = tools?.answersTo(tokenizer, tools.tools, input as Message[], prompt);
     const { parallel_tool_calls: parallel = true } = request.options;
     const shape = answers ? answers.format(tools!.wanted, parallel, form) : form;
     const format =
@@ -147,15 +147,11 @@ export async function toolsOf({
   options,
   deltas,
 }: Pick<GenerateRequest, "options" | "deltas">): Promise<Tools | undefined> {
-  const part =
-    options.tools == null && options.tool_choice == null
-      ? undefined
-      : await import("../tools/index.ts");
-  const [tools = null, wanted = ""] =
-    part?.chosen_tools(options.tools ?? null, options.tool_choice ?? null) ?? [];
-  if (part && tools) return { ...part, tools, wanted };
-  if (!deltas) return undefined;
-  throw new InputError("on_delta needs tools", "pipeline", "Take the text from streamer.");
+  if (options.tools == null && options.tool_choice == null && !deltas) return undefined;
+  const part = await import("../tools/index.ts");
+  const { tools: given = null, tool_choice = null } = options;
+  const [tools, wanted] = part.chosen_tools(given, tool_choice, deltas);
+  return tools ? { ...part, tools, wanted } : undefined;
 }
 
 /** What formats need, if the call has one. */
@@ -201,12 +197,7 @@ export async function promptOf(
   how: Truncation | null,
 ): Promise<{ prompt: number[]; goingOn: boolean }> {
   const goingOn = continues(input, options.continue_final_message ?? null);
-  if (tools && !Array.isArray(input))
-    throw new InputError(
-      "tools need a chat",
-      "tools",
-      'Give messages like [{"role": "user", "content": "Hi"}].',
-    );
+  tools?.check_chat(input);
   if (Array.isArray(input)) {
     const encode = (messages: Message[], opens: boolean) =>
       chatIds(

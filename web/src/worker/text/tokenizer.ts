@@ -10,6 +10,7 @@ import {
   processor_template,
   read_special_tokens,
   tokens_around,
+  tool_template,
 } from "../../logic/text/chat.ts";
 import { COPY, LIMITS } from "../../logic/text/limits.ts";
 import {
@@ -90,6 +91,7 @@ export class Tokenizer {
   private readonly backend: Backend;
   private readonly special: Map<string, string>;
   private readonly template: unknown;
+  private readonly toolTemplate: unknown;
   /** tokenizer.json */
   readonly json: Config;
   /** tokenizer_config.json */
@@ -99,7 +101,7 @@ export class Tokenizer {
   private readonly slow: boolean;
   private readonly prefix: number[] | undefined;
   private readonly suffix: number[] = [];
-  private compiled: ChatTemplate | undefined;
+  private templates: ((source: unknown) => ChatTemplate) | undefined;
 
   /**
    * @param tokenizerJson text of tokenizer.json
@@ -141,7 +143,9 @@ export class Tokenizer {
       [this.prefix, this.suffix] = [ids("bos_token"), ids("eos_token")];
     }
     const own = processor_template(parseConfig(processorJson, place("chat_template.json")));
-    this.template = default_template(chatTemplate ?? own ?? config.chat_template) ?? undefined;
+    const given = chatTemplate ?? own ?? config.chat_template;
+    this.template = default_template(given) ?? undefined;
+    this.toolTemplate = tool_template(given) ?? undefined;
   }
 
   /** Id of a special token by name (`eos_token`, ...). */
@@ -150,9 +154,9 @@ export class Tokenizer {
     return token === undefined ? undefined : this.backend.token_to_id(token);
   }
 
-  /** The chat template; "" if there is none. */
+  /** The chat template for tools; "" if there is none. */
   get templateText(): string {
-    return typeof this.template === "string" ? this.template : "";
+    return typeof this.toolTemplate === "string" ? this.toolTemplate : "";
   }
 
   /** Whether the model has a chat template. */
@@ -275,7 +279,13 @@ export class Tokenizer {
   async prepare(): Promise<void> {
     if (this.template === undefined) return;
     const { ChatTemplate } = await import("./chat-template.ts");
-    this.compiled ??= new ChatTemplate(this.template);
+    if (this.templates) return;
+    const compiled = new Map<unknown, ChatTemplate>();
+    this.templates = (source) => {
+      const found = compiled.get(source) ?? new ChatTemplate(source);
+      compiled.set(source, found);
+      return found;
+    };
   }
 
   /**
@@ -283,7 +293,7 @@ export class Tokenizer {
    * @throws TokenizerError
    */
   render(messages: Message[], options: TemplateOptions): string {
-    if (!this.compiled)
+    if (!this.templates)
       throw new TokenizerError(
         "this model has no chat template",
         "tokenizer_config.json",
@@ -293,7 +303,8 @@ export class Tokenizer {
     const prompts = Boolean(variables.add_generation_prompt);
     const given = messages as unknown as Config[];
     const final = goingOn ? final_text(given, prompts, "chat template") : "";
-    const text = this.compiled.render({
+    const template = this.templates(options.tools ? this.toolTemplate : this.template);
+    const text = template.render({
       add_generation_prompt: !goingOn,
       tools: null,
       documents: null,
