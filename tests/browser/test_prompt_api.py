@@ -221,12 +221,14 @@ REFUSED = """
     for (const work of wrong) types.push(await named(work));
     const circular = {};
     circular.self = circular;
+    const tool = { name: "a", description: "b", inputSchema: { type: "object" },
+      execute: () => "" };
     const unsupported = [
       () => session.prompt([user([{ type: "image", value: new Blob() }])]),
       () => session.prompt("a", { responseConstraint: circular }),
       () => session.prompt("a", { responseConstraint: { not: {} } }),
       () => session.prompt("a", { responseConstraint: /a/i }),
-      () => session.prompt([assistant("{", true)], { responseConstraint: { type: "object" } }),
+      async () => (await create({ tools: [tool] })).prompt([assistant("{", true)]),
     ];
     const names = [];
     for (const work of unsupported) names.push(await failure(work));
@@ -249,8 +251,13 @@ REFUSED = """
     const rated = [await fresh.prompt("hello", { responseConstraint: schema }),
       await fresh.prompt("hello", { responseConstraint: schema,
         omitResponseConstraintInput: true })];
-    const regex = await fresh.prompt("hello", { responseConstraint: /^(red|blue)$/ });
-    return { types, names, syntax, used, late, second, sizes, rated, regex };
+    const color = { responseConstraint: /^(red|blue)$/ };
+    const regex = await fresh.prompt("hello", color);
+    const begins = await create();
+    const asked = [user("hello"), assistant("It is ", true)];
+    const prefixed = await begins.prompt(asked, { ...color, omitResponseConstraintInput: true });
+    const joined = begins.contextUsage;
+    return { types, names, syntax, used, late, second, sizes, rated, regex, prefixed, joined };
 """
 
 
@@ -265,7 +272,8 @@ def test_refusals_and_constraints(visit, server, tokens):
     for text in got["rated"]:
         rated = json.loads(text)
         assert list(rated) == ["Rating"] and 0 <= rated["Rating"] <= 5
-    assert got["regex"] in {"red", "blue"}
+    assert got["regex"] in {"red", "blue"} and got["prefixed"] in {"red", "blue"}
+    assert got["joined"] == tokens(f"user: hello\nassistant: It is {got['prefixed']}\n")
 
 
 ABORTS = """

@@ -177,6 +177,11 @@ def chat_hub(tmp_path_factory):
             if path.is_file():
                 found[f"{name}/resolve/main/{path.relative_to(folder)}"] = path
     found["demo/teller/resolve/main/tokenizer_config.json"] = root / "tokenizer_config.json"
+    taking = "{% for t in tools or [] %}<tool_call>{{ t.function.name }}\n{% endfor %}" + template
+    (root / "tools.json").write_text(json.dumps({**config, "chat_template": taking}))
+    for name, path in list(found.items()):
+        found[name.replace("demo/teller", "demo/caller")] = path
+    found["demo/caller/resolve/main/tokenizer_config.json"] = root / "tools.json"
     return found
 
 
@@ -260,6 +265,14 @@ def test_chat_answers_from_documents_and_fills_a_form(visit, server, chat_hub):
     counted(page, "answered", 2)
     counted(page, "drawn", 1)
     assert page.inner_text("#messages .tool").endswith("circle is drawn.")
+    page.goto(page.url.replace("demo/teller", "demo/caller"))  # this one's template has tools
+    page.wait_for_selector("#send:not([disabled])")
+    page.check("#tool")
+    page.fill("#message", "A story of a cat.")
+    page.keyboard.press("Enter")
+    counted(page, "answered", 1)  # it may call, and tells a story
+    assert len(page.inner_text("#messages .assistant .said")) > 20
+    assert page.locator("#messages .tool").count() == 0
 
 
 def test_a_model_that_was_chosen_later_stays(visit, server, folder):

@@ -13,9 +13,9 @@ import {
   type Message,
   type ModelSource,
   pipeline,
-  type TextGenerationOutput,
   type TextGenerationPipeline,
   type TextIndex,
+  type ToolCall,
 } from "edgewise";
 import { $, input, megabytes, number, seconds } from "../page.ts";
 import {
@@ -37,6 +37,8 @@ interface Turn {
   words: string;
   /** Names of the documents that it was given. */
   sources: string[];
+  /** Whether it is for the page alone: the model does not read it again. */
+  hidden?: boolean;
 }
 
 const SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct";
@@ -51,22 +53,17 @@ const ANSWER: GenerateOptions = {
   top_p: 0.9,
   repetition_penalty: 1.1,
   seed: query.has("seed") ? Number(query.get("seed")) : undefined,
-  return_full_text: false,
 };
 const TOOL = {
-  type: "function",
-  function: {
-    name: "draw_circle",
-    description: "Draws a circle on the page.",
-    parameters: {
-      type: "object",
-      properties: {
-        color: { enum: ["red", "orange", "gold", "green", "blue", "purple", "black"] },
-        size: { enum: ["small", "large"] },
-      },
-      required: ["color", "size"],
-      additionalProperties: false,
+  description: "Draws a circle on the page.",
+  parameters: {
+    type: "object",
+    properties: {
+      color: { enum: ["red", "orange", "gold", "green", "blue", "purple", "black"] },
+      size: { enum: ["small", "large"] },
     },
+    required: ["color", "size"],
+    additionalProperties: false,
   },
 } as const;
 /** For models whose template has no tools: the arguments alone, as JSON. */
@@ -74,7 +71,7 @@ const ARGUMENTS: GenerateOptions = {
   max_new_tokens: 60,
   do_sample: false,
   return_full_text: false,
-  response_format: { type: "json_schema", json_schema: { schema: TOOL.function.parameters } },
+  response_format: { type: "json_schema", json_schema: { schema: TOOL.parameters } },
 };
 const FORM = {
   type: "object",
@@ -211,47 +208,21 @@ async function cite(turn: Turn): Promise<void> {
   turn.message.content = `${passages}\n\nAnswer from these passages: ${turn.words}`;
 }
 
-/** Answers the last message. What the tool says is a message, too, and is answered again. */
+/** Answers the last message. */
 async function answer(): Promise<void> {
   const model = needed(write);
   const stop = new InterruptableStoppingCriteria();
   stopping = stop;
-  const tools = input("tool").checked ? [TOOL] : undefined;
+  const asked = turns.filter(({ hidden }) => !hidden).map(({ message }) => message);
+  const options = { ...ANSWER, stopping_criteria: stop };
   try {
-    for (let round = 0; round < MAX_ROUNDS && !stop.interrupted; round++) {
-      const turn: Turn = { message: { role: "assistant", content: "" }, words: "", sources: [] };
-      const asked = turns.map(({ message }) => message);
-      turns.push(turn);
-      show();
-      const said = $("messages").lastElementChild!.querySelector(".said")!;
-      const add = (text: string) => {
-        said.append(text);
-        $("messages").scrollTop = $("messages").scrollHeight;
-      };
-      const [found] = await model(asked, {
-        ...ANSWER,
-        tools,
-        stopping_criteria: stop,
-        ...(tools ? { on_delta: ({ content }) => content && add(content) } : { streamer: add }),
-      }).catch((e: unknown) => {
-        if (!tools || !(e instanceof InputError) || e.where !== "tools") throw e;
-        return argumentsAlone(model, asked, stop);
-      });
-      const calls = found!.tool_calls ?? [];
-      turn.words = String(found!.generated_text);
-      turn.message.content = turn.words;
-      figures(model);
-      if (!calls.length) break;
-      turn.message.tool_calls = calls;
-      turn.words ||= calls
-        .map(({ function: f }) => `${f.name}(${JSON.stringify(f.arguments)})`)
-        .join();
-      for (const call of calls) {
-        const content = draw(call.function.name, call.function.arguments);
-        const message = { role: "tool", name: call.function.name, tool_call_id: call.id, content };
-        turns.push({ message: message as Message, words: content, sources: [] });
-      }
+    if (input("tool").checked) await withTool(model, asked, options);
+    else {
+      const streamer = begun().add;
+      const [found] = await model(asked, { ...options, streamer });
+      said((found!.generated_text as Message[]).at(-1)!);
     }
+    figures(model);
     count("answered");
   } catch (e) {
     // an answer that failed is not part of the conversation
@@ -260,7 +231,84 @@ async function answer(): Promise<void> {
   } finally {
     stopping = undefined;
     show();
-    $("messages").scrollTop = $("messages").scrollHeight;
+    toEnd();
+  }
+}
+
+const toEnd = () => void ($("messages").scrollTop = $("messages").scrollHeight);
+
+/** Adds a turn to the conversation. */
+function told(message: Message, words: string, hidden = false): Turn {
+  const turn = { message, words, sources: [], hidden };
+  turns.push(turn);
+  show();
+  toEnd();
+  return turn;
+}
+
+/** Begins an answer, which may grow. */
+function begun(): { turn: Turn; add(text: string): void } {
+  const turn = told({ role: "assistant", content: "" }, "");
+  const said = $("messages").lastElementChild!.querySelector(".said")!;
+  const add = (text: string) => {
+    said.append(text);
+    toEnd();
+  };
+  return { turn, add };
+}
+
+/** An answer, or what a tool said. */
+function turnOf(message: Message): Turn {
+  const calls = (message.tool_calls ?? []) as ToolCall[];
+  const words = message.content || calls.map(({ function: f }) => inWords(f)).join(", ");
+  return { message, words, sources: [] };
+}
+
+/** The answer that was begun is whole. */
+const said = (message: Message) => void Object.assign(turns.at(-1)!, turnOf(message));
+
+const inWords = ({ name, arguments: given }: ToolCall["function"]) =>
+  `${name}(${JSON.stringify(given)})`;
+
+/** Answers, and draws where the model asks for it. */
+async function withTool(
+  model: TextGenerationPipeline,
+  asked: Message[],
+  options: GenerateOptions,
+): Promise<void> {
+  const before = turns.length;
+  let open: ReturnType<typeof begun> | undefined = begun();
+  try {
+    const { generated_text, ended } = await model.run(asked, {
+      ...options,
+      max_rounds: MAX_ROUNDS,
+      tools: {
+        draw_circle: {
+          ...TOOL,
+          execute: (given) => {
+            const content = draw(given);
+            told({ role: "tool", content }, content);
+            return content;
+          },
+        },
+      },
+      on_delta: ({ content }) => {
+        if (content) (open ??= begun()).add(content);
+      },
+      on_message: (message) => {
+        open ??= begun();
+        said(message);
+        open = undefined;
+        show();
+      },
+    });
+    turns = [...turns.slice(0, before), ...generated_text.slice(asked.length).map(turnOf)];
+    if (ended === "rounds")
+      told({ role: "assistant", content: "" }, `It called the tool ${MAX_ROUNDS} times.`, true);
+  } catch (e) {
+    if (!(e instanceof InputError) || e.where !== "tools") throw e;
+    turns = turns.slice(0, before);
+    await argumentsAlone(model, asked, options);
   }
 }
 
@@ -286,26 +334,26 @@ function restart(): void {
 async function argumentsAlone(
   model: TextGenerationPipeline,
   asked: Message[],
-  stop: InterruptableStoppingCriteria,
-): Promise<TextGenerationOutput[]> {
-  const last = asked.at(-1)!;
-  // what the tool said last is all there is to say
-  if (last.role === "tool") return [{ generated_text: last.content }];
-  const { name } = TOOL.function;
-  const content = `${last.content} Answer with color and size as JSON.`;
-  const options = { ...ARGUMENTS, stopping_criteria: stop };
+  { stopping_criteria }: GenerateOptions,
+): Promise<void> {
+  const content = `${asked.at(-1)!.content} Answer with color and size as JSON.`;
+  const options = { ...ARGUMENTS, stopping_criteria };
   const [found] = await model([{ role: "user", content }], options);
-  const call = found!.parsed as Record<string, unknown> | undefined;
-  if (!call?.size) return [{ generated_text: "" }]; // it was stopped
-  const calls = [{ id: "call", type: "function" as const, function: { name, arguments: call } }];
-  return [{ generated_text: "", tool_calls: calls }];
+  const given = (found!.parsed ?? {}) as Record<string, unknown>;
+  if (!given.size) return; // it was stopped
+  // such templates have no place for calls and results
+  const call = inWords({ name: "draw_circle", arguments: given });
+  told({ role: "assistant", content: call }, call, true);
+  const words = draw(given);
+  told({ role: "tool", content: words }, words, true);
+  told({ role: "assistant", content: words }, words);
 }
 
 /** Draws a circle and says so. The arguments are checked: a model may give any values. */
-function draw(name: string, { color, size }: Record<string, unknown>): string {
-  const { properties } = TOOL.function.parameters;
-  const isKnown = (properties.color.enum as readonly unknown[]).includes(color);
-  if (name !== TOOL.function.name || !isKnown) return "There is no such tool, or color.";
+function draw({ color, size }: Record<string, unknown>): string {
+  const { properties } = TOOL.parameters;
+  if (!(properties.color.enum as readonly unknown[]).includes(color))
+    return `There is no such color. There are ${properties.color.enum.join(", ")}.`;
   const canvas = $<HTMLCanvasElement>("canvas");
   const context = canvas.getContext("2d")!;
   const radius = size === "large" ? 70 : 25;

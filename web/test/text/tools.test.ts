@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { tools_of } from "../../src/logic/tools/definitions.ts";
 import { InputError } from "../../src/shared/errors.ts";
 import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
-import { Answers, chatPrompt } from "../../src/worker/tools/index.ts";
+import { answersTo, chatPrompt } from "../../src/worker/tools/index.ts";
 
 /** The letters of GPT-2's bytes. */
 const LETTERS = Array.from({ length: 256 }, (_, byte) => {
@@ -100,9 +100,31 @@ test("a template that does not use tools is refused", async () => {
   );
 });
 
+test("a template named tool_use is taken for tools", async () => {
+  const config = {
+    chat_template: [
+      { name: "default", template: TURNS },
+      { name: "tool_use", template: TEMPLATE },
+    ],
+  };
+  const tokenizer = new Tokenizer(JSON.stringify(FILE), JSON.stringify(config), undefined, "");
+  const chat = [{ role: "user", content: "Hi" }];
+  const tools = tools_of([{ name: "f" }]);
+  await tokenizer.prepare();
+  for (const [given, template] of [
+    [null, TURNS],
+    [tools, TEMPLATE],
+  ] as const) {
+    const alone = made(template);
+    await alone.prepare();
+    const ids = chatPrompt(tokenizer, chat, given, {});
+    assert.deepEqual(ids, chatPrompt(alone, chat, given, {}));
+  }
+});
+
 test("answers with calls", () => {
   const tokenizer = made(TEMPLATE);
-  const answers = new Answers(tokenizer, tools_of([{ name: "f" }]), [], []);
+  const answers = answersTo(tokenizer, tools_of([{ name: "f" }]), [], []);
   const call = { name: "f", arguments: { a: 1 } };
   const ids = tokenizer.encode(`Yes.<tool_call>${JSON.stringify(call)}</tool_call><|im_end|>`);
   const calls = [{ id: "call00000", type: "function", function: call }];
@@ -115,4 +137,13 @@ test("answers with calls", () => {
   const texts = deltas.map((d) => (d as { content?: string }).content ?? "");
   assert.equal(texts.join(""), "Yes.");
   assert.deepEqual(deltas.at(-1), { tool_calls: calls });
+  type Chunk = { function: { arguments: string } };
+  const chunks = deltas.flatMap(
+    (d) => (d as { tool_call_chunks?: Chunk[] }).tool_call_chunks ?? [],
+  );
+  const [first, ...more] = chunks;
+  const begun = { name: "f", arguments: "" };
+  assert.deepEqual(first, { index: 0, id: "call00000", type: "function", function: begun });
+  assert.ok(more.length > 3);
+  assert.equal(more.map((chunk) => chunk.function.arguments).join(""), '{"a":1}');
 });

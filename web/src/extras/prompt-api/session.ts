@@ -194,11 +194,8 @@ export class LanguageModel extends EventTarget {
     tell: ((text: string) => unknown) | undefined,
   ): Work<string> {
     const { read, format } = this.constrained(input, options);
-    if (read.prefix && (format || this.start.tools.length))
-      throw domError(
-        "prefix is not supported with responseConstraint and tools",
-        "NotSupportedError",
-      );
+    if (read.prefix && this.start.tools.length)
+      throw domError("prefix is not supported with tools", "NotSupportedError");
     return async (signal) => {
       checkSystem(read, this.isNew);
       const { turns, used } = await this.room(read, true);
