@@ -21,6 +21,7 @@ CALLS = {
     "package": ("edgewise.page", "compile_package"),
     "task": ("edgewise.compiler.task_package", "page_task"),
     "head": ("edgewise.host.heads.exports", "call"),
+    "formats": ("edgewise.host.training.format_calls", "call"),
     "inference": ("edgewise.host.session.inference_calls", "call"),
     "artifacts": ("edgewise.extras.onnxruntime_training.artifact_files.calls", "call"),
 }

@@ -21,6 +21,7 @@ def __getattr__(name: str) -> Any:  # imported on first use, to keep `import edg
         "History": "trainer",
         "Estimate": "trainer",
         "LoraConfig": "peft",
+        "convert_adapter": "merge",
         "merge_adapter": "merge",
         "Program": "program",
         "TrainingSession": "session",

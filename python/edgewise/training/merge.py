@@ -1,5 +1,5 @@
 """Public names of host/training/merge.py."""
 
-from ..host.training.merge import merge_adapter
+from ..host.training.merge import convert_adapter, merge_adapter
 
-__all__ = ["merge_adapter"]
+__all__ = ["convert_adapter", "merge_adapter"]

@@ -153,7 +153,11 @@ export {
   type ToolRunOptions,
   type TrainingPrograms,
 } from "./text-generation.ts";
-export type { AdapterMethods } from "./training/adapter-methods.ts";
+export type {
+  AdapterExportOptions,
+  AdapterMethods,
+  ModelExportOptions,
+} from "./training/adapter-methods.ts";
 export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
 export {
   LinearLRScheduler,

@@ -12,6 +12,7 @@ import type { ProfileData } from "./profile.ts";
 import type { StorageCall } from "./storage.ts";
 import type { TaskCall, TaskFeed, TaskInfo } from "./tasks.ts";
 import type {
+  AdapterExport,
   AdapterInfo,
   KeptAdapter,
   StepEvent,
@@ -80,6 +81,8 @@ export interface Methods {
     name: string;
     files: { name: string; blob: Blob }[] | string | undefined;
   }): Blob;
+  /** Files of another library: of a model with an adapter merged into it, or of an adapter. */
+  adapter_export(request: AdapterExport): { name: string; blob: Blob }[];
 
   /** Starts recording the engine of a model, or of the worker's session (undefined). */
   profile_start(request: { model: number | undefined }): void;

@@ -137,3 +137,17 @@ export interface TrainingResult {
   /** Why the last checkpoint could not be written; empty if there was no error. */
   checkpoint_error: string;
 }
+
+/** A request for the files of another library. */
+export interface AdapterExport {
+  model: number;
+  /** Of the adapter; null: the model as it is. */
+  name: string | null;
+  /** Of a model: "gguf", "safetensors" or "mlx"; of an adapter: "gguf", "mlx" or "peft". */
+  format: string;
+  quantization: string | null;
+  /** Whether the adapter alone is wanted. */
+  alone: boolean;
+  /** Files of the model, or the address of its .onnx file. */
+  files: { name: string; blob: Blob }[] | string | undefined;
+}

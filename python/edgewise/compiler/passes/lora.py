@@ -217,9 +217,7 @@ class _Inserter:
         x = n.inputs[1] if kind == "embedding" else n.inputs[0]
         a, b = (s.name for s in self.states[-2:])
         self.layers.append(
-            LoraLayer(
-                name, kind, a, b, scaling, weight, stored_by_rows, _file_name(x), _file_name(y)
-            )
+            LoraLayer(name, kind, a, b, scaling, weight, stored_by_rows, file_name(x), file_name(y))
         )
         alpha, factor = 1.0, self._scale
         if factor is None and kind != "conv":
@@ -307,7 +305,7 @@ def _dropped(binder: Binder, config: AdapterConfig, x: Value) -> Value:
     return binder.op("Dropout", x, seed, domain="edgewise", ratio=ratio, stream=number)
 
 
-def _file_name(v: Value) -> str:
+def file_name(v: Value) -> str:
     """Name of a tensor in the file, before casts that binding added."""
     while "~" in v.name and v.producer is not None and v.producer.op in ("Cast", "Identity"):
         v = v.producer.inputs[0]

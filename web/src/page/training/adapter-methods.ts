@@ -5,6 +5,33 @@ import { full } from "../env.ts";
 import { askToPersist } from "../persist.ts";
 import type { Handle } from "./handles.ts";
 
+/** Options of {@link AdapterMethods.exportAdapter}. */
+export interface AdapterExportOptions {
+  format: "gguf" | "mlx" | "peft";
+  /** Type of the numbers of a GGUF file. Default: "f32". */
+  quantization?: "f16" | "f32";
+  /** config.json of the base, where the model was loaded from a package without it. */
+  files?: File | Iterable<File>;
+  signal?: AbortSignal;
+}
+
+/** Options of {@link AdapterMethods.exportModel}. */
+export interface ModelExportOptions {
+  format: "gguf" | "safetensors" | "mlx";
+  /**
+   * Type of the matrices; "q8_0" and "q4_0" in a GGUF file alone, where the embedding and the
+   * output layer then have 8 bits. Default: "f16" in a GGUF file, else that of the .onnx file's
+   * float weights.
+   */
+  quantization?: "f32" | "f16" | "q8_0" | "q4_0";
+  /**
+   * The .onnx file with the texts of its folder, or its address; required if the model was loaded
+   * from a package.
+   */
+  files?: string | URL | File | Iterable<File>;
+  signal?: AbortSignal;
+}
+
 /**
  * Adapters of a pipeline. A model can hold several, of which at most one is active; switching needs
  * no compilation.
@@ -33,6 +60,23 @@ export interface AdapterMethods {
    * @throws InputError if there is no adapter of this name
    */
   saveAdapter(name: string): Promise<File[]>;
+  /**
+   * Exports an adapter for another library, beside whose own copy of the base it is used: "gguf",
+   * one adapter.gguf for llama.cpp's `--lora`; "mlx", two files for mlx_lm's `--adapter-path`;
+   * "peft", PEFT's files under transformers' names also where the .onnx file has other ones. Made
+   * by Python in the page (`env.pyodideUrl`). Mirrors `edgewise.convert_adapter`.
+   * @throws UnsupportedField if the format has nothing for a part of the adapter or its base
+   */
+  exportAdapter(name: string, options: AdapterExportOptions): Promise<File[]>;
+  /**
+   * Exports the model, with an adapter merged into its weights, for another library: "gguf", one
+   * model.gguf of llama.cpp, tokenizer included; "safetensors" and "mlx", the files of a folder
+   * that transformers or mlx_lm loads. Made by Python in the page. Mirrors
+   * `edgewise.merge_adapter`.
+   * @param name of the adapter; null: the model as it is
+   * @throws UnsupportedField if the format has nothing for a part of the model
+   */
+  exportModel(name: string | null, options: ModelExportOptions): Promise<File[]>;
   /**
    * The model's .onnx file with the adapter merged into its weights, for any runtime. Adapters of
    * quantized weights are added as nodes instead. Made by Python in the page (`env.pyodideUrl`).
@@ -63,9 +107,31 @@ export interface AdapterMethods {
   forgetAdapter(name: string): Promise<void>;
 }
 
+/** What the worker gets of files or an address. */
+function given(
+  files: string | URL | File | Iterable<File> | undefined,
+): { name: string; blob: Blob }[] | string | undefined {
+  if (files === undefined) return undefined;
+  if (typeof files === "string" || files instanceof URL) return full(String(files));
+  return Array.from(files instanceof Blob ? [files as File] : files, (blob) => ({
+    name: blob.name,
+    blob: blob as Blob,
+  }));
+}
+
 /** Implements {@link AdapterMethods} by calls to the worker. */
 export function adapterMethods(handle: Handle): AdapterMethods {
   const { client, model } = handle;
+  const exported = async (
+    name: string | null,
+    options: AdapterExportOptions | ModelExportOptions,
+    alone: boolean,
+  ): Promise<File[]> => {
+    const { format, quantization = null, files, signal } = options;
+    const request = { model, name, format, quantization, alone, files: given(files) };
+    const made = await client.call("adapter_export", request, { signal });
+    return made.map((f) => new File([f.blob], f.name));
+  };
   const list = async (call: Promise<AdapterInfo[]>): Promise<void> =>
     void (handle.adapters = await call);
   return {
@@ -90,20 +156,14 @@ export function adapterMethods(handle: Handle): AdapterMethods {
       );
     },
     async mergedOnnx(name, onnx, { signal } = {}) {
-      const files =
-        onnx === undefined
-          ? undefined
-          : typeof onnx === "string" || onnx instanceof URL
-            ? full(String(onnx))
-            : Array.from(onnx instanceof Blob ? [onnx as File] : onnx, (blob) => ({
-                name: blob.name,
-                blob: blob as Blob,
-              }));
+      const files = given(onnx);
       return new File(
         [await client.call("adapter_merge", { model, name, files }, { signal })],
         "model.onnx",
       );
     },
+    exportAdapter: (name, options) => exported(name, options, true),
+    exportModel: (name, options) => exported(name, options, false),
     renameAdapter: (name, to) => list(client.call("adapter_rename", { model, name, to })),
     removeAdapter: (name) => list(client.call("adapter_remove", { model, name })),
     keepAdapter(name) {

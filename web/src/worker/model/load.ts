@@ -154,6 +154,7 @@ export async function loadModel(
       where,
       urls: request.urls,
       onnx: found.onnx,
+      config: texts.get("config.json"),
     };
     decoder.refill = (...other) => refill(model, request, ...other);
     decoder.refilled = () => model.adapters?.revive();

@@ -31,6 +31,8 @@ export interface Model {
   urls: Urls;
   /** The .onnx file that it was compiled from; undefined for packages. */
   onnx: (() => Promise<Onnx>) | undefined;
+  /** The text of its config.json. */
+  config: string | undefined;
 }
 
 /** An .onnx model; `graph`: name of the .onnx file among `files`. */

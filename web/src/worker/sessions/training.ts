@@ -108,5 +108,9 @@ function adapterMethods(scope: Scope): HandlersOf<"adapter"> {
       const { mergedOnnx } = await import("../training/index.ts");
       return mergedOnnx(scope.model(model), name, files, signal);
     },
+    async adapter_export({ model, ...request }, { signal }) {
+      const { exported } = await import("../training/index.ts");
+      return exported(scope.model(model), request, signal);
+    },
   };
 }

@@ -9,7 +9,7 @@ export { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safet
 export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
 export { forget, keep, listKept, readKept } from "./kept.ts";
-export { mergedOnnx } from "./merge.ts";
+export { exported, mergedOnnx } from "./merge.ts";
 export { TrainingRun } from "./trainer.ts";
 
 /** What the page can ask for of stored checkpoints. */

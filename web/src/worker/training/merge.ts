@@ -1,11 +1,24 @@
-// Merging of an adapter into the model's .onnx file, in Python.
+// Merged models, and adapters, as files of other libraries: made in Python.
 
+import type { AdapterExport } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import { HttpSource } from "../../shared/files/http.ts";
 import { toBlob } from "../../shared/files/source.ts";
 import { Compiler, MissingFile } from "../compiler-client.ts";
 import type { Model, Onnx } from "../model/model.ts";
 import { adaptersOf } from "./adapters-of.ts";
+
+type Named = { name: string; blob: Blob };
+
+/** Files beside the .onnx file that other formats need or contain. */
+const BESIDE = [
+  "config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "generation_config.json",
+  "chat_template.jinja",
+];
 
 /**
  * Merges an adapter into an .onnx file.
@@ -15,23 +28,56 @@ import { adaptersOf } from "./adapters-of.ts";
 export async function mergedOnnx(
   model: Model,
   name: string,
-  given: { name: string; blob: Blob }[] | string | undefined,
+  given: Named[] | string | undefined,
   signal: AbortSignal,
 ): Promise<Blob> {
-  const saved = await adaptersOf(model).save(name);
-  if (saved.length < 2)
-    throw new InputError(
-      "it holds all parameters, not an adapter",
-      `adapter '${name}'`,
-      "Download it as safetensors; merging is for adapters (LoRA).",
-    );
-  let onnx: Onnx;
-  if (typeof given === "string")
-    onnx = {
-      graph: "model.onnx",
-      files: new Map([["model.onnx", await toBlob(new HttpSource(given, { signal }))]]),
-    };
-  else if (given) {
+  const onnx = await onnxOf(model, given, signal);
+  await addAdapter(onnx.files, model, name);
+  const call = { of: "artifacts", call: "merged", model_file: onnx.graph };
+  const made = await compiled(model, onnx.files, call, given, signal);
+  return made.get("model.onnx")!;
+}
+
+/**
+ * Writes a model, or an adapter alone, for another library.
+ * @throws InputError, ModelError, UnsupportedField
+ */
+export async function exported(
+  model: Model,
+  request: Omit<AdapterExport, "model">,
+  signal: AbortSignal,
+): Promise<Named[]> {
+  const { name, format, quantization, alone, files: given } = request;
+  let files: Map<string, Blob>;
+  let graph: string | null = null;
+  if (alone) {
+    files = new Map(Array.isArray(given) ? given.map((f) => [f.name, f.blob]) : []);
+    if (!files.has("config.json") && model.config !== undefined)
+      files.set("config.json", new Blob([model.config]));
+  } else {
+    const onnx = await onnxOf(model, given, signal);
+    ({ files, graph } = onnx);
+    if (typeof given === "string") await addBeside(files, given, signal);
+    else if (!files.has("config.json") && model.config !== undefined)
+      files.set("config.json", new Blob([model.config]));
+  }
+  if (name !== null) await addAdapter(files, model, name);
+  const call = { of: "formats", format, quantization, model_file: graph };
+  const made = await compiled(model, files, call, given, signal);
+  return Array.from(made, ([file, blob]) => ({ name: file, blob }));
+}
+
+/** The .onnx file of a model. */
+async function onnxOf(
+  model: Model,
+  given: Named[] | string | undefined,
+  signal: AbortSignal,
+): Promise<Onnx> {
+  if (typeof given === "string") {
+    const blob = await toBlob(new HttpSource(given, { signal }));
+    return { graph: "model.onnx", files: new Map([["model.onnx", blob]]) };
+  }
+  if (given) {
     const graph = given.find((f) => f.name.endsWith(".onnx"));
     if (!graph)
       throw new InputError(
@@ -39,33 +85,69 @@ export async function mergedOnnx(
         "mergedOnnx",
         "Give the file that the package was built from.",
       );
-    onnx = { graph: graph.name, files: new Map(given.map((f) => [f.name, f.blob])) };
-  } else if (model.onnx) onnx = await model.onnx();
-  else
+    return { graph: graph.name, files: new Map(given.map((f) => [f.name, f.blob])) };
+  }
+  if (!model.onnx)
     throw new InputError(
       "the package does not have the .onnx file that it was built from",
       "mergedOnnx",
       "Give that file, or its address.",
     );
-  const files = new Map(onnx.files);
+  const { graph, files } = await model.onnx();
+  return { graph, files: new Map(files) };
+}
+
+/** Adds the two files of an adapter. */
+async function addAdapter(files: Map<string, Blob>, model: Model, name: string): Promise<void> {
+  const saved = await adaptersOf(model).save(name);
+  if (saved.length < 2)
+    throw new InputError(
+      "it holds all parameters, not an adapter",
+      `adapter '${name}'`,
+      "Download it as safetensors; merging is for adapters (LoRA).",
+    );
   for (const { name: file, blob } of saved) files.set(file, blob);
+}
+
+/** Adds the texts in the folder of an .onnx file, or in the one above a folder "onnx". */
+async function addBeside(
+  files: Map<string, Blob>,
+  address: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const here = new URL(".", address);
+  const folders = here.pathname.endsWith("/onnx/") ? [new URL("..", here), here] : [here];
+  await Promise.all(
+    BESIDE.map(async (name) => {
+      for (const folder of folders) {
+        const response = await fetch(new URL(name, folder), { signal });
+        if (!response.ok) continue;
+        files.set(name, await response.blob());
+        return;
+      }
+    }),
+  );
+}
+
+/** The files that Python makes of others; external data at an address is fetched as it asks. */
+async function compiled(
+  model: Model,
+  files: Map<string, Blob>,
+  call: Record<string, unknown>,
+  given: Named[] | string | undefined,
+  signal: AbortSignal,
+): Promise<Map<string, Blob>> {
   const python = new Compiler(model.urls, signal);
   try {
     for (let attempts = 0; ; attempts++)
       try {
-        const made = await python.compile(
-          files,
-          { of: "artifacts", call: "merged", model_file: onnx.graph },
-          () => undefined,
-        );
-        return new Blob([made.files.get("model.onnx")!]);
+        const made = await python.compile(files, call, () => undefined);
+        return new Map(Array.from(made.files, ([name, data]) => [name, new Blob([data])]));
       } catch (e) {
         if (!(e instanceof MissingFile)) throw e;
         if (typeof given !== "string" || files.has(e.file) || attempts >= 8) throw e.error;
-        files.set(
-          e.file,
-          await toBlob(new HttpSource(new URL(encodeURI(e.file), given).href, { signal })),
-        );
+        const url = new URL(encodeURI(e.file), given).href;
+        files.set(e.file, await toBlob(new HttpSource(url, { signal })));
       }
   } finally {
     python.end();

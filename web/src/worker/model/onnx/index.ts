@@ -148,7 +148,7 @@ export async function fromPlace(
     return {
       ...fromCache(stored, kept, texts, dtypeOf(graphs), key, first),
       beside: addressed(urlBeside),
-      onnx: () => downloadAll(downloads, first, sources),
+      onnx: () => downloadAll(downloads, first, sources, texts),
     };
   if (tagged || !cache) job.python();
   const files = await blobsOf(sources, texts);
@@ -207,12 +207,15 @@ async function downloadAll(
   downloads: Downloads,
   graph: string,
   sources: ReadonlyMap<string, Remote>,
+  texts: Texts,
 ): Promise<Onnx> {
   const read = Array.from(
     sources,
     async ([name, { url }]): Promise<[string, Blob]> => [name, await toBlob(downloads.source(url))],
   );
-  return { graph, files: new Map(await Promise.all(read)) };
+  const files = new Map(await Promise.all(read));
+  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  return { graph, files };
 }
 
 /** The contents of opened files, and of texts. */

@@ -1,0 +1,508 @@
+"""Language models and adapters in the formats of other libraries: Hugging Face's folder, GGUF of
+llama.cpp, MLX.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...compiler.arrays import Array
+from ...compiler.declare.dtypes import FLOAT, FLOAT16, NAME, BytesLike, pack
+from ...compiler.formats.architectures import (
+    architecture_of,
+    dims_of,
+    gguf_name,
+    hub_name,
+    rows_exchanged,
+    shapes_of,
+)
+from ...compiler.formats.files import ModelFiles
+from ...compiler.formats.finish import Finish, finish_model
+from ...compiler.formats.gguf import (
+    BLOCK,
+    F16,
+    F32,
+    Q4_0,
+    Q8_0,
+    Entry,
+    Type,
+    gguf_parts,
+    interleaved,
+    type_named,
+)
+from ...compiler.formats.metadata import adapter_metadata, model_metadata, rope_frequencies
+from ...compiler.formats.weights import Matrix, Weight, fused_name, hub_weights, vector_numbers
+from ...compiler.onnx.sink import write_parts
+from ...compiler.onnx.source import Source
+from ...compiler.training.peft import Adapter, LoraConfig
+from ...compiler.training.safetensors import safetensors_parts
+from ...errors import InputError, ModelError, UnsupportedField
+from ...json_text import written_json
+from ..session import InferenceSession
+from .adapters import floats
+
+FORMATS = ("onnx", "safetensors", "gguf", "mlx")
+WEIGHTS_FILE = "model.safetensors"
+CHUNK = 512  # rows of the identity matrix, or of an embedding, that a quantized layer gets at once
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+)
+
+Parts = Iterable[BytesLike]
+
+
+def config_of(files: ModelFiles) -> Mapping[str, Any]:
+    """The contents of config.json.
+
+    Raises:
+        ModelError: there is none.
+    """
+    config = files.json("config.json")
+    if not config:
+        raise ModelError(
+            "there is no config.json beside the model",
+            "formats",
+            "Pass the model's folder: config.json has the sizes of its layers.",
+        )
+    return config
+
+
+class HubModel:
+    """A language model whose weights have transformers' names, with an adapter merged into them.
+
+    Args:
+        source: its .onnx file.
+        files: of the model's folder.
+        adapter: to be merged, or None.
+
+    Raises:
+        UnsupportedField: another family than `architectures.ARCHITECTURES`, or a variant of LoRA.
+        ModelError: the graph, config.json and the adapter do not belong together.
+    """
+
+    def __init__(self, source: Source, files: ModelFiles, adapter: Adapter | None = None) -> None:
+        self.files = files
+        self.config = config_of(files)
+        self.architecture = architecture_of(self.config)
+        self.dims = dims_of(self.config)
+        self.weights = hub_weights(source, self.architecture, self.dims)
+        self.adapter = hub_adapter(adapter, self.config) if adapter else None
+        self._sessions: dict[Finish, InferenceSession] = {}
+        self._last: tuple[str, int, bytes] | None = None
+        if self.adapter is not None:
+            known = {w.module for w in self.weights if w.matrix is not None}
+            _check_known([*self.adapter.lora, *self.adapter.embeddings], known)
+
+    # ---- numbers
+    def _given(self, matrix: Matrix) -> tuple[int, bytes]:
+        """(dtype code, bytes) of a matrix as it is stored, or as its layer computes it."""
+        if matrix.tensor is not None:
+            return matrix.tensor.dtype, matrix.tensor.bytes()
+        if self._last is not None and self._last[0] == matrix.name:  # rows of a fused one
+            return self._last[1:]
+        assert matrix.model is not None
+        session = InferenceSession(matrix.model)
+        count = matrix.shape[0] if matrix.embedding else matrix.shape[1]
+        made = bytearray()
+        for first in range(0, count, CHUNK):
+            rows = min(CHUNK, count - first)
+            if matrix.embedding:
+                ids = array("q", range(first, first + rows))
+                x = Array([1, rows], "int64", ids.tobytes())
+            else:
+                identity = array("f", bytes(4 * rows * count))
+                identity[first :: count + 1] = array("f", [1.0] * rows)
+                x = Array([1, rows, count], "float32", identity.tobytes())
+            (y,) = session.run(None, {"x": x})
+            made += memoryview(y).cast("B") if not isinstance(y, Array) else y.data
+        self._last = matrix.name, FLOAT, bytes(made)
+        return self._last[1:]
+
+    def matrix(self, weight: Weight, type_: Type, exchanged: bool) -> Iterator[BytesLike]:
+        """The bytes of a matrix with its adapter.
+
+        Args:
+            weight: of `weights`.
+            type_: of the numbers.
+            exchanged: whether rows are in llama.cpp's order.
+        """
+        replaced = None if self.adapter is None else self.adapter.saved.get(weight.name)
+        pair = self._pair(weight)
+        heads = rows_exchanged(self.architecture, weight.module, self.dims) if exchanged else 0
+        rank = pair[0].shape[0] if pair is not None else 0
+        rows, columns = weight.shape
+        if replaced is not None:
+            dtype, data = FLOAT, floats(replaced).tobytes()
+            f = Finish((rows, columns), FLOAT, False, 0, rows, 0, heads, type_)
+        else:
+            m = weight.matrix
+            assert m is not None
+            dtype, data = self._given(m)
+            stored = (m.shape[1], m.shape[0]) if m.transposed else m.shape
+            f = Finish(stored, dtype, m.transposed, weight.first, rows, rank, heads, type_)
+        if f not in self._sessions:
+            self._sessions[f] = InferenceSession(finish_model(f))
+        feeds = {"w": Array(f.stored, NAME[dtype], data)}
+        if pair is not None and f.rank:
+            feeds["a"], feeds["b"] = pair
+        outputs = [_bytes(y) for y in self._sessions[f].run(None, feeds)]
+        yield interleaved(outputs[0], outputs[1], type_) if len(outputs) == 2 else outputs[0]
+
+    def _pair(self, weight: Weight) -> tuple[Array, Array] | None:
+        """(A, scaling B) of a module's adapter; of an embedding so that W + B A."""
+        if self.adapter is None:
+            return None
+        if weight.module in self.adapter.embeddings:
+            low, high = self.adapter.embeddings[weight.module]  # [r, rows], [width, r]
+            scaling = self.adapter.config.scaling_of(weight.module)
+            a, b = _turned(high), _turned(low)
+        elif weight.module in self.adapter.lora:
+            a, b = map(_array, self.adapter.lora[weight.module])
+            scaling = self.adapter.config.scaling_of(weight.module)
+        else:
+            return None
+        values = array("f", [x * scaling for x in array("f", bytes(b.data))])
+        return a, Array(b.shape, "float32", values.tobytes())
+
+    def vector(self, weight: Weight, exchanged: bool) -> array[float]:
+        """The numbers of a vector, with what the adapter has of it."""
+        replaced = None if self.adapter is None else self.adapter.saved.get(weight.name)
+        values = array("f", vector_numbers(weight)) if replaced is None else floats(replaced)
+        heads = rows_exchanged(self.architecture, weight.module, self.dims)
+        if not exchanged or not heads or not weight.name.endswith(".bias"):
+            return values
+        n = len(values) // heads
+        out = array("f", values)
+        for h in range(heads):
+            out[h * n : (h + 1) * n : 2] = values[h * n : h * n + n // 2]
+            out[h * n + 1 : (h + 1) * n : 2] = values[h * n + n // 2 : (h + 1) * n]
+        return out
+
+    def _halves(self) -> bool:
+        """Whether the file's weights are float16."""
+        tensors = (w.matrix.tensor for w in self.weights if w.matrix is not None)
+        return any(t is not None and t.dtype == FLOAT16 for t in tensors)
+
+    # ---- files
+    def parts(self, format_: str, quantization: str | None, name: str) -> Parts | dict[str, Parts]:
+        """A file of GGUF, or the files of a folder, as parts.
+
+        Args:
+            format_: "gguf", "safetensors" or "mlx".
+            quantization: type of the matrices; None: see `type_for`.
+            name: of the model, for GGUF's general.name.
+        """
+        type_ = type_for(quantization, format_, self._halves())
+        return self.gguf(type_, name) if format_ == "gguf" else self.folder(type_, format_)
+
+    def gguf(self, type_: Type, name: str) -> Iterator[BytesLike]:
+        """A GGUF file as parts. name: general.name."""
+        tensors: dict[str, Entry] = {}
+        for w in self.weights:
+            end = w.name[len(w.module) :]
+            entry = self._entry(w, type_)
+            tensors[gguf_name(self.architecture, w.module) + end] = entry
+        factors = rope_frequencies(self.config, self.dims)
+        if factors is not None:
+            data = array("f", factors).tobytes()
+            tensors["rope_freqs.weight"] = Entry(F32, [len(factors)], lambda: [data])
+        metadata = model_metadata(
+            self.config, self.architecture, self.dims, type_, name, self.files
+        )
+        return gguf_parts(metadata, tensors)
+
+    def _entry(self, w: Weight, type_: Type) -> Entry:
+        if w.matrix is None:
+            return Entry(F32, w.shape, lambda: [self.vector(w, True).tobytes()])
+        # The output layer and the embedding decide most about the words: 8 bits, as llama.cpp's
+        # own quantizer gives them more bits than the others.
+        ends = w.module in ("model.embed_tokens", "lm_head")
+        chosen = Q8_0 if ends and type_ is Q4_0 else type_
+        chosen = F16 if chosen.block == BLOCK and w.shape[1] % BLOCK else chosen
+        return Entry(chosen, w.shape, lambda: self.matrix(w, chosen, True))
+
+    def folder(self, type_: Type, format_: str) -> dict[str, Parts]:
+        """The files of a folder of transformers or MLX."""
+        code = FLOAT16 if type_ is F16 else FLOAT
+        tensors: dict[str, Any] = {}
+        for w in self.weights:
+            tensors[w.name] = (code, w.shape, partial(self._numbers, w, type_))
+        config = {k: v for k, v in self.config.items() if k not in _OF_THE_EXPORT}
+        config["dtype" if "dtype" in config else "torch_dtype"] = NAME[code]
+        made: dict[str, Parts] = {
+            WEIGHTS_FILE: safetensors_parts(
+                tensors, {"format": "mlx" if format_ == "mlx" else "pt"}
+            ),
+            "config.json": [written_json(config, indent=2) + b"\n"],
+        }
+        for name in TOKENIZER_FILES:
+            text = self.files.contents(name)
+            if text is not None:
+                made[name] = [text]
+        return made
+
+    def _numbers(self, w: Weight, type_: Type) -> Iterator[BytesLike]:
+        if w.matrix is not None:
+            yield from self.matrix(w, type_, False)
+        else:
+            yield pack(FLOAT16 if type_ is F16 else FLOAT, self.vector(w, False))
+
+
+_OF_THE_EXPORT = ("transformers.js_config", "quantization_config", "_name_or_path")
+
+
+def _bytes(y: Any) -> bytes:
+    return bytes(y.data) if isinstance(y, Array) else bytes(y.tobytes())
+
+
+def _array(tensor: Any) -> Array:
+    values = floats(tensor)
+    return Array(_shape(tensor), "float32", values.tobytes())
+
+
+def _shape(tensor: Any) -> Sequence[int]:
+    return tensor[1] if isinstance(tensor, tuple) else tensor.shape
+
+
+def _turned(tensor: Any) -> Array:
+    """The transpose of a matrix."""
+    rows, columns = _shape(tensor)
+    values = floats(tensor)
+    out = array("f", bytes(4 * len(values)))
+    for i in range(rows):
+        out[i::rows] = values[i * columns : (i + 1) * columns]
+    return Array([columns, rows], "float32", out.tobytes())
+
+
+def _check_known(modules: Iterable[str], known: Iterable[str]) -> None:
+    rest = sorted(set(modules) - set(known))
+    if rest:
+        raise InputError(
+            f"it adapts {', '.join(rest[:6])}, which the model does not have",
+            "adapter",
+            "Give an adapter of this model.",
+        )
+
+
+# ---- adapters
+def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
+    """An adapter under transformers' names, of a base with this config.json.
+
+    An adapter of a matrix that an exporter fused becomes one of each part: they share A, and have
+    their rows of B.
+
+    Raises:
+        UnsupportedField: it is a variant of LoRA.
+    """
+    if getattr(adapter.config, "use_dora", False):
+        raise UnsupportedField(
+            "it is DoRA, which scales the merged weights",
+            "adapter",
+            "Merge it into an .onnx file of float weights, and write that one.",
+        )
+    architecture, dims = architecture_of(config), dims_of(config)
+    shapes = shapes_of(architecture, dims)
+    parts: dict[str, list[tuple[str, int, int]]] = {}
+    for module, shape in shapes.items():
+        whole, first = fused_name(module, dims)
+        if whole != module:
+            parts.setdefault(whole, []).append((module, first, shape[0]))
+    lora: dict[str, tuple[Any, Any]] = {}
+    ranks, alphas = {}, {}
+    for name, (a, b) in adapter.lora.items():
+        module = hub_name(name)
+        rank = _shape(a)[0]
+        for part, first, rows in parts.get(module, [(module, 0, _shape(b)[0])]):
+            cut = floats(b)[first * rank : (first + rows) * rank]
+            lora[part] = a, (FLOAT, (rows, rank), cut.tobytes())
+            ranks[part], alphas[part] = rank, float(adapter.config.alpha_of(name))
+    embeddings = {hub_name(n): pair for n, pair in adapter.embeddings.items()}
+    for name, (a, _) in adapter.embeddings.items():
+        module = hub_name(name)
+        ranks[module], alphas[module] = _shape(a)[0], float(adapter.config.alpha_of(name))
+    saved: dict[str, Any] = {}
+    for name, x in adapter.saved.items():
+        module, dot, end = name.rpartition(".")
+        saved[hub_name(module) + dot + end] = x
+    named = _config_of(adapter.config, [*lora, *embeddings], ranks, alphas)
+    return Adapter(named, lora, embeddings, saved)
+
+
+def _config_of(
+    config: LoraConfig,
+    modules: Sequence[str],
+    ranks: Mapping[str, int],
+    alphas: Mapping[str, float],
+) -> LoraConfig:
+    """A configuration with the same ranks and scalings for modules of other names."""
+    fields = config.to_dict()
+    r, alpha = config.r, float(config.lora_alpha)
+    if ranks:
+        r, alpha = max(ranks.values(), key=list(ranks.values()).count), alphas[next(iter(alphas))]
+    fields |= {
+        "r": r,
+        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "target_modules": sorted({m.rsplit(".", 1)[-1] for m in modules}),
+        "exclude_modules": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "rank_pattern": {m: n for m, n in ranks.items() if n != r},
+        "alpha_pattern": {m: x for m, x in alphas.items() if x != alpha},
+    }
+    return LoraConfig.from_dict(fields, "adapter")
+
+
+def adapter_gguf(
+    adapter: Adapter, config: Mapping[str, Any], type_: Type, name: str
+) -> Iterator[BytesLike]:
+    """An adapter as a GGUF file, which llama.cpp applies beside its base; as
+    convert_lora_to_gguf.py writes it.
+
+    Args:
+        adapter: of this project's or PEFT's files.
+        config: of the base's config.json.
+        type_: F16 or F32.
+        name: general.name.
+
+    Raises:
+        UnsupportedField: it has whole parameters, or modules of different scaling.
+    """
+    architecture, dims = architecture_of(config), dims_of(config)
+    own = hub_adapter(adapter, config)
+    if own.saved:
+        raise UnsupportedField(
+            f"it replaces {', '.join(list(own.saved)[:4])}",
+            "adapter",
+            "llama.cpp's adapters are LoRA alone; write the merged model.",
+        )
+    factors = {m: own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
+    alpha = max(factors.values(), default=1.0)
+    tensors: dict[str, Entry] = {}
+
+    def put(name: str, x: Array) -> None:
+        numbers = array("f", bytes(x.data))
+        data = pack(FLOAT16 if type_ is F16 else FLOAT, numbers)
+        tensors[name] = Entry(type_, x.shape, lambda: [data])
+
+    for module, (a, b) in own.lora.items():
+        stem = gguf_name(architecture, module) + ".weight"
+        low, high = _array(a), _array(b)
+        # llama.cpp multiplies by alpha / rank: the rest of a module's factor goes into its B.
+        high = _times(high, factors[module] * low.shape[0] / alpha)
+        heads = rows_exchanged(architecture, module, dims)
+        put(stem + ".lora_a", low)
+        put(stem + ".lora_b", _exchanged(high, heads) if heads else high)
+    for module, (a, b) in own.embeddings.items():
+        stem = gguf_name(architecture, module) + ".weight"
+        put(stem + ".lora_a", _turned(a))
+        put(stem + ".lora_b", _times(_array(b), factors[module] * _shape(a)[0] / alpha))
+    return gguf_parts(adapter_metadata(architecture, alpha, type_, name), tensors)
+
+
+def _times(x: Array, factor: float) -> Array:
+    if abs(factor - 1.0) < 1e-9:
+        return x
+    values = array("f", [v * factor for v in array("f", bytes(x.data))])
+    return Array(x.shape, "float32", values.tobytes())
+
+
+def _exchanged(x: Array, heads: int) -> Array:
+    """Rows whose halves are interleaved in each head."""
+    rows, columns = x.shape
+    n, size = rows // heads, 4 * columns
+    data = memoryview(bytes(x.data))
+    order = [h * n + (i % 2) * (n // 2) + i // 2 for h in range(heads) for i in range(n)]
+    return Array(x.shape, "float32", b"".join(data[i * size : (i + 1) * size] for i in order))
+
+
+def adapter_mlx(adapter: Adapter, config: Mapping[str, Any]) -> dict[str, Parts]:
+    """An adapter as mlx_lm's files: `adapters.safetensors` with A [in, r] and B [r, out], and
+    `adapter_config.json`.
+
+    Raises:
+        UnsupportedField: mlx_lm has one rank and scaling for all modules.
+    """
+    own = hub_adapter(adapter, config)
+    factors = {own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
+    ranks = {_shape(a)[0] for a, _ in (*own.lora.values(), *own.embeddings.values())}
+    if own.saved or own.embeddings or len(factors) != 1 or len(ranks) != 1:
+        raise UnsupportedField(
+            "it has whole parameters, an adapted embedding, or several ranks or scalings",
+            "adapter",
+            "mlx_lm's adapters have one rank and scaling; write the merged model.",
+        )
+    tensors: dict[str, Any] = {}
+    for module, (a, b) in own.lora.items():
+        for half, x in (("lora_a", _turned(a)), ("lora_b", _turned(b))):
+            tensors[f"{module}.{half}"] = (FLOAT, list(x.shape), x.data)
+    keys = sorted({m.split(".", 3)[3] for m in own.lora if m.startswith("model.layers.")})
+    fields = {
+        "fine_tune_type": "lora",
+        "num_layers": dims_of(config).layers,
+        "lora_parameters": {
+            "rank": ranks.pop(),
+            "scale": factors.pop(),
+            "dropout": float(own.config.lora_dropout),
+            "keys": keys,
+        },
+    }
+    return {
+        "adapters.safetensors": safetensors_parts(tensors, {"format": "mlx"}),
+        "adapter_config.json": [written_json(fields, indent=2) + b"\n"],
+    }
+
+
+def write_files(
+    files: Mapping[str, Parts], folder: str | os.PathLike[str] | None
+) -> dict[str, bytes] | None:
+    """Writes files into a folder, which is made if it is missing; None: returns their bytes."""
+    if folder is None:
+        return {name: bytes(write_parts(None, p) or b"") for name, p in files.items()}
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        raise InputError(
+            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
+        ) from None
+    for name, p in files.items():
+        write_parts(os.path.join(folder, name), p)
+    return None
+
+
+def type_for(quantization: str | None, format_: str, halves: bool) -> Type:
+    """The Type of a name; None: of the file's float weights.
+
+    Raises:
+        InputError: the format does not have it.
+    """
+    if quantization is None:
+        return F16 if halves or format_ == "gguf" else F32
+    found = type_named(quantization)
+    if format_ != "gguf" and found not in (F16, F32):
+        raise InputError(
+            f"{format_} has no {found.name}", "quantization", "Use 'f16' or 'f32', or a GGUF file."
+        )
+    return found
+
+
+__all__ = [
+    "FORMATS",
+    "HubModel",
+    "adapter_gguf",
+    "adapter_mlx",
+    "config_of",
+    "hub_adapter",
+    "type_for",
+    "write_files",
+]
