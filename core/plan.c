@@ -39,7 +39,7 @@ static bool linear(const int64_t *registers, uint32_t reg, int64_t scale, int64_
 static uint64_t buffer_bytes(const ew_plan *p, uint32_t buffer) {
   return buffer == EW_ARENA   ? p->arena_bytes
          : buffer == EW_CONST ? p->const_bytes
-                              : p->slots[buffer - EW_SLOT0].bytes;
+                              : p->slots[buffer - EW_SLOT0].room;
 }
 
 /* Checks what no register changes: required operands are present, buffers exist, outputs are
@@ -56,6 +56,7 @@ static int32_t check_operands(ew_plan *p, ew_step *s, uint32_t index) {
       if (o->buffer - EW_SLOT0 >= p->n_slots) return step_fail(p, s, EW_E_BOUNDS, i, o->buffer);
       ew_slot *slot = &p->slots[o->buffer - EW_SLOT0];
       if (output && !slot->writable) return step_fail(p, s, EW_E_READONLY, i, o->buffer);
+      if (slot->grows) s->registers = true; /* checked again when other memory is bound */
       if (index >= p->n_init_steps)
         slot->in_steps = true;
       else {
@@ -190,7 +191,7 @@ static int32_t check_ends(ew_plan *p, ew_step *s) {
   used_registers u = {.first = MAX_DERIVED / 64};
   const int32_t found = find_used(p, s, &u);
   if (found) return step_fail(p, s, found, -1, u.n_lengths);
-  s->registers = u.n_lengths > 0;
+  s->registers |= u.n_lengths > 0;
   for (uint32_t ends = 0; ends < 1u << u.n_lengths; ends++) {
     for (uint32_t k = 0; k < u.n_lengths; k++) {
       const ew_register_entry *r = &p->limits[u.lengths[k]];
@@ -314,7 +315,10 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   for (uint32_t i = 0; i < p->n_slots; i++) {
     if (slots[i].bytes > INT64_MAX)
       return ew_fail(e, EW_E_FORMAT, -1, i, -1, (int64_t)(h.slots_at + i * sizeof *slots));
-    p->slots[i] = (ew_slot){.bytes = slots[i].bytes, .writable = slots[i].flags & EW_SLOT_WRITABLE};
+    p->slots[i] = (ew_slot){.bytes = slots[i].bytes,
+                            .room = slots[i].bytes,
+                            .writable = slots[i].flags & EW_SLOT_WRITABLE,
+                            .grows = slots[i].flags & EW_SLOT_GROWS};
   }
   uint64_t at = h.steps_at;
   for (uint32_t i = 0; i < n_steps; i++) {

@@ -11,8 +11,8 @@ enum { FEW = 8 }; /* up to this many fresh slots are compared one by one; more a
 
 static uintptr_t begin_of(const ew_slot *s) { return (uintptr_t)s->data; }
 /* ew_plan_bind has checked that the sum does not wrap */
-static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->bytes; }
-static bool is_there(const ew_slot *s) { return s->bound && s->bytes; }
+static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->room; }
+static bool is_there(const ew_slot *s) { return s->bound && s->room; }
 
 static bool overlap(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end) {
   return a < b_end && b < a_end;
@@ -20,12 +20,14 @@ static bool overlap(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end) 
 
 EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data, size_t bytes) {
   const bool none = !data && !bytes;
-  if (slot >= p->n_slots ||
-      (!none && (bytes < p->slots[slot].bytes || !data || (uintptr_t)data > UINTPTR_MAX - bytes)))
+  if (slot >= p->n_slots || (!none && ((bytes < p->slots[slot].bytes && !p->slots[slot].grows) ||
+                                       !data || (uintptr_t)data > UINTPTR_MAX - bytes)))
     return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, (int64_t)bytes);
   ew_slot *s = &p->slots[slot];
-  if (!none && (s->data != data || !s->bound) && !s->fresh)
+  const uint64_t room = none || bytes > s->bytes ? s->bytes : bytes;
+  if (!none && (s->data != data || s->room != room || !s->bound) && !s->fresh)
     s->fresh = true, p->fresh[p->n_fresh++] = slot;
+  if (s->room != room) s->room = room, p->version++; /* steps that use it are checked again */
   s->data = data, s->bound = !none;
   return EW_OK;
 }

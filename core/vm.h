@@ -36,8 +36,9 @@ typedef struct {
 
 typedef struct {
   void *data;
-  uint64_t bytes;
-  bool writable, bound, in_steps; /* in_steps: used by a step that is not an init step */
+  uint64_t bytes; /* as the plan says */
+  uint64_t room;  /* that steps may use: less where a slot grows and is bound to less */
+  bool writable, grows, bound, in_steps; /* in_steps: used by a step that is not an init step */
   /* listed in ew_plan.fresh: bound since the last overlap check */
   bool fresh;
   uint32_t init_begin, init_end; /* range of the init steps that use it; empty if equal */

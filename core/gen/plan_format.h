@@ -12,8 +12,9 @@ enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu };
 /* ew_register_entry.divisor of the counter of a loop. */
 enum { EW_COUNTER = -1 };
 
-/* Bits of ew_slot_entry.flags. */
-enum { EW_SLOT_WRITABLE = 1 };
+/* Bits of ew_slot_entry.flags: steps write it; it may be bound to less memory, for which steps
+ * are checked before they run. */
+enum { EW_SLOT_WRITABLE = 1, EW_SLOT_GROWS = 2 };
 
 /* Bits of ew_resolved_step.flags: the step touches no memory and need not run; it depends
  * on registers and must be resolved again after one has changed. */
@@ -57,8 +58,8 @@ _Static_assert(sizeof(ew_register_entry) == 64, "ew_register_entry");
 
 /* A slot, which the host binds to memory. */
 typedef struct {
-  uint64_t bytes; /* minimum size of the memory bound to the slot */
-  uint32_t flags; /* EW_SLOT_WRITABLE */
+  uint64_t bytes; /* minimum size of its memory; of one that grows, the most in use */
+  uint32_t flags; /* EW_SLOT_WRITABLE, EW_SLOT_GROWS */
   uint32_t reserved; /* 0 */
 } ew_slot_entry;
 _Static_assert(sizeof(ew_slot_entry) == 16, "ew_slot_entry");

@@ -30,6 +30,7 @@ def manifest(_table):
         f"// {EXPLAINED.format('logic/manifest/limits.py')}",
         f"export const FORMAT = {manifest_limits.FORMAT};",
         f"export const PIECE = {manifest_limits.PIECE};",
+        f"export const ROOM_STEP = {manifest_limits.ROOM_STEP};",
     ]
     lines += [
         f"export const {name} = {value};"

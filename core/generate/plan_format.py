@@ -42,8 +42,10 @@ def header(_table):
         "/* ew_register_entry.divisor of the counter of a loop. */",
         f"enum {{ EW_COUNTER = {plan.COUNTER} }};",
         "",
-        "/* Bits of ew_slot_entry.flags. */",
-        f"enum {{ EW_SLOT_WRITABLE = {plan.WRITABLE} }};",
+        "/* Bits of ew_slot_entry.flags: steps write it; it may be bound to less memory, for which"
+        " steps",
+        " * are checked before they run. */",
+        f"enum {{ EW_SLOT_WRITABLE = {plan.WRITABLE}, EW_SLOT_GROWS = {plan.GROWS} }};",
         "",
         "/* Bits of ew_resolved_step.flags: the step touches no memory and need not run; it"
         " depends",
@@ -93,8 +95,9 @@ def typescript(_table):
         "/** Values of an operand's buffer; slot i is SLOT0 + i. */",
         f"export const BUFFERS = {{ ARENA: {plan.ARENA}, CONST: {plan.CONST}, SLOT0: {plan.SLOT0},"
         f" NONE: {plan.NONE:#x} }} as const;",
-        "/** Bit of a slot's flags. */",
+        "/** Bits of a slot's flags: steps write it; it may be bound to less memory. */",
         f"export const SLOT_WRITABLE = {plan.WRITABLE};",
+        f"export const SLOT_GROWS = {plan.GROWS};",
         "/** Bits of a resolved step's flags: it touches no memory; it depends on registers. */",
         f"export const STEP_FLAGS = {{ EMPTY: {plan.EMPTY}, REGISTERS: {plan.REGISTERS} }}"
         " as const;",

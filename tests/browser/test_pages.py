@@ -439,6 +439,9 @@ def test_float16_cache(visit, server, files):
         == 2 * halves["info"]["memory"]["cachePerSequence"]
         > 0
     )
+    memory = whole["info"]["memory"]
+    room = min(256, whole["info"]["capacity"])
+    assert memory["cachePerSequence"] == room * memory["cachePerToken"]
     assert (
         halves["ids"]
         == list(

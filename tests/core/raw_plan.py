@@ -14,7 +14,8 @@ from edgewise.compiler.declare.kernel import KERNELS
 from edgewise.compiler.ops.table import kernel_table
 
 ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
-OK, FORMAT, PARAM, BOUNDS, ALIAS, UNBOUND, INDEX, STOPPED = 0, 2, 5, 6, 7, 9, 11, 14
+OK, FORMAT, PARAM, BOUNDS, ALIAS, UNBOUND, INDEX = 0, 2, 5, 6, 7, 9, 11
+ARGUMENT, STOPPED = 12, 14
 
 
 def step(kernel: str, params: dict, operands: list) -> bytes:

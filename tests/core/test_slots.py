@@ -4,7 +4,7 @@ engine compares what they are bound to.
 
 import numpy as np
 import pytest
-from raw_plan import ALIAS, CONST, OK, SLOT0, UNBOUND, Raw, plan, step
+from raw_plan import ALIAS, ARGUMENT, BOUNDS, CONST, OK, SLOT0, UNBOUND, Raw, plan, step
 
 N = 64
 FILL = {"size": 1, "dims": [1, 1, 1, 1, 1, N], "ys": [0, 0, 0, 0, 0, 1]}
@@ -195,3 +195,26 @@ def test_a_kernel_that_reads_what_it_wrote_keeps_within_its_memory(raw):
     assert raw.run(handle) == OK
     assert raw.bind(handle, 4, memory[0].ctypes.data, 8 * n) == OK  # scratch and `first` overlap
     assert raw.run(handle) == ALIAS
+
+
+def test_a_slot_that_grows(raw):
+    """Takes less memory than it may have; steps are held to what is bound, also after a run."""
+    grows = 2
+    code, p = raw.load(plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])], [(N, 1)] * 2))
+    assert code == OK and raw.bind(p, 0, 4096, N - 1) == ARGUMENT
+    code, p = raw.load(
+        plan([step("copy", COPY, [(SLOT0, 0), (SLOT0 + 1, 0)])], [(N, 1 | grows)] * 2)
+    )
+    memory = np.arange(4 * N, dtype=np.uint8)
+    base = memory.ctypes.data
+    assert code == OK and raw.bind(p, 0, base, N) == raw.bind(p, 1, base + N, N - 1) == OK
+    for _ in range(2):
+        assert raw.run(p) == BOUNDS and raw.error().operand == 1
+    assert raw.bind(p, 1, base + 2 * N, 2 * N) == OK
+    assert raw.run(p) == OK and (memory[2 * N : 3 * N] == memory[:N]).all()
+    assert raw.bind(p, 0, base, N - 1) == OK  # the same place, and less of it
+    assert raw.run(p) == BOUNDS and raw.error().operand == 0
+    assert raw.bind(p, 0, base + N + 1, N) == OK
+    assert raw.run(p) == ALIAS
+    assert raw.bind(p, 1, base + 3 * N, N // 2) == raw.bind(p, 0, base + 2 * N + N // 2, N) == OK
+    assert raw.run(p) == ALIAS

@@ -44,7 +44,7 @@ def test_perplexity():
     for dtype in ("float32", "float16", "int8", "int4"):
         lm = CausalLM(DEMO, dtype="q4", capacity=160, cache_dtype=dtype, cache_bytes=0)
         losses[dtype] = sum(loss_of(lm, ids) for ids in texts) / len(texts)
-        sizes[dtype] = sum(lm.bytes_of.values())
+        sizes[dtype] = lm.bytes_for(160)
         head = lm.config["hidden_size"] // lm.config["num_attention_heads"]
         assert lm.cache_dtype == dtype
         lm.free()

@@ -82,8 +82,8 @@ def test_random_conversations(tmp_path, kind, seed):
     path, r = saved(tmp_path, kind), random.Random(seed)
     dtype = (None, "int4", "float16", "int8", "int4")[seed]
     plain = load(path, cache_bytes=0, cache_dtype=dtype)
-    whole = sum(plain.bytes_of.values())
-    whole += 3 * sum(plain.bytes_of[n] for n in plain.fixed_states)
+    whole = plain.bytes_for(CAPACITY)
+    whole += 3 * sum(c["bytes"] for c in plain.caches if c["name"] in plain.fixed_states)
     lm = load(path, cache_bytes=r.choice([None, whole, 2 * whole + 4096]), cache_dtype=dtype)
     vocab, conversations, reused = lm.vocab_size, [[text(r, lm.vocab_size, 300)]], 0
     for _ in range(20):
@@ -208,8 +208,15 @@ def test_budgets_that_are_none(given):
 class Counted:
     """A store of sequences that are numbers."""
 
-    def __init__(self):
-        self.next, self.live = 0, set()
+    def __init__(self, size=10):
+        self.next, self.live, self.size = 0, set(), size
+
+    def bytes_for(self, count):
+        return self.size
+
+    def bytes_of(self, sequence):
+        assert sequence in self.live
+        return self.size
 
     def open(self):
         self.next += 1
@@ -239,7 +246,7 @@ class Counted:
 def test_the_least_recently_used_goes_first(mark_bytes):
     """Within the budget: sequences, and copies of their states."""
     store, r = Counted(), random.Random(0)
-    kept = Kept(store, 50, 4, 10, mark_bytes)
+    kept = Kept(store, 50, 4, mark_bytes)
     for _ in range(300):
         start = r.choice([[1] * 12, [2] * 8, []])
         prompt = start + [r.randrange(3) for _ in range(r.randint(1, 40))]
@@ -251,13 +258,25 @@ def test_the_least_recently_used_goes_first(mark_bytes):
         assert kept.bytes() <= 50
     kept.clear()
     assert not store.live
-    assert Kept(store, None, 4, 2 * BUDGET, 0).budget == 2 * BUDGET
+
+
+def test_one_sequence_of_any_size():
+    """Is kept where no budget is given, and nothing beside it."""
+    store = Counted(2 * BUDGET)
+    kept = Kept(store, None, 4, 0)
+    for ids in ([1] * 8, [2] * 8):
+        kept.give(kept.take("k", ids), ids, [], "k")
+        assert kept.bytes() == 2 * BUDGET and len(store.live) == 1
+    assert kept.take("k", [2] * 9).past == 8
+    kept = Kept(store, 2 * BUDGET - 1, 4, 0)
+    kept.give(kept.take("k", [1] * 8), [1] * 8, [], "k")
+    assert kept.bytes() == 0
 
 
 def test_a_system_prompt_that_two_conversations_share():
     """The second copies what both begin with; the first is still there."""
     store = Counted()
-    kept = Kept(store, 100, 4, 10, 0)
+    kept = Kept(store, 100, 4, 0)
     first = kept.take("k", [1] * 40)
     kept.give(first, [1] * 40, [], "k")
     second = kept.take("k", [1] * 8 + [2] * 20)

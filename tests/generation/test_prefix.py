@@ -10,6 +10,7 @@ from hashlib import sha256
 
 import pytest
 from edgewise import CausalLM, Trainer, pipeline
+from edgewise.compiler.compile import causal_lm
 from edgewise.compiler.training.safetensors import load_safetensors, save_safetensors
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError, PackageError
 from edgewise.logic.manifest.checker import Checker
@@ -17,7 +18,7 @@ from edgewise.logic.manifest.package import check_manifest
 from edgewise.logic.manifest.schema import records
 from tiers import slow_unless
 
-from .test_kept import LORA, answer, load, saved, text
+from .test_kept import CAPACITY, LORA, answer, load, saved, text
 
 PIECE = 128
 
@@ -71,13 +72,14 @@ def test_results_are_those_without(tmp_path, kind, dtype):
             )
             assert got[:2] == expected[:2]
             assert got[2] >= 2 * PIECE
-    whole = sum(plain.bytes_of.values())
-    whole += sum(plain.bytes_of[n] for n in plain.fixed_states)
+    whole = plain.bytes_for(CAPACITY)
+    whole += sum(c["bytes"] for c in plain.caches if c["name"] in plain.fixed_states)
     assert len(data) < whole  # room that no token has taken is not in the file
 
 
-def test_packages_that_do_not_tell_rows(tmp_path):
-    """Those of older versions: whole caches are saved."""
+def test_packages_that_do_not_tell_rows(tmp_path, monkeypatch):
+    """Those of older versions, whose caches have room for all tokens: whole ones are saved."""
+    monkeypatch.setattr(causal_lm, "ROOM_STEP", CAPACITY)
     path, r = saved(tmp_path, "fp32"), random.Random(6)
     plain, lm = load(path, cache_bytes=0), load(path)
     prefix = [r.randrange(1, 90) for _ in range(2 * PIECE)]

@@ -2,8 +2,9 @@
 export const MAGIC = "EDGEPLN3";
 /** Values of an operand's buffer; slot i is SLOT0 + i. */
 export const BUFFERS = { ARENA: 0, CONST: 1, SLOT0: 2, NONE: 0xffffffff } as const;
-/** Bit of a slot's flags. */
+/** Bits of a slot's flags: steps write it; it may be bound to less memory. */
 export const SLOT_WRITABLE = 1;
+export const SLOT_GROWS = 2;
 /** Bits of a resolved step's flags: it touches no memory; it depends on registers. */
 export const STEP_FLAGS = { EMPTY: 1, REGISTERS: 2 } as const;
 /** Structs of core/gen/plan_format.h: size in bytes and offset of each member. */

@@ -297,7 +297,7 @@ function notOf(task: string): readonly string[] {
   const others = Object.keys(OWN).filter((of) => of !== task);
   const not = others.flatMap((of) => OWN[of]!);
   if (task === "text-generation") return ["personalize", ...not];
-  if (GENERATES.includes(task)) return ["max_length", "training", "personalize", ...not];
+  if (GENERATES.includes(task)) return ["training", "personalize", ...not];
   const opened = task in OWN && task !== "text-to-speech";
   return [...LANGUAGE, ...(opened ? FILES : []), ...not];
 }
@@ -353,7 +353,8 @@ async function loadRequest(
     device: deviceOf(options),
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
-    capacity: options.capacity ?? (task === "text-generation" ? options.max_length : undefined),
+    capacity:
+      options.capacity ?? (notOf(task).includes("capacity") ? undefined : options.max_length),
     cache_dtype: options.cache_dtype,
     cache_bytes: options.cache_bytes,
     programs: programsOf(options.training),

@@ -48,7 +48,8 @@ export interface PipelineOptions extends DeviceChoice {
   model_file_name?: string;
   /**
    * Maximum number of tokens of a sequence, prompt included, if the model is compiled in the page.
-   * Default: chosen by the compiler from the model's config.
+   * Default: the model's own context, as its configuration says. Caches grow with a sequence, so
+   * that a short one takes the memory of a short one.
    */
   capacity?: number;
   /**
@@ -59,8 +60,8 @@ export interface PipelineOptions extends DeviceChoice {
    */
   cache_dtype?: CacheDType;
   /**
-   * Maximum number of tokens of a text, if the model is compiled in the page; for text generation
-   * the same as `capacity`. Default: the model's maximum, at most 512.
+   * Maximum number of tokens of a text, if the model is compiled in the page; for tasks that
+   * generate text the same as `capacity`. Default: the model's maximum, of texts at most 512.
    */
   max_length?: number;
   /**

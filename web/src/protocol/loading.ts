@@ -125,9 +125,16 @@ export interface ModelInfo {
   }[];
   /**
    * Bytes. `engine` is the total that the engine holds; the others are parts of it. `kept`: the
-   * states of earlier conversations.
+   * states of earlier conversations. `cachePerSequence`: keys and values of a new conversation,
+   * which take more in steps as it gets longer; `cachePerToken`: as much for each token.
    */
-  memory: { engine: number; weights: number; cachePerSequence: number; kept: number };
+  memory: {
+    engine: number;
+    weights: number;
+    cachePerSequence: number;
+    cachePerToken: number;
+    kept: number;
+  };
   /**
    * Durations in milliseconds: instantiating the engine; compiling in Pyodide, including its start;
    * the whole load.

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp, memory_in_words
-from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, CacheDType
-from ...logic.manifest.schema import Cache, Decoder, DecoderPlan
+from ...logic.manifest.limits import CACHE_DTYPES, FEATURES, POSITIONS, ROOM_STEP, CacheDType
+from ...logic.manifest.schema import Cache, Decoder, DecoderPlan, DecoderRegisters
 from ..declare.dtypes import FLOAT, FLOAT16, INT8, UINT8
 from ..declare.op import TooLong
 from ..declare.symbolic import product
@@ -19,7 +19,7 @@ from ..package import Package
 from ..plan import Plan, Slot
 from ..targets import CPU, Target
 from .caches import cached_as_halves, interface, static_rooms
-from .decoder_plan import DecoderCompiler
+from .decoder_plan import ROOM, DecoderCompiler, NoGrowth
 from .features import fed_shapes
 from .grouped import static_groups
 from .join import join_embedding, takes_embeddings
@@ -32,19 +32,30 @@ from .model_file import (
     read_config,
     read_texts,
 )
+from .tables import one_size
 from .weights import add_plans, new_package
 
 if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
 
+MAX_TRIALS = 8  # capacities for which plans are made
 CHUNKS = (1, 16, 128)  # tokens per run that plans are made for
-RECOMPUTE_CHUNKS = (16, 64, 256, 1024)  # of models without a cache: whole sequences in each run
-DEFAULT_CAPACITY = 1024
+# Of models without a cache: whole sequences in each run.
+RECOMPUTE_CHUNKS = (16, 64, 256, 1024, 4096, 16384)
+DEFAULT_CAPACITY = 1024  # where nothing says how many tokens the model takes
 MAX_CAPACITY = 1 << 24
+# Bytes of a buffer that a GPU binds.
+BINDING_BYTES = 1 << 27
+# Bytes that a sequence of few tokens may take since it can get longer: values between steps, and
+# caches that do not grow. A longer one has to be asked for.
+MAX_RESERVED = 1 << 26
 # Element types of caches; uint8 has two numbers of 4 bits.
 CACHE_CODES = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8, "int4": UINT8}
-# Fields of config.json that limit the length of a sequence.
-LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+# Fields of config.json, and of the model in genai_config.json, with the length of a sequence.
+LENGTH_FIELDS = (
+    *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length"),
+    *("seq_length", "context_length"),
+)
 
 
 def compile_package(
@@ -114,7 +125,8 @@ def compile_causal_lm(
             inputs of caches.INPUT_TYPES are understood, and others that outputs replace: states
             that grow with the sequence or have a fixed shape.
         config: the model's config.json.
-        capacity: most tokens of a sequence; default: the model's own limit, at most 1024.
+        capacity: most tokens of a sequence; default: as many as the model takes by its
+            configuration, or as have room where memory is reserved for all (MAX_RESERVED).
         chunks: numbers of tokens per run to make plans for; must contain 1 for a model with a
             cache.
         lora: training.peft.LoraConfig: layers that can get adapters at run time; None: none.
@@ -210,9 +222,7 @@ def _fitting_plans(
     fixed: int | None,
 ) -> tuple[int, dict[int, Plan]]:
     """(capacity, {tokens: Plan}) for as many tokens as the model has positions for."""
-    limits = (config.get(k) for k in LENGTH_FIELDS)
-    limit = next((n for n in limits if type(n) is int and n > 0), DEFAULT_CAPACITY)
-    room = capacity or min(limit, DEFAULT_CAPACITY)
+    room = capacity or context_length(config, model.graph)
     if fixed is not None and not model.found.states:
         room = min(room, fixed)
     rooms = static_rooms(model.found, config, room)
@@ -221,17 +231,72 @@ def _fitting_plans(
         if capacity is not None:
             raise _too_long(room, held)
         room = held
-    for _ in range(4):
+    cached = any(not s.fixed for s in model.found.states.values())
+    model.grows = cached and room > max(ROOM_STEP, *chunks, fixed or 0)
+    for _ in range(MAX_TRIALS):
         try:
-            return room, _plans(model, room, chunks, fixed)
+            return room, _plans(model, room, chunks, fixed, capacity is not None)
         except TooLong as e:  # the model's own position table is shorter
             shorter = room - e.excess
             if capacity is not None or shorter < 1:
                 raise _too_long(room, shorter) from None
             room = shorter
+        except _TooLarge as e:
+            room = e.fitting
+        except _WithoutGrowth:
+            model.grows = False
     raise ModelError(
         "its position tables are too short", model.graph.name or "model", "Give a capacity."
     )
+
+
+def context_length(config: Mapping[str, Any], graph: Graph | None = None) -> int:
+    """The tokens of a sequence of a model by its configuration.
+
+    Args:
+        config: the model's config.json; genai_config.json may be in "genai".
+        graph: the model. Tables of LongRoPE are for sequences of one length: for those which the
+            model was first trained with, unless another capacity is given.
+    """
+    genai = config.get("genai")
+    parts = [config, config.get("text_config"), genai.get("model") if genai else None]
+    first = graph is not None and one_size(graph, 1) is not graph
+    names = ("original_max_position_embeddings", *LENGTH_FIELDS) if first else LENGTH_FIELDS
+    for name in names:
+        for part in parts:
+            for fields in (part, part.get("rope_scaling")) if isinstance(part, Mapping) else ():
+                n = fields.get(name) if isinstance(fields, Mapping) else None
+                if type(n) is int and n > 0:
+                    return min(n, MAX_CAPACITY)
+    return DEFAULT_CAPACITY
+
+
+class _TooLarge(Exception):
+    """So many tokens would reserve too much memory.
+
+    Attributes:
+        fitting: fewer tokens.
+    """
+
+    def __init__(self, fitting: int) -> None:
+        self.fitting = fitting
+
+
+class _WithoutGrowth(Exception):
+    """Plans can be made only for caches with room for all tokens."""
+
+
+def _check_reserved(model: DecoderCompiler, plan: Plan, capacity: int) -> None:
+    """Raises _TooLarge where a plan for a capacity that nobody asked for takes too much memory."""
+    caches = [s.nbytes for s in plan.slots if s.kind == "cache"]
+    reserved = max(plan.arena_bytes, 0 if model.grows else sum(caches) // 4)
+    if model.target.memory.several_arenas:  # a GPU, which binds a cache as a whole
+        reserved = max(reserved, max(caches, default=0) * MAX_RESERVED // BINDING_BYTES)
+    if reserved > MAX_RESERVED and capacity > DEFAULT_CAPACITY:
+        fitting = DEFAULT_CAPACITY
+        while 2 * fitting * reserved <= capacity * MAX_RESERVED:
+            fitting *= 2
+        raise _TooLarge(min(fitting, capacity // 2))
 
 
 def _too_long(room: int, longest: int) -> InputError:
@@ -243,9 +308,17 @@ def _too_long(room: int, longest: int) -> InputError:
 
 
 def _plans(
-    model: DecoderCompiler, capacity: int, chunks: Sequence[int], fixed: int | None
+    model: DecoderCompiler, capacity: int, chunks: Sequence[int], fixed: int | None, wanted: bool
 ) -> dict[int, Plan]:
-    """{tokens per run: Plan}"""
+    """{tokens per run: Plan}
+
+    Args:
+        model: the model.
+        capacity: most tokens of a sequence.
+        chunks: tokens per run.
+        fixed: tokens per run of an export for so many.
+        wanted: whether the caller wants this capacity, whatever it takes.
+    """
     if not model.found.states:
         chunks = (*(c for c in RECOMPUTE_CHUNKS if c < capacity), capacity)
     if fixed is not None:
@@ -259,13 +332,17 @@ def _plans(
     plans: dict[int, Plan] = {}
     for tokens in sorted({min(c, capacity) for c in chunks}):
         try:
-            plans[tokens] = model.compile(tokens, capacity)
+            plans[tokens] = _plan(model, tokens, capacity)
+        except TooLong:
+            raise
         except ModelError:
             # Some exports take runs up to a size that they were traced with.
             if 1 not in plans:
                 raise
             plans |= _shorter(model, tokens, capacity, max(plans))
             break
+        if not wanted:
+            _check_reserved(model, plans[tokens], capacity)
     if fixed is not None and fixed > 1 and model.found.states and not model.padded:
         raise UnsupportedOp(
             f"it takes {fixed} tokens in each run, and its states take each of them",
@@ -273,6 +350,22 @@ def _plans(
             "Export the model for one token, or any number of tokens, in each run.",
         )
     return plans
+
+
+def _plan(model: DecoderCompiler, tokens: int, capacity: int) -> Plan:
+    """A plan. Raises _WithoutGrowth where there is one only if caches do not grow."""
+    if not model.grows:
+        return model.compile(tokens, capacity)
+    try:
+        return model.compile(tokens, capacity)
+    except TooLong:
+        raise
+    except NoGrowth:
+        raise _WithoutGrowth from None
+    except (ModelError, UnsupportedOp):
+        model.grows = False
+        model.compile(tokens, capacity)
+        raise _WithoutGrowth from None
 
 
 def _shorter(model: DecoderCompiler, tokens: int, capacity: int, least: int) -> dict[int, Plan]:
@@ -293,9 +386,12 @@ def _rows(slot: Slot, axis: int | None) -> tuple[int, int]:
 
 
 def _describe(tokens: int, plan: Plan) -> DecoderPlan:
+    registers: DecoderRegisters = {"past": 0, "last": 1}
+    if "room" in plan.registers:
+        registers["room"] = ROOM
     return {
         "tokens": tokens,
         "file": f"plan/{tokens}",
-        "registers": {"past": 0, "last": 1},
+        "registers": registers,
         "slots": [s.describe() for s in plan.slots],
     }

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
+from ...logic.manifest.limits import ROOM_STEP
 from ..bind import Binder, BoundGraph
 from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64
 from ..declare.symbolic import NotStatic, Sym
@@ -26,11 +27,16 @@ from .tables import one_size
 if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
 
-# Registers of the plans: tokens in the cache, and the token of the run that the logits are of.
-PAST, LAST = 0, 1
+# Registers of the plans: tokens in the cache, the token of the run that the logits are of, and
+# tokens that the caches have room for.
+PAST, LAST, ROOM = 0, 1, 2
 # Inputs with the number of tokens of a run that logits are wanted of: here of all, and all but one
 # are left out later.
 COUNTS = ("num_logits_to_keep", "logits_to_keep")
+
+
+class NoGrowth(Exception):
+    """A cache is written as a whole: it has one size, for all tokens of a sequence."""
 
 
 @dataclass
@@ -45,6 +51,7 @@ class DecoderCompiler:
         trainable: names of weights that are states of the plans.
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
+        grows: whether caches may be bound to memory for fewer tokens than the capacity.
         vocab_size, padded, whole, saved: found when a plan is compiled: the size of the vocabulary,
             whether a run may be padded after its last token, names of the states that runs write as
             a whole, and the parameters that an adapter holds as a whole.
@@ -57,6 +64,7 @@ class DecoderCompiler:
     trainable: Sequence[str]
     cache_dtype: int
     target: Target
+    grows: bool = True
     vocab_size: int = 0
     padded: bool = True
     whole: set[str] = field(default_factory=set)
@@ -79,11 +87,15 @@ class DecoderCompiler:
             shapes["use_cache_branch"], known["use_cache_branch"] = [1], [True]
         if name := next((n for n in COUNTS if n in self.found.inputs), None):
             shapes[name], known[name] = list(self.found.inputs[name].shape or []), [tokens]
-        full: dict[str, list[int]] = {}
+        full: dict[str, list[Any]] = {}
+        room: Any = capacity
+        least = max(tokens, ROOM_STEP)
+        if self.grows:
+            room = Sym(ROOM, 1, 0, least, capacity, packed=True)
         rooms = static_rooms(self.found, self.config, capacity)
         for name, state in self.found.states.items():
             shape = state_shape(self.graph, state, self.config, rooms)
-            full[name] = [capacity if i == state.axis else d for i, d in enumerate(shape)]
+            full[name] = [room if i == state.axis else d for i, d in enumerate(shape)]
             shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
         states = self.found.states.values()
         self.saved = []
@@ -100,7 +112,11 @@ class DecoderCompiler:
                 outputs=[self.found.logits, *(s.output for s in states)],
                 cache_shapes=full,
                 cache_dtype=self.cache_dtype,
-                registers=[("past", 0, capacity - tokens), ("last", 0, tokens - 1)],
+                registers=[
+                    ("past", 0, capacity - tokens),
+                    ("last", 0, tokens - 1),
+                    *([("room", least, capacity)] if self.grows else []),
+                ],
                 prepare=self._prepare,
                 transform=lambda bound: self._transform(bound, tokens, last),
                 computed=self._computed(past, tokens, rooms),
@@ -170,7 +186,10 @@ class DecoderCompiler:
         states = self.found.states.values()
         fixed = {s.name: s.output for s in states if s.fixed}
         growing = {s.name: (s.output, s.axis) for s in states if s.axis is not None}
-        self.whole = {*fixed, *grow_states(bound, growing)}
+        grown = grow_states(bound, growing)
+        if grown and self.grows:
+            raise NoGrowth
+        self.whole = {*fixed, *grown}
         keep_states(bound, fixed)
         bound.outputs["logits"] = bound.outputs.pop(self.found.logits)
 

@@ -29,7 +29,7 @@ Register = tuple[str, int, int]
 
 def lower(
     bound: BoundGraph,
-    cache_shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_shapes: Mapping[str, Sequence[Dim]] | None = None,
     registers: Sequence[Register] = (),
     cache_dtype: int = FLOAT,
     target: Target = CPU,
@@ -38,7 +38,8 @@ def lower(
 
     Args:
         bound: the graph, after all passes.
-        cache_shapes: {input name: full shape of the cache that it is stored in}.
+        cache_shapes: {input name: full shape of the cache that it is stored in}; a dimension may
+            follow a register.
         registers: in the order of their numbers in Syms.
         cache_dtype: what caches of float32 numbers are stored as: FLOAT, FLOAT16, or INT8 or UINT8:
             rows of 8 or 4 bits (the kernel store_rows).
@@ -82,7 +83,7 @@ class Builder(Layouts):
 
     def __init__(
         self,
-        cache_shapes: Mapping[str, Sequence[int]],
+        cache_shapes: Mapping[str, Sequence[Dim]],
         cache_dtype: int = FLOAT,
         target: Target = CPU,
     ) -> None:
@@ -207,7 +208,7 @@ class Builder(Layouts):
             if any(isinstance(x, Sym) for x in value.numbers):
                 return self._register_numbers(value)
             return self.const_bytes(pack(value.dtype, value.numbers), value.dtype, value.shape)
-        dtype, full = value.dtype, [most(d) for d in value.shape]
+        dtype, full = value.dtype, list(value.shape)
         strides = strides_of(value.shape)
         if value.role == "cache":
             full = list(self.cache_shapes[value.name])
@@ -217,19 +218,27 @@ class Builder(Layouts):
             strides = strides_of(full)
         elif value.role not in ("state", "input", "kept"):
             raise AssertionError(f"{value} is used before it is computed")
-        nbytes = bytes_for(dtype, product(full))
         kind = "cache" if value.role == "kept" else value.role  # of a sequence, too
-        buffer = self.slot(value.name, kind, dtype, full, nbytes)
+        buffer = self._slot_with_room(value.name, kind, dtype, full)
         return View(buffer, 0, value.shape, strides, dtype)
 
-    def _cache_of_rows(self, value: Value, full: list[int], dtype: int) -> View:
+    def _slot_with_room(self, name: str, kind: str, dtype: int, full: Sequence[Dim]) -> Storage:
+        """The slot of a tensor of this shape; it grows where a register decides its size, unless
+        that is of an input, which has room for all.
+        """
+        shape = [most(d) for d in full]
+        buffer = self.slot(name, kind, dtype, shape, bytes_for(dtype, product(shape)))
+        self.slots[buffer.index].grows = kind == "cache" and shape != list(full)
+        return buffer
+
+    def _cache_of_rows(self, value: Value, full: list[Dim], dtype: int) -> View:
         """A cache whose tokens are rows of fewer bits.
 
         Raises:
             UnsupportedOp: its rows are not those of tokens.
         """
         grows = [i for i, (a, b) in enumerate(zip(value.shape, full)) if a != b]
-        bits, blocks, row = *ROWS[dtype], full[-1]
+        bits, blocks, row = *ROWS[dtype], most(full[-1])
         if len(full) != 4 or grows not in ([2], []) or row > MAX_ROW:
             raise UnsupportedOp(
                 f"keys or values of the shape {value.shape} cannot be kept in {bits} bits",
@@ -238,7 +247,7 @@ class Builder(Layouts):
                 f" of at most {MAX_ROW} per head.",
             )
         full[-1] = -(-row // BLOCK) * blocks
-        buffer = self.slot(value.name, value.role, dtype, full, product(full))
+        buffer = self._slot_with_room(value.name, "cache", dtype, full)
         buffer.bits = bits
         return View(buffer, 0, value.shape, strides_of(full), dtype)
 

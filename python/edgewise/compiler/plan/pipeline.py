@@ -53,7 +53,7 @@ def compile_graph(
     transform: Change | None = None,
     finish: Change | None = None,
     optimized: bool = True,
-    cache_shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_shapes: Mapping[str, Sequence[int | Sym]] | None = None,
     cache_dtype: int = FLOAT,
     registers: Sequence[Register] = (),
     doing: str = "be compiled",

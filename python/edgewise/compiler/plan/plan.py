@@ -20,6 +20,7 @@ from ..schema.plan_format import (
     ARENA,
     CONST,
     COUNTER,
+    GROWS,
     HEADER,
     MAGIC,
     NONE,
@@ -53,8 +54,9 @@ class Slot:
             which the device binds itself).
         dtype: ONNX code.
         shape: the largest one.
-        nbytes: its size.
+        nbytes: its size; of one that grows the largest.
         tensor: of a weight: the constant of the model.
+        grows: whether it may be bound to less memory (schema.plan_format.GROWS).
     """
 
     name: str
@@ -63,6 +65,7 @@ class Slot:
     shape: list[int]
     nbytes: int
     tensor: Tensor | None = None
+    grows: bool = False
 
     def describe(self) -> ManifestSlot:
         """A dict for a package's manifest."""
@@ -177,7 +180,7 @@ def _plan_bytes(
     slots_at = _begin_section(out)
     for s in builder.slots:
         writable = s.kind in WRITABLE_KINDS
-        out += SLOT.pack(s.nbytes, WRITABLE if writable else 0, 0)
+        out += SLOT.pack(s.nbytes, WRITABLE * writable + GROWS * s.grows, 0)
     const_at = _begin_section(out)
     out += builder.constants
     steps_at = _begin_section(out)

@@ -18,7 +18,7 @@ ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
 COUNTER = -1
 
 # Bits of ew_slot_entry.flags.
-WRITABLE = 1
+WRITABLE, GROWS = 1, 2
 
 # Bits of ew_resolved_step.flags.
 EMPTY, REGISTERS = 1, 2
@@ -102,8 +102,8 @@ SLOT = Struct(
     "slot_entry",
     "A slot, which the host binds to memory.",
     [
-        ("bytes", "u64", "minimum size of the memory bound to the slot"),
-        ("flags", "u32", "EW_SLOT_WRITABLE"),
+        ("bytes", "u64", "minimum size of its memory; of one that grows, the most in use"),
+        ("flags", "u32", "EW_SLOT_WRITABLE, EW_SLOT_GROWS"),
         ("reserved", "u32", "0"),
     ],
 )

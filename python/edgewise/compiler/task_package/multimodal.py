@@ -55,7 +55,6 @@ CONFIGS = (
     "config.json",
     "tokenizer_config.json",
 )
-DEFAULT_CAPACITY = 4096  # tokens: a picture has up to thousands
 ROOM = 64  # tokens of texts in a run that takes pictures as a whole
 EMBEDDINGS = ("embed_tokens", "embedding")
 PICTURES = [(480, 640), (640, 480), (300, 1000), (64, 64)]
@@ -76,7 +75,7 @@ def multimodal_package(request: Request) -> Package:
     decoder, plans = compile_causal_lm(
         graph,
         config,
-        request.max_length or _capacity(config),
+        request.max_length,
         chunks,
         cache_dtype=request.cache_dtype,
         target=request.target,
@@ -279,12 +278,6 @@ def _add_any_length(
         "Run it in Python, from its folder, or export the encoder with sizes that are products,"
         " sums and rounded quotients of the number of frames.",
     )
-
-
-def _capacity(config: Mapping[str, Any]) -> int | None:
-    """Most tokens of a sequence, where nobody says how many."""
-    limit = config.get("max_position_embeddings")
-    return min(limit, DEFAULT_CAPACITY) if type(limit) is int and limit > 0 else None
 
 
 def _json(texts: Mapping[str, bytes], name: str) -> dict[str, Any]:

@@ -48,10 +48,11 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--max-length",
+        "--capacity",
         type=int,
         help=(
-            "maximum number of tokens of a sequence (default: the model's limit, at most 1024; with"
-            " --task 512)"
+            "maximum number of tokens of a sequence (default: the model's own context; of tasks"
+            " that read texts at most 512)"
         ),
     )
     parser.add_argument(

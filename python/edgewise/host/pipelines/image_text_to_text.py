@@ -83,8 +83,8 @@ class ImageTextToTextPipeline(Pipeline):
         model: path of a model folder or of a package of `edgewise build --task`, or the id of a
             model of the hub.
         tokenizer: a Tokenizer, a path or an id. Default: the model's.
-        capacity: most tokens of a sequence, pictures among them. Default: the model's limit, at
-            most 4096.
+        capacity: most tokens of a sequence, pictures among them. Default: the model's own context.
+        max_length: the same as `capacity`.
         cache_dtype: as of CausalLM.
         options: as of Pipeline.
 
@@ -125,10 +125,12 @@ class ImageTextToTextPipeline(Pipeline):
         tokenizer: Any = None,
         *,
         capacity: int | None = None,
+        max_length: int | None = None,
         cache_dtype: str | None = None,
         **options: Any,
     ) -> None:
-        self._capacity, self._cache_dtype = capacity, cache_dtype
+        self._capacity = max_length if capacity is None else capacity
+        self._cache_dtype = cache_dtype
         self._model: DecoderModel | None = None
         self._package: Package | None = None
         self._frames: VisionProcessor | None = None

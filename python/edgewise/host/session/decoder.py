@@ -16,8 +16,18 @@ from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory
 from ...logic.generation.chunks import Shape, check_length, runs_of
 from ...logic.generation.kept import Kept, Taken, checked_budget
 from ...logic.generation.prefix import PrefixModel, sum_of
+from ...logic.generation.rooms import cache_bytes as bytes_of_cache
+from ...logic.generation.rooms import (
+    first_room,
+    grows,
+    least_room,
+    moves,
+    needed,
+    next_room,
+    sequence_bytes,
+)
 from ...logic.manifest.limits import CACHE_DTYPES
-from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
+from ...logic.manifest.schema import Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from . import prefix
@@ -28,7 +38,7 @@ from .weights import WeightStore, checks_of, weight_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from ...compiler.onnx.source import Source
     from ..engine import Engine
@@ -124,9 +134,8 @@ class DecoderModel(Owner):
             self.free()
             raise
         if self.prefill_chunk is not None and cache_bytes != 0:
-            fixed = sum(self.bytes_of[n] for n in self.fixed_states)
-            whole = sum(self.bytes_of.values())
-            self.kept = Kept(self, cache_bytes, self.prefill_chunk, whole, fixed)
+            fixed = sum(c["bytes"] for c in self.caches if c["name"] in self.fixed_states)
+            self.kept = Kept(self, cache_bytes, self.prefill_chunk, fixed)
 
     def _open_package(
         self,
@@ -176,7 +185,9 @@ class DecoderModel(Owner):
         self.caches = described["caches"]
         self.padded = described.get("padded") is not False
         self.fixed_states = [c["name"] for c in self.caches if c.get("fixed")]
-        self.bytes_of = {c["name"]: c["bytes"] for c in self.caches}
+        self.grows = grows(described["plans"])
+        self.first_room = first_room(self.max_length, self.grows)
+        self.first_bytes = self._sizes(self.first_room)
         self.cache_dtype: str = described.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
 
@@ -217,39 +228,98 @@ class DecoderModel(Owner):
         with self.lock:
             self._check_open()
             caches = self._allocate_caches(
-                self.caches,
-                f"the attention cache of a sequence of up to {self.max_length} tokens takes",
+                self.first_bytes,
+                f"the attention cache of a sequence of up to {self.first_room} tokens takes",
                 "Load or build the model with a smaller capacity, close other sequences, or",
             )
             handle, self.next = self.next, self.next + 1
-            self.sequences[handle] = [caches, [], False, features]
+            self.sequences[handle] = [caches, [], False, features, self.first_room]
             return handle
 
+    def _sizes(self, room: int) -> dict[str, int]:
+        """{name: bytes} of the caches of a sequence with room for so many tokens."""
+        return {c["name"]: bytes_of_cache(c, self.max_length, room) for c in self.caches}
+
     def _allocate_caches(
-        self, described: Sequence[Cache], what: str, remedy: str
+        self, sizes: Mapping[str, int], what: str, remedy: str
     ) -> dict[str, Buffer]:
         """Buffers of caches, by name: all or none.
 
         Args:
-            described: `name` and `bytes` of each.
+            sizes: bytes of each by its name.
             what, remedy: the beginnings of the message of OutOfMemory.
         """
         caches: dict[str, Buffer] = {}
         try:
-            for c in described:
-                caches[c["name"]] = self.device.allocate(c["bytes"])
+            for name, nbytes in sizes.items():
+                caches[name] = self.device.allocate(nbytes)
         except BaseException as e:
             for cache in caches.values():
                 self.device.release(cache)
             if isinstance(e, OutOfMemory):
                 raise OutOfMemory(
-                    f"{what} {sum(c['bytes'] for c in described)} bytes, which could not be"
-                    " allocated",
+                    f"{what} {sum(sizes.values())} bytes, which could not be allocated",
                     "engine memory",
                     f"{remedy} keep keys and values as float16 (cache_dtype).",
                 ) from None
             raise
         return caches
+
+    # ---- memory of sequences
+    def room_of(self, sequence: int) -> int:
+        """The tokens that a sequence's caches have room for."""
+        return cast("int", self.sequences[sequence][4])
+
+    def bytes_for(self, count: int) -> int:
+        """The memory of a new sequence with room for `count` tokens."""
+        room = least_room(count, self.max_length) if self.grows else self.max_length
+        return sequence_bytes(self.caches, self.max_length, room)
+
+    def bytes_of(self, sequence: int) -> int:
+        """The memory of a sequence."""
+        return sequence_bytes(self.caches, self.max_length, self.room_of(sequence))
+
+    @property
+    def cache_memory(self) -> int:
+        """Bytes of the caches of all open sequences, those of earlier generations among them."""
+        return sum(self.bytes_of(sequence) for sequence in self.sequences)
+
+    def reserve(self, sequence: int, count: int) -> None:
+        """Gives a sequence room for `count` tokens, if it has less. What it holds stays, also after
+        OutOfMemory. The lock must be held; no plan of the model may be running.
+        """
+        room = self.room_of(sequence)
+        if count <= room:
+            return
+        enough = least_room(count, self.max_length)
+        try:
+            self._move(sequence, next_room(room, count, self.max_length))
+        except OutOfMemory:
+            if self.kept is not None:
+                self.kept.clear()
+                self._free_closed()
+            self._move(sequence, enough)
+
+    def _move(self, sequence: int, room: int) -> None:
+        """Moves a sequence to caches with another room. Raises OutOfMemory."""
+        state, sizes = self.state(sequence), self._sizes(room)
+        growing = {c["name"]: c for c in self.caches if c.get("rows") is not None}
+        caches = self._allocate_caches(
+            {name: sizes[name] for name in growing},
+            f"the attention cache of a sequence grows to {room} tokens, which take",
+            "Give a shorter prompt or a smaller max_new_tokens, close other sequences, or",
+        )
+        for name, cache in growing.items():
+            for at, to, n in moves(cache, len(state[1]), state[4], room):
+                self.device.copy(state[0][name].part(at, n), caches[name].part(to, n), n)
+        before = [state[0][name] for name in growing]
+        state[0].update(caches)
+        state[4] = room
+        for plan in self.plans:
+            if plan.bound == sequence:
+                plan.bound = None
+        for buffer in before:
+            self.device.release(buffer)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -303,6 +373,9 @@ class DecoderModel(Owner):
         """Copies a sequence's cache and tokens to another sequence."""
         with self.lock:
             a, b = self.state(source), self.state(target)
+            if b[4] != a[4]:
+                b[1] = []
+                self._move(target, a[4])
             for c in self.caches:
                 self.device.copy(a[0][c["name"]], b[0][c["name"]])
             b[1], b[2], b[3] = list(a[1]), a[2], a[3]
@@ -468,7 +541,7 @@ class DecoderModel(Owner):
     def save(self, sequence: int) -> dict[str, Buffer]:
         """A copy of the states of fixed shape of a sequence."""
         states = self.state(sequence)[0]
-        fixed = [c for c in self.caches if c["name"] in self.fixed_states]
+        fixed = {name: self.first_bytes[name] for name in self.fixed_states}
         saved = self._allocate_caches(fixed, "a copy of a sequence's states takes", "Or")
         for name, buffer in saved.items():
             self.device.copy(states[name], buffer)
@@ -582,10 +655,12 @@ class DecoderModel(Owner):
         features = self.features_of(sequence)
         together = features.prompt.together if features else ()
         runs = runs_of(self.shape, ids, len(tokens), tokens, stale, together)
+        if self.grows:
+            self.reserve(sequence, needed(runs))
         try:
             if stale:  # states that cannot be cut begin again
                 for name in self.fixed_states:
-                    self.device.fill(state[0][name], 0, 0, self.bytes_of[name])
+                    self.device.fill(state[0][name], 0, 0, self.first_bytes[name])
             for size, part, past in runs:
                 logits = self._plan_for(size, past).run(sequence, part, past)
         except BaseException:

@@ -51,7 +51,9 @@ class DecoderPlan:
         slots = [
             Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
         ]
+        growing = {c["name"] for c in lm.caches if lm.grows and c.get("rows") is not None}
         for slot, s in zip(slots, described["slots"]):
+            slot.grows = slot.kind == "cache" and slot.name in growing
             if slot.kind == "weight":
                 slot.tensor = lm.weight(s)
         self.slots = slots
@@ -110,7 +112,8 @@ class DecoderPlan:
                 if caches:
                     self.loaded.bind(i, caches[s.name])
                 else:
-                    self.loaded.bind(i, self.lm.buffer("cache/" + s.name, s.nbytes))
+                    nbytes = self.lm.first_bytes.get(s.name, s.nbytes)
+                    self.loaded.bind(i, self.lm.buffer("cache/" + s.name, nbytes))
         self.bound = sequence
 
     def run(self, sequence: int, ids: list[int], past: int) -> Buffer:
@@ -124,6 +127,8 @@ class DecoderPlan:
             lm.device.fill(given, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
         lm.filled = len(ids)
         feed(self, lm.features_of(sequence), past, len(ids))
+        if "room" in self.registers:
+            self.loaded.register(self.registers["room"], lm.room_of(sequence))
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], len(ids) - 1)

@@ -72,7 +72,7 @@ def save(lm: DecoderModel, ids: list[int], target: Any) -> bytes | None:
         contents = {IDS: int32_bytes(ids[:count])}
         for cache in model.caches:
             buffer = lm.memory_of(sequence)[cache["name"]]
-            parts = spans(cache, lm.max_length, count)
+            parts = spans(cache, lm.room_of(sequence), count)
             contents[STATE + cache["name"]] = b"".join(
                 lm.device.read(buffer, at, n) for at, n in parts
             )
@@ -109,10 +109,11 @@ def load(lm: DecoderModel, source: str | os.PathLike[str] | bytes | Source) -> i
     check_bytes(model, ids, sum_of(digests(contents)), metadata, where)
 
     def fill(sequence: int) -> None:
+        lm.reserve(sequence, len(ids))
         memory = lm.memory_of(sequence)
         for cache in model.caches:
             data, done = memoryview(contents[STATE + cache["name"]]), 0
-            for at, n in spans(cache, lm.max_length, len(ids)):
+            for at, n in spans(cache, lm.room_of(sequence), len(ids)):
                 lm.device.write(memory[cache["name"]], data[done : done + n], at)
                 done += n
         lm.state(sequence)[1].extend(ids)

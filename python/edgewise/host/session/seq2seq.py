@@ -155,7 +155,7 @@ class Seq2SeqModel(DecoderModel):
             self._check_open()
             self._free_closed()
             caches = self._allocate_caches(
-                self.cross_caches,
+                {c["name"]: c["bytes"] for c in self.cross_caches},
                 "the keys and values of cross attention take",
                 "Close other sources, or",
             )
@@ -187,11 +187,11 @@ class Seq2SeqModel(DecoderModel):
         return handle
 
     def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
-        caches, _, _, _, source = self.sequences[sequence]
+        caches, _, _, _, _, source = self.sequences[sequence]
         return {**caches, **source.caches}
 
     def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
-        plan.loaded.register(plan.registers["source"], self.sequences[sequence][4].positions)
+        plan.loaded.register(plan.registers["source"], self.sequences[sequence][5].positions)
 
     def _plan_for(self, size: int, past: int) -> DecoderPlan:
         return self.plans[-1] if past else super()._plan_for(size, past)

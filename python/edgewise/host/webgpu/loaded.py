@@ -168,7 +168,7 @@ class WebGPUPlan(LoadedPlan):
 
     def bind(self, slot: int, buffer: Buffer) -> None:
         s = self.plan.slots[slot]
-        if buffer.nbytes < s.nbytes:
+        if buffer.nbytes < s.nbytes and not s.grows:
             super().bind(slot, buffer)  # raises
         with self.engine.lock:
             self.bound[slot] = buffer

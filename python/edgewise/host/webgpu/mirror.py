@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .loaded import WebGPUPlan
 
 Ranges = dict[int, tuple[int, int]]  # {slot: (first byte, end)}
+ROOM = 64  # bytes of a slot that grows, before it is bound
 
 
 class Mirrors:
@@ -28,12 +29,18 @@ class Mirrors:
         self.current: set[int] = set()  # weights whose mirror is up to date
         self.addresses: list[int] = []
         for i, slot in enumerate(loaded.plan.slots):
-            self.addresses.append(engine.alloc(slot.nbytes))
-            LoadedPlan.bind(loaded, i, Buffer(self.addresses[i], slot.nbytes))
+            nbytes = ROOM if slot.grows else slot.nbytes
+            self.addresses.append(engine.alloc(nbytes))
+            LoadedPlan.bind(loaded, i, Buffer(self.addresses[i], nbytes))
 
     def moved(self, slot: int) -> None:
         """The slot was bound to other memory, or its weight has changed."""
         self.current.discard(slot)
+        if self.loaded.plan.slots[slot].grows:
+            engine, nbytes = self.loaded.engine, self.loaded.bound[slot].nbytes
+            before, self.addresses[slot] = self.addresses[slot], engine.alloc(nbytes)
+            LoadedPlan.bind(self.loaded, slot, Buffer(self.addresses[slot], nbytes))
+            engine.free(before)
 
     def computed(self) -> None:
         """Init steps have run, of this plan or of one that shares its computed slots."""

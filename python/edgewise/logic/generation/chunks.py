@@ -87,7 +87,7 @@ def runs_of(
         raise InputError(
             f"{past + count} tokens exceed the model's maximum length, {shape.max_length}",
             "forward",
-            "Shorten the prompt or max_new_tokens, or build the model with a larger capacity.",
+            "Shorten the prompt or max_new_tokens, or give the model a larger capacity.",
         )
     for i in ids:
         if not (isinstance(i, int) and 0 <= i < shape.vocab_size):

@@ -36,6 +36,14 @@ class Store(Protocol):
         """Frees a sequence."""
         ...
 
+    def bytes_for(self, count: int) -> int:
+        """The memory of a new sequence with room for `count` tokens."""
+        ...
+
+    def bytes_of(self, sequence: Any) -> int:
+        """The memory of a sequence."""
+        ...
+
     def copy(self, source: Any, target: Any) -> None:
         """Copies the state of a sequence."""
         ...
@@ -121,21 +129,16 @@ class Kept:
         store: has the sequences.
         budget: bytes that they may take; None: BUDGET, or one sequence of any size.
         piece: tokens of a piece.
-        sequence_bytes: of a sequence.
         mark_bytes: of its states that cannot be cut; 0: it has none.
 
     Raises:
         InputError: the budget is not a number of bytes.
     """
 
-    def __init__(
-        self, store: Store, budget: int | None, piece: int, sequence_bytes: int, mark_bytes: int
-    ) -> None:
-        self.store, self.piece = store, piece
-        self.sequence_bytes, self.mark_bytes = sequence_bytes, mark_bytes
+    def __init__(self, store: Store, budget: int | None, piece: int, mark_bytes: int) -> None:
+        self.store, self.piece, self.mark_bytes = store, piece, mark_bytes
         self.budget = checked_budget(budget)
-        if budget is None:
-            self.budget = max(self.budget, sequence_bytes + MAX_MARKS * mark_bytes)
+        self.any_size = budget is None
         self.entries: list[Entry] = []  # the latest is the last
 
     def bytes(self) -> int:
@@ -192,13 +195,14 @@ class Kept:
             key: as it is now: a sequence of other weights is not kept.
         """
         held = ids
+        budget = max(self.budget, self._bytes_of(taken)) if self.any_size else self.budget
         if self.mark_bytes > 0:
             while taken.marks and taken.marks[-1].length > len(ids):
                 self.store.drop(taken.marks.pop().saved)
-            while len(taken.marks) > 1 and self._bytes_of(taken) > self.budget:
+            while len(taken.marks) > 1 and self._bytes_of(taken) > budget:
                 self.store.drop(taken.marks.pop(0).saved)
             held = ids[: taken.marks[-1].length] if taken.marks else []
-        if not held or taken.key != key or self._bytes_of(taken) > self.budget:
+        if not held or taken.key != key or self._bytes_of(taken) > budget:
             self._free(taken)
             return
         for entry in list(self.entries):
@@ -207,7 +211,7 @@ class Kept:
         self.store.truncate(taken.sequence, len(held))
         after = following if len(held) == len(ids) else []
         self.entries.append(Entry(taken, held, after))
-        while self.bytes() > self.budget:
+        while self.bytes() > budget:
             self._forget(self.entries[0])
 
     def ahead(self, key: str) -> Ahead | None:
@@ -242,8 +246,8 @@ class Kept:
             InputError: the budget has no room for them.
             OutOfMemory: there is no memory for a sequence.
         """
-        needed = self.sequence_bytes + self.mark_bytes
-        if needed > self.budget:
+        needed = self.store.bytes_for(len(ids)) + self.mark_bytes
+        if needed > self.budget and not self.any_size:
             raise InputError(
                 f"a sequence takes {needed} bytes, those that are kept may take {self.budget}",
                 "cache_bytes",
@@ -314,7 +318,7 @@ class Kept:
 
     def _open(self) -> Any:
         """A new sequence, in the place of old ones where there is no room."""
-        while self.entries and self.bytes() + self.sequence_bytes > self.budget:
+        while self.entries and self.bytes() + self.store.bytes_for(0) > self.budget:
             self._forget(self.entries[0])
         try:
             return self.store.open()
@@ -325,7 +329,7 @@ class Kept:
             return self.store.open()
 
     def _bytes_of(self, taken: Taken) -> int:
-        return self.sequence_bytes + self.mark_bytes * len(taken.marks)
+        return self.store.bytes_of(taken.sequence) + self.mark_bytes * len(taken.marks)
 
     def _forget(self, entry: Entry) -> None:
         self.entries.remove(entry)

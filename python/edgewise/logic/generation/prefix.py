@@ -136,19 +136,19 @@ def common(prompts: list[list[int]]) -> list[int]:
     return first[:n]
 
 
-def spans(cache: Cache, capacity: int, count: int) -> list[tuple[int, int]]:
+def spans(cache: Cache, room: int, count: int) -> list[tuple[int, int]]:
     """(offset, bytes) of the first tokens in a cache; of a state that cannot be cut, all.
 
     Args:
         cache: of the manifest.
-        capacity: most tokens of a sequence.
+        room: tokens that the cache has room for.
         count: tokens.
     """
     rows = cache.get("rows")
     if rows is None:
         return [(0, cache["bytes"])]
     row = rows[1]
-    return [(i * capacity * row, count * row) for i in range(rows[0])]
+    return [(i * room * row, count * row) for i in range(rows[0])]
 
 
 def tensors_of(model: PrefixModel, count: int) -> list[tuple[str, Stored]]:

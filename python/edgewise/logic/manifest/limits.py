@@ -23,6 +23,7 @@ MAX_METADATA_TEXT = 1 << 20  # UTF-16 units of a text in a model's metadata
 MAX_LIST = 1_000_000
 MAX_KERNELS = 1000
 MAX_CAPACITY = 1 << 24  # tokens of a sequence
+ROOM_STEP = 256  # tokens by which caches grow, at least
 MAX_LENGTH = 1 << 24  # maximum value of a plan's register
 MAX_REGISTERS = 1024  # of a plan
 MAX_VOCABULARY = 1 << 24

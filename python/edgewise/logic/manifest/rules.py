@@ -216,8 +216,11 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
             c.fail("decoder.plans", f"has two plans for {plan['tokens']} tokens")
         tokens.append(plan["tokens"])
         check_plan(c, plan, at, contents)
-        if len(plan["registers"]) != 2:
-            c.fail(f"{at}.registers", "has registers other than 'past' and 'last'")
+        room = plan["registers"].get("room")
+        if len(plan["registers"]) != (2 if room is None else 3):
+            c.fail(f"{at}.registers", "has registers other than 'past', 'last' and 'room'")
+        if (room is None) != (decoder["plans"][0]["registers"].get("room") is None):
+            c.fail(f"{at}.registers", "differs from those of the other plans in 'room'")
         kinds: set[str] = set()
         inputs: set[str] = set()
         for s, slot in enumerate(plan["slots"]):
@@ -239,11 +242,14 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
 
 def _check_rows(c: Checker, decoder: Decoder) -> None:
     """Checks the parts of caches that grow."""
+    growing = any(plan["registers"].get("room") is not None for plan in decoder["plans"])
     for i, cache in enumerate(decoder["caches"]):
         rows = cache.get("rows")
-        if rows is None:
-            continue
         at = f"decoder.caches[{i}].rows"
+        if rows is None:
+            if growing and not cache.get("fixed"):
+                c.fail(at, "is missing: the plans have a register 'room'")
+            continue
         if cache.get("fixed"):
             c.fail(at, "is of a state that does not grow")
         if rows[0] * rows[1] * decoder["capacity"] != cache["bytes"]:

@@ -102,10 +102,13 @@ class Cache(TypedDict):
 
 # ---- language models
 class DecoderRegisters(TypedDict):
-    """Numbers of the registers with the past length and the index of the last token."""
+    """Numbers of the registers with the past length, the index of the last token, and the number of
+    tokens that caches have room for; none: they have room for all.
+    """
 
     past: Annotated[int, Range(0, 0)]
     last: Annotated[int, Range(1, 1)]
+    room: NotRequired[Annotated[int, Range(2, 2)]]
 
 
 class DecoderPlan(PlanFile):

@@ -263,7 +263,10 @@ export class Launch {
     const { plan } = this;
     const { buffer } = this.steps[member]!.operands[operand]!;
     const bytes = plan.parts.slotBytes[buffer - BUFFERS.SLOT0]!;
-    if (bytes <= plan.device.gpu.bindingBytes) return [0, bytes];
+    const { bindingBytes } = plan.device.gpu;
+    // memory of a slot that grows may be smaller, and is when it is bound
+    if (plan.parts.grows[buffer - BUFFERS.SLOT0]) return [0, Math.min(bytes, bindingBytes)];
+    if (bytes <= bindingBytes) return [0, bytes];
     const [resolved] = plan.resolve(this.index + member, 1);
     const found = resolved!.operands[operand];
     return resolved!.registers || !found ? [0, bytes] : [found.begin, found.end];

@@ -28,6 +28,11 @@ export class Mirrors {
   /** The slot was bound to other memory. */
   moved(slot: number): void {
     this.current.delete(slot);
+    const copy = this.buffers.get(slot);
+    if (!copy || !this.plan.parts.grows[slot]) return;
+    this.buffers.delete(slot);
+    this.copyOf(slot); // steps are checked with the room of what is bound
+    this.plan.device.wasm.release(copy);
   }
 
   /** Init steps have run, of this plan or of one that shares its computed slots. */
@@ -68,7 +73,8 @@ export class Mirrors {
     let copy = this.buffers.get(slot);
     if (!copy) {
       const { device, handle, parts } = this.plan;
-      copy = device.wasm.allocate(parts.slotBytes[slot]!, "a step that the GPU cannot run");
+      const bytes = parts.grows[slot] ? this.plan.bufferOf(slot).bytes : parts.slotBytes[slot]!;
+      copy = device.wasm.allocate(bytes, "a step that the GPU cannot run");
       this.buffers.set(slot, copy);
       device.wasm.bind(handle, slot, copy);
     }

@@ -3,7 +3,8 @@
 
 import { RECORD_BYTES } from "../../logic/gpu/link.ts";
 import { REGISTERS } from "../../logic/gpu/wgsl.ts";
-import { PlanError } from "../../shared/errors.ts";
+import { OutOfMemory, PlanError } from "../../shared/errors.ts";
+import { megabytes } from "../../shared/words.ts";
 import type { PlanHandle } from "../device.ts";
 import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
 import type { GpuContext, PlanContext } from "./context.ts";
@@ -172,7 +173,14 @@ export class GpuPlan implements PlanContext {
 
   bind(slot: number, buffer: GpuRange, where: string): void {
     const bytes = this.parts.slotBytes[slot];
-    if (bytes === undefined || buffer.bytes < bytes)
+    const { bindingBytes } = this.device.gpu;
+    if (this.parts.grows[slot] && buffer.bytes > bindingBytes)
+      throw new OutOfMemory(
+        `the cache takes ${megabytes(buffer.bytes)}: this GPU binds ${megabytes(bindingBytes)}`,
+        where || this.where,
+        "Give a shorter prompt or a smaller max_new_tokens, or use the device 'wasm'.",
+      );
+    if (bytes === undefined || (buffer.bytes < bytes && !this.parts.grows[slot]))
       throw new PlanError(
         `slot ${slot} of ${bytes ?? 0} bytes is bound to ${buffer.bytes} bytes`,
         where || this.where,

@@ -2,7 +2,7 @@
 // twin of python/edgewise/compiler/gpu/steps.py. The engine has checked the plan.
 
 import { KERNELS } from "../../gen/kernels.ts";
-import { BUFFERS, LAYOUT } from "../../gen/plan_format.ts";
+import { BUFFERS, LAYOUT, SLOT_GROWS } from "../../gen/plan_format.ts";
 import {
   type ElementType,
   type KernelShaders,
@@ -60,7 +60,7 @@ export interface Memo {
   common?: string;
 }
 
-const { planHeader, registerEntry, stepHeader, patch, operand } = LAYOUT;
+const { planHeader, registerEntry, slotEntry, stepHeader, patch, operand } = LAYOUT;
 
 /** A parameter with these registers. */
 export function withRegisters(param: Param, registers: readonly number[]): number | number[] {
@@ -170,8 +170,9 @@ export interface PlanParts {
   largest: readonly number[];
   /** Sets the registers that follow from others. */
   derive(values: number[]): void;
-  /** Bytes of each slot. */
+  /** Bytes of each slot, and whether it may be bound to less memory. */
   slotBytes: number[];
+  grows: boolean[];
 }
 
 /** The kernels of a plan that the engine has checked, those of init steps included. */
@@ -215,6 +216,10 @@ export function partsOf(plan: Uint8Array): PlanParts {
       return [wide(entry + registerEntry.at.min), wide(entry + registerEntry.at.max)];
     },
   );
+  const slots = Array.from(
+    { length: view.getUint32(head.n_slots, true) },
+    (_, i) => slotsAt + i * slotEntry.bytes,
+  );
   return {
     steps,
     initCount,
@@ -234,9 +239,8 @@ export function partsOf(plan: Uint8Array): PlanParts {
         values[i] = Math.floor(sum / of("divisor"));
       });
     },
-    slotBytes: Array.from({ length: view.getUint32(head.n_slots, true) }, (_, i) =>
-      wide(slotsAt + i * LAYOUT.slotEntry.bytes + LAYOUT.slotEntry.at.bytes),
-    ),
+    slotBytes: slots.map((at) => wide(at + slotEntry.at.bytes)),
+    grows: slots.map((at) => (view.getUint32(at + slotEntry.at.flags, true) & SLOT_GROWS) !== 0),
   };
 }
 

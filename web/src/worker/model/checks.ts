@@ -2,6 +2,7 @@
 
 import type { Device } from "../../device/device.ts";
 import { PROGRAM_TASKS } from "../../gen/manifest.ts";
+import { first_room, grows, sequence_bytes } from "../../logic/generation/rooms.ts";
 import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
@@ -15,16 +16,18 @@ const MAX_MEMORY = 0xffff_0000;
  */
 export function checkRoom(
   { weights }: Pick<Manifest, "weights">,
-  { caches, capacity }: DecoderInfo,
+  decoder: DecoderInfo,
   where: string,
 ): void {
   const sum = (of: Iterable<{ bytes: number }>) =>
     Array.from(of, (x) => x.bytes).reduce((a, b) => a + b, 0);
-  const [held, cached] = [sum(weights.values()), sum(caches)];
+  const { caches, capacity } = decoder;
+  const room = first_room(capacity, grows(decoder.plans));
+  const [held, cached] = [sum(weights.values()), sequence_bytes(caches, capacity, room)];
   if (held + cached > MAX_MEMORY)
     throw new OutOfMemory(
       `its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ` +
-        `${capacity} tokens ${megabytes(cached)}; a page has at most ${megabytes(MAX_MEMORY)}`,
+        `${room} tokens ${megabytes(cached)}; a page has at most ${megabytes(MAX_MEMORY)}`,
       where,
       held > MAX_MEMORY
         ? "Use a smaller or a more strongly quantized model."

@@ -5,8 +5,18 @@ import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/devi
 import type { Cache, DecoderPlan } from "../../gen/schema.ts";
 import { check_length, runs_of, type Shape, type Span } from "../../logic/generation/chunks.ts";
 import { Kept } from "../../logic/generation/kept.ts";
+import {
+  cache_bytes,
+  first_room,
+  grows,
+  least_room,
+  moves,
+  needed,
+  next_room,
+  sequence_bytes,
+} from "../../logic/generation/rooms.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
-import { EngineError } from "../../shared/errors.ts";
+import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import { NOTES } from "../package/container.ts";
 import type { DecoderInfo } from "../package/manifest.ts";
@@ -20,6 +30,8 @@ export interface DecoderState {
   ids: number[];
   /** Caches by name. */
   caches: Map<string, Buffer>;
+  /** Tokens that they have room for. */
+  room: number;
   /** Whether states of fixed shape hold other tokens than `ids`: they cannot be cut. */
   stale: boolean;
   /** Tokens that were chosen and, but for the last one, run before they were asked for. */
@@ -96,8 +108,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
   adapter: () => string = () => "";
   /** Changes of weights and devices. */
   private changes = 0;
-  /** Size in bytes of the caches of one sequence. */
-  readonly cacheBytes: number;
+  /** Whether caches have room for some tokens, and are replaced when these are there. */
+  private readonly grows: boolean;
+  /** Tokens that a new sequence has room for. */
+  private readonly firstRoom: number;
   private readonly shape: Shape;
   private plans: LoadedSize[] = [];
   private readonly sequences = new Set<DecoderState>();
@@ -134,7 +148,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     readonly config: Record<string, unknown>,
     private readonly where: string,
     private readonly release: boolean,
-    cache_bytes: number | null = null,
+    budget: number | null = null,
     private readonly feeding?: Feeding,
     /** Plans of the package that are loaded already. */
     private others: Parameters<Weights["compute"]>[0] = [],
@@ -142,7 +156,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
     this.fixed = info.caches.some((c) => c.fixed);
-    this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
+    this.grows = grows(info.plans);
+    this.firstRoom = first_room(this.max_length, this.grows);
     const sizes = info.plans.map(({ tokens }) => tokens);
     const most = sizes.at(-1)!;
     this.shape = {
@@ -155,9 +170,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
     };
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
-    if (!info.recompute && cache_bytes !== 0) {
+    if (!info.recompute && budget !== 0) {
       const states = info.caches.reduce((sum, c) => sum + (c.fixed ? c.bytes : 0), 0);
-      this.kept = new Kept(this, cache_bytes, most, this.cacheBytes, states);
+      this.kept = new Kept(this, budget, most, states);
     }
     this.start();
   }
@@ -239,29 +254,82 @@ export class EngineDecoder implements Decoder<DecoderState> {
    */
   open(features?: unknown): DecoderState {
     const caches = this.cachesOfOne();
-    const sequence = { past: 0, ids: [], stale: false, caches, ahead: [], features };
+    const { firstRoom: room } = this;
+    const sequence = { past: 0, ids: [], stale: false, caches, room, ahead: [], features };
     this.sequences.add(sequence);
     return sequence;
   }
 
   private cachesOfOne(): Map<string, Buffer> {
-    const caches = this.spare.pop() ?? new Map<string, Buffer>();
+    const caches = this.spare.pop() ?? this.allocate(this.info.caches, this.firstRoom);
     this.empty(caches);
+    return caches;
+  }
+
+  /** Caches with room for so many tokens: all or none. @throws OutOfMemory */
+  private allocate(described: readonly Cache[], room: number): Map<string, Buffer> {
+    const { device, max_length } = this;
+    const caches = new Map<string, Buffer>();
     try {
-      for (const { name, bytes } of this.info.caches)
-        if (!caches.has(name))
-          caches.set(
-            name,
-            this.device.allocate(
-              bytes,
-              `the attention cache '${name}' of a sequence of ${this.max_length} tokens`,
-            ),
-          );
+      for (const cache of described) {
+        const what = `the attention cache '${cache.name}' of a sequence of ${room} tokens`;
+        caches.set(cache.name, device.allocate(cache_bytes(cache, max_length, room), what));
+      }
     } catch (e) {
-      for (const buffer of caches.values()) this.device.release(buffer);
+      for (const buffer of caches.values()) device.release(buffer);
       throw e;
     }
     return caches;
+  }
+
+  /** The memory of a new sequence with room for `count` tokens. */
+  bytes_for(count: number): number {
+    const { max_length, info } = this;
+    const room = this.grows ? least_room(count, max_length) : max_length;
+    return sequence_bytes(info.caches, max_length, room);
+  }
+
+  /** The memory of a sequence. */
+  bytes_of({ room }: DecoderState): number {
+    return sequence_bytes(this.info.caches, this.max_length, room);
+  }
+
+  /** The memory of a token, where caches grow with each. */
+  get bytesPerToken(): number {
+    return this.info.caches.reduce((sum, { rows }) => sum + (rows ? rows[0] * rows[1] : 0), 0);
+  }
+
+  /**
+   * Gives a sequence room for `count` tokens, if it has less. What it holds stays, also after an
+   * error.
+   * @throws OutOfMemory
+   */
+  private reserve(sequence: DecoderState, count: number): void {
+    if (count <= sequence.room) return;
+    const { max_length } = this;
+    try {
+      this.move(sequence, next_room(sequence.room, count, max_length));
+    } catch (e) {
+      if (!(e instanceof OutOfMemory)) throw e;
+      this.clearCache();
+      this.move(sequence, least_room(count, max_length));
+    }
+  }
+
+  /** Moves a sequence to caches with another room. @throws OutOfMemory */
+  private move(sequence: DecoderState, room: number): void {
+    const { device } = this;
+    const growing = this.info.caches.filter((cache) => cache.rows);
+    const caches = this.allocate(growing, room);
+    for (const cache of growing) {
+      const [from, to] = [sequence.caches.get(cache.name)!, caches.get(cache.name)!];
+      for (const [at, place, bytes] of moves(cache, sequence.past, sequence.room, room))
+        device.copy(from.part(at, bytes), to.part(place, bytes));
+      sequence.caches.set(cache.name, to);
+      device.release(from);
+    }
+    sequence.room = room;
+    for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
   }
 
   /** Empties the states of fixed shape. */
@@ -275,13 +343,17 @@ export class EngineDecoder implements Decoder<DecoderState> {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
     const caches = [...sequence.caches.values()];
-    if (!this.spare.length && !caches.some(({ failed }) => failed))
-      this.spare.push(sequence.caches);
+    const usual = sequence.room === this.firstRoom && !caches.some(({ failed }) => failed);
+    if (!this.spare.length && usual) this.spare.push(sequence.caches);
     else for (const buffer of caches) this.device.release(buffer);
   }
 
   /** Copies the state of `source` to `target`. */
   copy(source: DecoderState, target: DecoderState): void {
+    if (target.room !== source.room) {
+      this.truncate(target, 0);
+      this.move(target, source.room);
+    }
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
@@ -327,13 +399,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /**
    * Reads the first ids of a prompt, in pieces.
    * @param count of ids, in whole pieces
-   * @param spansOf offsets and sizes of their parts in a cache
+   * @param spansOf offsets and sizes of their parts in a cache with room for so many tokens
    * @returns these parts of each cache
    */
   async statesOf(
     ids: number[],
     count: number,
-    spansOf: (cache: Cache) => readonly Part[],
+    spansOf: (cache: Cache, room: number) => readonly Part[],
     signal: AbortSignal,
   ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
     const { kept, prefill_chunk: piece = 1 } = this;
@@ -351,7 +423,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       for (const cache of this.info.caches) {
         const buffer = sequence.caches.get(cache.name)!;
         const read = ([at, bytes]: Part) => this.device.read(buffer, at, bytes);
-        const parts = await Promise.all(spansOf(cache).map(read));
+        const parts = await Promise.all(spansOf(cache, sequence.room).map(read));
         found.set(cache.name, new Uint8Array(await new Blob(parts).arrayBuffer()));
       }
       return found;
@@ -365,18 +437,19 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * Writes states to an empty sequence.
    * @param ids that they come from
    * @param stateOf the bytes of a cache
-   * @param spansOf offsets and sizes of their parts in it
+   * @param spansOf offsets and sizes of their parts in one with room for so many tokens
    */
   fill(
     sequence: DecoderState,
     ids: readonly number[],
     stateOf: (cache: Cache) => Uint8Array,
-    spansOf: (cache: Cache) => readonly Part[],
+    spansOf: (cache: Cache, room: number) => readonly Part[],
   ): void {
+    if (this.grows) this.reserve(sequence, ids.length);
     for (const cache of this.info.caches) {
       const data = stateOf(cache);
       let done = 0;
-      for (const [at, bytes] of spansOf(cache)) {
+      for (const [at, bytes] of spansOf(cache, sequence.room)) {
         const part = data.subarray(done, (done += bytes));
         this.device.write(sequence.caches.get(cache.name)!, part, at);
       }
@@ -455,8 +528,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
         !info.positions && // which do not follow from the number of tokens
         !(sequence.stale && this.fixed)
       ) {
+        if (this.grows) this.reserve(sequence, past + 1);
         this.begin(one!, sequence, ids, past);
-        const most = Math.min(room, this.max_length - past);
+        const most = Math.min(room, sequence.room - past);
         const { plan, info: of } = one!;
         const register = of.registers.past;
         const runs = { plan, where: of.file, input: this.input, register, past, most };
@@ -503,7 +577,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
       this.start();
       await this.refilled?.();
       for (const { one, ids } of before) {
-        Object.assign(one, { past: 0, ids: [], stale: false, caches: this.cachesOfOne() });
+        const [caches, room] = [this.cachesOfOne(), this.firstRoom];
+        Object.assign(one, { past: 0, ids: [], stale: false, caches, room });
         if (ids.length) this.run(one, ids);
       }
       return true;
@@ -522,6 +597,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const together = this.feeding?.together(sequence.features) ?? [];
     const { ids: before, stale } = sequence;
     const runs = runs_of(this.shape, Array.from(ids), past, before, stale, together);
+    if (this.grows) this.reserve(sequence, needed(runs));
     if (sequence.stale) this.empty(sequence.caches);
     try {
       for (const run of runs) {
@@ -564,6 +640,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const { device, staging } = this;
     const used = ids.length;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
+    const { room } = loaded.info.registers;
+    if (room !== undefined) device.register(loaded.plan, room, sequence.room);
     ids.forEach((id, i) => {
       staging[2 * i] = id; // low half of an int64
     });

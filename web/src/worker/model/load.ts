@@ -295,7 +295,8 @@ function infoOf(
     memory: {
       engine: device.memoryBytes,
       weights: weights.bytes,
-      cachePerSequence: decoder.cacheBytes,
+      cachePerSequence: decoder.bytes_for(0),
+      cachePerToken: decoder.bytesPerToken,
       kept: 0,
     },
     ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },

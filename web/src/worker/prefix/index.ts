@@ -43,7 +43,7 @@ export async function savePrefix(
   const about = await describe(model);
   const { capacity } = about;
   const count = whole_pieces(ids.length, about.piece, capacity);
-  const spansOf = (cache: PrefixModel["caches"][number]) => spans(cache, capacity, count);
+  const spansOf = (cache: PrefixModel["caches"][number], room: number) => spans(cache, room, count);
   const states = await model.decoder.statesOf(ids, count, spansOf, signal);
   const contents: Bytes = new Map([[IDS, int32_bytes(ids.slice(0, count))]]);
   for (const [name, bytes] of states) contents.set(STATE + name, bytes);
@@ -84,7 +84,7 @@ export async function loadPrefix(model: Model, file: Blob, where = "prefix"): Pr
       sequence,
       ids,
       ({ name }) => contents.get(STATE + name)!,
-      (cache) => spans(cache, about.capacity, count),
+      (cache, room) => spans(cache, room, count),
     ),
   );
   model.info.memory.kept = decoder.kept.bytes();
