@@ -10,6 +10,7 @@ import pytest
 from edgewise import CausalLM
 from edgewise.compiler.compile import compile_package
 from edgewise.host.session.open import folder_files
+from edgewise.logic.generation.prefix import PREFIX
 
 from tests.generation.hybrid import hybrid_model
 from tests.generation.test_prefix import closed, opened
@@ -51,6 +52,19 @@ LOAD = """
     }
     await p.dispose();
     return { refused, none, count, results };
+"""
+
+
+FIRST = """
+    const p = await ew.pipeline("text-generation", arg.model);
+    const { kept } = p.info.memory;
+    const fields = { max_new_tokens: 8, do_sample: false, return_tensors: true };
+    const input = { input_ids: arg.prompt };
+    const [{ generated_token_ids: ids }] = await p(input, fields);
+    const cached = p.stats.cached_tokens;
+    const [{ generated_token_ids: plain }] = await p(input, { ...fields, cache: false });
+    await p.dispose();
+    return { kept, cached, ids, plain };
 """
 
 
@@ -112,8 +126,16 @@ def test_prefixes(visit, server, files, tmp_path, kind, dtype):
     # Python takes the page's file, and the page Python's
     lm = CausalLM(str(path))
     assert lm.load_prefix(data) == 256
-    given |= {"file": base64.b64encode(lm.save_prefix(prefix)).decode(), "wrong": []}
+    written = lm.save_prefix(prefix)
+    given |= {"file": base64.b64encode(written).decode(), "wrong": []}
     assert page.run(LOAD, given)["count"] == 256
+    if dtype == "int4":  # and Python's in a package
+        parts = [name for name in lm.package.manifest["files"] if name != "weights"]
+        lm.package.blobs = {name: lm.package.file(name) for name in parts}
+        lm.package.blobs[PREFIX] = written
+        lm.package.save(files / "with-prefix.edge")
+        got = page.run(FIRST, {"model": "/files/with-prefix.edge", "prompt": prompts[1]})
+        assert got["kept"] > 0 and got["cached"] == 256 and got["ids"] == got["plain"]
 
 
 CHAT = """

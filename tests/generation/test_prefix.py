@@ -7,12 +7,15 @@ import random
 import struct
 from array import array
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from edgewise import CausalLM, Trainer, pipeline
+from edgewise.cli import main
 from edgewise.compiler.compile import causal_lm
 from edgewise.compiler.training.safetensors import load_safetensors, save_safetensors
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError, PackageError
+from edgewise.logic.generation.prefix import PREFIX
 from edgewise.logic.manifest.checker import Checker
 from edgewise.logic.manifest.package import check_manifest
 from edgewise.logic.manifest.schema import records
@@ -365,3 +368,38 @@ def test_numbers_that_are_not_finite(small):
     lm.clear_cache()
     plain = answer(lm, prompt, False, max_new_tokens=3, do_sample=False)
     assert answer(lm, prompt, True, max_new_tokens=3, do_sample=False)[:2] == plain[:2]
+
+
+DEMO = Path(__file__).parents[2] / "web" / "demo" / "model"
+
+
+def test_packages_with_a_prefix(tmp_path, capsys):
+    """`edgewise build --prefix`: the first call does not read it; packages are built from it again,
+    and a prefix of another model in a package is refused.
+    """
+    story, built = "Once upon a time there was a little dog. " * 20, tmp_path / "built.edge"
+    given = tmp_path / "chat.json"
+    given.write_text(json.dumps(story))
+    assert not main(["build", str(DEMO), "--dtype=q4", f"-o{built}", f"--prefix={given}"])
+    pipe, plain = pipeline("text-generation", built), pipeline("text-generation", DEMO, dtype="q4")
+    fields = {"max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True}
+    assert pipe.model.kept.bytes() > 0
+    assert pipe(story + "It", **fields) == plain(story + "It", **fields)
+    ids = pipe.tokenizer.encode(story)
+    assert answer(CausalLM(built), ids, True, max_new_tokens=1)[2] >= PIECE
+    assert CausalLM(built, cache_bytes=0).kept is None
+    again = tmp_path / "again.edge"
+    assert not main(["build", str(built), f"-o{again}", f"--prefix={given}"])
+    assert again.read_bytes() == built.read_bytes()
+    other = CausalLM(DEMO, dtype="q4", cache_dtype="float16")
+    package = CausalLM(built).package
+    package.blobs = {name: package.file(name) for name in package.manifest["files"]}
+    del package.blobs["weights"]
+    package.blobs[PREFIX] = other.save_prefix(ids)
+    package.save(again)
+    with pytest.raises(InputError, match="kept as 'float16'"):
+        CausalLM(again)
+    for wrong in ("[]", '{"tools": []}', "7", "{"):
+        given.write_text(wrong)
+        assert main(["build", str(DEMO), "--dtype=q4", f"-o{built}", f"--prefix={given}"])
+    assert "chat.json: it has no messages" in capsys.readouterr().err

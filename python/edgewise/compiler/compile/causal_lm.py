@@ -46,9 +46,9 @@ DEFAULT_CAPACITY = 1024  # where nothing says how many tokens the model takes
 MAX_CAPACITY = 1 << 24
 # Bytes of a buffer that a GPU binds.
 BINDING_BYTES = 1 << 27
-# Bytes that a sequence of few tokens may take since it can get longer: values between steps, and
-# caches that do not grow. A longer one has to be asked for.
-MAX_RESERVED = 1 << 26
+# Bytes that a sequence of few tokens may take since it can get longer, of values between steps, and
+# of caches that do not grow. A longer one has to be asked for.
+MAX_RESERVED, MAX_CACHED = 1 << 25, 1 << 28
 # Element types of caches; uint8 has two numbers of 4 bits.
 CACHE_CODES = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8, "int4": UINT8}
 # Fields of config.json, and of the model in genai_config.json, with the length of a sequence.
@@ -266,8 +266,8 @@ def context_length(config: Mapping[str, Any], graph: Graph | None = None) -> int
         for part in parts:
             for fields in (part, part.get("rope_scaling")) if isinstance(part, Mapping) else ():
                 n = fields.get(name) if isinstance(fields, Mapping) else None
-                if type(n) is int and n > 0:
-                    return min(n, MAX_CAPACITY)
+                if type(n) is int and 0 < n <= MAX_CAPACITY:
+                    return n
     return DEFAULT_CAPACITY
 
 
@@ -286,17 +286,29 @@ class _WithoutGrowth(Exception):
     """Plans can be made only for caches with room for all tokens."""
 
 
-def _check_reserved(model: DecoderCompiler, plan: Plan, capacity: int) -> None:
-    """Raises _TooLarge where a plan for a capacity that nobody asked for takes too much memory."""
-    caches = [s.nbytes for s in plan.slots if s.kind == "cache"]
-    reserved = max(plan.arena_bytes, 0 if model.grows else sum(caches) // 4)
+def _check_reserved(model: DecoderCompiler, plan: Plan, tokens: int, capacity: int) -> None:
+    """Raises _TooLarge where a plan for a capacity that nobody asked for takes too much memory.
+
+    Args:
+        model: the model.
+        plan: of it, for runs of `tokens` tokens.
+        tokens, capacity: as of _plan.
+    """
+    if capacity <= DEFAULT_CAPACITY:
+        return
+    reserved, caches = plan.arena_bytes, [s.nbytes for s in plan.slots if s.kind == "cache"]
+    if reserved > MAX_RESERVED and tokens < DEFAULT_CAPACITY:  # as far as it follows the capacity
+        reserved -= model.compile(tokens, DEFAULT_CAPACITY).arena_bytes
+    excess = reserved / MAX_RESERVED
+    if not model.grows:
+        excess = max(excess, sum(caches) / MAX_CACHED)
     if model.target.memory.several_arenas:  # a GPU, which binds a cache as a whole
-        reserved = max(reserved, max(caches, default=0) * MAX_RESERVED // BINDING_BYTES)
-    if reserved > MAX_RESERVED and capacity > DEFAULT_CAPACITY:
+        excess = max(excess, max(caches, default=0) / BINDING_BYTES)
+    if excess > 1:
         fitting = DEFAULT_CAPACITY
-        while 2 * fitting * reserved <= capacity * MAX_RESERVED:
+        while 2 * fitting * excess <= capacity:
             fitting *= 2
-        raise _TooLarge(min(fitting, capacity // 2))
+        raise _TooLarge(fitting)
 
 
 def _too_long(room: int, longest: int) -> InputError:
@@ -342,7 +354,7 @@ def _plans(
             plans |= _shorter(model, tokens, capacity, max(plans))
             break
         if not wanted:
-            _check_reserved(model, plans[tokens], capacity)
+            _check_reserved(model, plans[tokens], tokens, capacity)
     if fixed is not None and fixed > 1 and model.found.states and not model.padded:
         raise UnsupportedOp(
             f"it takes {fixed} tokens in each run, and its states take each of them",

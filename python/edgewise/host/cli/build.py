@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError
+from ...logic.generation.prefix import PREFIX
 from ...logic.manifest.limits import CACHE_DTYPES, TARGETS
 from ..hub import local_path
 from .options import (
@@ -61,6 +62,14 @@ def add_parser(commands: Commands) -> None:
         help=(
             "type of a language model's keys and values (float16, int8 and int4 take less memory;"
             " default: float16 if the model declares it, else float32)"
+        ),
+    )
+    parser.add_argument(
+        "--prefix",
+        metavar="CHAT.json",
+        help=(
+            "what all conversations begin with, which the package has read: a list of messages, or"
+            ' {"messages": [...], "tools": [...]}, or a text'
         ),
     )
     parser.add_argument(
@@ -150,14 +159,46 @@ def run(args: argparse.Namespace) -> None:
             "edgewise build",
             "Name one model and -o FILE.edge, or models and --engine FOLDER.",
         )
+    require(args, "output", "prefix")
     require(args, "engine", "flavour", "source")
     require(args, "task", "personalize")
     require(args, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
     packages = [_compile(args, model) for model in args.model]
+    if args.prefix:
+        _add_prefix(packages[0], args.prefix)
     if args.output:
         _write_package(args.output, packages[0])
     if args.engine:
         _write_engine(args, packages)
+
+
+def _add_prefix(package: Package, path: str) -> None:
+    """Adds the states after a prefix of conversations to a package of a language model."""
+    from ...json_text import parse_json
+    from ..pipelines.text_generation import TextGenerationPipeline
+    from ..training.adapters import CausalLM
+
+    if package.manifest["task"] != "text-generation":
+        raise InputError(
+            "it is for language models", "--prefix", "Remove it, or --task and --dims."
+        )
+    with open(path, "rb") as file:
+        given = parse_json(file.read(), path)
+    tools = given.get("tools") if isinstance(given, dict) else None
+    messages = given.get("messages") if isinstance(given, dict) else given
+    if not messages or not isinstance(messages, (list, str)):
+        raise InputError(
+            "it has no messages", path, 'Write [{"role": "system", "content": "..."}, ...].'
+        )
+    parts = package.blobs or package.manifest["files"]
+    package.blobs = {name: package.file(name) or b"" for name in parts if name != "weights"}
+    package.blobs.pop(PREFIX, None)  # of a package that was built so
+    model = CausalLM(package)
+    try:
+        prefix = TextGenerationPipeline(model).save_prefix(messages, tools=tools)
+    finally:
+        model.free()
+    package.blobs[PREFIX] = cast("bytes", prefix)
 
 
 def _target(args: argparse.Namespace) -> Target:

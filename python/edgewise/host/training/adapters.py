@@ -16,6 +16,7 @@ from ...compiler.passes.lora import SCALE
 from ...compiler.targets import CPU, target_of
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
+from ...logic.generation.prefix import PREFIX
 from ...logic.training.adapters import check_fit, half_of
 from ..engine import Buffer, Engine
 from ..session import decoder
@@ -194,6 +195,10 @@ class CausalLM(decoder.DecoderModel):
         if first is not None:
             self.load_adapter(first, "default")
             self.set_adapter("default")
+            return
+        prefix = self.package.file(PREFIX)
+        if prefix is not None and self.kept is not None and self.kept_key() is not None:
+            self.load_prefix(prefix)
 
     @memory_in_words
     def load_adapter(

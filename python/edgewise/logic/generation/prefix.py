@@ -25,6 +25,9 @@ IDS = "ids"
 STATE = "state."
 """Before the names of states."""
 
+PREFIX = "//prefix"
+"""The part of a package with such a file. No file of a model has this name."""
+
 SAVE_AGAIN = "Save it again with this model."
 PROBES = ("a", "Z", "1 b")
 """Beginnings of texts that may follow a prefix."""

@@ -16,7 +16,7 @@ import {
 import { NotFound } from "../../shared/files/connection.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import { NOTES } from "../package/container.ts";
+import { NOTES, PREFIX } from "../package/container.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
@@ -158,10 +158,24 @@ export async function loadModel(
     };
     decoder.refill = (...other) => refill(model, request, ...other);
     decoder.refilled = () => model.adapters?.revive();
+    await addPrefix(model, files, where);
     return model;
   });
   model.info.ms.load = performance.now() - started;
   return model;
+}
+
+/** Puts the states of a package's prefix among those that are kept. */
+async function addPrefix(
+  model: Model,
+  files: Map<string, Uint8Array>,
+  where: string,
+): Promise<void> {
+  const prefix = files.get(PREFIX);
+  files.delete(PREFIX);
+  if (!prefix || !model.decoder.kept) return;
+  const { loadPrefix } = await import("../prefix/index.ts");
+  await loadPrefix(model, new Blob([prefix as Uint8Array<ArrayBuffer>]), `${where}, its prefix`);
 }
 
 /** Loads the weights of a model again, whose GPU was lost, to the device in its place. */
