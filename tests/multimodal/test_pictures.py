@@ -177,10 +177,11 @@ def test_special_tokens_of_answers_can_be_kept(tiny):
         pytest.param("qwen3_5", marks=pytest.mark.family("Qwen3.5-VL", exporter="torch")),
         pytest.param("lighton_ocr", marks=pytest.mark.family("LightOnOCR", exporter="torch")),
         pytest.param("glm_ocr", marks=pytest.mark.family("GLM-OCR", exporter="torch")),
+        pytest.param("fastvlm", marks=pytest.mark.family("FastVLM", exporter="torch")),
     ],
 )
 def test_answers_that_are_kept(name, tmp_path):
-    """make_qwen3_5.py and make_ocr.py write them with transformers 5."""
+    """make_qwen3_5.py, make_ocr.py and make_fastvlm.py write them with transformers 5."""
     expected = unpacked(name, tmp_path / "model")
     images = pictures(3)
     with edgewise.pipeline(TASK, tmp_path / "model") as made:
@@ -218,9 +219,16 @@ def test_a_plan_is_kept_for_each_size(tiny):
     assert 0 < counts[0] < counts[1] == counts[2] == counts[3]
 
 
-def test_packages_refuse_encoders_of_any_size(tiny):
-    with pytest.raises(UnsupportedOp, match="takes pictures of any size"):
-        compile_task(folder_files(tiny("qwen2.5-vl").root)[0], TASK)
+@pytest.mark.parametrize("name", ["qwen2-vl", "qwen3-vl", "pixtral", "lfm2-vl"])
+def test_packages_with_encoders_of_any_size(tiny, tmp_path, name):
+    """They have the encoder as an .onnx file, of which plans are compiled for each size."""
+    model, path = tiny(name), tmp_path / "model.edge"
+    compile_task(folder_files(model.root)[0], TASK).save(str(path))
+    with edgewise.pipeline(TASK, path) as made:
+        for count in (0, 1, 3):
+            [got] = made(pictures(count), messages(count), return_tensors=True, **GREEDY)
+            wanted = answered(model, messages(count), pictures(count), 10)
+            assert got["generated_token_ids"] == wanted
 
 
 def test_an_encoder_of_another_model_is_refused(tiny, tmp_path):

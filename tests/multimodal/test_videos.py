@@ -4,6 +4,7 @@ the numbers. Of SmolVLM, texts and numbers of frames are those of its source.
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import edgewise
@@ -17,12 +18,14 @@ from tests.logic.forms import both, module
 
 from .any_size import QWEN_TEMPLATE
 from .asking import QUESTION, pictures
+from .kept import unpacked
 from .tiny import IDEFICS3_TEMPLATE
 
 TASK = "image-text-to-text"
 GREEDY = {"max_new_tokens": 10, "do_sample": False}
 VIDEO = {"placeholder": "<video>", "longest": 192, "filter": "bicubic", "rate": 1.0, "most": 64}
-VIDEO |= {"together": 1, "pixels": (1, 1), "interval": 0.0}
+VIDEO |= {"together": 1, "pixels": (1, 1), "interval": 0.0, "family": "smolvlm"}
+VIDEO |= {"ends": ("", ""), "fewest": 1, "cap": 0}
 NUMBERS = {1: "one", 2: "two", 3: "three", 20: "twenty", 42: "forty-two", 64: "sixty-four"}
 NUMBERS |= {100: "one hundred", 101: "one hundred and one", 115: "one hundred and fifteen"}
 
@@ -166,12 +169,147 @@ def test_frames_that_are_seen_together(tiny, tmp_path, name, count, fps, stills)
                 made(chat, **GREEDY)
 
 
+@pytest.mark.parametrize("count, fps, stills", [(2, None, 0), (5, 2, 1), (6, 3, 2), (40, 8, 0)])
+def test_times_between_frames(tiny, tmp_path, count, fps, stills):
+    """Qwen3-VL: limits are those of a whole video, of which some frames are taken."""
+    from transformers import Qwen3VLProcessor
+
+    model = tiny("qwen3-vl")
+    root = shutil.copytree(model.root, tmp_path / "model")
+    (root / "chat_template.jinja").write_text(QWEN_VIDEO)
+    size = {"shortest_edge": 64 * 64, "longest_edge": 1 << 24}
+    (root / "video_preprocessor_config.json").write_text(json.dumps({"size": size}))
+    frames, images = [one.resize((96, 64)) for one in pictures(count)], pictures(stills)
+    part = {"type": "video", "video": frames, **({} if fps is None else {"fps": fps})}
+    around = [{"type": "image", "image": one} for one in images]
+    chat = [{"role": "user", "content": [*around[:1], part, *around[1:], QUESTION]}]
+    taken = np.arange(count)
+    if fps is not None:  # Qwen3VLVideoProcessor.sample_frames
+        wanted = min(max(int(count / fps * 2), 4), count)
+        taken = np.linspace(0, count - 1, wanted).round().astype(int)
+    of = model.processor.image_processor(
+        images=images or None, videos=[[frames[i] for i in taken]], return_tensors="pt"
+    )
+    times = Qwen3VLProcessor._calculate_timestamps(None, taken.tolist(), fps or 24, 2)
+    one = "<|vision_start|>" + "<|video_pad|>" * 24 + "<|vision_end|>"
+    before, model.processor.chat_template = model.processor.chat_template, QWEN_VIDEO
+    text = model.processor.apply_chat_template(chat, add_generation_prompt=True)
+    model.processor.chat_template = before
+    whole = "<|vision_start|><|video_pad|><|vision_end|>"
+    text = text.replace(whole, "".join(f"<{time:.1f} seconds>{one}" for time in times))
+    parts = text.split("<|image_pad|>")
+    for i, grid in enumerate(of.get("image_grid_thw", [])):
+        parts[i] += "<|image_pad|>" * (int(grid.prod()) // 4)
+    text = "".join(parts)
+    ids = model.processor.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+    wanted = model.model.generate(**ids, **of, **GREEDY)[0].tolist()
+    with edgewise.pipeline(TASK, root) as made:
+        [got] = made(chat, return_tensors=True, **GREEDY)
+        assert got["generated_token_ids"] == wanted
+        if stills:
+            return
+        with pytest.raises(InputError, match="a video has one frame"):
+            made([{"role": "user", "content": [{**part, "video": frames[:1]}, QUESTION]}])
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "glm_ocr"])
+def test_videos_of_which_answers_are_kept(tmp_path, name):
+    """make_videos.py writes them with transformers 5."""
+    root = tmp_path / name
+    unpacked(name, root)
+    kept = json.loads((root / "videos.json").read_text())
+    (root / "chat_template.jinja").write_text(kept["template"])
+    (root / "video_preprocessor_config.json").write_text(json.dumps({"size": kept["limits"]}))
+    with edgewise.pipeline(TASK, root) as made:
+        for (count, fps), wanted in zip(kept["cases"], kept["answers"], strict=True):
+            frames = [one.resize((96, 64)) for one in pictures(count)]
+            part = {"type": "video", "video": frames, **({} if fps is None else {"fps": fps})}
+            [got] = made(
+                [{"role": "user", "content": [part, QUESTION]}], return_tensors=True, **GREEDY
+            )
+            assert got["generated_token_ids"] == wanted
+
+
+TIMED = {**VIDEO, "together": 2, "pixels": (64 * 64, 40000), "rate": 2.0, "most": 768, "fewest": 4}
+
+
+@both
+@pytest.mark.parametrize(
+    "count, rate, taken",
+    [
+        (10, 2.0, {"qwen3": (10, 45), "glm46v": (10, 45), "glm4v": (10, 45)}),
+        (48, 24.0, {"qwen3": (4, 94), "glm46v": (12, 266), "glm4v": (4, 72)}),
+        (100, 10.0, {"qwen3": (20, 990), "glm46v": (60, 2978), "glm4v": (20, 950)}),
+        (2000, 30.0, {"qwen3": (133, 132934), "glm46v": (134, 132573), "glm4v": (134, 133650)}),
+        (5, 1.0, {"qwen3": (5, 10), "glm46v": (6, 14), "glm4v": (6, 14)}),
+        (700, 0.5, {"qwen3": (700, 244650), "glm46v": (640, 223362), "glm4v": (600, 210298)}),
+        (9000, 25.0, {"qwen3": (720, 3239640), "glm46v": (360, 1615500), "glm4v": (600, 2700298)}),
+    ],
+)
+def test_frames_that_are_taken_by_time(form, count, rate, taken):
+    """How many, and their sum, of the video processors of transformers 5.24."""
+    sampled = module(form, "multimodal.families.videos").sampled
+    for family, wanted in taken.items():
+        found = sampled({**TIMED, "family": family}, count, rate)
+        assert (len(found), sum(found)) == wanted
+    for family in taken:
+        with pytest.raises(InputError, match="a video has one frame"):
+            sampled({**TIMED, "family": family}, 1, rate)
+
+
+@both
+@pytest.mark.parametrize(
+    "count, size, limits, wanted",
+    [
+        (5, (200, 300), (64 * 64, 40000), (64, 96)),
+        (3, (50, 70), (64 * 64, 40000), (48, 64)),
+        (2, (10, 12), (64 * 64, 16384), (48, 64)),
+        (6, (97, 43), (16384, 32768), (96, 48)),
+        (4, (20, 20), (16384, 999999), (64, 64)),
+    ],
+)
+def test_limits_of_a_whole_video(form, count, size, limits, wanted):
+    """smart_resize of video_processing_qwen3_vl.py of transformers 5.24, with sides of 16."""
+    videos, views = (module(form, name) for name in ("multimodal.families.videos", "images.views"))
+    rule = {"rule": "smart", "filter": "bicubic", "resize": True, "patch": 8, "merge": 2}
+    rule |= {"least": 1, "most": 1 << 20, "frames": 0, "steps": []}
+    rule = videos.frame_rule(rule, {**TIMED, "family": "qwen3", "pixels": limits}, count)
+    assert tuple(views.seen(rule, *size).resized) == wanted
+
+
+@both
+def test_times_in_texts(form):
+    """As transformers writes them, where halves become the even digit."""
+    timed_text = module(form, "multimodal.families.videos").timed_text
+    parts = [Shown("<|image|>" * 2, 2)] * 2
+    rule = {**TIMED, "family": "qwen3", "placeholder": "V", "ends": ("(", ")")}
+    assert timed_text(rule, parts, [0, 1, 3], 2.0) == "<0.2 seconds>(VV)<1.5 seconds>(VV)"
+    rule = {**rule, "family": "glm46v"}
+    both_parts = "(<|image|><|image|>)"
+    assert (
+        timed_text(rule, parts, [1, 2, 7], 20.0)
+        == f"{both_parts}0.1 seconds{both_parts}0.3 seconds"
+    )
+    wanted = f"{both_parts}0{both_parts}3"
+    assert timed_text({**rule, "family": "glm4v"}, parts, [1, 2, 7], 2.0) == wanted
+
+
+@both
+@pytest.mark.parametrize(
+    "at, rate", [(1, 4), (3, 4), (7, 20), (9, 4), (241, 20), (3, 20), (7, 3), (2469, 2)]
+)
+def test_digits_of_times(form, at, rate):
+    timed_text = module(form, "multimodal.families.videos").timed_text
+    rule = {**TIMED, "family": "glm46v"}
+    assert timed_text(rule, [Shown("", 2)], [at, at], float(rate)) == f"{at / rate:.1f} seconds"
+
+
 @both
 def test_times_of_frames_that_are_seen_together(form):
     """`(arange(times) * interval).long()`, as get_vision_position_ids of Qwen2.5-VL."""
     videos = module(form, "multimodal.families.videos")
     positions = module(form, "multimodal.families.positions")
-    rule = {**VIDEO, "rate": 0.0, "together": 2, "interval": 4.0}
+    rule = {**VIDEO, "rate": 0.0, "together": 2, "interval": 4.0, "family": "qwen2"}
     chosen = videos.chosen_of(rule, [None] * 9, [Clip(1, 7, 3.0)])
     assert [at for at, _ in chosen.taken] == [[0], [1, 2], [3, 4], [5, 6], [7, 7], [8]]
     texts = [Shown("", 2, [1, 1, 2])] * 6

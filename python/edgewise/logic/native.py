@@ -35,6 +35,11 @@ def f32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
+def fixed(value: float, digits: int) -> str:
+    """A number with so many digits after the point, 1 at least; halves become the even digit."""
+    return f"{value:.{digits}f}"
+
+
 def float64(value: float) -> bytes:
     """The bytes of a float64, the highest first."""
     return struct.pack(">d", value)

@@ -6,7 +6,6 @@ import shutil
 import edgewise
 import pytest
 from edgewise.compiler.task_package import compile_task
-from edgewise.errors import UnsupportedOp
 from edgewise.host.session.open import folder_files
 
 from tests.multimodal.any_size import MODELS
@@ -85,14 +84,49 @@ def test_tokens_are_those_of_transformers(page, models, name):
         pytest.param("qwen3_5", marks=pytest.mark.family("Qwen3.5-VL", exporter="torch")),
         pytest.param("lighton_ocr", marks=pytest.mark.family("LightOnOCR", exporter="torch")),
         pytest.param("glm_ocr", marks=pytest.mark.family("GLM-OCR", exporter="torch")),
+        pytest.param("fastvlm", marks=pytest.mark.family("FastVLM", exporter="torch")),
     ],
 )
 def test_answers_that_are_kept(page, files, name):
-    """make_qwen3_5.py and make_ocr.py of tests/multimodal write them with transformers 5."""
+    """Scripts of tests/multimodal (make_*.py) write them with transformers 5."""
     expected = unpacked(name, files / f"any_size/{name}")
     found = page.run(ASK, {"model": f"/files/any_size/{name}/", "asked": expected["asked"]})
     assert "error" not in found, found
     assert found["found"] == expected["answers"]
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "glm_ocr"])
+def test_videos_with_times(page, files, name):
+    """make_videos.py of tests/multimodal writes the answers with transformers 5."""
+    root = files / f"any_size/{name} of videos"
+    unpacked(name, root)
+    kept = json.loads((root / "videos.json").read_text())
+    (root / "chat_template.jinja").write_text(kept["template"])
+    (root / "video_preprocessor_config.json").write_text(json.dumps({"size": kept["limits"]}))
+    for i, frame in enumerate(pictures(7)):
+        frame.resize((96, 64)).save(files / f"any_size/small{i}.png")
+    cases = kept["cases"][:3]
+    found = page.run(
+        """
+            const p = await ew.pipeline("image-text-to-text", arg.model, { dtype: "fp32" });
+            const text = { type: "text", text: "what is in this picture ?" };
+            const found = [];
+            for (const [count, fps] of arg.cases) {
+              const url = (_, i) => `/files/any_size/small${i}.png`;
+              const video = Array.from({ length: count }, url);
+              const part = { type: "video", video, ...(fps ? { fps } : {}) };
+              const [one] = await p(
+                [{ role: "user", content: [part, text] }],
+                { max_new_tokens: 10, do_sample: false, return_tensors: true },
+              );
+              found.push(one.generated_token_ids);
+            }
+            await p.dispose();
+            return found;
+        """,
+        {"model": f"/files/any_size/{name} of videos/", "cases": cases},
+    )
+    assert found == kept["answers"][:3]
 
 
 def test_frames_that_are_seen_together(page, files, models):
@@ -212,9 +246,16 @@ def test_turns_of_a_conversation_and_bad_pictures(page, models):
         assert part in error
 
 
-def test_packages_say_where_such_a_model_runs(models):
-    with pytest.raises(UnsupportedOp, match="the id of the model"):
-        compile_task(folder_files(models("pixtral").root)[0], "image-text-to-text")
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "pixtral"])
+def test_packages(page, files, models, name):
+    """They have the encoder as an .onnx file, of which plans are compiled for each size."""
+    model = models(name)
+    package = compile_task(folder_files(model.root)[0], "image-text-to-text")
+    package.save(str(files / f"any_size/{name}.edge"))
+    asked = [[0, 1], [2], []]
+    found = page.run(ASK, {"model": f"/files/any_size/{name}.edge", "asked": asked})
+    assert "error" not in found, found
+    assert found == {"found": wanted(model, asked), "origin": "package"}
 
 
 def test_an_encoder_of_another_model_is_refused(page, files, models):

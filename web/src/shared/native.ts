@@ -14,6 +14,13 @@ export type Seed = bigint;
 export const f32 = Math.fround;
 
 /** The bytes of a float64, the highest first. */
+export function fixed(value: number, digits: number): string {
+  const exact = value.toFixed(60);
+  const end = exact.length - 60 + digits;
+  const even = Number(exact[end - 1]) % 2 === 0;
+  return even && /^50*$/.test(exact.slice(end)) ? exact.slice(0, end) : value.toFixed(digits);
+}
+
 export function float64(value: number): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(8);
   new DataView(bytes.buffer).setFloat64(0, value);

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ...logic.multimodal.families.pictures import PictureRule
-from ...logic.multimodal.families.videos import VideoRule
+from ...logic.multimodal.families.videos import Family, VideoRule
 from .images.vision import VisionDescription, is_lighton
 
 __all__ = ["picture_rule"]
@@ -317,8 +317,9 @@ def video_rule(
     Raises:
         InputError: a number is not valid.
     """
-    if config.get("model_type") in ("qwen2_vl", "qwen2_5_vl"):
-        return _pairs(vision, config, processor, image, video)
+    family = _VIDEOS.get(str(config.get("model_type")))
+    if family is not None:
+        return _pairs(family, vision, config, processor, image, video)
     if config.get("model_type") != "smolvlm" or vision.rule["rule"] != "split":
         return None
     inner = processor.get("video_processor")
@@ -334,6 +335,7 @@ def video_rule(
         if type(value) not in (int, float) or not 0 < value < 1 << 16:
             raise InputError(f"{value!r} is not a positive number", name, "Check the file.")
     return {
+        "family": "smolvlm",
         "placeholder": "<video>",
         "longest": int(longest),
         "filter": "bicubic",
@@ -342,13 +344,44 @@ def video_rule(
         "together": 1,
         "pixels": (1, 1),
         "interval": 0.0,
+        "ends": ("", ""),
+        "fewest": 1,
+        "cap": 0,
     }
 
 
+_VIDEOS: Mapping[str, Family] = {
+    "qwen2_vl": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_moe": "qwen3",
+    "qwen3_5": "qwen3",
+    "qwen3_5_moe": "qwen3",
+    "glm4v": "glm4v",
+    "glm4v_moe": "glm4v",
+    "glm46v": "glm46v",
+    "glm_ocr": "glm46v",
+}
+_PIXELS = {
+    "qwen2": (128 * 28 * 28, 28 * 28 * 768),
+    "qwen3": (128 * 32 * 32, 32 * 32 * 768),
+    "glm4v": (112 * 112, 28 * 28 * 2 * 30000),
+    "glm46v": (112 * 112, 28 * 28 * 2 * 30000),
+}
+"""Least and most pixels of frames, where no file says it."""
+
+
 def _pairs(
-    vision: VisionDescription, config: Fields, processor: Fields, image: Fields, video: Fields
+    family: Family,
+    vision: VisionDescription,
+    config: Fields,
+    processor: Fields,
+    image: Fields,
+    video: Fields,
 ) -> VideoRule | None:
-    """Qwen2-VL and Qwen2.5-VL, which take all frames. Arguments as of video_rule."""
+    """Qwen2-VL and Qwen2.5-VL, which take all frames; Qwen3-VL, Qwen3.5 and GLM. Arguments as of
+    video_rule.
+    """
     if vision.rule["rule"] != "smart" or vision.temporal == 1:
         return None
     inner = processor.get("video_processor")
@@ -356,9 +389,10 @@ def _pairs(
     found = fields.get("size")
     size = found if isinstance(found, Mapping) else {}
     limits: list[int] = []
+    least, most = _PIXELS[family]
     for name, edge, usual in (
-        ("min_pixels", "shortest_edge", 128 * 28 * 28),
-        ("max_pixels", "longest_edge", 28 * 28 * 768),
+        ("min_pixels", "shortest_edge", least),
+        ("max_pixels", "longest_edge", most),
     ):
         value = fields.get(name) or size.get(edge) or size.get(name) or usual
         if type(value) is not int or not 0 < value < 1 << 31:
@@ -370,13 +404,39 @@ def _pairs(
         rate = (encoder if isinstance(encoder, Mapping) else {}).get("tokens_per_second", 4)
     if type(rate) not in (int, float) or not 0 <= rate < 1 << 16:
         raise InputError(f"{rate!r} is not a number of tokens", "tokens_per_second", "Check it.")
+    timed, qwen = family != "qwen2", family.startswith("qwen")
+    usual_token = "<|video_pad|>" if qwen else "<|video|>"
+    per_second, cap = _timing(fields, vision) if timed else (0.0, 0)
+    around = ("<|vision_start|>", "<|vision_end|>")
     return {
-        "placeholder": str(processor.get("video_token") or "<|video_pad|>"),
+        "family": family,
+        "placeholder": str(processor.get("video_token") or usual_token),
         "longest": 1,
         "filter": vision.rule["filter"],
-        "rate": 0.0,
-        "most": 1,
+        "rate": per_second,
+        "most": _count(fields, "max_frames", 768) if timed else 1,
         "together": vision.temporal,
         "pixels": (limits[0], limits[1]),
         "interval": float(rate),
+        "ends": around if qwen else ("<|begin_of_image|>", "<|end_of_image|>"),
+        "fewest": _count(fields, "min_frames", 4),
+        "cap": cap,
     }
+
+
+def _timing(fields: Fields, vision: VisionDescription) -> tuple[float, int]:
+    """Frames per second that are taken, and pixels of a frame at most (0: no limit)."""
+    rate: Any = fields.get("fps") or 2
+    if type(rate) not in (int, float) or not 0 < rate < 1 << 16:
+        raise InputError(f"{rate!r} is not a positive number", "fps", "Check the file.")
+    side = vision.rule["patch"] * vision.rule["merge"]
+    capped = fields.get("cap_pixels_per_frame") is True
+    return float(rate), _count(fields, "max_video_tokens", 768) * side * side if capped else 0
+
+
+def _count(fields: Fields, name: str, usual: int) -> int:
+    """A number of frames or tokens. Raises InputError."""
+    value = fields.get(name) or usual
+    if type(value) is not int or not 0 < value < 1 << 16:
+        raise InputError(f"{value!r} is not a positive number", name, "Check the file.")
+    return value

@@ -54,6 +54,7 @@ TASK_FILES = (
     "1_LogitScore/config.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
+    "video_preprocessor_config.json",
 )
 
 

@@ -33,6 +33,7 @@ from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
 from .divided import HEAD, divided, with_head
 from .joined import add_mixing, check_line, with_line
+from .kept_graphs import keep_graph
 
 if TYPE_CHECKING:
     from ...logic.manifest.processor import (
@@ -98,9 +99,12 @@ def multimodal_package(request: Request) -> Package:
     videos = _videos(request.texts, description)
     if videos is not None:
         package.manifest["processor"]["videos"] = cast("VideoFields", videos)
-    if request.any_size and takes_any_size(description):
+    if takes_any_size(description) and (request.any_size or encoder is None):
         _add_numbers(programs, description)
-        package.manifest["processor"]["encoder"] = request.graphs[first]
+        file = request.graphs[first]
+        if not request.any_size:
+            file = keep_graph(package, request.files[file], f"{first}.onnx")
+        package.manifest["processor"]["encoder"] = file
     else:
         encoder = encoder or request.read(first)
         if pictures["rule"] == "anyres":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -36,9 +35,9 @@ from ...logic.multimodal.families.positions import with_positions
 from ...logic.multimodal.families.videos import (
     check_frames,
     chosen_of,
-    frame_rule,
     moving,
     replaced_by,
+    rules_of,
     still,
     with_videos,
 )
@@ -133,7 +132,6 @@ class ImageTextToTextPipeline(Pipeline):
         self._cache_dtype = cache_dtype
         self._model: DecoderModel | None = None
         self._package: Package | None = None
-        self._frames: VisionProcessor | None = None
         self._kept = Kept()
         super().__init__(model, tokenizer, **options)
         self._start()
@@ -151,16 +149,6 @@ class ImageTextToTextPipeline(Pipeline):
             "model",
             "Give a model folder, a package or the id of a model.",
         )
-
-    @property
-    def frames(self) -> VisionProcessor:
-        """The processor of frames of videos."""
-        if self._frames is None:
-            manifest: Any = self.package.manifest["processor"]
-            own = self.processor.description
-            rule = frame_rule(own.rule, manifest["videos"])
-            self._frames = VisionProcessor(replace(own, rule=rule), engine=self.engine)
-        return self._frames
 
     @property
     def package(self) -> Package:
@@ -199,10 +187,12 @@ class ImageTextToTextPipeline(Pipeline):
     def session(self, stem: str) -> Any:
         if stem not in self.sessions:
             graphs = list(self.files.graphs.values()) if self.files is not None else []
-            if stem in self.package.manifest.get("programs", {}) or not graphs:
+            kept = self.package.manifest["processor"].get("encoder")
+            if stem in self.package.manifest.get("programs", {}) or kept is None:
                 self.sessions[stem] = ProgramSession(self.package, stem, self.engine)
             else:  # of pictures of any size, which no plan ahead of time can have
-                self.sessions[stem] = EncoderSession(graphs[0], self.engine)  # the first of STEMS
+                model = graphs[0] if graphs else self.package.file(kept)  # the first of STEMS
+                self.sessions[stem] = EncoderSession(model, kept, self.engine)
         return self.sessions[stem]
 
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -285,10 +275,10 @@ class ImageTextToTextPipeline(Pipeline):
         """The prompt of an input, with the features of its pictures."""
         rule: Any = self.package.manifest["processor"]["pictures"]
         videos: Any = self.package.manifest["processor"].get("videos")
-        chosen = chosen_of(videos, ask.pictures, ask.videos)
+        chosen, own = chosen_of(videos, ask.pictures, ask.videos), self.processor.description
         pictures = [[read_picture(ask.pictures[i]) for i in at] for at, _ in chosen.taken]
         check_frames(videos, chosen, [[(p.height, p.width) for p in of] for of in pictures])
-        makers = [self.frames if moves else self.processor for _, moves in chosen.taken]
+        makers = [self.processor.of(r) for r in rules_of(own.rule, videos, chosen)]
         seen = [maker.seen(of[0]) for maker, of in zip(makers, pictures)]
         texts = [shown(rule, one) for one in seen]
         text = prompt_text(rule, self._text(ask, continued), still(chosen, texts))
@@ -346,7 +336,7 @@ class ImageTextToTextPipeline(Pipeline):
     ) -> bytes:
         """The features of a picture, or of frames seen together, float32 [count, hidden]."""
         first = pictures[0]
-        size = f"{first.height} {first.width} {maker is self.processor} ".encode()
+        size = f"{first.height} {first.width} {what.resized} {maker is self.processor} ".encode()
         key = hashlib.sha256(size + b"".join([one.pixels for one in pictures])).hexdigest()
         found = self._kept.take(key)
         if found is None:
@@ -396,7 +386,5 @@ class ImageTextToTextPipeline(Pipeline):
             self._model.free()
         if isinstance(self.processor, VisionProcessor):
             self.processor.close()
-        if self._frames is not None:
-            self._frames.close()
         self._kept.clear()
         super().close()

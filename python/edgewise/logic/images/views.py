@@ -290,15 +290,16 @@ def smart_size(
         factor: the number.
         least, most: pixels of the result.
         low: least length of a side before these limits.
-        frames: how often each pixel counts.
+        frames: how often each pixel counts. The encoder sees two at once.
     """
+    counted = 2 * round(frames / 2) if frames > 1 else frames
     high = max(low, round(height / factor) * factor)
     wide = max(low, round(width / factor) * factor)
-    if frames * high * wide > most:
+    if counted * high * wide > most:
         beta = math.sqrt(frames * height * width / most)
         high = max(factor, math.floor(height / beta / factor) * factor)
         wide = max(factor, math.floor(width / beta / factor) * factor)
-    elif frames * high * wide < least:
+    elif counted * high * wide < least:
         beta = math.sqrt(least / (frames * height * width))
         high = math.ceil(height * beta / factor) * factor
         wide = math.ceil(width * beta / factor) * factor

@@ -388,6 +388,10 @@ class VideoFields(TypedDict):
     together: Count
     pixels: tuple[Pixels, Pixels]
     interval: float
+    family: Literal["smolvlm", "qwen2", "qwen3", "glm4v", "glm46v"]
+    ends: tuple[str, str]
+    fewest: Count
+    cap: Amount
 
 
 class AnyLengthFields(TypedDict):

@@ -1,7 +1,7 @@
 // Models in packages: files that were found, and the texts that packages have.
 
 import type { ModelInfo } from "../../protocol/loading.ts";
-import { InputError } from "../../shared/errors.ts";
+import { InputError, PackageError } from "../../shared/errors.ts";
 import { type Extent, toBlob } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import type { Manifest } from "../package/manifest.ts";
@@ -98,6 +98,15 @@ export async function fromPackage(source: ByteSource): Promise<FoundModel> {
     dtype: "",
     compileMs: 0,
     fill,
+    beside: (file) => {
+      const bytes = opened.files.get(file);
+      if (bytes) return { model: new File([bytes as BlobPart], file), external: {} };
+      throw new PackageError(
+        `it has no file '${file}'`,
+        source.name,
+        "Build it again with this version: `edgewise build --task`.",
+      );
+    },
   };
 }
 

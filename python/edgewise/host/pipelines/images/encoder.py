@@ -27,15 +27,16 @@ class EncoderSession(InferenceSession):
     A plan is compiled for each size, and kept.
 
     Args:
-        path: of its file.
+        model: path of its file, or its bytes.
+        file: its name, for errors.
         engine: the Engine to use; by default that of the process.
     """
 
     MAX_PLANS = 8
 
-    def __init__(self, path: str, engine: Engine | None = None) -> None:
-        super().__init__(path, engine=engine)
-        self.file = os.path.basename(path)
+    def __init__(self, model: Any, file: str, engine: Engine | None = None) -> None:
+        super().__init__(model, engine=engine)
+        self.file = os.path.basename(file)
         self.pixels = self.inputs[pixels_of([*self.inputs], self.file)]
 
     def features(

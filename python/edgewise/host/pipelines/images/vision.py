@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import Array, as_input, as_output
@@ -12,6 +14,7 @@ from ....logic.images.geometry import Step
 from ....logic.images.views import (
     Seen,
     View,
+    ViewRule,
     count_pieces,
     further_inputs,
     pieces,
@@ -53,6 +56,14 @@ class VisionProcessor:
             config if isinstance(config, VisionDescription) else read_vision(config, where)
         )
         self.session = InferenceSession(vision_graph(self.description), engine=engine)
+
+    def of(self, rule: ViewRule) -> VisionProcessor:
+        """The processor with another rule, which shares its graph."""
+        if rule is self.description.rule:
+            return self
+        made = copy(self)
+        made.description = replace(self.description, rule=rule)
+        return made
 
     def seen(self, picture: Picture) -> Seen:
         """What the model sees of a picture. Raises InputError."""

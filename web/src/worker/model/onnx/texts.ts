@@ -49,6 +49,9 @@ export async function fetchTexts(
   // Processors of models that see or hear had theirs as an object until 2025.
   if (CHATS.includes(job.request.task) && !texts.has("chat_template.jinja"))
     await get("chat_template.json");
+  // Of models that see videos.
+  if (CHATS.includes(job.request.task) && /"video_token_id"/.test(texts.get("config.json") ?? ""))
+    await get("video_preprocessor_config.json");
   // ONNX Runtime GenAI's files have the sizes of states and the special tokens there.
   if (names.includes("config.json") && !texts.has("config.json"))
     if (job.request.task === "text-generation") await get(GENAI_CONFIG);

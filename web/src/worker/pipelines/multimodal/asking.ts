@@ -33,9 +33,9 @@ import {
 import {
   check_frames,
   chosen_of,
-  frame_rule,
   moving,
   replaced_by,
+  rules_of,
   still,
   with_videos,
 } from "../../../logic/multimodal/families/videos.ts";
@@ -283,15 +283,15 @@ class PictureCall extends Call {
     const chosen = chosen_of(videos, ask.pictures, ask.videos);
     const found: ReturnType<typeof pictureOf>[][] = [];
     const seen: ReturnType<typeof seenOf>[] = [];
-    const frames = videos ? frame_rule(rule, videos) : rule;
-    for (const [at, moves] of chosen.taken) {
+    const rules = rules_of(rule, videos, chosen);
+    for (const [k, [at]] of chosen.taken.entries()) {
       const several = [];
       for (const i of at) {
         const one = ask.pictures[i] as { picture: number };
         several.push(of.pictureOf(await of.readImage(given.pictures[one.picture]!, this.ending)));
       }
       found.push(several);
-      seen.push(seenOf(moves ? frames : rule, several[0]!.height, several[0]!.width));
+      seen.push(seenOf(rules[k]!, several[0]!.height, several[0]!.width));
     }
     const sizes = found.map((at) =>
       at.map(({ height, width }): [number, number] => [height, width]),
@@ -309,7 +309,7 @@ class PictureCall extends Call {
       const { 1: moves } = chosen.taken[i]!;
       const [{ height, width }] = several as [(typeof several)[0]];
       const sums = several.map(({ pixels }) => sha256(pixels));
-      const key = [height, width, moves, ...sums].join(" ");
+      const key = [height, width, ...seen[i]!.resized, moves, ...sums].join(" ");
       parts.push(await this.rows(key, texts[i]!, () => this.encoded(several, seen[i]!)));
     }
     return { prompt, parts, counts: texts.map(({ count }) => count) };
