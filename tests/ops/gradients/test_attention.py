@@ -13,9 +13,9 @@ from .model import gradients, node_model
 # ---- attention ----
 
 
-def sdpa(q, k, v, mask=None, causal=False, scale=None, softcap=0.0, window=0):
+def sdpa(q, k, v, mask=None, causal=False, scale=None, softcap=0.0, window=0, sink=None):
     """Attention in basic operations, with shared heads, a window and a soft cap; a mask is added,
-    or selects if it is bool.
+    or selects if it is bool. sink: a score of each head without a value.
     """
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     s = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
@@ -33,6 +33,9 @@ def sdpa(q, k, v, mask=None, causal=False, scale=None, softcap=0.0, window=0):
         if window:
             allowed &= j > i + (causal - 1) - window
         s = s.masked_fill(~allowed, -np.inf)
+    if sink is not None:
+        s = torch.cat([sink[:, None, None].expand(*s.shape[:3], 1), s], -1)
+        return torch.softmax(s, -1)[..., 1:] @ v
     return torch.softmax(s, -1) @ v
 
 
@@ -193,16 +196,36 @@ def test_nothing_to_attend_to_has_no_gradient(engine):
     assert all(np.isfinite(x).all() for x in grads.values())
 
 
+def turned_at(x, cos, sin, ids, interleaved):
+    """x [batch, heads, length, dim] by rows of the tables; ids: positions, or None: from 0."""
+    at = torch.arange(x.shape[2])[None] if ids is None else torch.as_tensor(ids)
+    cos, sin = cos[at][:, None], sin[at][:, None]
+    a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    y = a * cos - b * sin, b * cos + a * sin
+    return torch.stack(y, -1).flatten(-2) if interleaved else torch.cat(y, -1)
+
+
 @pytest.mark.parametrize("packed", (False, True))
 @pytest.mark.parametrize("rotary", (None, 0, 1))
 @pytest.mark.parametrize(
     "more",
-    [{}, {"local_window_size": 4}, {"softcap": 1.5, "scale": 0.2}, {"bias": True}, {"ids": True}],
+    [
+        {},
+        {"local_window_size": 4},
+        {"softcap": 1.5, "scale": 0.2},
+        {"bias": True},
+        {"ids": True},
+        {"sink": True},
+        {"sink": True, "local_window_size": 4, "bias": True},
+        {"sink": True, "local_window_size": 40, "length": 150, "softcap": 2.0},
+        {"smooth_softmax": 1, "softcap": 1.5},
+    ],
     ids=str,
 )
 def test_group_query_attention(engine, packed, rotary, more):
     more = dict(more)
-    batch, heads, kv, length, dim = 2, 4, 2, 9, 8
+    batch, heads, kv, length, dim = 2, 4, 2, more.pop("length", 9), 8
+    sink = [f(heads)] if more.pop("sink", False) else []
     bias = [f(1, 1, length, length)] if more.pop("bias", False) else [None]
     ids = (
         R.integers(0, 20, (batch, length))
@@ -210,16 +233,9 @@ def test_group_query_attention(engine, packed, rotary, more):
         else None
     )
     q, k, v = (f(batch, length, n * dim) for n in (heads, kv, kv))
-    tables = [f(20, dim // 2), f(20, dim // 2)] if rotary is not None else [None, None]
+    tables = [f(150, dim // 2), f(150, dim // 2)] if rotary is not None else [None, None]
     ints = [np.full(batch, length - 1, np.int32), np.array(length, np.int32)]
     inputs = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
-
-    def turn(x, cos, sin):
-        at = torch.arange(length)[None] if ids is None else torch.as_tensor(ids)
-        cos, sin = cos[at][:, None], sin[at][:, None]
-        a, b = (x[..., 0::2], x[..., 1::2]) if rotary else x.chunk(2, -1)
-        y = a * cos - b * sin, b * cos + a * sin
-        return torch.stack(y, -1).flatten(-2) if rotary else torch.cat(y, -1)
 
     def reference(q, k, v, *rest):
         cos, sin, bias = rest[4], rest[5], rest[7]
@@ -227,7 +243,8 @@ def test_group_query_attention(engine, packed, rotary, more):
             q, k, v = q.split([heads * dim, kv * dim, kv * dim], 2)
         q, k, v = heads_of(q, heads), heads_of(k, kv), heads_of(v, kv)
         if rotary is not None:
-            q, k = turn(q, cos, sin), turn(k, cos, sin)
+            q, k = (turned_at(x, cos, sin, ids, rotary) for x in (q, k))
+        scores = torch.zeros(heads) if "smooth_softmax" in more else rest[8] if sink else None
         return (
             flat(
                 sdpa(
@@ -239,6 +256,7 @@ def test_group_query_attention(engine, packed, rotary, more):
                     more.get("scale"),
                     more.get("softcap", 0.0),
                     more.get("local_window_size", 0),
+                    scores,
                 )
             ),
             k,
@@ -249,7 +267,7 @@ def test_group_query_attention(engine, packed, rotary, more):
     check(
         engine,
         "GroupQueryAttention",
-        [*inputs, None, None, *ints, *tables, ids, *bias],
+        [*inputs, None, None, *ints, *tables, ids, *bias, *sink],
         reference,
         outputs=3,
         domain=MS,

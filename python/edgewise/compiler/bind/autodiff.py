@@ -8,7 +8,7 @@ Derivatives, 2008, chapter 3; rules as in PyTorch's derivatives.yaml.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingGradient, UnsupportedOp
@@ -64,6 +64,27 @@ class Gradients:
             and self.node.inputs[i] is not None
             and id(self.node.inputs[i]) in self.needed
         )
+
+    def through(
+        self, build: Callable[..., Sequence[Value]], seeds: Sequence[Value | None]
+    ) -> list[Value | None]:
+        """The gradients of the forward node's inputs by those of a composition that computes the
+        same: it is computed again, and differentiated node by node.
+
+        Args:
+            build: function(*inputs of the node) that returns values like its outputs.
+            seeds: the gradients of these, as the node's rule gets them.
+        """
+        node, needed, start = self.node, self.needed, len(self.bound.nodes)
+        outputs = build(*node.inputs)
+        pairs = [(y, dy) for y, dy in zip(outputs, seeds) if dy is not None]
+        wanted = {id(v): v for i, v in enumerate(node.inputs) if self.wants(i)}
+        nodes = self.bound.nodes[start:]
+        found = dict(zip(wanted, _reverse(self, nodes, pairs, list(wanted.values()))))
+        self.node, self.needed = node, needed
+        self.binder.origin = node.origin
+        # An input that is given twice gets its gradient once.
+        return [found.pop(id(v), None) if v is not None else None for v in node.inputs]
 
     def output(self, i: int, dtype: int, shape: Sequence[Any]) -> Value:
         """Output i of the forward node, which is added where it is absent.
@@ -161,9 +182,18 @@ def add_gradients(
     Raises:
         MissingGradient: a node between wrt and the seeds has no rule.
     """
-    gradients = Gradients(bound)
-    needed = {id(v) for v in wrt}
-    forward = list(bound.nodes)
+    return _reverse(Gradients(bound), list(bound.nodes), seeds, wrt, missing)
+
+
+def _reverse(
+    gradients: Gradients,
+    forward: Sequence[BoundNode],
+    seeds: Sequence[tuple[Value, Value | None]],
+    wrt: Sequence[Value],
+    missing: list[tuple[BoundNode, Any]] | None = None,
+) -> list[Value | None]:
+    """As add_gradients, for these nodes of the graph."""
+    bound, needed = gradients.bound, {id(v) for v in wrt}
     for n in forward:
         if any(v is not None and id(v) in needed for v in n.inputs):
             needed.update(id(o) for o in n.outputs if o is not None and o.dtype in FLOATS)

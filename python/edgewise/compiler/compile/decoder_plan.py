@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
 from ...logic.manifest.limits import ROOM_STEP
-from ..bind import Binder, BoundGraph
-from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT64
+from ..bind import BoundGraph
 from ..declare.symbolic import NotStatic, Sym
-from ..ir import Graph, Tensor, Value
+from ..ir import Graph, Value
 from ..passes.last_position import keep_position
 from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
-from .caches import Interface, Window, state_shape, static_rooms, windows
-from .features import fed_shapes, masks
+from .caches import Interface, state_shape, static_rooms
+from .computed import COUNTS, computed_inputs
+from .features import fed_shapes
 from .states import STATES_OF_OPS, StateInput
 from .tables import one_size
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 # Registers of the plans: tokens in the cache, the token of the run that the logits are of, and
 # tokens that the caches have room for.
 PAST, LAST, ROOM = 0, 1, 2
-# Inputs with the number of tokens of a run that logits are wanted of: here of all, and all but one
-# are left out later.
-COUNTS = ("num_logits_to_keep", "logits_to_keep")
 
 
 class NoGrowth(Exception):
@@ -85,7 +81,7 @@ class DecoderCompiler:
         known: dict[str, list[Any]] = {}
         if "use_cache_branch" in self.found.inputs:
             shapes["use_cache_branch"], known["use_cache_branch"] = [1], [True]
-        if name := next((n for n in COUNTS if n in self.found.inputs), None):
+        for name in COUNTS & self.found.inputs.keys():
             shapes[name], known[name] = list(self.found.inputs[name].shape or []), [tokens]
         full: dict[str, list[Any]] = {}
         room: Any = capacity
@@ -119,67 +115,13 @@ class DecoderCompiler:
                 ],
                 prepare=self._prepare,
                 transform=lambda bound: self._transform(bound, tokens, last),
-                computed=self._computed(past, tokens, rooms),
+                computed=computed_inputs(self.found, self.config, past, tokens, rooms),
                 float_outputs=True,
                 jumps=self.target.jumps and self.lora is None and not self.trainable,
                 trainable=self.trainable,
                 target=self.target,
             )
         return plan
-
-    def _computed(
-        self, past: Any, tokens: int, rooms: Mapping[int | str, int]
-    ) -> dict[str, Callable[[Binder], Value]]:
-        """Inputs that the plan computes itself: masks in which each token sees itself and those
-        before it, or its window of these, positions from `past` on, and types of tokens, which
-        are 0.
-
-        Args:
-            past, tokens: before the run, and of it.
-            rooms: of caches of a fixed size.
-        """
-
-        def filled(name: str, number: int, sizes: list[Any]) -> Callable[[Binder], Value]:
-            def make(binder: Binder) -> Value:
-                one = Tensor.of("one", self.found.inputs[name].dtype, [1], [number])
-                shape = Value(f"{name}_shape", INT64, [len(sizes)], numbers=sizes)
-                return binder.op("ConstantOfShape", shape, value=one)
-
-            return make
-
-        def counted(binder: Binder, dtype: int, start: Any) -> Value:
-            ends = [Value("p", dtype, [], numbers=[x]) for x in (start, past + tokens, 1)]
-            return binder.op("Range", *ends)
-
-        def positions(name: str) -> Callable[[Binder], Value]:
-            def make(binder: Binder) -> Value:
-                shape = self.found.inputs[name].shape
-                ids = counted(binder, self.found.inputs[name].dtype, past)
-                if shape is not None and len(shape) < 2:
-                    return ids
-                ids = binder.op("Unsqueeze", ids, binder.constant(INT64, [1], [0]))
-                if shape is None or len(shape) < 3:
-                    return ids
-                # of time, height and width (mRoPE): those of text are equal
-                sizes = [3 if not isinstance(shape[0], int) else shape[0], 1, tokens]
-                return binder.op("Expand", ids, binder.constant(INT64, [3], sizes))
-
-            return make
-
-        make: dict[str, Callable[[Binder], Value]] = {}
-        sizes = windows(self.found, self.config, rooms)
-        for name, mask in masks(self.found.inputs).items():
-            if len(mask.shape or ()) != 4:
-                make[name] = filled(name, 1, [1, past + tokens])
-                continue
-            room = rooms.get((mask.shape or [0])[-1])
-            make[name] = partial(_causal, mask.dtype, past, tokens, room, sizes.get(name))
-        for name in ("position_ids", "cache_position"):
-            if name in self.found.inputs:
-                make[name] = positions(name)
-        if "token_type_ids" in self.found.inputs:
-            make["token_type_ids"] = filled("token_type_ids", 0, [1, tokens])
-        return make
 
     def _prepare(self, bound: BoundGraph) -> None:
         """Lets the plan write states, and names the logits so."""
@@ -229,43 +171,6 @@ def _no_cut(graph: Graph, states: Iterable[StateInput]) -> Iterator[None]:
                     " InferenceSession.",
                 ) from None
         raise
-
-
-def _causal(
-    dtype: int, past: Any, tokens: int, room: int | None, window: Window | None, binder: Binder
-) -> Value:
-    """A mask of [1, 1, tokens, past + tokens]: true, 1, or 0 where numbers are added.
-
-    Args:
-        dtype: of the mask.
-        past, tokens: before the run, and of it.
-        room: of a cache that has this many rows from the first token on; a window is full once it
-            has seen so many.
-        window: the tokens that a token sees of a cache that holds them all; None: all.
-    """
-
-    def counted(start: Any, end: Any) -> Value:
-        return binder.op("Range", *(Value("p", INT64, [], numbers=[x]) for x in (start, end, 1)))
-
-    rows = counted(past, past + tokens)
-    if room is not None:
-        rows = binder.op("Min", rows, binder.constant(INT64, [], [room - 1]))
-    rows = binder.op("Unsqueeze", rows, binder.constant(INT64, [1], [1]))
-    columns = counted(0, past + tokens if room is None else room)
-    seen = binder.op("LessOrEqual", columns, rows)
-    if window is not None:
-        size = binder.constant(INT64, [], [window.size])
-        before = binder.op("Mod", rows, size) if window.chunked else size
-        kind = "GreaterOrEqual" if window.chunked else "Greater"
-        seen = binder.op("And", seen, binder.op(kind, columns, binder.op("Sub", rows, before)))
-    seen = binder.op("Unsqueeze", seen, binder.constant(INT64, [2], [0, 1]))
-    if dtype == BOOL:
-        return seen
-    if dtype in (FLOAT, FLOAT16):
-        lowest = -65504.0 if dtype == FLOAT16 else -3.4028234663852886e38
-        numbers = (binder.constant(FLOAT, [], [x]) for x in (0.0, lowest))
-        return binder.op("Where", seen, *numbers)
-    return binder.op("Cast", seen, to=dtype)
 
 
 def keep_states(bound: BoundGraph, fixed: Mapping[str, str]) -> None:

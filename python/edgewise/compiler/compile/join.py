@@ -62,6 +62,7 @@ def join_embedding(
     for info in empty:
         constants[PREFIX + info.name] = _nothing(embedding, info)
     inputs = [i for i in decoder.inputs if i.name not in (*outputs.values(), EMBEDS)]
+    ids = replace(ids, shape=_fewer(ids.shape, wanted[EMBEDS].shape))
     joined = replace(
         decoder,
         nodes=[*(_renamed(n, names) for n in embedding.nodes), *decoder.nodes],
@@ -84,6 +85,13 @@ def join_embedding(
     if not isinstance((taken.shape or [None])[-1], int):  # the embedding may know the size
         taken = replace(taken, shape=given[source].shape or taken.shape)
     return with_features(joined, taken, PREFIX + EMBEDS, features)
+
+
+def _fewer(ids: list[int | str] | None, embeds: list[int | str] | None) -> Any:
+    """The shape of the ids, with the sizes that the decoder's embeddings have in its file."""
+    if not ids or not embeds or len(ids) != 2 or len(embeds) != 3:
+        return ids
+    return [b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(ids, embeds)]
 
 
 def other_operators(part: Graph, decoder: Graph) -> str:

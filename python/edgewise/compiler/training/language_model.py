@@ -1,20 +1,28 @@
-"""The inputs of causal language models in training, for exports of all tools."""
+"""Causal language models in training, for exports of all tools: their inputs, and their logits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
-from ..compile import CACHE_NAME, cache_axis, head_dim
-from ..declare.dtypes import INT64
-from ..ir import Graph, Tensor, Value
+from ..compile import interface, state_shape
+from ..compile.caches import Interface, static_rooms
+from ..compile.computed import COUNTS, computed_inputs, filled
+from ..ir import Graph, Info, Node, Tensor, Value
+
+# Ops after the last layer that work on each token alone.
+_TOKENWISE = {"MatMul", "MatMulNBits", "MatMulBnb4", "Gemm", "Add", "Mul", "Div", "Tanh", "Cast"}
+_TOKENWISE |= {"Identity", "DequantizeLinear"}
 
 
-def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
+def causal_lm_inputs(
+    graph: Graph, batch: int, sequence: int, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Arguments of Program for whole sequences without a past: `input_ids` [batch, sequence] is
-    fed, the mask is all ones, positions count from 0.
+    fed, the mask is all ones, positions count from 0, states are empty or zeros.
 
     Padding stands on the right, where causal attention hides it from all other tokens, and has the
     label -100.
@@ -23,23 +31,15 @@ def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
         graph: a causal language model.
         batch: rows.
         sequence: tokens per row.
+        config: the model's config.json, which may tell sizes that the graph does not.
 
     Returns:
         {"shapes": ..., "known": ..., "computed": ...}
 
     Raises:
-        InputError: batch or sequence is not a positive int.
+        InputError: batch or sequence is not a positive int, or not the one of the export.
         UnsupportedOp: the model has other inputs.
     """
-    inputs = {i.name: i for i in graph.input_names()}
-    if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
-        raise UnsupportedOp(
-            f"inputs {', '.join(inputs)} and outputs"
-            f" {', '.join(o.name for o in graph.outputs)[:200]} do not match a causal language"
-            " model",
-            graph.name or "model",
-            "Train other models with Program or Trainer and the shapes of their inputs.",
-        )
     for what, n in (("batch", batch), ("sequence", sequence)):
         if type(n) is not int or n < 1:
             raise InputError(
@@ -47,51 +47,118 @@ def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
                 what,
                 "Give a positive integer.",
             )
+    found, config = _interface(graph), config or {}
+    _check_sizes(found.inputs["input_ids"], batch, sequence)
+    rooms = static_rooms(found, config, sequence)
     shapes: dict[str, list[int]] = {"input_ids": [batch, sequence]}
     known: dict[str, list[Any]] = {}
     computed: dict[str, Callable[[Any], Value]] = {}
-    for name, info in inputs.items():
-        if ".encoder." in name:
-            raise UnsupportedOp(
-                f"its input '{name}' holds an encoder's output",
-                graph.name or "graph",
-                "Train it with Program or Trainer, a loss on its outputs, and the shapes of its"
-                " inputs.",
-            )
-        if CACHE_NAME.search(name):
-            shape = [d if isinstance(d, int) else batch for d in info.shape or ()]
-            shape[3] = head_dim(graph, name, info)
-            shape[cache_axis(info)] = 0
+    for name, state in found.states.items():
+        shape = state_shape(graph, state, config, rooms)
+        if state.info.shape and not isinstance(state.info.shape[0], int):
+            shape[0] = batch
+        if state.fixed:
+            computed[name] = partial(filled, name, state.info.dtype, 0, shape)
+        else:
             shapes[name], known[name] = shape, []
-        elif name == "use_cache_branch":
-            shapes[name], known[name] = [1], [False]
-        elif name == "attention_mask":
-            computed[name] = partial(_ones, info.dtype, batch, sequence)
-        elif name == "position_ids":
-            computed[name] = partial(_positions, info.dtype, batch, sequence)
-        elif name != "input_ids":
-            raise UnsupportedOp(
-                f"it has an input '{name}' that is not one of a causal language model",
-                graph.name or "model",
-                "Train it with Program or Trainer and the shapes of its inputs.",
-            )
+    if "use_cache_branch" in found.inputs:
+        shapes["use_cache_branch"], known["use_cache_branch"] = [1], [False]
+    for name in COUNTS & found.inputs.keys():
+        shapes[name], known[name] = list(found.inputs[name].shape or []), [sequence]
+    computed |= computed_inputs(found, config, 0, sequence, rooms, batch)
     return {"shapes": shapes, "known": known, "computed": computed}
 
 
-def _ones(dtype: int, batch: int, sequence: int, builder: Any) -> Value:
-    """The attention mask."""
-    shape = Value("mask_shape", INT64, [2], numbers=[batch, sequence])
-    return builder.op("ConstantOfShape", shape, value=Tensor.of("one", dtype, [1], [1]))
+def fixed_rows(graph: Graph) -> int | None:
+    """The number of rows that a model was exported for; None: any."""
+    ids = next((i for i in graph.input_names() if i.name == "input_ids"), None)
+    rows = ids.shape[0] if ids is not None and ids.shape else None
+    return rows if isinstance(rows, int) and rows > 0 else None
 
 
-def _positions(dtype: int, batch: int, sequence: int, builder: Any) -> Value:
-    """0, 1, ... for each row."""
-    ids = builder.op("Range", *(Value("p", dtype, [], numbers=[x]) for x in (0, sequence, 1)))
-    return builder.op(
-        "Expand",
-        builder.op("Unsqueeze", ids, builder.constant(INT64, [1], [0])),
-        builder.constant(INT64, [2], [batch, sequence]),
-    )
+def _interface(graph: Graph) -> Interface:
+    """The inputs and states of a model. Raises UnsupportedOp where it is no such model."""
+    inputs = [i.name for i in graph.input_names()]
+    where, remedy = graph.name or "model", "and the shapes of its inputs."
+    if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
+        raise UnsupportedOp(
+            f"inputs {', '.join(inputs)} and outputs"
+            f" {', '.join(o.name for o in graph.outputs)[:200]} do not match a causal language"
+            " model",
+            where,
+            f"Train other models with Program or Trainer {remedy}",
+        )
+    encoded = next((name for name in inputs if ".encoder." in name), None)
+    if encoded is not None:
+        raise UnsupportedOp(
+            f"its input '{encoded}' holds an encoder's output",
+            graph.name or "graph",
+            f"Train it with Program or Trainer, a loss on its outputs, {remedy}",
+        )
+    return interface(graph)
+
+
+def _check_sizes(ids: Info, batch: int, sequence: int) -> None:
+    """Raises InputError where the model was exported for another number of rows or tokens."""
+    for i, (given, name, more) in enumerate(
+        ((batch, "rows", "batch_size"), (sequence, "tokens", "sequence_length"))
+    ):
+        size = ids.shape[i] if ids.shape and len(ids.shape) == 2 else None
+        if isinstance(size, int) and size > 0 and size != given:
+            also = " and more gradient_accumulation_steps" if not i else ""
+            raise InputError(
+                f"the number of {name} in a step is {size} in its file, not {given}",
+                more,
+                f"Give {more}={size}{also}, or export the model with dynamic sizes.",
+            )
+
+
+def of_whole_rows(graph: Graph) -> Graph:
+    """A language model without what serves generation alone: caches that forget what is older than
+    a window (layers of one see no more in any case), and the choice of the last token.
+    """
+    forgets = "sliding_window_cache"
+    if any(n.attrs.get(forgets) for n in graph.nodes):
+        nodes = [
+            replace(n, attrs={k: v for k, v in n.attrs.items() if k != forgets})
+            for n in graph.nodes
+        ]
+        graph = replace(graph, nodes=nodes, values=None)
+    return _with_all_logits(graph)
+
+
+def _with_all_logits(graph: Graph) -> Graph:
+    """A graph that computes the logits of all tokens, where the last one is cut out in front of the
+    product with the vocabulary (`prune_lm_head` of ONNX Runtime GenAI's builder); others as they
+    are.
+    """
+    made = {o: n for n in graph.nodes for o in n.outputs if o}
+    node = made.get("logits")
+    while node is not None and node.op in _TOKENWISE:
+        node = next((made[n] for n in node.inputs if n in made), None)
+    cut = [node] if node is not None else []
+    if node is not None and node.op == "Unsqueeze" and _numbers(graph, made, node, 1) == [1]:
+        cut += [made[n] for n in node.inputs[:1] if n in made]
+    last = cut[-1] if cut else None
+    if last is None or last.op != "Gather" or last.attrs.get("axis", 0) != 1:
+        return graph
+    if _numbers(graph, made, last, 1) != [-1]:
+        return graph
+    whole = Node("Identity", [last.inputs[0]], list(cut[0].outputs), name=cut[0].name)
+    nodes = [whole if n is cut[0] else n for n in graph.nodes if n is cut[0] or n is not last]
+    return replace(graph, nodes=nodes, values=None)
+
+
+def _numbers(graph: Graph, made: Mapping[str, Node], node: Node, i: int) -> list[Any] | None:
+    """The constant that a node's input i is; None for others."""
+    if i >= len(node.inputs):
+        axes: list[Any] | None = node.attrs.get("axes")  # before opset 13
+        return axes
+    constant: Any = graph.constants.get(node.inputs[i])
+    maker = made.get(node.inputs[i])
+    if constant is None and maker is not None and maker.op == "Constant":
+        constant = maker.attrs.get("value")
+    return constant.numbers() if isinstance(constant, Tensor) and constant.count <= 8 else None
 
 
 def special_token(field: str, *configs: object) -> int | None:

@@ -19,7 +19,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..targets import CPU, Target
-from .language_model import causal_lm_inputs, special_token
+from .language_model import causal_lm_inputs, fixed_rows, special_token
 from .losses import CausalLMLoss
 from .optimizers import Optimizer, language_model_optimizer
 from .peft import LoraConfig
@@ -39,7 +39,7 @@ def add_training(
     package: Package,
     name: str,
     *,
-    batch: int = LANGUAGE_MODEL.batch_size,
+    batch: int | None = None,
     sequence: int = LANGUAGE_MODEL.sequence_length,
     lora: LoraConfig | None = None,
     optimizer: Optimizer | str | dict[str, Any] | None = None,
@@ -55,7 +55,7 @@ def add_training(
     Args:
         package: of a causal language model, compiled by this process.
         name: of the program in the package, such as "lora" or "full".
-        batch: rows of a step.
+        batch: rows of a step. Default: 4, or as many as the model was exported for.
         sequence: tokens of a row.
         lora: the adapters; the package must have been compiled with the same. None: the parameters
             are trained.
@@ -73,9 +73,11 @@ def add_training(
     _check(package, name, lora)
     graph = package.graph
     assert graph is not None  # _check
+    config = package.json("config.json", {})
+    batch = batch or fixed_rows(graph) or LANGUAGE_MODEL.batch_size
     program = Program(
         graph,
-        **causal_lm_inputs(graph, batch, sequence),
+        **causal_lm_inputs(graph, batch, sequence, config),
         loss=CausalLMLoss(),
         optimizer=language_model_optimizer(optimizer, lora is not None),
         lora=lora,
@@ -96,7 +98,7 @@ def add_training(
         }
         for kind, (file, plan) in zip(PLANS, plans)
     }
-    configs = package.json("generation_config.json", {}), package.json("config.json", {})
+    configs = package.json("generation_config.json", {}), config
     entry: TrainingProgram = {
         "name": name,
         "task": "causal_lm",

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError
 from ..bind import BoundGraph, Gradients, add_gradients
+from ..compile.grouped import static_groups
+from ..compile.mixtures import static_mixtures
 from ..declare.dtypes import FLOAT, INT64, NAME
 from ..declare.symbolic import product
 from ..ir import Graph, Value
@@ -32,7 +34,8 @@ from ..passes.recompute import recompute, recompute_cheap
 from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
 from ..targets import CPU, Target
-from .losses import Loss, OutputLoss, loss_of
+from .language_model import of_whole_rows
+from .losses import CausalLMLoss, Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
 from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
@@ -116,6 +119,11 @@ class Program:
         checkpointing: bool | float = False,
         target: Target = CPU,
     ) -> None:
+        self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
+        if isinstance(self.loss, CausalLMLoss):
+            graph = of_whole_rows(graph)
+        # Shapes that depend on which expert a token chooses, as exporters write them.
+        graph = static_groups(static_mixtures(graph, False), False)
         self.graph, self.target = separate(graph), target
         self.shapes, self.dtypes, self.known, self.computed = (
             {k: list(v) for k, v in shapes.items()},
@@ -123,7 +131,6 @@ class Program:
             known or {},
             computed or {},
         )
-        self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import FLOAT, INT64
+from ...declare.dtypes import FLOAT, INT64, pack
 from ...declare.op import Op, product
 from ..product.gemm_kernel import emit_gemm
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
         View,
     )
 
-# Inputs: q, k, v, dy, masks. The forward pass is y = softmax(softcap(scale * q k^T) + masks) v with
-# q and dy [batch, heads, q_len, dim], k and v [batch, kv_heads, kv_len, dim].
-# Outputs: the gradients of q, k and v as [batch, seq, heads, dim], and that of the sum of masks as
-# [batch, heads, q_len, kv_len].
+# Inputs: q, k, v, dy, sink, masks. The forward pass is y = softmax(softcap(scale * q k^T) + masks)
+# v with q and dy [batch, heads, q_len, dim], k and v [batch, kv_heads, kv_len, dim]. The sink
+# [heads] is a score that takes a share of the softmax without a value; it may be absent.
+# Outputs: the gradients of q, k and v as [batch, seq, heads, dim], that of the sum of masks as
+# [batch, heads, q_len, kv_len], and that of the sink for each query, [batch, heads, q_len].
 # Attributes: scale, softcap; causal, past and window as the kernel "attention" takes them.
 attention_grad = Op("AttentionGrad", "edgewise")
 
@@ -39,7 +40,8 @@ attention_grad = Op("AttentionGrad", "edgewise")
 def attention_grad_infer(node: BoundNode) -> Inferred:
     q, k, v = node.inputs[:3]
     return [(FLOAT, [x.shape[0], x.shape[2], x.shape[1], x.shape[3]]) for x in (q, k, v)] + [
-        (FLOAT, q.shape[:3] + [k.shape[2]])
+        (FLOAT, q.shape[:3] + [k.shape[2]]),
+        (FLOAT, q.shape[:3]),
     ]
 
 
@@ -48,8 +50,9 @@ class _Backward:
     """An AttentionGrad node that is being lowered: its operands and attributes.
 
     Attributes:
-        dq, dk, dv, dmask: The gradients to write, [batch, heads or kv_heads, ...] views; None where
-            nothing reads one.
+        sink: [1, heads, 1, 1], or None.
+        dq, dk, dv, dmask, dsink: The gradients to write, [batch, heads or kv_heads, ...] views;
+            None where nothing reads one.
         shared: Query heads for each key head.
     """
 
@@ -58,11 +61,13 @@ class _Backward:
     k: View
     v: View
     dy: View
+    sink: View | None
     mask: View | None
     dq: View | None
     dk: View | None
     dv: View | None
     dmask: View | None
+    dsink: View | None
     shared: int
     scale: float
     softcap: float
@@ -103,7 +108,9 @@ def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
         dk=dk,
         dv=dv,
         dmask=builder.out(node.outputs[3]) if node.wants(3) else None,
-        mask=_sum_of_masks(builder, [builder.view(x) for x in node.inputs[4:]]),
+        dsink=builder.out(node.outputs[4]) if node.wants(4) else None,
+        sink=_as_scores(builder.view(node.inputs[4])) if node.has(4) else None,
+        mask=_sum_of_masks(builder, [builder.view(x) for x in node.inputs[5:]]),
         shared=q.shape[1] // k.shape[1],
         scale=node.attr("scale", 1.0),
         softcap=node.attr("softcap", 0.0),
@@ -118,6 +125,7 @@ def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
         (dk, covered),
         (dv, covered),
         (backward.dmask, bool(blocks) and not backward.causal),
+        (backward.dsink, bool(blocks)),
     ):
         if y is not None and not written:
             builder.fill(y, 0.0)
@@ -128,6 +136,11 @@ def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
         for i in range(backward.shared):
             _emit_block(backward, i, at, rows, cols, accumulate)
             accumulate = True
+
+
+def _as_scores(sink: View) -> View:
+    """A sink [heads] as [1, heads, 1, 1]."""
+    return sink._with([1, *sink.shape, 1, 1], [0, *sink.strides, 0, 0])
 
 
 def _sum_of_masks(builder: Builder, masks: Sequence[View]) -> View | None:
@@ -180,23 +193,32 @@ def _emit_block(
     q, dy = (backward.of_group(x, i).slice(2, at, rows) for x in (backward.q, backward.dy))
     k, v = backward.k.slice(2, 0, cols), backward.v.slice(2, 0, cols)
     mask = backward.mask_of(i, at, rows, cols)
-    scores, capped = _emit_scores(backward, q, k, mask)
-    p, ds, dp = (builder.temp(FLOAT, scores.shape) for _ in range(3))
-    emit_gemm(builder, dy, v.transpose([0, 1, 3, 2]), dp)
+    sink = int(backward.sink is not None)  # columns in front of the scores
+    wide = [*q.shape[:3], sink + cols]
+    x, p, ds, dp = (builder.temp(FLOAT, wide) for _ in range(4))
+    capped = _emit_scores(backward, q, k, mask, x.slice(3, sink, cols))
+    emit_gemm(builder, dy, v.transpose([0, 1, 3, 2]), dp.slice(3, sink, cols))
+    if backward.sink is not None:
+        _emit_sink(backward, i, at, x, dp)
     scale, softcap, causal = backward.scale, backward.softcap, backward.causal
-    # The gradient of the mask is that of the scores without `scale`: `rest` is then applied later.
-    slope, rest = (1.0, scale) if backward.dmask is not None else (scale, 1.0)
+    # The gradients of mask and sink are those of the scores without `scale`: `rest` is then
+    # applied later.
+    slope, rest = (1.0, scale) if backward.dmask is not None or sink else (scale, 1.0)
     builder.emit(
         "softmax_and_grad",
-        {"x": scores, "dy": dp, "y": p, "dx": ds},
-        rows=product(scores.shape[:3]),
-        cols=cols,
+        {"x": x, "dy": dp, "y": p, "dx": ds},
+        rows=product(wide[:3]),
+        cols=sink + cols,
         period=rows,
-        first=backward.past + at + causal if causal else cols,
-        span=causal + backward.window - 1 if causal and backward.window else 0,
-        scale=1.0 if mask is not None else softcap or scale,
+        first=sink + backward.past + at + causal if causal else sink + cols,
+        span=causal + backward.window - 1 if causal and backward.window and not sink else 0,
+        scale=1.0 if mask is not None or sink else softcap or scale,
         slope=slope,
     )
+    if backward.dsink is not None:
+        d = backward.of_group(backward.dsink, i).slice(2, at, rows)
+        builder.copy(ds.slice(3, 0, 1), d.unsqueeze(3))
+    p, ds = (x.slice(3, sink, cols) for x in (p, ds))
     if backward.dmask is not None:
         builder.copy(ds, backward.of_group(backward.dmask, i).slice(2, at, rows).slice(3, 0, cols))
     if capped is not None:
@@ -216,38 +238,64 @@ def _emit_block(
             )
 
 
+def _emit_sink(backward: _Backward, i: int, at: int, x: View, dp: View) -> None:
+    """Writes the sink in front of the scores of a block, and hides keys in front of the window:
+    softmax cannot, since they are not at the beginning of a row.
+
+    Args:
+        i, at: As of _emit_block.
+        x: The scores, [batch, kv_heads, rows, 1 + cols].
+        dp: The gradient of their softmax.
+    """
+    builder, rows, cols = backward.builder, x.shape[2], x.shape[3] - 1
+    assert backward.sink is not None
+    first = x.slice(3, 0, 1)
+    builder.copy(backward.of_group(backward.sink, i).broadcast(first.shape), first)
+    builder.fill(dp.slice(3, 0, 1), 0.0)
+    past, window = backward.past, backward.window
+    if not backward.causal or not window or past + at + rows <= window:
+        return
+    # Row r does not see the keys up to past + at + r - window: one line, shifted row by row.
+    hidden, seen = past + backward.q.shape[2], backward.k.shape[2] + window
+    line = builder.const_bytes(
+        pack(FLOAT, [float("-inf")] * hidden + [0.0] * seen), FLOAT, [hidden + seen]
+    )
+    band = line._with([rows, cols], [-1, 1], line.offset + hidden - 1 - (past + at - window))
+    scores = x.slice(3, 1, cols)
+    builder.emit_binary("add", scores, band, scores, FLOAT)
+
+
 def _emit_scores(
-    backward: _Backward, q: View, k: View, mask: View | None
-) -> tuple[View, View | None]:
-    """Computes the scores of a block from q and k.
+    backward: _Backward, q: View, k: View, mask: View | None, scores: View
+) -> View | None:
+    """Computes the scores of a block from q and k, as softmax takes them. Without a mask and a sink
+    they lack a factor, `scale` or `softcap`, which softmax multiplies them by.
 
     Returns:
-        (what softmax takes, tanh(scale * q k^T / softcap) or None without softcap). Without a mask
-        the scores lack a factor, `scale` or `softcap`, which softmax multiplies them by.
+        tanh(scale * q k^T / softcap), or None without softcap.
     """
     builder, scale, softcap = backward.builder, backward.scale, backward.softcap
-    scores = builder.temp(FLOAT, [*q.shape[:3], k.shape[2]])
-    k = k.transpose([0, 1, 3, 2])
+    k, whole = k.transpose([0, 1, 3, 2]), mask is not None or backward.sink is not None
     if not softcap:
-        whole = mask is not None and mask.shape[:2] == [1, 1]  # one for all heads: a bias
+        bias = mask is not None and mask.shape[:2] == [1, 1]  # one for all heads
         emit_gemm(
             builder,
             q,
             k,
             scores,
-            bias=mask.drop_leading(2) if mask is not None and whole else None,
-            alpha=1.0 if mask is None else scale,
+            bias=mask.drop_leading(2) if mask is not None and bias else None,
+            alpha=scale if whole else 1.0,
         )
-        if mask is not None and not whole:
+        if mask is not None and not bias:
             builder.emit_binary("add", scores, mask, scores, FLOAT)
-        return scores, None
-    capped = builder.temp(FLOAT, scores.shape)
+        return None
+    capped = builder.temp(FLOAT, scores.shape) if whole else scores
     emit_gemm(builder, q, k, capped, alpha=scale / softcap, activation="tanh")
-    if mask is None:
-        return capped, capped
-    builder.emit_binary("mul", capped, builder.scalar(FLOAT, softcap), scores, FLOAT)
-    builder.emit_binary("add", scores, mask, scores, FLOAT)
-    return scores, capped
+    if whole:
+        builder.emit_binary("mul", capped, builder.scalar(FLOAT, softcap), scores, FLOAT)
+    if mask is not None:
+        builder.emit_binary("add", scores, mask, scores, FLOAT)
+    return capped
 
 
 def _emit_softcap_gradient(builder: Builder, capped: View, ds: View) -> None:
@@ -266,6 +314,7 @@ def attention_gradients(
     dy: Value,
     masks: Sequence[Value] = (),
     wanted: Sequence[bool] = (),
+    sink: Value | None = None,
     **attrs: float,
 ) -> list[Value | None]:
     """Adds an AttentionGrad node.
@@ -274,14 +323,21 @@ def attention_gradients(
         q, k, v, dy: [batch, heads or kv_heads, seq, dim].
         masks: What was added to the scores.
         wanted: For each mask, whether its gradient is needed.
+        sink: A score of each head without a value, [heads], or None.
         attrs: The attributes of AttentionGrad.
     Returns:
-        The gradients of q, k and v, shaped like them, then that of each mask or None.
+        The gradients of q, k and v, shaped like them, then that of each mask or None, then that of
+        the sink, if there is one.
     """
-    outs = graph.op("AttentionGrad", q, k, v, dy, *masks, domain="edgewise", outputs=4, **attrs)
-    return [graph.transpose(d, [0, 2, 1, 3]) for d in outs[:3]] + [
+    outs = graph.op(
+        "AttentionGrad", q, k, v, dy, sink, *masks, domain="edgewise", outputs=5, **attrs
+    )
+    got = [graph.transpose(d, [0, 2, 1, 3]) for d in outs[:3]] + [
         graph.sum_to(outs[3], m.shape) if w else None for m, w in zip(masks, wanted)
     ]
+    if sink is not None:
+        got.append(graph.op("ReduceSum", outs[4], graph.ints([0, 2]), keepdims=0))
+    return got
 
 
 def split_heads(graph: Gradients, x: Value, heads: int) -> Value:

@@ -356,8 +356,8 @@ def gqa_grad(
             gradients.op("Concat", node.inputs[3], k, axis=2),
             gradients.op("Concat", node.inputs[4], v, axis=2),
         )
-    out: list[Value | None] = [None] * max(len(node.inputs), 11)
-    got: list[Value | None] = [None] * 4
+    out: list[Value | None] = [None] * max(len(node.inputs), 12)
+    got: list[Value | None] = [None] * 5
     if dy is not None:
         got = attention_gradients(
             gradients,
@@ -367,6 +367,7 @@ def gqa_grad(
             split_heads(gradients, dy, heads),
             [node.inputs[10]] if node.has(10) else [],
             [gradients.wants(10)],
+            _sink_scores(node, gradients),
             scale=node.attr("scale", 0.0) or dim**-0.5,
             softcap=node.attr("softcap", 0.0),
             causal=int(node.attr("causal", 1) != 0),
@@ -377,6 +378,7 @@ def gqa_grad(
     dk, out[3] = of_cache(gradients, got[1], dpk, past)
     dv, out[4] = of_cache(gradients, got[2], dpv, past)
     out[10] = got[3] if node.has(10) else None
+    out[11] = got[-1] if node.has(11) else None
     if rotary:
         if gradients.wants(7) or gradients.wants(8):
             rotated = [(x, d) for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
@@ -392,6 +394,13 @@ def gqa_grad(
     else:
         out[0] = gradients.op("Concat", *flat, axis=2)
     return out
+
+
+def _sink_scores(node: BoundNode, gradients: Gradients) -> Value | None:
+    """As _sink, as a value."""
+    if node.has(11) or node.attr("smooth_softmax", 0) <= 0:
+        return node.input(11)
+    return gradients.zeros([node.attr("num_heads")])
 
 
 def _heads(node: BoundNode, gradients: Gradients) -> list[Value]:
@@ -412,12 +421,6 @@ def _check_gradient(node: BoundNode, past: int) -> None:
     if starts != [past] * batch or total != past + q_len:
         unsupported(
             node, "the gradient of rows with pasts of different lengths", "Train without a past."
-        )
-    if node.has(11) or node.attr("smooth_softmax", 0) > 0:
-        unsupported(
-            node,
-            "the gradient of attention with a sink (head_sink, smooth_softmax)",
-            "Train a model without one.",
         )
 
 

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import MS, NotStatic, Op, Sym, fail, takes, unsupported
 from .attention_kernel import shaped
+from .linear_attention_grad import chunked
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Builder, Dim, Inferred, Value
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Dim,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 # Inputs: q, k, v, past state, decay (a factor), beta. Outputs: y, state.
 _step = Op("LinearAttention", "edgewise")
@@ -62,6 +72,18 @@ def step_lower(node: BoundNode, builder: Builder) -> None:
         beta_heads=beta.shape[2] if beta is not None else 1,
         scale=node.attr("scale", 1.0),
     )
+
+
+@_step.grad
+def step_grad(
+    node: BoundNode, gradients: Gradients, dy: Value | None, dstate: Value | None = None
+) -> InputGradients:
+    heads, kv, scale = (node.attr(name) for name in ("q_num_heads", "kv_num_heads", "scale"))
+
+    def build(*inputs: Value | None) -> list[Value]:
+        return chunked(gradients, [*inputs, *[None] * 3][:6], heads, kv, scale)
+
+    return gradients.through(build, [dy, dstate])
 
 
 def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from ....compiler.compile import pick_model_file
+from ....compiler.compile.join import join_embedding, takes_embeddings
+from ....compiler.compile.model_file import find_embedding_file
 from ....compiler.ir import Graph, Value
 from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
-from ....compiler.training.language_model import special_token
+from ....compiler.training.language_model import fixed_rows, special_token
 from ....compiler.training.losses import Loss, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
 from ....compiler.training.parameters import choose, quantized_count
@@ -70,12 +72,21 @@ class TrainedModel:
                 if os.path.isfile(self.path)
                 else pick_model_file(self.files, dtype)
             )
-            self.graph = read_model(self.files[self.model_file])
+            self.graph = self._with_embedding(read_model(self.files[self.model_file]))
         else:
             self.graph = read_model(as_source(model))
         self.is_causal_lm = "input_ids" in {i.name for i in self.graph.input_names()} and any(
             o.name == "logits" for o in self.graph.outputs
         )
+
+    def _with_embedding(self, graph: Graph) -> Graph:
+        """The graph, joined with that of the file beside it which embeds token ids, if it takes
+        embeddings.
+        """
+        beside = None
+        if takes_embeddings(graph) and self.model_file is not None:
+            beside = find_embedding_file(self.files, self.model_file, None)
+        return graph if beside is None else join_embedding(read_model(self.files[beside]), graph)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -240,7 +251,8 @@ def options_of(
     if learning_rate is not None:
         made.lr = learning_rate
     if given["batch_size"] is None:
-        given["batch_size"] = defaults.batch_size
+        rows = fixed_rows(model.graph) if is_lm else None
+        given["batch_size"] = rows or defaults.batch_size
     for name in ("max_grad_norm", "no_decay"):
         if isinstance(given[name], str) and given[name] == "auto":
             given[name] = getattr(defaults, name)

@@ -4,7 +4,7 @@ memory that they take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -143,13 +143,16 @@ class ProgramFactory:
         graph: the model.
         options: of the trainer.
         target: device that plans are for.
+        config: the model's config.json.
 
     Attributes:
         shapes: of the inputs and targets, once they are known; not for language models.
     """
 
-    def __init__(self, graph: Graph, options: Options, target: Target):
-        self.graph, self.options, self.target = graph, options, target
+    def __init__(
+        self, graph: Graph, options: Options, target: Target, config: Mapping[str, Any]
+    ) -> None:
+        self.graph, self.options, self.target, self.config = graph, options, target, config
         self.shapes: Shapes | None = None
 
     def make(
@@ -175,6 +178,7 @@ class ProgramFactory:
                 self.graph,
                 batch_size or options.batch_size,
                 sequence_length or options.sequence_length,
+                self.config,
             )
         elif shapes is None:
             raise InputError(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from ....compiler.compile.model_file import read_config
 from ....compiler.ir import Graph, Value
 from ....compiler.schema.training import LANGUAGE_MODEL
 from ....compiler.targets import CPU, target_of
@@ -69,7 +70,7 @@ class Trainer(Owner):
             adapters, 3e-4 for parameters.
         trainable, frozen: names and patterns of parameters that are trained or not. Default: all
             are trained.
-        batch_size: rows per batch. Default: 4 for language models, else 8.
+        batch_size: rows per batch. Default: 4 for language models that take any number, else 8.
         sequence_length: tokens per row; language models only.
         gradient_accumulation_steps: batches whose gradients are averaged for one update.
         schedule: "constant", "linear", "cosine", or a function(step, total) that returns the factor
@@ -157,7 +158,9 @@ class Trainer(Owner):
         self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
         target = CPU if engine is None else target_of(engine.device)
-        self._programs = ProgramFactory(self.graph, self.options, target)
+        self._programs = ProgramFactory(
+            self.graph, self.options, target, read_config(self.model.files)
+        )
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
