@@ -1,7 +1,8 @@
 """Makes families.json: losses of 50 steps of AdamW by PyTorch, of models of
 tests/generation/families with the weights that their files have.
 
-    python make_families.py   # torch 2.13, transformers 5.24, onnx
+    python make_families.py           # torch 2.13, transformers 5.24, onnx
+    python make_families.py decoders  # torch, transformers 4.57, optimum-onnx: of tests/seq2seq
 
 Parameters that a file holds as they are, or transposed, are trained; others (packed ones) are not.
 """
@@ -32,15 +33,24 @@ MODELS = {
 }
 
 
+# Those of tests/seq2seq, whose encoders' states are random: rows, tokens, tokens of the encoder,
+# rate
+DECODERS = {"whisper": (2, 9, 50, 1e-3), "marian": (2, 9, 6, 1e-3), "t5": (2, 9, 6, 1e-3)}
+
+
 def batches(rows: int, tokens: int):
     """The token ids of each step: two batches in turn."""
     ids = np.random.default_rng(0).integers(3, 90, (2, rows, tokens))
     return [ids[i % 2] for i in range(STEPS)]
 
 
-def matched(model, name):
-    """{initializer: parameter of the same content}, where neither has a double."""
-    data = lzma.decompress((FAMILIES / f"{name}.onnx.xz").read_bytes())
+def encoded(rows: int, length: int, width: int):
+    """The states of the encoder, the same in each step."""
+    return np.random.default_rng(1).standard_normal((rows, length, width)).astype(np.float32)
+
+
+def matched(model, data):
+    """{initializer: parameter of the same content}, where neither has a double. data: the file."""
     found: dict[bytes, list[str]] = {}
     for t in onnx.load_from_string(data).graph.initializer:
         a = onnx.numpy_helper.to_array(t)
@@ -68,29 +78,65 @@ def main() -> None:
     known = {}
     for name, (rows, tokens, rate, factor) in MODELS.items():
         model = make(name.split("_", 1)[1])
-        trained = matched(model, name)
-        print(name, len(trained), "of", sum(1 for _ in model.parameters()), flush=True)
-        model.requires_grad_(False)
-        for p in trained.values():
-            if p.ndim > 1:
-                p.mul_(factor)
-            p.requires_grad_(True)
-        optimizer = torch.optim.AdamW(trained.values(), lr=rate, weight_decay=0.0)
-        losses = []
-        for ids in batches(rows, tokens):
-            ids = torch.tensor(ids)
-            logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(round(loss.item(), 6))
-        print(losses[0], losses[-1], flush=True)
-        known[name] = {"trained": sorted(trained), "losses": losses}
+        data = lzma.decompress((FAMILIES / f"{name}.onnx.xz").read_bytes())
+        given = {"use_cache": False}
+        known[name] = train(model, matched(model, data), batches(rows, tokens), rate, factor, given)
+    write(known)
+
+
+def decoders() -> None:
+    sys.path.insert(0, str(HERE.parent / "seq2seq"))
+    import make
+    from transformers.modeling_outputs import BaseModelOutput
+
+    known = {}
+    for name, (rows, tokens, length, rate) in DECODERS.items():
+        torch.manual_seed(7)
+        model = getattr(make, name)().eval()
+        file = make.HERE / name / "onnx" / "decoder_model_merged.onnx"
+        states = torch.tensor(encoded(rows, length, model.config.d_model))
+        given = {"encoder_outputs": BaseModelOutput(states), "use_cache": False}
+        trained = matched(model, file.read_bytes())
+        known[name] = train(model, trained, batches(rows, tokens), rate, 1.0, given)
+    write(known)
+
+
+def train(model, trained, steps, rate, factor, given):
+    """Losses of a model, and the names of the parameters that were trained.
+
+    Args:
+        trained: of matched; matrices are multiplied by `factor` first.
+        steps: token ids of each.
+        given: further arguments of the model.
+    """
+    print(len(trained), "of", sum(1 for _ in model.parameters()), flush=True)
+    model.requires_grad_(False)
+    for p in trained.values():
+        if p.ndim > 1:
+            p.mul_(factor)
+        p.requires_grad_(True)
+    optimizer = torch.optim.AdamW(trained.values(), lr=rate, weight_decay=0.0)
+    losses = []
+    for numbers in steps:
+        ids = torch.tensor(numbers)
+        name = "decoder_input_ids" if "encoder_outputs" in given else "input_ids"
+        logits = model(**{name: ids}, **given).logits[:, :-1].float()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(round(loss.item(), 6))
+    print(losses[0], losses[-1], flush=True)
+    return {"trained": sorted(trained), "losses": losses}
+
+
+def write(known) -> None:
+    path = HERE / "families.json"
+    known = (json.loads(path.read_text()) if path.exists() else {}) | known
     lines = (f'"{k}": {json.dumps(v)}' for k, v in known.items())
-    (HERE / "families.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    decoders() if sys.argv[1:] == ["decoders"] else main()

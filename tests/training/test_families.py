@@ -10,8 +10,11 @@ import onnx
 import pytest
 from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
+from edgewise.onnx import FileSource, read_model
+from edgewise.training.losses import CausalLMLoss
 from generation.test_families import stored
 
+SEQ2SEQ = Path(__file__).parents[1] / "seq2seq" / "models"
 KNOWN = json.loads((Path(__file__).parent / "families.json").read_text())
 # {model: rows and tokens of a step, rate of AdamW, factor of the matrices that are trained}
 MODELS = {
@@ -23,6 +26,11 @@ MODELS = {
     "transformers_mamba2": (1, 8, 3e-3, 1.0),
     "transformers_gemma4": (1, 12, 3e-3, 1.0),
 }
+
+
+# Decoders of tests/seq2seq, whose encoders' states are random: rows, tokens, tokens of the encoder,
+# rate
+DECODERS = {"whisper": (2, 9, 50, 1e-3), "marian": (2, 9, 6, 1e-3), "t5": (2, 9, 6, 1e-3)}
 
 
 def folder(tmp_path, name, factor=1.0):
@@ -62,6 +70,35 @@ def test_losses_are_those_of_pytorch(tmp_path, name):
         for i in range(len(known["losses"]))
     ]
     np.testing.assert_allclose(losses, known["losses"], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoders_of_encoder_decoder_models(name):
+    """Merged ones, with the encoder's states fed, and with adapters."""
+    rows, tokens, length, rate = DECODERS[name]
+    path = SEQ2SEQ / name / "onnx" / "decoder_model_merged.onnx"
+    given = [i.shape for i in read_model(FileSource(path)).inputs if "hidden" in i.name]
+    states = np.random.default_rng(1).standard_normal((rows, length, given[0][-1]))
+    fed = {"encoder_hidden_states": states.astype(np.float32)}
+    if name != "whisper":
+        fed["encoder_attention_mask"] = np.ones((rows, length), np.int64)
+    more = {
+        "optimizer": {"type": "AdamW", "weight_decay": 0.0},
+        "learning_rate": rate,
+        "max_grad_norm": None,
+    }
+    known, data = KNOWN[name], ids(rows, tokens)
+
+    def losses(count, **options):
+        trainer = Trainer(path, CausalLMLoss(), **more, **options)
+        steps = [{"input_ids": x, "labels": x, **fed} for x in data]
+        return [trainer.step(steps[i % 2]) for i in range(count)]
+
+    np.testing.assert_allclose(
+        losses(50, trainable=known["trained"]), known["losses"], rtol=2e-4, atol=1e-3
+    )
+    first, _, third = losses(3, adapters=LoraConfig(r=4, target_modules="all-linear"))
+    assert abs(first - known["losses"][0]) < 1e-3 and third < first
 
 
 def _adapted(path, tokens, rows=1, **more):

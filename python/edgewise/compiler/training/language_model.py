@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from ...errors import InputError, UnsupportedOp
-from ..compile import interface, state_shape
+from ..compile import CACHE_NAME, cache_axis, head_dim, interface, state_shape
 from ..compile.caches import Interface, static_rooms
 from ..compile.computed import COUNTS, computed_inputs, filled
+from ..compile.states import find_states, is_past
 from ..ir import Graph, Info, Node, Tensor, Value
 
 # Ops after the last layer that work on each token alone.
@@ -67,6 +68,43 @@ def causal_lm_inputs(
         shapes[name], known[name] = list(found.inputs[name].shape or []), [sequence]
     computed |= computed_inputs(found, config, 0, sequence, rooms, batch)
     return {"shapes": shapes, "known": known, "computed": computed}
+
+
+def without_past(
+    graph: Graph, shapes: Mapping[str, list[int]], config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Arguments of Program for a model whose other inputs are fed: caches are empty, states of a
+    fixed shape zeros, and a merged decoder takes the branch without caches.
+
+    Args:
+        graph: a model, such as the decoder of an encoder-decoder model, or one of embeddings.
+        shapes: of the inputs that are fed.
+        config: the model's config.json, which may tell the size of a head.
+
+    Returns:
+        {"shapes": ..., "known": ..., "computed": ...}
+    """
+    found: dict[str, list[int]] = dict(shapes)
+    known: dict[str, list[Any]] = {}
+    computed: dict[str, Callable[[Any], Value]] = {}
+    given = next((shapes[n] for n in ("input_ids", "inputs_embeds") if shapes.get(n)), [1])
+    for info in graph.input_names():
+        if info.name in shapes:
+            continue
+        if info.name == "use_cache_branch":
+            found[info.name], known[info.name] = [1], [False]
+        elif CACHE_NAME.search(info.name) and len(info.shape or ()) == 4:
+            shape = [d if isinstance(d, int) else given[0] for d in info.shape or ()]
+            shape[3] = head_dim(graph, info.name, info, config=config)
+            shape[cache_axis(info)] = 0
+            found[info.name], known[info.name] = shape, []
+        elif is_past(info.name):
+            state = find_states(graph, [info.name])[info.name]
+            shape = state_shape(graph, state, config or {})
+            if info.shape and not isinstance(info.shape[0], int):
+                shape[0] = given[0]
+            computed[info.name] = partial(filled, info.name, info.dtype, 0, shape)
+    return {"shapes": found, "known": known, "computed": computed}
 
 
 def fixed_rows(graph: Graph) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....compiler.ir import Graph
 from ....compiler.targets import Target
-from ....compiler.training.language_model import causal_lm_inputs
+from ....compiler.training.language_model import causal_lm_inputs, without_past
 from ....compiler.training.program import Program
 from ....errors import InputError, OutOfMemory
 from .options import Options
@@ -187,7 +187,7 @@ class ProgramFactory:
                 "Pass a batch, or call fit, first.",
             )
         else:
-            inputs = {"shapes": shapes}
+            inputs = without_past(self.graph, shapes, self.config)
         if checkpointing is None:
             checkpointing = options.checkpointing
         return Program(
