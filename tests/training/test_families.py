@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from edgewise import LoraConfig, Trainer
-from edgewise.errors import InputError
+from edgewise.errors import InputError, ModelError
 from edgewise.onnx import FileSource, read_model
 from edgewise.training.losses import CausalLMLoss
 from generation.test_families import stored
@@ -179,3 +179,5 @@ def test_files_of_a_fixed_size(tmp_path):
         _adapted(tmp_path, 8, 2).estimate()
     with pytest.raises(InputError, match="number of tokens in a step is 1.*sequence_length"):
         _adapted(folder(tmp_path, "transformers_mamba"), 8).estimate()
+    with pytest.raises(ModelError, match="rows of 24 tokens.*smaller sequence_length"):
+        _adapted(folder(tmp_path, "transformers_mamba2"), 24).estimate()

@@ -2,18 +2,26 @@
 PyTorch, which goes token by token.
 """
 
+import edgewise
 import numpy as np
 import pytest
 import torch
+from edgewise.compiler.bind.autodiff import add_gradients
+from edgewise.compiler.declare.dtypes import FLOAT
+from edgewise.compiler.declare.values import RunTensor
+from edgewise.compiler.plan import compile_graph
+from edgewise.host.session.compiled import Compiled
+from engines import open_engine
 
-from .compare import MS, R, check, f
+from .compare import MS, R, check, close, f
+from .model import node_model
 
 
 def walk(q, k, v, state, decay, beta, heads, kv, scale):
     """Linear attention by its definition. decay: logarithms, or None; beta: or None."""
     outs = max(heads, kv)
     q, k, v = (x.unflatten(2, (n, -1)) for x, n in ((q, heads), (k, kv), (v, kv)))
-    s = torch.zeros(*k.shape[:1], kv, k.shape[3], v.shape[3]) if state is None else state
+    s = torch.zeros(*k.shape[:1], kv, k.shape[3], v.shape[3]).to(k) if state is None else state
     ys = []
     for t in range(q.shape[1]):
         if decay is not None:
@@ -154,3 +162,40 @@ def test_gated_delta_net(engine, packed):
         gate_activation="qwen",
         beta_activation="sigmoid",
     )
+
+
+def test_second_derivative():
+    """Of the squares of the keys' gradient: all of the gradient is operators that have one."""
+    batch, tokens, dim = 1, 20, 4
+    k = f(batch, tokens, dim)
+    k /= np.sqrt((k * k).sum(-1, keepdims=True))
+    q, v, decay = f(batch, tokens, dim), f(batch, tokens, dim), -np.abs(f(batch, tokens, 1))
+    beta = R.random((batch, tokens, 1)).astype(np.float32)
+    inputs = [q, k, v, None, decay, beta]
+    model, feeds = node_model(
+        "LinearAttention", inputs, domain=MS, q_num_heads=1, kv_num_heads=1, scale=1.0
+    )
+    session = edgewise.InferenceSession(model.SerializeToString(), engine=open_engine("native"))
+
+    def differentiate(bound):
+        leaf, y, op = bound.inputs["x1"], bound.outputs["y0"], bound.binder.op
+        one = bound.binder.constant(FLOAT, y.shape, [1.0] * v.size)
+        (first,) = add_gradients(bound, [(y, one)], [leaf])
+        (second,) = add_gradients(bound, [(first, op("Add", first, first))], [leaf])
+        bound.outputs["second"] = second
+
+    shapes = {n: list(x.shape) for n, x in feeds.items()}
+    plan, bound = compile_graph(
+        session.graph, shapes, dict.fromkeys(feeds, FLOAT), transform=differentiate
+    )
+    compiled = Compiled(session, plan, bound)
+    got = compiled.run({n: RunTensor(FLOAT, x.shape, x.tobytes()) for n, x in feeds.items()})
+    got = np.frombuffer(got["second"].bytes(), np.float32).reshape(k.shape)
+    q, k, v, decay, beta = (torch.tensor(x).double() for x in (q, k, v, decay, beta))
+    k.requires_grad_(True)
+    y, _ = walk(q, k, v, None, decay, beta, 1, 1, 1.0)
+    (first,) = torch.autograd.grad(y.sum(), k, create_graph=True)
+    (want,) = torch.autograd.grad(first.square().sum(), k)
+    close(got, want.numpy().astype(np.float32), 1e-4, "second derivative")
+    compiled.free()
+    session.free()

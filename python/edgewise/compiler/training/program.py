@@ -18,14 +18,16 @@ the number of updates is `training/step`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError
+from ...errors import InputError, ModelError
 from ..bind import BoundGraph, Gradients, add_gradients
 from ..compile.grouped import static_groups
 from ..compile.mixtures import static_mixtures
+from ..compile.states import is_past
 from ..declare.dtypes import FLOAT, INT64, NAME
 from ..declare.symbolic import product
 from ..ir import Graph, Value
@@ -199,10 +201,29 @@ class Program:
         if kind not in self.plans:
             if kind in ("update", "initialize", "begin") and self.trained is None:
                 self.plan("accumulate" if kind == "update" else "train")
-            with explained(TRAINING, self.graph.name):
+            with explained(TRAINING, self.graph.name), self._of_fewer_tokens():
                 self.plans[kind] = self._compile(kind)
             self.plans[kind].name = kind
         return self.plans[kind]
+
+    @contextmanager
+    def _of_fewer_tokens(self) -> Iterator[None]:
+        """Says that a model with states may take fewer tokens, where its shapes do not fit:
+        exporters write scans for the number of chunks that they saw.
+        """
+        try:
+            yield
+        except ModelError as e:
+            ids = self.shapes.get("input_ids", [])
+            states = [n for n in self.computed if is_past(n) and n != "cache_position"]
+            if not states or len(ids) != 2:
+                raise
+            raise ModelError(
+                e.what,
+                e.where,
+                f"If rows of {ids[1]} tokens are more than its scans were exported for, give a"
+                " smaller sequence_length; else export the model again.",
+            ) from e
 
     def _compile(self, kind: str) -> Plan:
         if kind in ("train", "accumulate"):
