@@ -198,12 +198,6 @@ class CausalLMLoss:
                 "loss CausalLMLoss",
                 "Use CrossEntropyLoss for other outputs.",
             )
-        if x.shape[1] < 2:
-            raise InputError(
-                f"{x} holds the logits of one token",
-                "loss CausalLMLoss",
-                "Export the model with the logits of all tokens, and train rows of several tokens.",
-            )
         return {self.target: (INT64, x.shape[:2])}
 
     def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:

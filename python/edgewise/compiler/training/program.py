@@ -324,6 +324,7 @@ class Program:
                 a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial)
             )
         outputs = dict(bound.outputs)
+        self._check_logits(bound)
         fed = {}
         for name, (dtype, shape) in self.loss.inputs(outputs).items():
             if name in bound.inputs:  # the target is an input of the model
@@ -340,6 +341,22 @@ class Program:
             )
         bound.outputs = {LOSS: graph.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
         bound.writes_after = LOSS
+
+    def _check_logits(self, bound: BoundGraph) -> None:
+        """Raises InputError where a language model gives the logits of the last token alone."""
+        ids, logits = bound.inputs.get("input_ids"), bound.outputs.get("logits")
+        if (
+            isinstance(self.loss, CausalLMLoss)
+            and ids is not None
+            and logits is not None
+            and "decoder_input_ids" not in bound.inputs
+            and logits.shape[1:2] == [1] != ids.shape[1:2]
+        ):
+            raise InputError(
+                f"{logits} holds the logits of one token of {ids}",
+                "loss CausalLMLoss",
+                "Export the model with the logits of all tokens.",
+            )
 
     def _note_states(self, bound: BoundGraph) -> None:
         """Records the parameters and inputs of a bound model."""
