@@ -86,6 +86,55 @@ fn maximum(u: f32, v: f32) -> f32 {
   if (is_nan(v)) { return v; }
   return max(u, v);
 }
+// Built-in sines are inexact: 2^-11 within a turn, and anything beyond. The angle in quarters of a
+// turn is the product of its 24 bits with 64 bits of 2 / pi, modulo 4, in integers: no compiler
+// rounds those.
+fn two_over_pi(i: u32) -> u32 {
+  switch i {
+    case 1u: { return 0xa2f9836eu; }
+    case 2u: { return 0x4e441529u; }
+    case 3u: { return 0xfc2757d1u; }
+    case 4u: { return 0xf534ddc0u; }
+    case 5u: { return 0xdb629599u; }
+    case 6u: { return 0x3c439041u; }
+    default: { return 0u; }
+  }
+}
+// 32 bits of 2 / pi from one on; 32 zeros stand before the point
+fn bits_of_two_over_pi(at: u32) -> u32 {
+  let high = two_over_pi(at >> 5u);
+  let shift = at & 31u;
+  if (shift == 0u) { return high; }
+  return (high << shift) | (two_over_pi((at >> 5u) + 1u) >> (32u - shift));
+}
+// sin(v + quarters of a turn)
+fn sine(v: f32, quarters: u32) -> f32 {
+  let bits = bitcast<u32>(v) & 0x7fffffffu;
+  if (bits >= 0x7f800000u) { return quiet_nan(bits); }
+  var quarter = quarters;
+  var y = abs(v);
+  if (bits > 0x3f490fdau) {
+    let m = (bits & 0x7fffffu) | 0x800000u;
+    let at = (bits >> 23u) - 120u;
+    let product = word_product(m, bits_of_two_over_pi(at + 32u));
+    let high = product.y + m * bits_of_two_over_pi(at);
+    let part = (high << 2u) | (product.x >> 30u);
+    quarter += (high >> 30u) + (part >> 31u);
+    y = f32(bitcast<i32>(part)) * 3.6572951e-10f;
+  }
+  if (bitcast<i32>(v) < 0) {
+    y = -y;
+    quarter = 2u * quarters - quarter;
+  }
+  let z = y * y;
+  let odd = y + y * z * (-0.16666654611f + z * (0.0083321608736f - z * 0.00019515295891f));
+  let even = 1f - 0.5f * z
+    + z * z * (0.041666645683f + z * (-0.0013887316255f + z * 0.000024433157118f));
+  let w = select(odd, even, (quarter & 1u) == 1u);
+  return select(w, -w, (quarter & 2u) == 2u);
+}
+fn safe_sin(v: f32) -> f32 { return sine(v, 0u); }
+fn safe_cos(v: f32) -> f32 { return sine(v, 1u); }
 // The exponent decides: powers of negative numbers exist for integers only.
 fn power(u: f32, v: f32) -> f32 {
   if (v == 2f) { return u * u; }

@@ -167,9 +167,9 @@ Function(
     number=lambda x: math.log1p(x) if x > -1 else -INF if x == -1 else NAN,
     slope="1 / (1 + v)",
 )
-Function("sin", wgsl="sin", slope="cos(v)", node="Sin")
-Function("cos", wgsl="cos", slope="-sin(v)", node="Cos")
-Function("tan", wgsl="(sin({0}) / cos({0}))", slope="tan(v) * tan(v) + 1", node="Tan")
+Function("sin", wgsl="safe_sin", slope="cos(v)", node="Sin")
+Function("cos", wgsl="safe_cos", slope="-sin(v)", node="Cos")
+Function("tan", wgsl="(safe_sin({0}) / safe_cos({0}))", slope="tan(v) * tan(v) + 1", node="Tan")
 Function("asin", slope="1 / sqrt(1 - v * v)", node="Asin")
 Function("acos", slope="-1 / sqrt(1 - v * v)", node="Acos")
 Function("atan", slope="1 / (v * v + 1)", node="Atan")
