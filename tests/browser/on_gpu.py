@@ -2,7 +2,8 @@
 
 EDGEWISE_PAGE_DEVICE=webgpu python -m pytest tests/browser/pipelines/test_hearing.py
 
-Packages that they build are for a GPU, and each pipeline has to run there.
+Packages that they build are for a GPU, and each pipeline has to run there:
+webgpu/test_families.py does that.
 """
 
 import os

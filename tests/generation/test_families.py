@@ -142,6 +142,29 @@ MODELS = [
     pytest.param(
         "transformers_gemma3_static", marks=pytest.mark.family("Gemma 3", exporter="transformers")
     ),
+    pytest.param(
+        "transformers_ernie4_5", marks=pytest.mark.family("ERNIE 4.5", exporter="transformers")
+    ),
+    pytest.param(
+        "transformers_gemma3", marks=pytest.mark.family("Gemma 3", exporter="transformers")
+    ),
+    pytest.param(
+        "transformers_gpt_oss", marks=pytest.mark.family("gpt-oss", exporter="transformers")
+    ),
+    pytest.param(
+        "transformers_granite4", marks=pytest.mark.family("Granite 4", exporter="transformers")
+    ),
+    pytest.param(
+        "transformers_hunyuan", marks=pytest.mark.family("HunYuan", exporter="transformers")
+    ),
+    pytest.param(
+        "transformers_nemotron", marks=pytest.mark.family("Nemotron", exporter="transformers")
+    ),
+    pytest.param("transformers_olmo2", marks=pytest.mark.family("OLMo 2", exporter="transformers")),
+    pytest.param("transformers_qwen3", marks=pytest.mark.family("Qwen3", exporter="transformers")),
+    pytest.param(
+        "transformers_qwen3_moe", marks=pytest.mark.family("Qwen3 MoE", exporter="transformers")
+    ),
     pytest.param("torch_gemma3n", marks=pytest.mark.family("Gemma 3n", exporter="torch")),
     pytest.param("torch_granite4h", marks=pytest.mark.family("Granite 4 H", exporter="torch")),
     pytest.param("torch_lfm2", marks=pytest.mark.family("LFM2", exporter="torch")),

@@ -11,6 +11,7 @@ from edgewise.cli import main
 from pipelines.sounds import tiny_hearing
 from pipelines.sounds.test_hearing import MAKERS
 
+from .. import on_gpu
 from ..hub import ID
 
 COUNTS = (16000, 40001)
@@ -45,6 +46,8 @@ def test_text_and_times(visit, server, folder):
         ("canary.edge", 1, {"chunk_length_s": 1}),
         ("tdt/", 1, {"return_timestamps": "char"}),  # is compiled in the page
     ]
+    if on_gpu.WANTED:  # packages for a GPU have no loops
+        cases = [case for case in cases if case[0] != "k2_stream.edge"]
     found = visit(server).run(
         f"""
             const results = [];

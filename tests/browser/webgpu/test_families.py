@@ -1,17 +1,24 @@
-"""Families of models on a page's GPU: tokens and results are those of WebAssembly, that is of
-transformers. Nothing of a language model runs beside the GPU.
+"""Families of models on a page's GPU, with the results that WebAssembly is compared with. Nothing
+of a language model runs beside the GPU.
 """
+
+import os
+import subprocess
+import sys
 
 import pytest
 
 from tests.generation.test_families import EXPECTED, PROMPTS, SWITCHED
 from tests.tiers import slow_unless
 
-from ..conftest import Visit
+from ..conftest import ROOT, Visit
 from ..test_families import packed
 
 # States of convolutions; linear attention and a mixture that sorts tokens by experts; recurrence.
 QUICK = ("GenAI_lfm2", "transformers_kimi_linear", "torch_rwkv7")
+# Files of ..pipelines with tests of other families.
+OTHERS = ("any_size", "any_sounds_asked", "codecs", "families_asked", "generation", "hearing")
+OTHERS += ("picture_texts", "sounds_asked", "speaking", "text", "vision", "zero_shot_objects")
 RUN = """
     const p = await ew.pipeline("text-generation", arg.model, { device: "webgpu" });
     const write = async (prompt) => {
@@ -56,3 +63,32 @@ def test_tokens(page, gpu_files, tmp_path, name):
     arg = {"model": f"/files/{name}-gpu.edge", "prompts": prompts, "beams": beams is not None}
     expected = {"made": [*greedy, beams] if beams else greedy, "together": greedy[::-1]}
     assert page.run(RUN, arg) == {**expected, "name": "webgpu", "onWasm": {}}
+
+
+@pytest.mark.families("tests/browser/pipelines/test_any_size.py")
+@pytest.mark.families("tests/browser/pipelines/test_any_sounds_asked.py")
+@pytest.mark.families("tests/browser/pipelines/test_codecs.py")
+@pytest.mark.families("tests/browser/pipelines/test_families_asked.py")
+@pytest.mark.families("tests/browser/pipelines/test_generation.py")
+@pytest.mark.families("tests/browser/pipelines/test_hearing.py")
+@pytest.mark.families("tests/browser/pipelines/test_picture_texts.py")
+@pytest.mark.families("tests/browser/pipelines/test_sounds_asked.py")
+@pytest.mark.families("tests/browser/pipelines/test_speaking.py")
+@pytest.mark.families("tests/browser/pipelines/test_text.py")
+@pytest.mark.families("tests/browser/pipelines/test_vision.py")
+@pytest.mark.families("tests/browser/pipelines/test_zero_shot_objects.py")
+@pytest.mark.slow("browser/webgpu/test_speech_and_drawing.py::test_whisper")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("file", OTHERS)
+def test_others(file):
+    """What a file of tests/browser/pipelines says of families, on a GPU (..on_gpu)."""
+    rest = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "family"]
+    run = subprocess.run(
+        [*command, f"tests/browser/pipelines/test_{file}.py"],
+        cwd=ROOT,
+        env={**rest, "EDGEWISE_PAGE_DEVICE": "webgpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-8000:]
