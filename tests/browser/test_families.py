@@ -40,7 +40,8 @@ RUN = """
         for (const [prompt, count] of prompts) {
           const ids = [];
           const streamer = { put: (x) => ids.push(...x), end() {} };
-          await p(prompt, { max_new_tokens: count, do_sample: false, streamer });
+          const lookup = { prompt_lookup_num_tokens: made[name].length ? 15 : null };
+          await p(prompt, { max_new_tokens: count, do_sample: false, streamer, ...lookup });
           made[name].push(ids.slice(-count));
         }
         if (searched) {

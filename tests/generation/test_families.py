@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from edgewise import CausalLM, generate
+from edgewise.logic.generation.speculation import Pace
 
 HERE = Path(__file__).parent / "families"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
@@ -245,9 +246,9 @@ def _bare(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_tokens(tmp_path, name):
-    """Greedy ones of two prompts, alone and together, and those of beams; of a prompt in two parts
-    the logits.
+def test_tokens(tmp_path, monkeypatch, name):
+    """Greedy ones of two prompts, alone, together and read ahead, and those of beams; of a prompt
+    in two parts the logits.
     """
     known, files = EXPECTED[name], stored(name)
     for file, content in files.items():
@@ -267,6 +268,9 @@ def test_tokens(tmp_path, name):
     if name in SWITCHED:
         return
     assert made(*PROMPTS, max_new_tokens=24) == known["greedy"]
+    monkeypatch.setattr(Pace, "allows", lambda *_: True)
+    ahead = {"max_new_tokens": 24, "prompt_lookup_num_tokens": 15}
+    assert made(*PROMPTS, **ahead) == known["greedy"]
     if known["beams"]:
         assert made(PROMPTS[0], max_new_tokens=10, num_beams=3) == [known["beams"]]
     whole, parts = lm.open(), lm.open()

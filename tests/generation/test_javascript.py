@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 from edgewise.errors import EdgewiseError
+from edgewise.logic.generation.speculation import Pace
 from edgewise.text import TextStreamer, generate
 
 from .conftest import ROOT
@@ -27,6 +28,9 @@ SCENARIOS = [
     {"max_length": 2},
     {"max_new_tokens": 100},
     {"use_cache": False},
+    {"max_new_tokens": 50, "prompt_lookup_num_tokens": 5},
+    {"max_new_tokens": 50, "prompt_lookup_num_tokens": 9, "repetition_penalty": 1.1, **SAMPLED},
+    {"max_new_tokens": 50, "prompt_lookup_num_tokens": 9, **SAMPLED, "top_k": 2},
     {
         "max_new_tokens": 20,
         "repetition_penalty": 1.7,
@@ -168,11 +172,20 @@ CASES = [{"ids": [5, 6, 7], "config": config} for config in SCENARIOS] + [
 ]
 
 
+class Eager(Pace):
+    """Reads all guesses."""
+
+    def allows(self, length, count):
+        return True
+
+
 class Decoder:
     vocab_size, max_length, config, generation_config, prefill_chunk = 300, 64, {}, {}, None
+    verified, pace = 8, Eager()
 
     def __init__(self, engine):
         self.engine, self.sequences, self.next, self.logits = engine, {}, 0, engine.alloc(1200)
+        self.rows = engine.alloc(1200 * self.verified)
 
     def open(self):
         self.next += 1
@@ -196,6 +209,11 @@ class Decoder:
         values = [((h + i) * 2654435761 % 2**32 >> 9) % 4096 / 256 - 8 for i in range(300)]
         self.engine.write(self.logits, struct.pack("<300f", *values))
         return self.logits
+
+    def verify(self, sequence, ids, _):
+        rows = [self.engine.read(self.forward(sequence, [i]), 1200) for i in ids]
+        self.engine.write(self.rows, b"".join(rows))
+        return self.rows
 
 
 class Letters:
@@ -239,6 +257,7 @@ def python_result(engine, case):
         assert not decoder.sequences
     finally:
         engine.free(decoder.logits)
+        engine.free(decoder.rows)
     return {
         **result,
         "warnings": sum(issubclass(w.category, UserWarning) for w in warned),

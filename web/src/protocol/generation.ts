@@ -49,6 +49,11 @@ export interface GenerationFields {
    * true.
    */
   use_cache?: boolean | null;
+  /**
+   * Tokens that are read ahead at once, as those that followed the last ones before: texts that
+   * repeat parts of the prompt are written faster, and are the same. Default: null (none).
+   */
+  prompt_lookup_num_tokens?: number | null;
   /** Divisor of the logits before sampling. Default: 1; `pipeline`: 0.7. */
   temperature?: number | null;
   /** Sample from this many most likely tokens; 0: from all. Default: 50. */

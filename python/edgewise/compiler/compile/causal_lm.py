@@ -401,6 +401,8 @@ def _describe(tokens: int, plan: Plan) -> DecoderPlan:
     registers: DecoderRegisters = {"past": 0, "last": 1}
     if "room" in plan.registers:
         registers["room"] = ROOM
+    if "rows" in plan.registers:
+        registers["rows"] = plan.registers.index("rows")
     return {
         "tokens": tokens,
         "file": f"plan/{tokens}",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
 from ...logic.manifest.limits import ROOM_STEP
 from ..bind import BoundGraph
+from ..declare.op import Dim
 from ..declare.symbolic import NotStatic, Sym
 from ..ir import Graph, Value
 from ..passes.last_position import keep_position
 from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
-from ..targets import Target
+from ..targets import CPU, Target
 from .caches import Interface, state_shape, static_rooms
 from .computed import COUNTS, computed_inputs
 from .features import fed_shapes
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
     from ..passes.lora import AdapterConfig
 
 # Registers of the plans: tokens in the cache, the token of the run that the logits are of, and
-# tokens that the caches have room for.
+# tokens that the caches have room for. After them, of some: of how many tokens from that one on
+# there are logits.
 PAST, LAST, ROOM = 0, 1, 2
+MAX_VERIFIED = 16
+"""Tokens of a run whose logits are all wanted, at most."""
+# Ops that scale the numbers of all tokens of a run alike.
+SHARED_SCALES = ("DynamicQuantizeLinear", "MatMulInteger", "DynamicQuantizeMatMul")
 
 
 class NoGrowth(Exception):
@@ -73,6 +79,27 @@ class DecoderCompiler:
             tokens: number of tokens per run.
             capacity: most tokens of a sequence.
         """
+        if self._verifies(tokens):
+            with suppress(UnsupportedOp):  # a node cannot; the other plan says what else is missing
+                rows = ROOM + 1 if self.grows else ROOM
+                return self._compile(tokens, capacity, Sym(rows, 1, 0, 1, tokens))
+        return self._compile(tokens, capacity, 1)
+
+    def _verifies(self, tokens: int) -> bool:
+        """Whether a plan checks tokens that were guessed: its runs can stand for runs of single
+        tokens, since states can be cut and no scale of numbers is shared by the tokens of a run.
+        """
+        shared = any(n.op in SHARED_SCALES for n in self.graph.nodes)
+        return (
+            1 < tokens <= MAX_VERIFIED
+            and self.target is CPU
+            and len(self.found.states) > 0
+            and not any(s.fixed for s in self.found.states.values())
+            and not shared
+        )
+
+    def _compile(self, tokens: int, capacity: int, rows: Dim) -> Plan:
+        """As `compile`. rows: tokens that there are logits of."""
         past: Any = 0
         if self.found.states and capacity > tokens:
             past = Sym(PAST, 1, 0, 0, capacity - tokens)
@@ -112,9 +139,10 @@ class DecoderCompiler:
                     ("past", 0, capacity - tokens),
                     ("last", 0, tokens - 1),
                     *([("room", least, capacity)] if self.grows else []),
+                    *([("rows", 1, rows.max)] if isinstance(rows, Sym) else []),
                 ],
                 prepare=self._prepare,
-                transform=lambda bound: self._transform(bound, tokens, last),
+                transform=lambda bound: self._transform(bound, tokens, last, rows),
                 computed=computed_inputs(self.found, self.config, past, tokens, rooms),
                 float_outputs=True,
                 jumps=self.target.jumps and self.lora is None and not self.trainable,
@@ -135,12 +163,12 @@ class DecoderCompiler:
         keep_states(bound, fixed)
         bound.outputs["logits"] = bound.outputs.pop(self.found.logits)
 
-    def _transform(self, bound: BoundGraph, tokens: int, last: Any) -> None:
-        """Keeps the logits of one position, and inserts adapters."""
+    def _transform(self, bound: BoundGraph, tokens: int, last: Any, rows: Dim) -> None:
+        """Keeps the logits of some positions, and inserts adapters."""
         shape = bound.outputs["logits"].shape
         # States take each token of a run; so do the logits of models that keep the last position.
         self.padded = self.padded and not self.whole and (tokens == 1 or shape[1:2] == [tokens])
-        self.vocab_size = keep_logits(bound, tokens, last)
+        self.vocab_size = keep_logits(bound, tokens, last, rows)
         if self.lora is not None:
             if self.lora.modules_to_save or self.lora.bias != "none":
                 self.saved.extend(saved_parameters(bound, self.lora))
@@ -234,15 +262,17 @@ def appended(new: Value, cache: Value, axis: int) -> Value | None:
     return None
 
 
-def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:
-    """Reduces the output "logits" to one position; returns the size of the vocabulary.
+def keep_logits(bound: BoundGraph, tokens: int, last: Any, rows: Dim = 1) -> int:
+    """Reduces the output "logits" to some positions; returns the size of the vocabulary.
 
     Args:
         bound: the graph of a run.
         tokens: of the run.
-        last: the position, a Sym or an int.
+        last: the position, a Sym or an int; the first of several.
+        rows: positions, 1 or a Sym.
 
     Raises:
+        NotStatic: the number of positions cannot depend on a register.
         UnsupportedOp: the logits are not [batch, sequence, vocabulary].
     """
     logits = bound.outputs["logits"]
@@ -255,5 +285,7 @@ def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:
             "Export the model for text generation: logits are [batch, sequence, vocabulary].",
         )
     if logits.shape[1] == tokens and tokens > 1:
-        keep_position(bound, "logits", 1, last)
+        keep_position(bound, "logits", 1, last, rows)
+    elif rows != 1:
+        raise NotStatic("logits of one position alone")
     return logits.shape[2]

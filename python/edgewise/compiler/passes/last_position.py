@@ -1,5 +1,5 @@
-"""Logits of one position only: the slice of that position moves up through all nodes that work on
-each row alone, attention's queries among them.
+"""Logits of some positions only: the slice of those positions moves up through all nodes that work
+on each row alone, attention's queries among them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import INT64
+from ..declare.op import Dim
 from ..declare.symbolic import Sym, product
 from ..ir import BoundNode, Value
 from ..ops import OPS, declared
@@ -47,8 +48,10 @@ _BINARY = {
 _PRODUCTS = {name for name, weight in declared("weight").items() if weight.by_rows}
 
 
-def keep_position(bound: BoundGraph, name: str, axis: int, register: Any) -> BoundGraph:
-    """Reduces an axis of an output to one position; the axis stays, with length 1.
+def keep_position(
+    bound: BoundGraph, name: str, axis: int, register: Any, count: Dim = 1
+) -> BoundGraph:
+    """Reduces an axis of an output to one position, or to several; the axis stays.
 
     The slice moves up past a node only where nothing else needs the node's other rows: what is
     computed for all positions anyway is sliced, not computed again.
@@ -57,10 +60,14 @@ def keep_position(bound: BoundGraph, name: str, axis: int, register: Any) -> Bou
         bound: the graph.
         name: of the output.
         axis: of the output.
-        register: the position, a Sym or an int.
+        register: the position, a Sym or an int; the first of several.
+        count: of positions, 1 or a Sym.
 
     Returns:
         bound
+
+    Raises:
+        NotStatic: a node cannot compute a number of positions that depends on a register.
     """
     value = bound.outputs[name]
     users = bound.users()
@@ -71,6 +78,8 @@ def keep_position(bound: BoundGraph, name: str, axis: int, register: Any) -> Bou
 
     for n in reversed(bound.nodes):
         outs = [v for v in n.outputs if v is not None and (users.get(id(v)) or v is value)]
+        if isinstance(count, Sym) and n.op in _RULES:
+            continue  # whose rows have other axes, or lengths of the past
         if not outs or not all(map(row_alone, outs)) or len({wanted[id(v)] for v in outs}) > 1:
             continue
         rows = _row_inputs(n, wanted[id(outs[0])])
@@ -79,7 +88,7 @@ def keep_position(bound: BoundGraph, name: str, axis: int, register: Any) -> Bou
         moved.add(id(n))
         for i, a in rows.items():
             wanted[id(n.inputs[i])] = a
-    sliced = _Slicer(register, moved)
+    sliced = _Slicer(bound, register, moved, count)
     bound.outputs[name] = sliced.at(value, axis)
     bound.nodes += sliced.nodes
     return bound.prune()
@@ -184,25 +193,27 @@ _RULES: Mapping[str, Callable[[BoundNode, int, Value], Rows]] = {
 }
 
 
-# ---- the nodes for one position
+# ---- the nodes for these positions
 class _Slicer:
-    """Makes the nodes that compute one position.
+    """Makes the nodes that compute some positions.
 
     Args:
-        register: the position.
+        bound: the graph.
+        register: the first position.
         moved: ids of the nodes that the slice moves past.
+        count: of positions.
 
     Attributes:
         nodes: the new nodes, in order.
     """
 
-    def __init__(self, register: Any, moved: set[int]) -> None:
+    def __init__(self, bound: BoundGraph, register: Any, moved: set[int], count: Dim) -> None:
         self.nodes: list[BoundNode] = []
-        self._register, self._moved = register, moved
+        self._bound, self._register, self._moved, self._count = bound, register, moved, count
         self._done: dict[int, Value] = {}
 
     def at(self, v: Value, axis: int) -> Value:
-        """The position of a value."""
+        """The positions of a value."""
         if id(v) not in self._done:
             n = v.producer
             if n is not None and id(n) in self._moved:
@@ -212,10 +223,10 @@ class _Slicer:
         return self._done[id(v)]
 
     def _again(self, n: BoundNode, axis: int) -> None:
-        """Adds a node for the position."""
+        """Adds a node for the positions."""
         rows = _row_inputs(n, axis) or {}
         inputs = [self.at(x, rows[i]) if i in rows else x for i, x in enumerate(n.inputs)]
-        outs, attrs = [None if o is None else _one(o, axis) for o in n.outputs], dict(n.attrs)
+        outs, attrs = [None if o is None else self._some(o, axis) for o in n.outputs], dict(n.attrs)
         if n.op == "Reshape" and outs[0] is not None:
             shape = outs[0].shape
             inputs = [inputs[0], Value("shape", INT64, [len(shape)], numbers=shape)]
@@ -228,18 +239,36 @@ class _Slicer:
         self._add(node, n.outputs)
 
     def _slice(self, v: Value, axis: int) -> None:
+        if isinstance(self._count, Sym):
+            self._done[id(v)] = self._gather(v, axis, self._count)
+            return
         ends = (self._register, self._register + 1, axis)
         numbers = [Value("slice", INT64, [1], numbers=[x]) for x in ends]
         decl = OPS[("", "Slice")]
-        outs = [_one(v, axis)]
+        outs = [self._some(v, axis)]
         self._add(BoundNode("Slice", "", "", [v, *numbers], outs, {}, 23, decl), [v])
+
+    def _gather(self, v: Value, axis: int, count: Sym) -> Value:
+        """The positions of a value, by their numbers: a slice with a register at either end could
+        be longer than the value, as far as a plan knows.
+        """
+        op = self._bound.binder.op
+
+        def number(x: Any, *shape: int) -> Value:
+            return Value("position", INT64, list(shape), numbers=[x])
+
+        first = self._register
+        every = op("Range", number(first), number(first + count.max), number(1))
+        every = op("Min", every, number(v.shape[axis] - 1))
+        rows = op("Gather", v, every, axis=axis)
+        return op("Slice", rows, number(0, 1), number(count, 1), number(axis, 1))
+
+    def _some(self, o: Value, axis: int) -> Value:
+        shape = [*o.shape[:axis], self._count, *o.shape[axis + 1 :]]
+        return Value(o.name + "@last", o.dtype, shape)
 
     def _add(self, node: BoundNode, old_outputs: list[Any]) -> None:
         for old, new in zip(old_outputs, node.outputs):
             if new is not None:
                 new.producer, self._done[id(old)] = node, new
         self.nodes.append(node)
-
-
-def _one(o: Value, axis: int) -> Value:
-    return Value(o.name + "@last", o.dtype, [*o.shape[:axis], 1, *o.shape[axis + 1 :]])

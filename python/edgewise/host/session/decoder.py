@@ -13,7 +13,7 @@ from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
-from ...logic.generation.chunks import Shape, check_length, runs_of
+from ...logic.generation.chunks import PlanRun, Shape, check_length, runs_of
 from ...logic.generation.kept import Kept, Taken, checked_budget
 from ...logic.generation.prefix import PrefixModel, sum_of
 from ...logic.generation.rooms import cache_bytes as bytes_of_cache
@@ -26,6 +26,7 @@ from ...logic.generation.rooms import (
     next_room,
     sequence_bytes,
 )
+from ...logic.generation.speculation import Pace
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
@@ -76,6 +77,8 @@ class DecoderModel(Owner):
         max_length: maximum length of a sequence in tokens.
         prefill_chunk: tokens between two checks of an abort signal; None: no checks.
         cache_dtype: how keys and values are stored.
+        verified: tokens that `verify` takes at most; 0: none.
+        pace: what generations measured of it.
         config, generation_config: contents of the model's files of these names.
         package, engine: as above.
 
@@ -123,6 +126,7 @@ class DecoderModel(Owner):
         self.changes = 0  # of weights
         self.digest = ""  # of the package, once it is known
         self.kept: Kept | None = None
+        self.verified, self.pace = 0, Pace()
         self.notes = read_notes(self.package.file(NOTES))
         self.buffers: dict[str, Buffer] = {}
         self.owned: list[Buffer] = []
@@ -162,6 +166,8 @@ class DecoderModel(Owner):
             self.padded,
             len(self.fixed_states) > 0,
         )
+        several = [p.tokens for p in self.plans if "rows" in p.registers]
+        self.verified = max(several, default=0) if self.padded and not self.fixed_states else 0
 
     def _read_manifest(self, manifest: Manifest) -> None:
         """Sets attributes from the manifest. Raises PackageError."""
@@ -621,13 +627,27 @@ class DecoderModel(Owner):
         """Whether the device finds the highest logits itself, for `forward_best`."""
         return self.device.chooses
 
+    @memory_in_words
+    def verify(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        reason: Callable[[], Exception | None] | None = None,
+    ) -> int:
+        """As `forward`, for at most `verified` tokens that fit before `max_length` as so many, but
+        returns the address of the logits after each of them, float32 [len(ids), vocab_size].
+        """
+        with self.lock:
+            return self.device.hosted(self._checked_forward(sequence, ids, reason, True))
+
     def _checked_forward(
         self,
         sequence: int,
         ids: Iterable[SupportsIndex],
         reason: Callable[[], Exception | None] | None,
+        every: bool = False,
     ) -> Buffer:
-        """As `forward`, and returns the logits."""
+        """As `forward`, and returns the logits. every: as of `verify`."""
         try:
             tokens = [index(i) for i in ids]
         except TypeError:
@@ -644,17 +664,19 @@ class DecoderModel(Owner):
             try:
                 self.busy = True
                 with self.ends.watch(reason):
-                    return self._forward(sequence, tokens)
+                    return self._forward(sequence, tokens, every)
             finally:
                 self.busy = False
                 self._free_closed()
 
-    def _forward(self, sequence: int, ids: list[int]) -> Buffer:
+    def _forward(self, sequence: int, ids: list[int], every: bool) -> Buffer:
         state = self.state(sequence)
         tokens, stale = state[1], state[2]
         features = self.features_of(sequence)
         together = features.prompt.together if features else ()
         runs = runs_of(self.shape, ids, len(tokens), tokens, stale, together)
+        if every:
+            runs = [PlanRun(self.verified, ids, len(tokens))]
         if self.grows:
             self.reserve(sequence, needed(runs))
         try:
@@ -662,7 +684,7 @@ class DecoderModel(Owner):
                 for name in self.fixed_states:
                     self.device.fill(state[0][name], 0, 0, self.first_bytes[name])
             for size, part, past in runs:
-                logits = self._plan_for(size, past).run(sequence, part, past)
+                logits = self._plan_for(size, past).run(sequence, part, past, every)
         except BaseException:
             state[2] = True
             raise

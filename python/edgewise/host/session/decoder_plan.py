@@ -116,8 +116,10 @@ class DecoderPlan:
                     self.loaded.bind(i, self.lm.buffer("cache/" + s.name, nbytes))
         self.bound = sequence
 
-    def run(self, sequence: int, ids: list[int], past: int) -> Buffer:
-        """Runs on tokens that follow `past` others. Returns the logits."""
+    def run(self, sequence: int, ids: list[int], past: int, every: bool = False) -> Buffer:
+        """Runs on tokens that follow `past` others. Returns the logits after the last token.
+        every: those after each of them.
+        """
         if self.bound != sequence:
             self.bind_caches(sequence)
         lm = self.lm
@@ -131,7 +133,9 @@ class DecoderPlan:
             self.loaded.register(self.registers["room"], lm.room_of(sequence))
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
-            self.loaded.register(self.registers["last"], len(ids) - 1)
+            self.loaded.register(self.registers["last"], 0 if every else len(ids) - 1)
+        if "rows" in self.registers:
+            self.loaded.register(self.registers["rows"], len(ids) if every else 1)
         lm.set_registers(self, sequence)
         self.loaded.run()
         (output,) = self.outputs.values()

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import Aborted, InputError
 from ...logic.generation.kept import Taken
-from ...logic.generation.requests import Criterion, Format, Forward, Logits, Processor, Request
+from ...logic.generation.requests import (
+    Criterion,
+    Format,
+    Forward,
+    Logits,
+    Processor,
+    Request,
+    Verify,
+)
 from ...logic.generation.shortlist import suffices
+from ...logic.generation.speculation import Pace
 from .results import Tokens
 from .shortlist import Shortlist
 from .signals import is_set
@@ -69,6 +79,9 @@ class Decoder(Protocol):
         encoder_input_ids: optional; token ids of the encoder's input.
         scored: optional; without beams called with the address of float32[vocab_size], the
             processed scores, and the token that was chosen from them.
+        verified, verify, pace: optional; tokens that `verify` takes at most, the method, which
+            returns the logits after each of them, and what was measured of it
+            (session/decoder.py).
         chooses, forward_best: optional; whether a device finds the highest logits itself, and the
             method that returns them (session/decoder.py).
         take, mark, give: optional; see Keeps.
@@ -153,13 +166,15 @@ class GenerationHost:
         self.streams = streamer is not None
         self.scored: Any = getattr(decoder, "scored", None)
         self.scores = self.scored is not None
+        self.verified: int = getattr(decoder, "verified", 0)
+        self.pace: Pace = getattr(decoder, "pace", None) or Pace()
         self.criteria, self.processors = criteria or [], processors or []
         self.format = format
         self.open, self.copy, self.truncate = decoder.open, decoder.copy, decoder.truncate
         self.now = time.monotonic
         self.lock = getattr(decoder, "lock", None)
         self.reason = self._reason()
-        self.logits = 0  # this generation's own, where others take turns with it
+        self.logits = self.rows = 0  # this generation's own, where others take turns with it
 
     def _reason(self) -> Callable[[], Aborted | None] | None:
         """For decoder.forward: a function that returns an error if the signal is set. None for
@@ -179,7 +194,9 @@ class GenerationHost:
                     request = next(steps)
                     continue
                 try:
-                    logits = self.forward(request)
+                    logits = (
+                        self.verify(request) if request.kind == "verify" else self.forward(request)
+                    )
                 except BaseException as e:
                     request = steps.throw(e)
                 else:
@@ -189,9 +206,10 @@ class GenerationHost:
             return result
         finally:
             steps.close()
-            if self.logits:
-                self.engine.free(self.logits)
-                self.logits = 0
+            for own in (self.logits, self.rows):
+                if own:
+                    self.engine.free(own)
+            self.logits = self.rows = 0
 
     def forward(self, request: Forward) -> Logits:
         """What a request asks for."""
@@ -213,6 +231,17 @@ class GenerationHost:
                 self.logits = self.engine.alloc(4 * self.vocab_size)
             self.engine.copy(found, self.logits, 4 * self.vocab_size)
         return self.logits
+
+    def verify(self, request: Verify) -> int:
+        """The logits after each id of a request."""
+        decoder: Any = self.decoder  # with `verify`, since it has `verified`
+        row = 4 * self.vocab_size
+        with self.lock or nullcontext():
+            found = decoder.verify(request.sequence, request.ids, self.reason)
+            if not self.rows:
+                self.rows = self.engine.alloc(row * self.verified)
+            self.engine.copy(found, self.rows, row * len(request.ids))
+        return self.rows
 
     def choosing(self, members: Mapping[str, Any], work: int) -> Shortlist | None:
         """What lets a device choose tokens; None: it does not."""

@@ -146,7 +146,7 @@ GENERATION_FIELDS: dict[str, tuple[Any, FieldUse, str]] = {
         "refused",
         "Run the model through InferenceSession with the outputs you need.",
     ),
-    "prompt_lookup_num_tokens": (None, "refused", "It only changes the speed; remove the field."),
+    "prompt_lookup_num_tokens": (None, "used", ""),
     "assistant_early_exit": (None, "refused", "It only changes the speed; remove the field."),
     "penalty_alpha": (
         None,
@@ -179,6 +179,7 @@ INTEGERS = {
     "max_initial_timestamp_index": 0,
     "forced_bos_token_id": 0,
     "bos_token_id": 0,
+    "prompt_lookup_num_tokens": 1,
 }
 # Fields that are numbers.
 FLOATS = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from .kept import Taken
+from .speculation import Pace
 
 Chosen = Callable[[Callable[[], int]], int]
 """A token, given a function that draws one from the scores in the engine's memory."""
@@ -45,6 +46,21 @@ class Forward:
 
 
 @dataclass
+class Verify:
+    """Append ids to a sequence, and compute the logits after each of them. The answer: the address
+    of float32 [len(ids), vocab_size] in the engine's memory, valid until the next such answer.
+
+    Attributes:
+        sequence: of Host.open.
+        ids: token ids, at most Host.verified.
+    """
+
+    sequence: Any
+    ids: list[int]
+    kind: Literal["verify"] = "verify"
+
+
+@dataclass
 class Step:
     """A token was chosen, or a piece of the prompt or a step of beams is over: the host may do
     other things. No answer.
@@ -57,7 +73,7 @@ class Step:
     kind: Literal["step"] = "step"
 
 
-Request = Forward | Step
+Request = Forward | Verify | Step
 
 Steps = Generator[Request, Any, Result]
 Loop = Generator[Request, Any, None]
@@ -128,6 +144,8 @@ class Host(Protocol):
         encoder_ids: token ids of the encoder's input; None: there are none.
         streams: whether `put` and `end` have a taker.
         scores: whether `scored` has one.
+        verified: ids that Verify takes at most; 0: none.
+        pace: of the model's runs of guesses.
         criteria, processors: of the caller.
         format: what the texts have to be; None: anything.
     """
@@ -138,6 +156,8 @@ class Host(Protocol):
     encoder_ids: Sequence[int] | None
     streams: bool
     scores: bool
+    verified: int
+    pace: Pace
     criteria: list[Criterion]
     processors: list[Processor]
     format: Format | None

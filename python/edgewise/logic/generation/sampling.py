@@ -46,6 +46,7 @@ class Sampling(Run):
         records = self.output_scores or self.output_logits
         ids, logits = list(self.prompt), first
         self.current = [ids]
+        self.guess()
         reason: FinishReason | None = None
         constraint = self.constraint
         place: Any = None if constraint is None else constraint.first()
@@ -73,7 +74,8 @@ class Sampling(Run):
             if reason is None:
                 if constraint is not None:
                     place = constraint.after(place, token)
-                logits = yield from self.forward(sequence, ids)
+                logits = yield from self.following(sequence, ids)
+        self.cut(sequence, ids)
         self.current = []
         self.made = ids
         self.output.sequences.append(ids)

@@ -217,8 +217,10 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
         tokens.append(plan["tokens"])
         check_plan(c, plan, at, contents)
         room = plan["registers"].get("room")
-        if len(plan["registers"]) != (2 if room is None else 3):
-            c.fail(f"{at}.registers", "has registers other than 'past', 'last' and 'room'")
+        rows = plan["registers"].get("rows")
+        known = 2 + (0 if room is None else 1) + (0 if rows is None else 1)
+        if len(plan["registers"]) != known or rows is not None and rows != known - 1:
+            c.fail(f"{at}.registers", "has registers other than 'past', 'last', 'room' and 'rows'")
         if (room is None) != (decoder["plans"][0]["registers"].get("room") is None):
             c.fail(f"{at}.registers", "differs from those of the other plans in 'room'")
         kinds: set[str] = set()
@@ -294,8 +296,9 @@ def _check_ends(
         wanted = fed_bytes(decoder, tokens).get(slot["name"])
         if wanted is None or slot["dtype"] != wanted[0] or slot["bytes"] != wanted[1]:
             c.fail(path, f"is not the one input 'input_ids', int64 [1, {tokens}]")
-    if slot["kind"] == "output" and not _is(slot, "logits", "float32", 4 * vocabulary):
-        c.fail(path, f"is not the one output 'logits', float32 [1, {vocabulary}]")
+    rows = tokens if "rows" in plan["registers"] else 1
+    if slot["kind"] == "output" and not _is(slot, "logits", "float32", 4 * rows * vocabulary):
+        c.fail(path, f"is not the one output 'logits', float32 [{rows}, {vocabulary}]")
 
 
 def _is(slot: ManifestSlot, name: str, dtype: str, nbytes: int) -> bool:

@@ -102,13 +102,15 @@ class Cache(TypedDict):
 
 # ---- language models
 class DecoderRegisters(TypedDict):
-    """Numbers of the registers with the past length, the index of the last token, and the number of
-    tokens that caches have room for; none: they have room for all.
+    """Numbers of the registers with the past length; the index of the token that the logits are of;
+    the number of tokens that caches have room for (none: they have room for all); and the number of
+    tokens from `last` on that there are logits of (none: it is one).
     """
 
     past: Annotated[int, Range(0, 0)]
     last: Annotated[int, Range(1, 1)]
     room: NotRequired[Annotated[int, Range(2, 2)]]
+    rows: NotRequired[Annotated[int, Range(2, 3)]]
 
 
 class DecoderPlan(PlanFile):

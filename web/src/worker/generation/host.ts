@@ -10,7 +10,9 @@ import type {
   Logits,
   Processor,
   Request,
+  Verify,
 } from "../../logic/generation/requests.ts";
+import { Pace } from "../../logic/generation/speculation.ts";
 import type { Choosing, Decoder, GenerationOptions } from "./types.ts";
 
 const listed = <T>(value: T | T[] | undefined): T[] =>
@@ -30,6 +32,10 @@ export class GenerationHost<S> implements Host {
   readonly scores: boolean;
   readonly criteria: Criterion[];
   readonly processors: Processor[];
+  readonly verified: number;
+  readonly pace: Pace;
+  /** Address of this generation's own logits of several tokens; 0: there are none. */
+  private rows = 0;
   private readonly kept: Kept | undefined;
   readonly format: Format | null;
 
@@ -45,6 +51,8 @@ export class GenerationHost<S> implements Host {
     this.kept = options.cache ? decoder.kept : undefined;
     this.streams = options.streamer !== undefined;
     this.scores = decoder.scored !== undefined;
+    this.verified = decoder.verified ?? 0;
+    this.pace = decoder.pace ?? new Pace();
     this.criteria = listed(options.stopping_criteria);
     this.processors = listed(options.logits_processor);
     this.format = options.format ?? null;
@@ -57,10 +65,12 @@ export class GenerationHost<S> implements Host {
       let step = steps.next();
       while (!step.done) {
         const request = step.value;
-        if (request.kind === "forward") {
+        if (request.kind !== "step") {
           let logits: Logits;
           try {
-            logits = await this.forward(request);
+            logits = await (request.kind === "verify"
+              ? this.verify(request)
+              : this.forward(request));
           } catch (e) {
             step = steps.throw(e);
             continue;
@@ -77,6 +87,8 @@ export class GenerationHost<S> implements Host {
       return step.value;
     } finally {
       steps.return(undefined as never);
+      if (this.rows) this.engine.free(this.rows);
+      this.rows = 0;
     }
   }
 
@@ -84,6 +96,16 @@ export class GenerationHost<S> implements Host {
     return choosing
       ? this.decoder.forwardBest!(sequence, ids, choosing, room)
       : this.decoder.forward(sequence, ids);
+  }
+
+  private async verify({ sequence, ids }: Verify): Promise<number> {
+    const { engine, vocab_size: size } = this;
+    const found = await this.decoder.verify!(sequence, ids);
+    this.rows ||= engine.alloc(4 * size * this.verified);
+    const count = size * ids.length;
+    // other generations run between the steps of this one
+    engine.floats(this.rows, count).set(engine.floats(found, count));
+    return this.rows;
   }
 
   open(): S {

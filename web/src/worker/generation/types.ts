@@ -4,6 +4,7 @@ import type { Chooser, Host, Picker } from "../../device/device.ts";
 import type { Kept } from "../../logic/generation/kept.ts";
 import type { Criterion, Format, Logits, Processor } from "../../logic/generation/requests.ts";
 import type { Output } from "../../logic/generation/run.ts";
+import type { Pace } from "../../logic/generation/speculation.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
 /** Computes logits. S: the type that represents a sequence and its cache. */
@@ -25,6 +26,10 @@ export interface Decoder<S = unknown> {
    * the token that was chosen from them.
    */
   scored?: ((scores: number, token: number) => void) | undefined;
+  /** Tokens that `verify` takes at most; 0 or undefined: none. */
+  readonly verified?: number;
+  /** What generations measured of it. */
+  readonly pace?: Pace;
   /** The states of earlier generations; undefined: none are kept. */
   readonly kept?: Kept | undefined;
   /** Names the weights and the adapter that states come from. */
@@ -48,6 +53,11 @@ export interface Decoder<S = unknown> {
    *   valid until the next call
    */
   forward(sequence: S, ids: number[]): Promise<number>;
+  /**
+   * As `forward`, for at most `verified` tokens that fit before `max_length` as so many.
+   * @returns address of the logits after each of them, float32 [ids.length, vocab_size]
+   */
+  verify?(sequence: S, ids: number[]): Promise<number>;
   /** See `Picker.begin` of device.ts; undefined where all logits are needed. */
   choosing?(members: Readonly<Record<string, number>>, work: number): Choosing | undefined;
   /**

@@ -15,6 +15,7 @@ import {
   next_room,
   sequence_bytes,
 } from "../../logic/generation/rooms.ts";
+import { Pace } from "../../logic/generation/speculation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choosing, Decoder, Logits } from "../generation/index.ts";
@@ -102,6 +103,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly prefill_chunk: number | undefined;
   /** Whether sequences have states of fixed shape. */
   private readonly fixed: boolean;
+  /** Tokens that `verify` takes at most; 0: none. */
+  readonly verified: number;
+  /** What generations measured of it. */
+  readonly pace = new Pace();
   /** The states of earlier generations; undefined: none are kept. */
   readonly kept: Kept | undefined;
   /** Names the active adapter; its values are others where the text is another one. */
@@ -168,6 +173,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
       padded: info.padded,
       fixed: this.fixed,
     };
+    const several = info.plans.filter(({ registers }) => registers.rows !== undefined);
+    this.verified = info.padded && !this.fixed ? (several.at(-1)?.tokens ?? 0) : 0;
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
     if (!info.recompute && budget !== 0) {
@@ -181,7 +188,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   private start(): void {
     const { device, info, weights, where } = this;
     this.plans = [];
-    const logits = device.allocate(4 * info.vocabSize, "the logits");
+    const rows = Math.max(1, ...info.plans.map((p) => (p.registers.rows ? p.tokens : 1)));
+    const logits = device.allocate(4 * rows * info.vocabSize, "the logits");
     this.picker = device.picker?.(logits);
     this.input = device.allocate(4 * this.staging.length, "the input");
     this.fed = this.feeding?.allocate(device, this.staging.length / 2) ?? this.fed;
@@ -503,6 +511,11 @@ export class EngineDecoder implements Decoder<DecoderState> {
     return this.lasting(sequence, () => this.device.hosted(this.run(sequence, ids)));
   }
 
+  /** See {@link Decoder.verify}. */
+  verify(sequence: DecoderState, ids: number[]): Promise<number> {
+    return this.lasting(sequence, () => this.device.hosted(this.run(sequence, ids, true)));
+  }
+
   /** See {@link Decoder.choosing}. */
   choosing(members: Choosing["members"], work: number): Choosing | undefined {
     const { picker } = this;
@@ -590,19 +603,20 @@ export class EngineDecoder implements Decoder<DecoderState> {
     }
   }
 
-  /** As `forward`, but returns the logits on the device. */
-  private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
+  /** As `forward` or `verify`, but returns the logits on the device. */
+  private run(sequence: DecoderState, ids: ArrayLike<number>, every = false): Buffer {
     const { past } = sequence;
     let output: Buffer | undefined;
     const together = this.feeding?.together(sequence.features) ?? [];
     const { ids: before, stale } = sequence;
-    const runs = runs_of(this.shape, Array.from(ids), past, before, stale, together);
+    const usual = runs_of(this.shape, Array.from(ids), past, before, stale, together);
+    const runs = every ? [{ size: this.verified, ids: Array.from(ids), past }] : usual;
     if (this.grows) this.reserve(sequence, needed(runs));
     if (sequence.stale) this.empty(sequence.caches);
     try {
       for (const run of runs) {
         const loaded = this.plans.find(({ info }) => info.tokens === run.size)!;
-        output = this.runPlan(loaded, sequence, run.ids, run.past);
+        output = this.runPlan(loaded, sequence, run.ids, run.past, every);
       }
     } catch (e) {
       sequence.stale = true;
@@ -619,13 +633,16 @@ export class EngineDecoder implements Decoder<DecoderState> {
     sequence: DecoderState,
     ids: readonly number[],
     past: number,
+    every: boolean,
   ): Buffer {
     const { device } = this;
     const { plan, info, output } = loaded;
     this.begin(loaded, sequence, ids, past);
     device.register(plan, info.registers.past, past);
     if (info.registers.last !== info.registers.past)
-      device.register(plan, info.registers.last, ids.length - 1);
+      device.register(plan, info.registers.last, every ? 0 : ids.length - 1);
+    if (info.registers.rows !== undefined)
+      device.register(plan, info.registers.rows, every ? ids.length : 1);
     device.run(plan, info.file);
     return output;
   }
