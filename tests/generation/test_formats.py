@@ -190,6 +190,7 @@ def test_grammars(grammar, syntax, fine, wrong):
         ({"type": "string", "pattern": "((a{99}){99}){99}b", "maxLength": 9}, "more than 10000"),
         ({"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for i in range(9)]} for j in range(9)]},
          "more than 500 alternatives"),
+        ({"enum": list(range(20_001))}, "enum has 20001 values, and 20000 are the most"),
         ({"type": "jsonschema"}, "Did you mean 'json_schema'"),
         ({"type": "json_schema"}, 'an object with the member "schema"'),
         ({"type": "choices", "choices": []}, "a list of texts"),

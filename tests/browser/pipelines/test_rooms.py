@@ -237,6 +237,23 @@ def test_chat(visit, server, chat_hub):
     page.keyboard.press("Enter")
     counted(page, "answered", 4)
     assert len(said()) == 2 and page.is_disabled("#stop")
+    page.focus("#again")  # by the keyboard alone: the focus goes to Stop and back
+    page.keyboard.press("Enter")
+    counted(page, "answered", 5)
+    assert page.evaluate("document.activeElement.id") == "again"
+    before = said()
+    long = "The owl sat on the roof. " * 300
+    page.fill("#message", long)
+    page.press("#message", "Enter")
+    page.wait_for_function(SHOWN)
+    assert "a sequence of the model at most" in page.inner_text("#error-what")
+    assert said() == before and page.input_value("#message") == long.strip()
+    page.click("#error-close")
+    assert page.is_hidden("#left-out")
+    page.fill("#message", long[:1650])  # the model reads it, but not what was before
+    page.press("#message", "Enter")
+    counted(page, "answered", 6)
+    assert page.is_visible("#left-out") and len(said()) == 4
     page.click("#clear")
     assert said() == []
 

@@ -142,11 +142,30 @@ function show(): void {
 
 function ready(): void {
   const busy = stopping !== undefined;
+  const had = document.activeElement;
   for (const id of ["send", "fill"]) input(id).disabled = busy || !write;
   input("stop").disabled = !busy;
   input("clear").disabled = busy || !turns.length;
   input("again").disabled = busy || turns.at(-1)?.message.role !== "assistant";
   for (const button of $("messages").querySelectorAll("button")) button.disabled = busy;
+  keepFocus(had);
+}
+
+/** The button that began the work, if it had the focus. */
+let pressedLast: HTMLElement | undefined;
+
+/** A button that cannot be pressed any more loses the focus: it goes to Stop, and back. */
+function keepFocus(had: Element | null): void {
+  if (!(had instanceof HTMLButtonElement && had.disabled)) return;
+  if (stopping) {
+    pressedLast = had;
+    $("stop").focus();
+    return;
+  }
+  const back =
+    pressedLast?.isConnected && !input(pressedLast.id).disabled ? pressedLast : undefined;
+  (back ?? $("message")).focus();
+  pressedLast = undefined;
 }
 
 function item(turn: Turn, i: number): HTMLLIElement {
@@ -196,7 +215,30 @@ async function send(): Promise<void> {
   turns.push(turn);
   field.value = "";
   show();
-  await answer();
+  try {
+    await answer();
+  } catch (e) {
+    // a message that cannot be answered is not part of the conversation, and can be changed
+    if (turns.at(-1) === turn) turns.pop();
+    field.value ||= words;
+    show();
+    throw e;
+  }
+}
+
+/** The messages that the model reads, and whether it leaves turns out; the page says so. */
+async function fitting({ tokenizer, info }: TextGenerationPipeline, asked: Message[]) {
+  const room = info.capacity - Math.min(ANSWER.max_new_tokens!, info.capacity >> 1);
+  const fits = async (messages: Message[]) => {
+    const how = { add_generation_prompt: true, tokenize: true as const };
+    return (await tokenizer.apply_chat_template(messages, how)).length <= room;
+  };
+  const truncation = !(await fits(asked));
+  $("left-out").hidden = !truncation || asked.length < 2;
+  // a message that is long by itself is not cut
+  if (truncation && !(await fits(asked.slice(-1))))
+    return { messages: asked.slice(-1), truncation: false };
+  return { messages: asked, truncation };
 }
 
 /** Gives a question the passages of the documents that are nearest to it. */
@@ -213,13 +255,15 @@ async function answer(): Promise<void> {
   const model = needed(write);
   const stop = new InterruptableStoppingCriteria();
   stopping = stop;
+  ready();
   const asked = turns.filter(({ hidden }) => !hidden).map(({ message }) => message);
-  const options = { ...ANSWER, stopping_criteria: stop };
   try {
-    if (input("tool").checked) await withTool(model, asked, options);
+    const { messages, truncation } = await fitting(model, asked);
+    const options = { ...ANSWER, truncation, stopping_criteria: stop };
+    if (input("tool").checked) await withTool(model, messages, options);
     else {
       const streamer = begun().add;
-      const [found] = await model(asked, { ...options, streamer });
+      const [found] = await model(messages, { ...options, streamer });
       said((found!.generated_text as Message[]).at(-1)!);
     }
     figures(model);
@@ -227,6 +271,7 @@ async function answer(): Promise<void> {
   } catch (e) {
     // an answer that failed is not part of the conversation
     while (turns.length && turns.at(-1)!.message.role !== "user") turns.pop();
+    $("left-out").hidden = true;
     throw e;
   } finally {
     stopping = undefined;
@@ -324,6 +369,7 @@ function figures({ stats, info }: TextGenerationPipeline): void {
 
 function restart(): void {
   turns = [];
+  $("left-out").hidden = true;
   show();
   $("message").focus();
 }
@@ -461,7 +507,6 @@ $("message").addEventListener("keydown", (event) => {
 pressed("stop", () => stopping?.interrupt());
 pressed("again", async () => {
   while (turns.length && turns.at(-1)!.message.role !== "user") turns.pop();
-  show();
   await answer();
 });
 pressed("clear", restart);

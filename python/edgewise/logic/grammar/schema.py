@@ -237,8 +237,11 @@ class Schemas:
             made = self.meet(made, self._of_value(schema["const"]), pointer)
         if "enum" in schema:
             values = listed(schema["enum"])
-            if values is None or len(values) > MAX_NAMES:
+            if values is None:
                 raise _wrong("enum", schema["enum"], "a list of values", pointer)
+            if len(values) > MAX_NAMES:
+                what = f"enum has {len(values)} values, and {MAX_NAMES} are the most"
+                raise InputError(what, at(pointer), "Give fewer, or a pattern.")
             made = self.meet(made, self._of_values(values), pointer)
         if schema.get("nullable") is True:
             made = [*made, Option(null=True)]
