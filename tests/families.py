@@ -136,6 +136,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "Parakeet TDT": SPEECH,
         "Canary": SPEECH,
         "RNN-T": SPEECH,
+        "FastConformer with caches": SPEECH,
         "Cohere ASR": SPEECH,
         "Qwen3-ASR": SPEECH,
         "Voxtral": HEAR,

@@ -7,6 +7,7 @@ import pytest
 from edgewise import pipeline
 from edgewise.logic.speech.flow import normal_numbers
 from pipelines.sounds import tiny_cloning
+from pipelines.sounds.packed import packed
 
 SOUNDS = [(np.random.default_rng(n).standard_normal(n) / 3).astype("f4") for n in (700, 400)]
 MODELS = {"chatterbox": tiny_cloning.Chatterbox, "pocket": tiny_cloning.Pocket}
@@ -20,7 +21,7 @@ KINDS = {
 def folder(files):
     made = files / "cloning"
     for name, model in MODELS.items():
-        model().save(made / name)
+        packed(model().save(made / name), "text-to-speech")
     return made
 
 
@@ -65,6 +66,9 @@ def test_the_voice_of_a_reference(visit, server, folder, kind):
             ]) await speak("hi", wrong).catch((e) => made.messages.push(e.message));
             const streamed = {{ ...options, speaker_embeddings }};
             made.again = [...(await speak("hello there", streamed)).audio];
+            const package_ = await ew.pipeline("text-to-speech", "/files/cloning/{kind}.edge");
+            made.packed = [...(await package_("hello there", streamed)).audio];
+            await package_.dispose();
             made.parts = [];
             for await (const {{ text, audio }} of speak.stream("hi. hi.", streamed))
               made.parts.push([text, audio.length]);
@@ -79,6 +83,7 @@ def test_the_voice_of_a_reference(visit, server, folder, kind):
     assert found["rate"] == tiny_cloning.RATE and len(expected) > 50
     np.testing.assert_allclose(found["first"], expected, atol=1e-4)
     np.testing.assert_allclose(found["again"], expected, atol=1e-4)
+    np.testing.assert_allclose(found["packed"], expected, atol=1e-4)
     for text, audio in zip(("hi", "a b c"), found["second"], strict=True):
         one = ours(text, audio_values=SOUNDS[1])["audio"][0]
         np.testing.assert_allclose(audio, one, atol=1e-4)

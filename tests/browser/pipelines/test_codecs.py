@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from edgewise import Codec
 from pipelines.sounds import tiny_codecs
+from pipelines.sounds.packed import packed
 
 
 @pytest.fixture(scope="module")
@@ -14,6 +15,8 @@ def folder(files):
     for name in ("snac", "mimi", "dac"):
         getattr(tiny_codecs, f"make_{name}")(made / name)
     tiny_codecs.make_encodec(made / "encodec", frames=True)
+    for name in ("snac", "mimi", "dac", "encodec"):
+        packed(made / name, "codec")
     return made
 
 
@@ -29,8 +32,11 @@ def test_codecs(visit, server, folder):
     found = visit(server).run(
         f"""
             const results = {{}};
-            for (const [name, channels] of Object.entries({json.dumps(given)})) {{
-              const codec = await ew.codec(`/files/codecs/${{name}}/`);
+            const named = Object.entries({json.dumps(given)});
+            const places = named.flatMap(([name, given]) =>
+              ["/", ".edge"].map((end) => [`${{name}}${{end}}`, given]));
+            for (const [name, channels] of places) {{
+              const codec = await ew.codec(`/files/codecs/${{name}}`);
               const array = channels.map((x) => Float32Array.from(x));
               const codes = await codec.encode({{ array, sampling_rate: 800 }});
               const again = await codec.decode(codes);
@@ -58,14 +64,14 @@ def test_codecs(visit, server, folder):
     for name in names:
         with Codec(folder / name) as codec:
             codes = codec.encode(np.float32(sounds[name]))
-            got = found[name]
             many = codes.audio_codes if name == "snac" else [codes.audio_codes]
-            for (dims, data), expected in zip(got["codes"], many, strict=True):
-                assert dims == list(expected.shape) and data == expected.reshape(-1).tolist()
             audio = codec.decode(codes)["audio"]
-            np.testing.assert_allclose(got["audio"], audio, atol=1e-4 * np.abs(audio).max())
-            assert got["about"] == [800, 800, codec.num_codebooks, 32]
-            assert got["type"] == "int64" and got["size"] == 44 + 2 * 913
-            assert ("3 tensors" if name == "snac" else "a code 99") in got["message"]
-            if name == "encodec":
-                np.testing.assert_allclose(got["scales"], codes.audio_scales.reshape(-1), 1e-4)
+            for got in (found[f"{name}/"], found[f"{name}.edge"]):
+                for (dims, data), expected in zip(got["codes"], many, strict=True):
+                    assert dims == list(expected.shape) and data == expected.reshape(-1).tolist()
+                np.testing.assert_allclose(got["audio"], audio, atol=1e-4 * np.abs(audio).max())
+                assert got["about"] == [800, 800, codec.num_codebooks, 32]
+                assert got["type"] == "int64" and got["size"] == 44 + 2 * 913
+                assert ("3 tensors" if name == "snac" else "a code 99") in got["message"]
+                if name == "encodec":
+                    np.testing.assert_allclose(got["scales"], codes.audio_scales.reshape(-1), 1e-4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from edgewise import pipeline
 from pipelines.sounds import tiny_enhancers, tiny_speakers_apart
+from pipelines.sounds.packed import packed
 
 # (start, end, side) in seconds
 SPOKEN = [(0.5, 2.5, 1), (3.0, 5.5, -1), (6.0, 7.0, 1), (8.0, 11.0, -1), (11.5, 13.0, 1)]
@@ -23,7 +24,11 @@ def folder(files):
     made = files / "listening"
     tiny_speakers_apart.make_segmentation(made / "segmentation")
     tiny_speakers_apart.make_embedding(made / "embedding")
-    return tiny_enhancers.make(made)
+    tiny_enhancers.make(made)
+    packed(made / "segmentation", "speaker-diarization")
+    for name in ("whole", "steps"):
+        packed(made / f"{name}.onnx", "audio-to-audio", max_length=7)
+    return made
 
 
 def test_who_spoke_when(visit, server, folder):
@@ -47,8 +52,11 @@ def test_who_spoke_when(visit, server, folder):
               {{ chunks: [{{ text: "a" }}] }}, {{ signal: AbortSignal.abort() }},
             ]) await who(sound, wrong).catch((e) => messages.push(e.message));
             await who(new Float32Array()).catch((e) => messages.push(e.message));
-            const again = await who(sound, {{ step: 1 }});
             await who.dispose();
+            const packed = await ew.pipeline("speaker-diarization",
+              "/files/listening/segmentation.edge", {{ embedding }});
+            const again = await packed(sound, {{ step: 1 }});
+            await packed.dispose();
             const alone = await ew.pipeline("speaker-diarization",
               "/files/listening/segmentation/");
             const apart = await alone(sound.slice(0, 4000));
@@ -85,8 +93,8 @@ def test_who_spoke_when(visit, server, folder):
 
 OPEN = f"""
     const sampling_rate = {tiny_enhancers.RATE};
-    const open = (name) =>
-      ew.pipeline("audio-to-audio", `/files/listening/${{name}}.onnx`, {{ sampling_rate }});
+    const open = (name, end = "onnx") =>
+      ew.pipeline("audio-to-audio", `/files/listening/${{name}}.${{end}}`, {{ sampling_rate }});
     const [sound, long] = arg.map((list) => Float32Array.from(list));
 """
 SOUND, LONG = (
@@ -117,8 +125,11 @@ def test_sound_for_sound(visit, server, folder):
             const other = "/files/listening/segmentation/onnx/model.onnx";
             await ew.pipeline("audio-to-audio", other, { sampling_rate })
               .then((pipe) => pipe(sound)).catch(note);
-            made.again = [...(await whole(sound)).audio];
             await whole.dispose();
+            const packed = await open("whole", "edge");
+            made.again = [...(await packed(sound)).audio];
+            made.parts = [...(await packed(long)).audio];
+            await packed.dispose();
             return made;
         """,
         ARG,
@@ -128,6 +139,7 @@ def test_sound_for_sound(visit, server, folder):
     for given, audio in zip((LONG, SOUND), found["whole"], strict=True):
         np.testing.assert_allclose(audio, whole(given)["audio"][0], atol=1e-5)
     np.testing.assert_allclose(found["again"], found["whole"][1], atol=1e-6)
+    np.testing.assert_allclose(found["parts"], found["whole"][0], atol=1e-5)
     expected = whole({"array": SOUND, "sampling_rate": 1600})["audio"][0]
     np.testing.assert_allclose(found["slow"], expected, atol=1e-5)
     words = ("no states", "no option 'loud'", "no sound", "rate is not known", "another rate")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from edgewise import pipeline
 from pipelines.sounds import tiny_codecs, tiny_graph_speech, tiny_speakers
+from pipelines.sounds.packed import packed
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +19,8 @@ def folder(files):
         (made / name).mkdir()
     tiny_graph_speech.make_speecht5(made / "speecht5", True)
     tiny_graph_speech.make_supertonic(made / "supertonic")
+    for name in ("speecht5", "supertonic"):
+        packed(made / name, "text-to-speech")
     return made
 
 
@@ -50,6 +53,8 @@ def test_language_models(visit, server, folder):
     assert "no name" in found["messages"][0] and "no option 'speed'" in found["messages"][1]
 
 
+@pytest.mark.family("Supertonic", exporter="torch")
+@pytest.mark.family("SpeechT5", exporter="torch")
 def test_models_of_several_graphs(visit, server, folder):
     rng = np.random.default_rng(3)
     style, vector = (rng.standard_normal(n).astype("f4") for n in (20, 4))
@@ -60,8 +65,10 @@ def test_models_of_several_graphs(visit, server, folder):
     found = visit(server).run(
         f"""
             const results = {{}};
-            for (const [name, [voice, options]] of Object.entries({json.dumps(cases)})) {{
-              const speak = await ew.pipeline("text-to-speech", `/files/speakers/${{name}}/`);
+            const cases = Object.entries({json.dumps(cases)}).flatMap(([name, of]) =>
+              ["/", ".edge"].map((end) => [`${{name}}${{end}}`, of]));
+            for (const [name, [voice, options]] of cases) {{
+              const speak = await ew.pipeline("text-to-speech", `/files/speakers/${{name}}`);
               const speaker_embeddings = Float32Array.from(voice);
               const made = await speak("hello", {{ ...options, speaker_embeddings }});
               const message = await speak("hello", options).catch((e) => e.message);
@@ -75,6 +82,6 @@ def test_models_of_several_graphs(visit, server, folder):
     for name, (voice, options) in cases.items():
         ours = pipeline("text-to-speech", folder / name)
         expected = ours("hello", speaker_embeddings=np.float32(voice), **options)["audio"][0]
-        audio, rate, message = found[name]
-        assert rate == 800 and "needs a voice" in message
-        np.testing.assert_allclose(audio, expected, atol=1e-4)
+        for audio, rate, message in (found[f"{name}/"], found[f"{name}.edge"]):
+            assert rate == 800 and "needs a voice" in message
+            np.testing.assert_allclose(audio, expected, atol=1e-4)

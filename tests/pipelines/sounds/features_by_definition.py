@@ -53,7 +53,7 @@ def _rows(x: Array, size: int) -> Array:
     return np.lib.stride_tricks.sliding_window_view(x, size)[::160]
 
 
-def nemo(sound: Array, mels: int = 80) -> Array:
+def nemo(sound: Array, mels: int = 80, normalized: bool = True) -> Array:
     """AudioToMelSpectrogramPreprocessor: [frames, mels] of the sound."""
     x = sound.astype(np.float64)
     x = np.append(x[:1], x[1:] - np.float32(0.97) * x[:-1])
@@ -61,7 +61,7 @@ def nemo(sound: Array, mels: int = 80) -> Array:
     log = np.log(
         _power(rows, np.hanning(400), 512) @ filters(512, mels, 0, 8000, "slaney") + 2.0**-24
     )[: len(sound) // 160]
-    return (log - log.mean(0)) / (log.std(0, ddof=1) + 1e-5)
+    return (log - log.mean(0)) / (log.std(0, ddof=1) + 1e-5) if normalized else log
 
 
 def kaldi(sound: Array) -> Array:

@@ -7,6 +7,7 @@ from edgewise.errors import Aborted, InputError
 from edgewise.logic.speech.flow import normal_numbers
 
 from . import tiny_cloning
+from .packed import places
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -33,17 +34,20 @@ def pocket(tmp_path_factory):
 def test_chatterbox(chatterbox):
     """Texts and references of several lengths, moods, ends, and a voice that is kept."""
     model, folder = chatterbox
-    speak = pipeline("text-to-speech", folder)
+    package, speak = (
+        pipeline("text-to-speech", place) for place in reversed(places(folder, "text-to-speech"))
+    )
     for text, count, mood in (("hello there", 700, 0.5), ("hi", 400, 1.5), ("a b c d e", 1100, 0)):
         ids = speak.tokenizer.encode(text)
         expected, tokens = model.speak(ids, recording(count), mood)
         fields = {"max_new_tokens": 12}
-        found = speak(
-            text, audio_values=recording(count), exaggeration=mood, generate_kwargs=fields
-        )
-        assert found["sampling_rate"] == tiny_cloning.RATE and len(set(tokens)) > 4
-        assert found["audio"].shape == expected.shape
-        assert np.abs(found["audio"] - expected).max() < 2e-5
+        for pipe in (speak, package):
+            found = pipe(
+                text, audio_values=recording(count), exaggeration=mood, generate_kwargs=fields
+            )
+            assert found["sampling_rate"] == tiny_cloning.RATE and len(set(tokens)) > 4
+            assert found["audio"].shape == expected.shape
+            assert np.abs(found["audio"] - expected).max() < 2e-5
     ends = {**fields, "eos_token_id": tokens[5]}
     short, _ = model.speak(ids, recording(count), 0, ends=(tokens[5],))
     voice = speak.encode_speech(recording(count))
@@ -78,7 +82,9 @@ def test_chatterbox_turbo(tmp_path):
 @pytest.mark.family("Pocket TTS", exporter="torch")
 def test_pocket(pocket):
     model, folder = pocket
-    speak = pipeline("text-to-speech", folder)
+    package, speak = (
+        pipeline("text-to-speech", place) for place in reversed(places(folder, "text-to-speech"))
+    )
     for text, count, options in (
         ("hello there", 700, {}),
         ("hi", 400, {"num_inference_steps": 4, "temperature": 0.2, "frames_after_eos": 1}),
@@ -93,9 +99,10 @@ def test_pocket(pocket):
             options.get("frames_after_eos", 3),
             options.get("max_frames", 500),
         )
-        found = speak(text, audio_values=recording(count), seed=9, **options)
-        assert 5 <= frames < 40 and found["audio"].shape == expected.shape
-        assert np.abs(found["audio"] - expected).max() < 2e-5
+        for pipe in (speak, package):
+            found = pipe(text, audio_values=recording(count), seed=9, **options)
+            assert 5 <= frames < 40 and found["audio"].shape == expected.shape
+            assert np.abs(found["audio"] - expected).max() < 2e-5
     voice = speak.encode_speech({"array": recording(count), "sampling_rate": tiny_cloning.RATE})
     again = speak(text, speaker_embeddings=voice, seed=9, **options)["audio"]
     assert np.array_equal(again, found["audio"])

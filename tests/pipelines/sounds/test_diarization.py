@@ -6,6 +6,7 @@ from edgewise import pipeline
 from edgewise.errors import Aborted, InputError
 
 from . import tiny_speakers_apart
+from .packed import packed
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -45,6 +46,11 @@ def test_who_spoke_when(folder, step):
     assert {t["speaker"] for t in who(recording(), num_speakers=1)} == {"SPEAKER_00"}
     twice = who([recording(), recording()])
     assert twice[0] == twice[1]
+    package = packed(folder / "segmentation", "speaker-diarization")
+    voices = packed(folder / "embedding", "speaker-verification")
+    for embedding in (folder / "embedding", voices):
+        apart = pipeline("speaker-diarization", package, embedding=embedding)
+        assert apart(recording(), step=step) == found
 
 
 def test_one_window_needs_no_voices(folder):

@@ -2,15 +2,18 @@
 loop of transformers.js.
 """
 
+import copy
 import math
 
 import numpy as np
 import pytest
-from edgewise import pipeline
-from edgewise.errors import Aborted, InputError
+from edgewise import Codec, pipeline
+from edgewise.errors import Aborted, EdgewiseError, InputError
 from edgewise.logic.speech.flow import normal_numbers
+from hostile.packages import joined, split
 
 from . import tiny_graph_speech
+from .packed import packed, places
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -22,18 +25,25 @@ VOICE = np.float32([0.3, -0.5, 0.2, 0.7])
 @pytest.mark.family("SpeechT5", exporter="torch")
 def test_speecht5(tmp_path, merged):
     model, vocoder = tiny_graph_speech.make_speecht5(tmp_path, merged)
+    package = pipeline("text-to-speech", packed(tmp_path, "text-to-speech"))
     speak = pipeline("text-to-speech", tmp_path)
-    text = "hello there"
-    ids = torch.tensor([speak.tokenizer.encode(text)])
-    for options in ({"threshold": 0.9}, {"threshold": 1.0, "maxlenratio": 6.0}, {"minlenratio": 3}):
+    for text, options in (
+        ("hello there", {"threshold": 0.9}),
+        ("hello there", {"threshold": 1.0, "maxlenratio": 6.0}),
+        ("one two three", {"minlenratio": 3}),
+        ("a", {"threshold": 1.0, "maxlenratio": 12.0}),
+    ):
+        ids = torch.tensor([speak.tokenizer.encode(text)])
         with torch.no_grad():
             expected = model.generate_speech(
                 ids, torch.tensor(VOICE[None]), vocoder=vocoder, **options
             ).numpy()
-        found = speak(text, speaker_embeddings=VOICE, **options)
-        assert found["sampling_rate"] == 800 and len(expected) >= 8
-        assert found["audio"].shape == (1, len(expected))
-        assert np.abs(found["audio"][0] - expected).max() < 3e-5
+        for pipe in (speak, package):
+            found = pipe(text, speaker_embeddings=VOICE, **options)
+            assert found["sampling_rate"] == 800 and len(expected) >= 8
+            assert found["audio"].shape == (1, len(expected))
+            assert np.abs(found["audio"][0] - expected).max() < 3e-5
+    text = "hello there"
     given = {"speaker_embeddings": VOICE[None], "maxlenratio": 6.0, "threshold": 1.0}
     again = speak([text], forward_params=given)[0]
     assert np.array_equal(again["audio"], speak(text, **given)["audio"])
@@ -71,7 +81,10 @@ def test_a_vocoder_of_its_own(tmp_path):
 def test_supertonic(tmp_path):
     encoder, denoiser, decoder = tiny_graph_speech.make_supertonic(tmp_path)
     style = np.random.default_rng(2).standard_normal(20).astype("f4")
-    speak = pipeline("text-to-speech", tmp_path, speaker_embeddings=style)
+    speak, package = (
+        pipeline("text-to-speech", place, speaker_embeddings=style)
+        for place in places(tmp_path, "text-to-speech")
+    )
     ids = torch.tensor([speak.tokenizer.encode("hello there")])
     ones, voice = torch.ones_like(ids), torch.tensor(style.reshape(1, 5, 4))
     for steps, speed in ((5, 1.05), (2, 0.5)):
@@ -87,9 +100,10 @@ def test_supertonic(tmp_path):
                 at, many = torch.tensor([float(step)]), torch.tensor([float(steps)])
                 latents = denoiser(voice, latents, mask, hidden, ones, at, many)
             expected = decoder(latents).numpy()[:, : math.ceil(samples)]
-        found = speak("hello there", num_inference_steps=steps, speed=speed, seed=9)
-        assert found["sampling_rate"] == 800 and found["audio"].shape == expected.shape
-        assert np.abs(found["audio"] - expected).max() < 2e-5
+        for pipe in (speak, package):
+            found = pipe("hello there", num_inference_steps=steps, speed=speed, seed=9)
+            assert found["sampling_rate"] == 800 and found["audio"].shape == expected.shape
+            assert np.abs(found["audio"] - expected).max() < 2e-5
     assert abs(np.mean(noise)) < 0.3 and 0.7 < np.std(noise) < 1.3
     assert not np.array_equal(speak("ab")["audio"], speak("ab")["audio"])
 
@@ -114,3 +128,33 @@ def test_what_is_refused(tmp_path):
         speak("a", speaker_embeddings=style, signal=lambda: True)
     with pytest.raises(InputError, match="is no text"):
         speak(7, speaker_embeddings=style)
+
+
+def test_damaged_packages(tmp_path):
+    """What a package of several graphs lacks, or has wrong, is said before it speaks."""
+    tiny_graph_speech.make_supertonic(tmp_path)
+    path = packed(tmp_path, "text-to-speech")
+    manifest, data = split(path.read_bytes())
+    first = manifest["programs"]["text_encoder"]
+    wrong = []
+    for name in manifest["programs"]:
+        rest = {n: p for n, p in manifest["programs"].items() if n != name}
+        wrong += [rest, {**rest, name: first}]
+    for scale, add in ((2, 0), (1, 1), (1 << 24, 0)):
+        changed = copy.deepcopy(manifest["programs"])
+        for plan in changed["latent_denoiser"]["plans"]:
+            for _, dims in plan["inputs"].values():
+                dims[:] = [[scale, add, *d[2:]] if isinstance(d, list) else d for d in dims]
+        wrong.append(changed)
+    style = np.zeros(20, "f4")
+    for programs in wrong:
+        path.write_bytes(joined({**manifest, "programs": programs}, data))
+        if programs == manifest["programs"]:
+            continue
+        with pytest.raises(EdgewiseError):
+            pipeline("text-to-speech", path)("hello", speaker_embeddings=style, seed=1)
+    path.write_bytes(joined({**manifest, "task": "codec"}, data))
+    with pytest.raises(EdgewiseError):
+        pipeline("text-to-speech", path)
+    with pytest.raises(EdgewiseError):
+        Codec(path).decode([[1]])

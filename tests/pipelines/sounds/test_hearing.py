@@ -28,6 +28,7 @@ MAKERS = {
     "k2": lambda folder: tiny_hearing.k2(folder, 3),
     "gigaam": lambda folder: tiny_hearing.gigaam(folder, 4),
     "k2_stream": lambda folder: tiny_hearing.k2_stream(folder, 3),
+    "cache_aware": lambda folder: tiny_hearing.cache_aware(folder, 3),
     "ctc": lambda folder: tiny_hearing.nemo_ctc(folder, 5),
 }
 SOUNDS = [tiny_hearing.sound(count, seed) for seed, count in enumerate((16000, 40000, 77777))]
@@ -68,11 +69,16 @@ class Reference:
     def features(self, sound):
         if self.kind in ("k2", "k2_stream"):
             return definition.kaldi(sound)[None].astype(np.float32)
+        if self.kind == "cache_aware":
+            return definition.nemo(sound, normalized=False).T[None].astype(np.float32)
         of = definition.gigaam(sound, "v2") if self.kind == "gigaam" else definition.nemo(sound)
         return of.T[None].astype(np.float32)
 
     def heard(self, sound):
         x = self.features(sound)
+        if self.kind == "cache_aware":
+            frames = self.cached(x)
+            return self.loop(frames, (x.shape[2] - 1) // 8 + 1)
         if self.kind == "k2_stream":
             frames = self.chunks(x)
             return self.loop(frames, len(frames))
@@ -115,6 +121,28 @@ class Reference:
             found.append(rows[0])
         return np.concatenate(found)
 
+    def cached(self, x):
+        """As sherpa-onnx: chunk by chunk, with the caches of the chunk before."""
+        size, step = tiny_hearing.CacheAware.CHUNK, tiny_hearing.CacheAware.STEP
+        count = -(-x.shape[2] // step)
+        more = ((0, 0), (0, 0), (0, count * step + size))
+        x, found = np.pad(x, more, constant_values=np.log(2.0**-24)), []
+        infos = self.encoder.get_inputs()[2:]
+        states = [
+            np.zeros(
+                [d if isinstance(d, int) else 1 for d in i.shape],
+                np.int64 if "int64" in i.type else np.float32,
+            )
+            for i in infos
+        ]
+        for i in range(count):
+            feeds = {"audio_signal": x[:, :, i * step : i * step + size]}
+            feeds |= {"length": np.array([size])}
+            feeds |= {info.name: state for info, state in zip(infos, states)}
+            rows, _, *states = self.encoder.run(None, feeds)
+            found.append(rows[0].T)
+        return np.concatenate(found)
+
     def loop(self, frames, count):
         limit = {"k2": 1, "k2_stream": 1, "gigaam": 3}.get(self.kind, 10)
         found, state, t, made = [], None, 0, 0
@@ -133,7 +161,7 @@ class Reference:
 
     def scores(self, tokens, state, frame):
         last = tokens[-1] if tokens else self.blank
-        if self.kind in ("k2", "k2_stream"):
+        if self.kind in ("k2", "k2_stream", "cache_aware"):
             context = np.array([[-1, self.blank, *tokens][-2:]])
             (out,) = self.decoder.run(None, {"y": context})
             (scores,) = self.join.run(None, {"encoder_out": frame[None], "decoder_out": out})
@@ -163,11 +191,12 @@ class Reference:
 @pytest.mark.family("Parakeet TDT", exporter="torch")
 @pytest.mark.family("Parakeet CTC", exporter="torch")
 @pytest.mark.family("RNN-T", exporter="torch")
+@pytest.mark.family("FastConformer with caches", exporter="torch")
 def test_tokens_are_those_of_the_definition(folders, kind, packaged):
     folder = folders[kind]
     reference = Reference(kind, folder)
     # frames of 80 ms, those of k2 and GigaAM of 40 ms
-    seconds = 0.08 if reference.nemo else 0.04
+    seconds = 0.08 if reference.nemo or kind == "cache_aware" else 0.04
     model = folder.with_name(f"{kind}.edge") if packaged else folder
     with pipeline("asr", model) as listen:
         for sound in SOUNDS:

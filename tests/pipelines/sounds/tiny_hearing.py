@@ -254,6 +254,68 @@ def k2_stream(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+class CacheAware(nn.Module):
+    """An encoder for streams as NeMo's cache-aware ones: a chunk [1, 80, frames], the number of its
+    frames, and caches of attention, of convolutions and of how much of the first is filled.
+    """
+
+    CHUNK, STEP, KEPT = 25, 16, 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(80, WIDTH, 9, stride=8)
+        self.mix = nn.Conv1d(WIDTH, WIDTH, 3)
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(
+        self, audio_signal: Tensor, length: Tensor, channel: Tensor, time: Tensor, filled: Tensor
+    ) -> tuple[Tensor, ...]:
+        found = self.conv(audio_signal).transpose(1, 2)
+        count = found.shape[1]
+        known = torch.cat([channel[:, 0], found], 1)
+        weights = self.query(found) @ self.key(known).transpose(1, 2)
+        empty = torch.arange(known.shape[1]) < self.KEPT - filled[:, None]
+        weights = weights.masked_fill(empty[:, None], -1e9).softmax(-1)
+        heard = found + weights @ self.value(known)
+        wide = torch.cat([time[:, 0], heard.transpose(1, 2)], 2)
+        out = 3 * (self.mix(wide) + heard.transpose(1, 2))
+        lengths = torch.div(length - 9, 8, rounding_mode="floor") + 1
+        kept = torch.clamp(filled + count, max=self.KEPT)
+        return out, lengths, known[:, None, -self.KEPT :], wide[:, None, :, -2:], kept
+
+
+CACHES = ["cache_last_channel", "cache_last_time", "cache_last_channel_len"]
+
+
+def cache_aware(folder: Path, seed: int = 0, ctc: bool = False) -> Path:
+    """A streaming FastConformer's RNN-T as sherpa-onnx has it: encoder.onnx with caches,
+    decoder.onnx, joiner.onnx, tokens.txt; or its CTC, model.onnx.
+    """
+    k2(folder, seed)
+    torch.manual_seed(seed)
+    (folder / "encoder-epoch-99-avg-1.onnx").unlink()
+    given = {
+        "audio_signal": torch.randn(1, 80, CacheAware.CHUNK),
+        "length": torch.tensor([CacheAware.CHUNK]),
+        CACHES[0]: torch.zeros(1, 1, CacheAware.KEPT, WIDTH),
+        CACHES[1]: torch.zeros(1, 1, WIDTH, 2),
+        CACHES[2]: torch.zeros(1, dtype=torch.int64),
+    }
+    outputs = ["outputs", "encoded_lengths", f"{CACHES[0]}_next", f"{CACHES[1]}_next"]
+    outputs.append(f"{CACHES[0]}_next_len")
+    axes = {name: {0: "b"} for name in (*given, *outputs)}
+    axes["audio_signal"] = {0: "b", 2: "t"}
+    axes["outputs"] = {0: "b", 2: "t_out"}
+    path = folder / "encoder-epoch-99-avg-1.onnx"
+    write(CacheAware(), path, given, outputs, axes)
+    model = onnx.load(path)
+    facts = {"window_size": str(CacheAware.CHUNK), "chunk_shift": str(CacheAware.STEP)}
+    facts |= {"subsampling_factor": "8", "normalize_type": ""}
+    onnx.helper.set_model_props(model, facts)
+    onnx.save(model, path)
+    return folder
+
+
 class GigaPredictor(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()

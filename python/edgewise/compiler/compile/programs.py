@@ -65,7 +65,7 @@ class Programs:
         transform: Change | None = None,
         finish: Change | None = None,
     ) -> None:
-        """Adds a program.
+        """Adds a program, or further plans of one that is there.
 
         Args:
             name: of the program.
@@ -87,7 +87,8 @@ class Programs:
         chosen = outputs or [o.name for o in graph.outputs]
         described["outputs"] = describe_values([o for o in graph.outputs if o.name in chosen])
         dtypes = {i.name: i.dtype for i in graph.input_names()}
-        for i, (shapes, register) in enumerate(runs):
+        before = self.package.manifest["programs"].get(name, {"plans": []})["plans"]
+        for i, (shapes, register) in enumerate(runs, len(before)):
             plan = add_inference_plan(
                 part,
                 graph,
@@ -123,7 +124,11 @@ class Programs:
                     slot["name"] = names[slot["name"]]
                 elif slot["kind"] == "computed":
                     slot["name"] = prefix + slot["name"]
-        programs = {**package.manifest["programs"], name: part.manifest["inference"]}
+        programs = {**package.manifest["programs"]}
+        made = part.manifest["inference"]
+        if name in programs:
+            made["plans"] = [*programs[name]["plans"], *made["plans"]]
+        programs[name] = made
         package.manifest["programs"] = programs
         package.manifest["kernels"] = sorted(
             {*package.manifest.get("kernels", ()), *part.manifest["kernels"]}

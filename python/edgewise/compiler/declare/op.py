@@ -140,7 +140,7 @@ class Op:
     ) -> None:
         self.name, self.domain, self.half = name, domain, frozenset(half)
         self.moves, self.static = moves, False
-        self.folds_without_numbers = False  # whether `fold` reads nothing but shapes
+        self.folds_without_numbers = False  # whether `fold` needs no known inputs
         self.file_inputs, self.epilogue, self.weight = file_inputs, epilogue, weight
         self.parameters, self.jumps = parameters, jumps
         self.infer_fn: Callable[..., Any] | None = None

@@ -29,6 +29,7 @@ from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target, target_named
 from .ctc import ctc_description
 from .decoders import last_token_only, without_states
+from .graph_models import graphs_package
 from .graphs import Dtype, choose_graphs
 from .hearing import SPEECH, hearing_package, hears
 from .images import IMAGE_OUTPUTS, image_package, question_package
@@ -101,6 +102,9 @@ TASKS = {
     "image-text-to-text": Task("multimodal", ()),
     "audio-text-to-text": Task("multimodal", ()),
     "text-to-speech": Task("speech", ()),
+    "codec": Task("graphs", ()),
+    "speaker-diarization": Task("graphs", ()),
+    "audio-to-audio": Task("graphs", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     "visual-question-answering": Task("question", _LOGITS),
     "optical-character-recognition": Task("ocr", ()),
@@ -153,6 +157,7 @@ def compile_task(
             most 4096.
             Of models that take sound of any length: most seconds; default: 30 (voices of frames 8).
             Of models that speak: most seconds of a part of a text; default: 12.
+            Of codecs and models from sound to sound: most seconds of a part; default: 30.
         model_file: which .onnx file, by name, of a task that has one.
         target: device that the plans are for.
         compare: whether weights of different files are compared, so that equal ones are stored
@@ -197,6 +202,7 @@ def compile_task(
         "hearing",
         "ocr",
         "question",
+        "graphs",
     )
     if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
@@ -233,6 +239,8 @@ def _kind(
         return "hearing"
     if kind == "seq2seq" and "model" in chosen:  # a CTC model of samples
         return "sound"
+    if kind == "speech" and "model" not in chosen:
+        return "graphs"
     writes = kind == "picture-text" and "encoder_model" not in chosen
     if writes or (kind == "question" and len(chosen) > 1) or (name == SPEECH and HEARING in chosen):
         return "multimodal"  # as those of image-text-to-text
@@ -322,6 +330,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "multimodal": multimodal_package,
     "diffusion": text_to_image_package,
     "ocr": ocr_package,
+    "graphs": graphs_package,
 }
 """{kind of a task: builder of its package}"""
 

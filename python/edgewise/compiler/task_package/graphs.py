@@ -7,12 +7,24 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
 from ...logic.manifest.limits import GRAPHS, SUFFIX_OF
+from ...logic.speech import codecs, kinds
 from ...logic.speech.hearing_files import PARTS, hearing_files
 from ..compile.model_file import PREFERRED, pick_model_file
 from .hearing import SPEECH
 
 WORDS = ("det", "rec", "cls")
 """Graphs whose files have any names with these words in them: the models of PP-OCR."""
+_VOCODER = "decoder_postnet_and_vocoder?"
+RULED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    kinds.TASK: (
+        ("model",),
+        *(tuple(names) for kind, names in kinds.GRAPHS.items() if kind != "speecht5"),
+        ("encoder_model", "decoder_model_merged", _VOCODER),
+        ("encoder_model", "decoder_model", "decoder_with_past_model?", _VOCODER),
+    ),
+    codecs.TASK: (tuple(f"{name}?" for name in codecs.NAMES),),
+}
+"""As limits.GRAPHS, of models that rules of logic/speech run, which pages compile file by file."""
 Dtype = str | Mapping[str, str] | None
 
 
@@ -43,7 +55,7 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
         InputError: there are no such files.
     """
     names = list(names)
-    alternatives = GRAPHS.get(task)
+    alternatives = GRAPHS.get(task) or RULED.get(task)
     known = {n.rstrip("?") for each in alternatives or [["model"]] for n in each}
     if isinstance(dtype, Mapping):  # a file that is alone in its folder has the folder's name, too
         dtype = {f"{n}/model" if f"{n}/model" in known else n: d for n, d in dtype.items()}
@@ -76,8 +88,11 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
             elif not name.endswith("?"):
                 break
         else:
-            return found
-    if alternatives[0] == ("model",):  # it may have another name
+            if found:
+                return found
+    if alternatives[0] == ("model",) or (
+        task == codecs.TASK and len(graphs) == 1
+    ):  # it may have another name
         one = dtype.get("model") if isinstance(dtype, Mapping) else dtype
         return {"model": pick_model_file(names, one)}
     raise InputError(

@@ -117,7 +117,9 @@ class _Reader:
         self.ctc = "model" in graphs
         self.prompted = "decoder" in graphs
         self.graphs, self.names, self.read = graphs, names, read
-        first = whole_encoder(graphs["model" if self.ctc else "encoder"])
+        own = graphs["model" if self.ctc else "encoder"]
+        first = whole_encoder(own)
+        self.streams = first is not own  # as models do that normalize no recording
         self.encoder = hear.encoder_of(first, "model.onnx" if self.ctc else "the encoder")
         self.config = self._json("config.json")
         self.about: dict[str, str] = {}
@@ -170,7 +172,8 @@ class _Reader:
             return GIGAAM["v3" if newer else "v2"]
         is_nemo = kind.startswith("nemo") or "normalize_type" in self.about
         if is_nemo or (not kind and features.name in ("audio_signal", "input_features")):
-            return nemo(mels)
+            said = self.about.get("normalize_type", "NA" if self.streams else "per_feature")
+            return replace(nemo(mels), normalized=said not in ("", "NA", "None", "none"))
         if mels != KALDI.mels:
             raise UnsupportedOp(
                 f"its encoder takes {mels} filters",

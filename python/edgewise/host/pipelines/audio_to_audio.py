@@ -36,6 +36,7 @@ class AudioToAudioPipeline(Pipeline):
     """
 
     task = "audio-to-audio"
+    PACKAGED = True
     CALL: Mapping[str, Any] = {"signal": None}  # type: ignore[misc]
 
     def __init__(

@@ -243,6 +243,15 @@ class Pipeline(Owner):
             self.sessions[stem] = InferenceSession(path, self.session_options, engine=self.engine)
         return self.sessions[stem]
 
+    @property
+    def all_graphs(self) -> list[str]:
+        """Names of the graphs, those of a package included."""
+        if self.files is None:
+            return list(self.sessions)
+        package = self.files.package
+        own = self.files.graphs if package is None else package.manifest["programs"]
+        return list(dict.fromkeys([*own, *self.sessions]))
+
     def need_output(self, stem: str, *names: str) -> str:
         """The first of `names` that is an output of a graph.
 

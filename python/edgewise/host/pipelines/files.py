@@ -217,7 +217,7 @@ class ModelFiles:
 
 def stems_of(model: Any, revision: str | None = None) -> set[str]:
     """Names of the graphs of a folder or of a model of the hub, with and without suffixes of
-    dtypes; none of other models.
+    dtypes, or of a package's programs; none of other models.
     """
     if not isinstance(model, (str, os.PathLike)):
         return set()
@@ -230,6 +230,8 @@ def stems_of(model: Any, revision: str | None = None) -> set[str]:
             return [name for name in present if name == "config.json"]
 
         task_folder(path, revision, look)
+    elif path.endswith(".edge") and os.path.isfile(path):
+        return set(Package.read(FileSource(path)).manifest.get("programs", {}))
     elif os.path.isdir(path):
         for base in (path, os.path.join(path, "onnx")):
             names += os.listdir(base) if os.path.isdir(base) else []

@@ -53,6 +53,7 @@ class SpeakerDiarizationPipeline(Pipeline):
     """
 
     task = TASK
+    PACKAGED = True
     CALL: Mapping[str, Any] = {**OPTIONS, "signal": None}  # type: ignore[misc]
 
     def __init__(self, model: Any, tokenizer: Any = None, *, embedding: Any = None, **options: Any):

@@ -63,7 +63,7 @@ class ProgramSession(Owner):
             raise PackageError(f"it has no program '{name}'", "package", "Build it again.")
         self.inputs = _infos(described["inputs"])
         plans = described["plans"]
-        computed = {n for p in plans for n in p["outputs"]}
+        computed = {n for p in plans for n in (*p["outputs"], *p.get("passed", {}))}
         self.outputs = {n: i for n, i in _infos(described["outputs"]).items() if n in computed}
         self.watch, self.ends = Watch(), Ends()
         self.store = WeightStore(self.device, None, checks_of(package))
@@ -118,6 +118,19 @@ class ProgramSession(Owner):
             dim = plan.described["inputs"][name][1][axis]
             sizes.append(PlanSize(dim if isinstance(dim, list) else [dim], plan.registers))
         return fitting_size(sizes, least)
+
+    @property
+    def most(self) -> dict[str, int]:
+        """{input: the largest size of its last dimension that a plan takes}"""
+        found: dict[str, int] = {}
+        for plan in self.plans:
+            values: list[int] = []
+            for entry in plan.registers:
+                values.append(entry[1] if len(entry) == 2 else Rule(*entry).at(values))
+            for name, (_, dims) in plan.described["inputs"].items():
+                size = _shape_at(dims[-1:], values)
+                found[name] = max(found.get(name, 0), *size) if size else 0
+        return found
 
     def varies(self, name: str, axis: int) -> bool:
         """Whether a dimension of an output depends on the size of the inputs."""
@@ -198,9 +211,9 @@ class _ProgramPlan:
             if shape is None or len(shape) != len(dims):
                 return None
             for size, dim in zip(shape, dims):
-                if isinstance(dim, list) and dim[0] == 1:
+                if isinstance(dim, list):
                     register = dim[2] if len(dim) > 2 else 0
-                    found.setdefault(register, size - dim[1])
+                    found.setdefault(register, (size - dim[1]) // dim[0])
         values: list[int] = []
         for i, entry in enumerate(self.registers):
             value = found.get(i) if len(entry) == 2 else Rule(*entry).at(values)

@@ -107,7 +107,7 @@ def _check_inputs(
     for name, (_, dims) in plan["inputs"].items():
         inputs[name] = check_dims(c, dims, f"{at}.inputs['{name}'][1]", ranges)
         for dim in dims:
-            if isinstance(dim, list) and dim[0] == 1 and dim[1] == 0:
+            if isinstance(dim, list) and dim[1] == 0:  # or a multiple of the register
                 lengths.add(dim[2] if len(dim) == 3 else 0)
     for i in range(len(ranges)):
         rule = i > 0 and len(plan["registers"][i - 1]) == RULE

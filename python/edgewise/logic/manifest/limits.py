@@ -99,6 +99,9 @@ ProgramTask = Literal[
     "audio-text-to-text",
     "zero-shot-object-detection",
     "visual-question-answering",
+    "codec",
+    "speaker-diarization",
+    "audio-to-audio",
     Seq2SeqTask,
     PictureTextTask,
 ]

@@ -25,8 +25,12 @@ from .graphs import (
     Run,
     Signature,
     ports_of,
+    within,
 )
 
+TASK = "codec"
+NAMES = ["encoder_model", "decoder_model", "encoder", "decoder", "encodec_encode", "encodec_decode"]
+"""Names of files, without suffixes of element types."""
 ENCODER = "encoder"
 DECODER = "decoder"
 SAMPLES = "samples"  # the slot of a sound, [1, channels, samples]
@@ -289,6 +293,7 @@ def encoded(
     total = _padded(count, codec.multiple)
     unit = max(codec.multiple, codec.hop, 1)
     whole = max(1, int(WHOLE * codec.sampling_rate) // unit) * unit
+    whole = within(sound, whole, 4 * unit)  # of which the context is at most a quarter
     if fixed > 0:
         whole = fixed
     context = int(CONTEXT * codec.sampling_rate) // unit * unit
@@ -457,6 +462,8 @@ def decoded(
     total = dims[0][-1] // factors[0]
     hop = codec.hop * max(factors)
     whole = max(1, int(WHOLE * codec.sampling_rate) // hop) if hop > 0 else total
+    for p, factor in zip(ports, factors):
+        whole = within(p, whole * factor, factor) // factor
     context = -(-int(CONTEXT * codec.sampling_rate) // hop) if hop > 0 else 0
     fixed = [p.shape[-1] // f for p, f in zip(ports, factors) if p.shape and p.shape[-1] > 0]
     left = length

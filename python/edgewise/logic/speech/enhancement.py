@@ -25,6 +25,7 @@ from .graphs import (
     Run,
     Signature,
     Slot,
+    within,
 )
 
 TASK = "audio-to-audio"
@@ -112,9 +113,9 @@ def model_of(signature: Signature) -> Model:
 def _twin(port: Port, outputs: list[Port]) -> Port | None:
     """The output that replaces a state: of its type and shape, with its name and a little more."""
     same = [p for p in outputs if p.dtype == port.dtype and _fits(p.shape, port.shape)]
-    base = _plain(port.name)
+    base = plain_name(port.name)
     for p in same:
-        if base and _plain(p.name) == base:  # not of "input" and "output"
+        if base and plain_name(p.name) == base:  # not of "input" and "output"
             return p
     return None
 
@@ -123,7 +124,7 @@ def _fits(a: list[int], b: list[int]) -> bool:
     return len(a) == len(b) and all(x == y or FREE in (x, y) for x, y in zip(a, b))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name without what marks an input or an output."""
     text = name.lower()
     parts: list[str] = []
@@ -162,7 +163,7 @@ def enhanced(model: Model, count: int, rate: int, first: bool) -> Generator[Requ
             yield from _run(model, at, model.size, rate, first and at == 0)
             yield Append(SOUND, Part(SOUND, 0, min(model.size, count - at)))
         return
-    whole = model.size if model.size > 0 else int(WHOLE * rate)
+    whole = model.size if model.size > 0 else within(model.sound, int(WHOLE * rate))
     context = min(int(CONTEXT * rate), whole // 4)
     step = whole - 2 * context
     at = 0

@@ -22,11 +22,20 @@ class Port:
         name: in the graph.
         dtype: "float32", ...
         shape: dimensions, FREE where they are not fixed; none if the graph does not say.
+        most: of the last dimension, of a package; 0: any.
     """
 
     name: str
     dtype: str
     shape: list[int]
+    most: int = 0
+
+
+def within(port: Port, whole: int, unit: int = 1) -> int:
+    """The largest length up to `whole` that a port takes, a multiple of `unit`."""
+    if port.most == 0 or port.most >= whole:
+        return whole
+    return max(1, port.most // unit) * unit
 
 
 @dataclass(frozen=True)

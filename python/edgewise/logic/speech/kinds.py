@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+TASK = "text-to-speech"
 GRAPHS: dict[str, list[str]] = {
     "supertonic": ["text_encoder", "latent_denoiser", "voice_decoder"],
     "chatterbox": ["speech_encoder", "embed_tokens", "language_model", "conditional_decoder"],
@@ -29,6 +30,19 @@ SIGNS: dict[str, str] = {
 
 CLONING = ("chatterbox", "pocket")
 """Those that speak in the voice of a reference."""
+
+
+def missing(kind: str, names: Sequence[str]) -> str:
+    """A graph that a model of a kind lacks; "": it has all that it needs."""
+    for name in GRAPHS[kind]:
+        if kind != "speecht5" and name not in names:
+            return name
+    if kind == "speecht5":
+        if "encoder_model" not in names:
+            return "encoder_model"
+        if "decoder_model_merged" not in names and "decoder_model" not in names:
+            return "decoder_model"
+    return ""
 
 
 def kind_of(names: Sequence[str]) -> str | None:

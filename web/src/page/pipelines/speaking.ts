@@ -69,12 +69,11 @@ export async function speakingPipeline(
     }) as TextToSpeechPipeline;
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything
-    if (!(e instanceof ModelError || e instanceof InputError) || signal?.aborted) throw e;
+    const given = typeof request.model === "object" && "port" in request.model; // read by now
+    if (!(e instanceof ModelError || e instanceof InputError) || signal?.aborted || given) throw e;
     // it may be a model of several graphs, which has no model.onnx
     return graphSpeaker(request, { signal, onProgress }).catch((other: unknown) => {
-      throw other instanceof InputError && /^(it has none of|packages have)/.test(other.what)
-        ? e
-        : other;
+      throw other instanceof InputError && /^it has none of/.test(other.what) ? e : other;
     }) as Promise<TextToSpeechPipeline>;
   }
 }

@@ -1,12 +1,15 @@
-// The files of a model of several graphs: those that exist of the names that a kind knows.
+// The files of a model of several graphs: those that exist of the names that a kind knows, or a
+// package with them.
 
 import type { DType, LoadRequest } from "../../protocol/loading.ts";
-import { InputError } from "../../shared/errors.ts";
+import { InputError, PackageError } from "../../shared/errors.ts";
 import { Job, type Progress, type Texts } from "../model/job.ts";
+import { type Filled, fillModel } from "../model/load.ts";
 import { firstOf } from "../model/onnx/first.ts";
 import { graphFiles } from "../model/onnx/graphs.ts";
 import { locate } from "../model/onnx/hub.ts";
 import { fetchTexts } from "../model/onnx/texts.ts";
+import type { Manifest } from "../package/manifest.ts";
 
 /** A model: its graphs by name, what lies beside files, and its small files. */
 export interface FoundGraphs {
@@ -14,13 +17,15 @@ export interface FoundGraphs {
   external: Record<string, Blob>;
   texts: Texts;
   where: string;
+  /** A package, whose programs are graphs, too. */
+  packed?: Filled;
 }
 
 /**
  * Finds the graphs of a model.
  * @param stems names of files without suffix and extension; those that exist are found
  * @param names of small files
- * @throws InputError if there is none, or it is a package
+ * @throws InputError if there is none; PackageError if a package is for another task
  */
 export async function findGraphs(
   request: LoadRequest,
@@ -30,10 +35,10 @@ export async function findGraphs(
   progress: Progress,
 ): Promise<FoundGraphs> {
   const { model } = request;
-  if (typeof model === "object" && !Array.isArray(model)) throw packed(model.name);
+  if (isPackage(model)) return packed(request, signal, progress);
   const found = Array.isArray(model)
     ? await chosen(model, request, stems, names)
-    : await atAddress(model, request, stems, names, signal, progress);
+    : await atAddress(model as string, request, stems, names, signal, progress);
   if (found.graphs.size) return found;
   throw noGraphs(stems, found.where);
 }
@@ -46,8 +51,29 @@ export const noGraphs = (stems: readonly string[], where: string): InputError =>
     "Give the model's folder, or the address of its .onnx file.",
   );
 
-const packed = (where: string): InputError =>
-  new InputError("packages have no such models", where, "Give the model's folder.");
+/** Whether a model is a package, or a stream, which only packages are. */
+function isPackage(model: LoadRequest["model"]): boolean {
+  if (Array.isArray(model)) return model.some(({ name }) => name.endsWith(".edge"));
+  return typeof model === "object" || /\.edge([?#]|$)/.test(model);
+}
+
+async function packed(
+  request: LoadRequest,
+  signal: AbortSignal,
+  progress: Progress,
+): Promise<FoundGraphs> {
+  const check = ({ task, programs }: Manifest, where: string): void => {
+    if (task === request.task && programs) return;
+    throw new PackageError(
+      `it was built for '${task}'`,
+      where,
+      `Build it with \`edgewise build --task ${request.task}\`.`,
+    );
+  };
+  const filled = await fillModel(request, signal, progress, check, (made) => made);
+  const { texts, found } = filled;
+  return { graphs: new Map(), external: {}, texts, where: found.where, packed: filled };
+}
 
 /** Where a graph may be, in order of preference. */
 function candidates({ dtype, subfolder }: LoadRequest, stem: string): string[] {
@@ -65,7 +91,6 @@ async function chosen(
   const base = (name: string) => name.slice(name.lastIndexOf("/") + 1);
   const files = new Map(list.map(({ name, blob }) => [base(name), blob]));
   const where = list[0]?.name ?? "files";
-  if (list.some(({ name }) => name.endsWith(".edge"))) throw packed(where);
   const graphs = new Map<string, Blob>();
   for (const stem of stems) {
     const name = candidates(request, stem)
@@ -91,7 +116,6 @@ async function atAddress(
   signal: AbortSignal,
   progress: Progress,
 ): Promise<FoundGraphs> {
-  if (/\.edge([?#]|$)/.test(model)) throw packed(model);
   const job = new Job(request, signal, progress);
   const graphs = new Map<string, string>();
   try {

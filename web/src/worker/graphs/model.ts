@@ -11,8 +11,11 @@ import { InputError } from "../../shared/errors.ts";
 import { platform } from "../../shared/platform.ts";
 import { Compiler } from "../compiler-client.ts";
 import { type Progress, sessionWarnings } from "../files/reports.ts";
+import type { InferenceInfo } from "../inference/manifest.ts";
 import type { InferenceModel } from "../inference/model.ts";
 import { openModel, type StartPython } from "../inference/open.ts";
+import { type Dim, dimAt, ruleAt } from "../inference/registers.ts";
+import { makePackaged } from "../inference/service.ts";
 import type { FoundGraphs } from "./files.ts";
 
 /** The graphs of a model. */
@@ -21,16 +24,53 @@ export class Graphs {
   private device: Promise<Device> | undefined;
   private python: Compiler | undefined;
 
-  constructor(
+  private constructor(
     private readonly request: LoadRequest,
     readonly found: FoundGraphs,
     private readonly ended: AbortSignal,
     private readonly progress: Progress,
   ) {}
 
+  /** The graphs of what was found. If a package is damaged, all resources are freed. */
+  static async of(
+    request: LoadRequest,
+    found: FoundGraphs,
+    ended: AbortSignal,
+    progress: Progress,
+  ): Promise<Graphs> {
+    const made = new Graphs(request, found, ended, progress);
+    try {
+      await made.place();
+    } catch (e) {
+      made.close();
+      throw e;
+    }
+    return made;
+  }
+
+  /** Loads the plans of a package, and computes what depends on weights alone. */
+  private async place(): Promise<void> {
+    const { packed } = this.found;
+    if (!packed) return;
+    const { device, weights, files, found } = packed;
+    this.device = Promise.resolve(device);
+    const models: InferenceModel[] = [];
+    for (const [name, graph] of found.manifest.programs!) {
+      const model = makePackaged(device, weights, found.where, graph, files);
+      models.push(model);
+      this.models.set(name, Promise.resolve(model));
+    }
+    weights.compute(
+      models.flatMap(({ library }) => library.plansInUse()),
+      true,
+    );
+    await device.ready();
+  }
+
   /** Names of the graphs. */
   get names(): string[] {
-    return [...this.found.graphs.keys()];
+    const packed = this.found.packed?.found.manifest.programs?.keys() ?? [];
+    return [...new Set([...this.found.graphs.keys(), ...packed])];
   }
 
   /**
@@ -38,9 +78,11 @@ export class Graphs {
    * @throws InputError if there is none of this name
    */
   graph(name: string): Promise<InferenceModel> {
+    const known = this.models.get(name);
+    if (known) return known;
     const file = this.found.graphs.get(name);
     if (!file) throw new InputError(`the model has no graph '${name}'`, this.found.where);
-    const opened = this.models.get(name) ?? this.open(file);
+    const opened = this.open(file);
     this.models.set(name, opened);
     opened.catch(() => this.models.delete(name));
     return opened;
@@ -49,7 +91,12 @@ export class Graphs {
   /** The inputs and outputs of a graph. */
   async signature(name: string): Promise<Signature> {
     const { info } = await this.graph(name);
-    return { inputs: info.inputs.map(port), outputs: info.outputs.map(port) };
+    const graph = this.found.packed?.found.manifest.programs?.get(name);
+    const most = (input: string): number => (graph ? mostOf(graph, input) : 0);
+    return {
+      inputs: info.inputs.map((of) => ({ ...port(of), most: most(of.name) })),
+      outputs: info.outputs.map(port),
+    };
   }
 
   private open(file: string | Blob): Promise<InferenceModel> {
@@ -122,5 +169,18 @@ export class Graphs {
 
 function port({ name, dtype, shape }: ValueInfo): Port {
   const dims = (shape ?? []).map((d) => (typeof d === "number" ? d : -1));
-  return { name, dtype, shape: dims };
+  return { name, dtype, shape: dims, most: 0 };
+}
+
+/** The largest size of the last dimension of an input that a plan takes. */
+function mostOf({ plans }: InferenceInfo, input: string): number {
+  let found = 0;
+  for (const { register, registers, inputs } of plans) {
+    const values: number[] = [];
+    for (const entry of register ? [register, ...registers] : [])
+      values.push(entry.length === 7 ? ruleAt(entry, values) : entry[1]);
+    const last: Dim = inputs.get(input)?.shape.at(-1) ?? 0;
+    found = Math.max(found, dimAt(last, values));
+  }
+  return found;
 }

@@ -22,7 +22,7 @@ export function opensOne(
 ): OpenGraphs {
   return async (request, ended, progress) => {
     const found = await findGraphs(request, [request.model_file_name], TEXTS, ended, progress);
-    const graphs = new Graphs(request, found, ended, progress);
+    const graphs = await Graphs.of(request, found, ended, progress);
     try {
       const [processor, config] = TEXTS.map((name) => parseConfig(found.texts.get(name), name));
       const name = graphs.names[0]!;

@@ -38,10 +38,10 @@ export interface LoadedPlan {
     where: string;
   }[];
   /**
-   * The input dimension whose size is the register, for each register; undefined for one that
-   * follows from others. Empty if shapes are fixed.
+   * The input dimension whose size is the register, or `scale` times it, for each register;
+   * undefined for one that follows from others. Empty if shapes are fixed.
    */
-  readonly follows: ({ index: number; axis: number } | undefined)[];
+  readonly follows: ({ index: number; axis: number; scale: number } | undefined)[];
   /** Outputs that were computed at compile time. */
   readonly numbers: { name: string; value: NumberTensor }[];
 }
@@ -210,8 +210,10 @@ export function registersOf(
     }
     const v = place && values[place.index]!;
     const length = v?.kind === "tensor" ? v.dims[place!.axis] : undefined;
-    if (length === undefined || length < entry[0] || length > entry[1]) return undefined;
-    found.push(length);
+    if (length === undefined) return undefined;
+    const value = length / place!.scale;
+    if (!Number.isInteger(value) || value < entry[0] || value > entry[1]) return undefined;
+    found.push(value);
   }
   return found;
 }
@@ -347,7 +349,10 @@ export function slotsOf(
   for (let k = 0; info.register && k <= info.registers.length; k++) {
     const axes = inputs.map((n) => info.inputs.get(n)!.shape.findIndex((d) => isLength(d, k)));
     const index = axes.findIndex((axis) => axis >= 0);
-    follows.push(index < 0 ? undefined : { index, axis: axes[index]! });
+    const axis = axes[index]!;
+    const dim = index < 0 ? 1 : info.inputs.get(inputs[index]!)!.shape[axis]!;
+    const scale = typeof dim === "number" ? 1 : dim[0];
+    follows.push(index < 0 ? undefined : { index, axis, scale });
   }
   return { inputs: ins, outputs: outs, follows };
 }

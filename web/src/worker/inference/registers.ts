@@ -32,9 +32,9 @@ export function dimsAt(shape: readonly Dim[], registers: readonly number[]): num
   return shape.map((d) => dimAt(d, registers));
 }
 
-/** Whether a dimension is a register itself. */
-export function isLength(d: Dim, register: number): boolean {
-  return typeof d === "object" && d[0] === 1 && d[1] === 0 && (d[2] ?? 0) === register;
+/** Whether a dimension is a register itself, or a multiple of it. */
+export function isLength(d: Dim | undefined, register: number): d is Exclude<Dim, number> {
+  return typeof d === "object" && d[1] === 0 && (d[2] ?? 0) === register;
 }
 
 /** A register that follows from others, at their values. */

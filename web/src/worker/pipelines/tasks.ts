@@ -110,8 +110,11 @@ export async function openTask(
     language: async () => (await multimodal()).languageModel,
     encoder: async () => (await multimodal()).Encoder,
   };
-  const known = ({ processor }: Pick<TaskHost, "processor">) =>
+  const known = ({ processor }: Pick<TaskHost, "processor">) => {
+    if (request.task === "text-to-speech" && !processor.speech)
+      throw new InputError("it is of several graphs", "model", "Give its address, or a file.");
     load(partOf(request.task, processor));
+  };
   const host = await TaskHost.open(request, signal, progress, model, known);
   const { speech: described } = host.processor;
   if (described) {

@@ -20,6 +20,7 @@ from ...declare.dtypes import (
 from ...declare.formula import INF
 from ...declare.op import Op, fail
 from ...declare.symbolic import NotStatic, Sym
+from .quotients import rounded_quotient
 
 if TYPE_CHECKING:
     from typing import Any
@@ -64,6 +65,9 @@ def cast_infer(node: BoundNode) -> Inferred:
 @cast.fold
 def cast_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     to = outs[0][0]
+    if node.inputs[0].numbers is None:  # which is cut
+        found = rounded_quotient(node.inputs[0], False) if to in (6, 7) else None
+        return None if found is None or isinstance(found, Sym) and found.min < 0 else [[found]]
 
     def convert(x: Any) -> Any:
         if isinstance(x, Sym):
@@ -85,6 +89,9 @@ def cast_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
         return wrap(to, int(x) if x == x and abs(x) != INF else 0)
 
     return [[convert(x) for x in node.inputs[0].numbers]]
+
+
+cast.folds_without_numbers = True
 
 
 @cast.lower

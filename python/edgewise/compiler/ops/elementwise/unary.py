@@ -15,6 +15,7 @@ from .contracts import SLOPE, UNARY
 from .formulas import UNARY as UNARY_FORMULAS
 from .formulas import Unary, slope_formula
 from .nodes import add_formula, gradient_of, where_or_zero
+from .quotients import rounded_quotient
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
         Value,
         View,
     )
+
+
+ROUNDED = {"ceil": "up", "floor": "down"}
+"""Which way operators round."""
 
 
 def emit_unary(
@@ -88,9 +93,15 @@ def _declare_unary(row: Unary, name: str, domain: str, attributes: Mapping[str, 
         alpha, beta = (*values(node).values(), 0.0, 0.0)[:2]
         emit_unary(builder, node, row.code, alpha=alpha, beta=beta)
 
+    rounds = ROUNDED.get(row.code)
+    o.folds_without_numbers = rounds is not None
+
     @o.fold
     def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
         numbers = node.inputs[0].numbers
+        if rounds and (numbers is None or any(isinstance(x, Sym) for x in numbers)):
+            found = rounded_quotient(node.inputs[0], rounds == "up")
+            return None if found is None else [[found]]
         if not row.integers and any(isinstance(x, Sym) for x in numbers):
             return None
         f = on_numbers(row.formula, ("v", *attributes))

@@ -58,8 +58,11 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         d = x.shape[axis]
         if lo == 0 and hi == 0:
             continue
-        if isinstance(lo, Sym) or isinstance(hi, Sym):
+        if isinstance(lo, Sym):
             raise NotStatic("padding that depends on a register")
+        if isinstance(hi, Sym):
+            x = graph.op("Gather", x, _padded_end(graph, mode, d, lo, hi), axis=axis)
+            continue
         if isinstance(d, Sym):
             x = graph.op("Gather", x, _padded_length(graph, mode, d, lo, hi), axis=axis)
             continue
@@ -104,6 +107,21 @@ def _padded_length(graph: Binder, mode: str, d: Sym, lo: int, hi: int) -> Value:
     else:
         before, after = numbers(lo, lo, -1), numbers(d - 2, hi, -1)
     return graph.op("Concat", before, numbers(0, d, 1), after, axis=0)
+
+
+def _padded_end(graph: Binder, mode: str, d: Dim, lo: int, hi: Sym) -> Value:
+    """As _padded_length, where so much is added to the end that a length becomes a multiple."""
+    least = d.min if isinstance(d, Sym) else d
+    if mode == "wrap" or lo < 0 or hi.min < 0:
+        raise NotStatic("padding that depends on a register")
+    if least <= max(lo, hi.max):
+        raise TooShort(f"pads {lo} and {hi} of a dimension of at least {least}")
+    ends = [graph.constant(INT64, [], [end]) for end in (-lo, d + hi, 1)]
+    places, last = graph.op("Range", *ends), graph.constant(INT64, [1], [d - 1])
+    if mode == "edge":
+        return graph.op("Min", graph.op("Max", places, graph.ints([0])), last)
+    beyond = graph.op("Abs", graph.op("Sub", last, graph.op("Abs", places)))
+    return graph.op("Sub", last, beyond)
 
 
 def _padded_from(mode: str, i: int, d: int) -> int:

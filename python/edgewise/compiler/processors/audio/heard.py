@@ -36,6 +36,7 @@ class Recipe:
         around: samples before the first sample of the sound.
         emphasis: of the sound or of a frame.
         coarse: whether windows and filters are bfloat16, as in GigaAM 3's files.
+        normalized: whether each filter of "nemo" gets mean 0 and deviation 1.
     """
 
     kind: Literal["nemo", "kaldi", "gigaam", "samples"]
@@ -47,6 +48,7 @@ class Recipe:
     around: int = 256
     emphasis: float = 0.97
     coarse: bool = False
+    normalized: bool = True
 
     @property
     def length(self) -> Length:
@@ -114,7 +116,7 @@ def heard(recipe: Recipe, wanted: Wanted) -> Graph:
         table = make(b, recipe, audio, valid)
         size = b.op("Shape", table, start=0, end=1)
         inside = below(b, size, count)
-        if recipe.kind == "nemo":
+        if recipe.kind == "nemo" and recipe.normalized:
             table = _normalized(b, table, inside, count)
         kept = b.op("Mul", table, b.op("Unsqueeze", inside, b.indices(1)))
         rows = b.op("Unsqueeze", kept, b.indices(0))

@@ -14,8 +14,10 @@ from ....logic.speech.codecs import (
     CODES,
     DECODER,
     ENCODER,
+    NAMES,
     SAMPLES,
     SCALES,
+    TASK,
     books_of,
     check_codes,
     codec_of,
@@ -34,8 +36,6 @@ from .sound import Speech
 
 __all__ = ["Codec", "Codes"]
 
-NAMES = ("encoder_model", "decoder_model", "encoder", "decoder", "encodec_encode", "encodec_decode")
-
 
 class Codes(dict[str, Any]):
     """Codes of a sound: {"audio_codes", "audio_scales" of models that have them, "length": samples,
@@ -53,7 +53,8 @@ class Codec(Pipeline):
 
     Args:
         model: folder with encoder_model.onnx, decoder_model.onnx or both, as transformers.js has
-            them; an .onnx file; the id of a model of the hub.
+            them; an .onnx file; a package of `edgewise build --task codec`; the id of a model of
+            the hub.
         sampling_rate: Hz. Default: as in config.json or preprocessor_config.json.
         dtype, revision, subfolder, session_options, engine: as of edgewise.pipeline.
 
@@ -61,7 +62,8 @@ class Codec(Pipeline):
         InputError, ModelError: a file is missing or is none of a codec.
     """
 
-    task = "codec"
+    task = TASK
+    PACKAGED = True
     STEMS = ()
 
     @memory_in_words
@@ -72,10 +74,10 @@ class Codec(Pipeline):
         processor = self._json("preprocessor_config.json")
         self._codec = codec_of(self.config, processor, sampling_rate)
         self._graphs: dict[str, str] | None = None
-        if self.files is not None and not self.files.graphs:
+        if not self.all_graphs:
             raise InputError(
                 "there is no encoder_model.onnx or decoder_model.onnx",
-                self.files.where,
+                self.files.where if self.files is not None else self.task,
                 "Give a codec's folder, or the path of its .onnx file.",
             )
 
@@ -191,9 +193,8 @@ class Codec(Pipeline):
     def _roles(self) -> dict[str, str]:
         """{"encoder" or "decoder": name of the graph}"""
         if self._graphs is None:
-            stems = list(self.files.graphs) if self.files is not None else list(self.sessions)
             self._graphs = {}
-            for stem in stems:
+            for stem in self.all_graphs:
                 role = role_of(signature_of(self.session(stem)))
                 if role:
                     self._graphs.setdefault(role, stem)

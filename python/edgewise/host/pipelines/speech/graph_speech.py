@@ -60,6 +60,7 @@ class GraphSpeechPipeline(Pipeline):
     """
 
     task = "text-to-speech"
+    PACKAGED = True
     TOKENIZER = True
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys((*spectrograms.OPTIONS, *flow.OPTIONS)),
@@ -80,6 +81,13 @@ class GraphSpeechPipeline(Pipeline):
                 path = ModelFiles(vocoder, ("model",)).graphs["model"]
                 vocoder = InferenceSession(path, self.session_options, engine=self.engine)
             self.sessions[spectrograms.VOCODER] = vocoder
+        lacks = kinds.missing(self.kind, self.all_graphs)
+        if lacks:
+            raise ModelError(
+                f"it has no graph '{lacks}'",
+                self.files.where if self.files is not None else self.task,
+                "Export it again, and build its package again.",
+            )
 
     def stems(self, model: str | os.PathLike[str]) -> tuple[Sequence[Stem], Sequence[str]]:
         return GRAPHS[self.kind]
@@ -201,8 +209,7 @@ class GraphSpeechPipeline(Pipeline):
         )
 
     def _signatures(self) -> dict[str, Signature]:
-        stems = [*(self.files.graphs if self.files is not None else ()), *self.sessions]
-        return {stem: signature_of(self.session(stem)) for stem in dict.fromkeys(stems)}
+        return {stem: signature_of(self.session(stem)) for stem in self.all_graphs}
 
     def _speech(self, data: bytes) -> Speech:
         audio = as_output(FLOAT, [1, len(data) // 4], data)

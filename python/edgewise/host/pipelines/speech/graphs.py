@@ -26,22 +26,25 @@ from ....logic.speech.graphs import (
 from ....seeds import seed_of_run
 from ...drive import drive
 from ...session import RunOptions
+from ...session.packaged import ProgramSession
 
 Value = tuple[int, list[int], memoryview]
 """dtype code, shape and bytes of a value that is kept."""
 
 
 def signature_of(session: Any) -> Signature:
-    """The inputs and outputs of a session."""
-    return Signature(_ports(session.inputs), _ports(session.outputs))
+    """The inputs and outputs of a session, or of a program of a package."""
+    most = session.most if isinstance(session, ProgramSession) else {}
+    return Signature(_ports(session.inputs, most), _ports(session.outputs, {}))
 
 
-def _ports(infos: Mapping[str, Info]) -> list[Port]:
+def _ports(infos: Mapping[str, Info], most: Mapping[str, int]) -> list[Port]:
     return [
         Port(
             info.name,
             NAME.get(info.dtype, ""),
             [d if type(d) is int and d >= 0 else FREE for d in info.shape or ()],
+            most.get(info.name, 0),
         )
         for info in infos.values()
     ]

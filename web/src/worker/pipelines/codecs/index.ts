@@ -7,6 +7,7 @@ import {
   codec_of,
   decoded,
   encoded,
+  NAMES,
   role_of,
   streams_of,
 } from "../../../logic/speech/codecs.ts";
@@ -21,16 +22,14 @@ import { parseConfig } from "../../text/tokenizer.ts";
 import { readSound } from "../sounds/read.ts";
 import { Speaking } from "./tokens.ts";
 
-const STEMS = ["encoder_model", "decoder_model", "encoder", "decoder"];
-const MORE = ["encodec_encode", "encodec_decode"];
 const TEXTS = ["config.json", "preprocessor_config.json"];
-const NAMES = { encoder: "encode", decoder: "decode" } as const;
-type Role = keyof typeof NAMES;
+const VERBS = { encoder: "encode", decoder: "decode" } as const;
+type Role = keyof typeof VERBS;
 
 /** Opens a codec. */
 export const open: OpenGraphs = async (request, ended, progress) => {
-  const found = await findGraphs(request, [...STEMS, ...MORE], TEXTS, ended, progress);
-  const graphs = new Graphs(request, found, ended, progress);
+  const found = await findGraphs(request, NAMES, TEXTS, ended, progress);
+  const graphs = await Graphs.of(request, found, ended, progress);
   try {
     const [config, processor] = TEXTS.map((name) => parseConfig(found.texts.get(name), name));
     const codec = codec_of(config!, processor!, request.sampling_rate ?? null);
@@ -89,7 +88,7 @@ class CodecModel implements GraphModel {
     const name = this.roles.get(role);
     if (name) return this.graphs.signature(name);
     throw new InputError(
-      `it has no ${role}, so it cannot ${NAMES[role]}`,
+      `it has no ${role}, so it cannot ${VERBS[role]}`,
       this.graphs.found.where,
       `Put ${role}_model.onnx into its folder.`,
     );

@@ -3,11 +3,11 @@
 
 import * as flow from "../../../logic/speech/flow.ts";
 import type { Signature } from "../../../logic/speech/graphs.ts";
-import { CLONING, GRAPHS, kind_of } from "../../../logic/speech/kinds.ts";
+import { CLONING, GRAPHS, kind_of, missing } from "../../../logic/speech/kinds.ts";
 import * as frames from "../../../logic/speech/spectrograms.ts";
 import type { GraphsCall } from "../../../protocol/graphs.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError } from "../../../shared/errors.ts";
+import { InputError, ModelError } from "../../../shared/errors.ts";
 import { checkSeed, randomSeed } from "../../../shared/seeds.ts";
 import { findGraphs, GraphHost, Graphs, noGraphs } from "../../graphs/index.ts";
 import type { GraphModel, OpenGraphs } from "../../graphs/kinds.ts";
@@ -24,13 +24,21 @@ type Config = Record<string, unknown>;
 export const open: OpenGraphs = async (request, ended, progress) => {
   const stems = [...GRAPHS.values()].flat();
   const found = await findGraphs(request, stems, TEXTS, ended, progress);
-  if (!stems.some((stem) => found.graphs.has(stem))) throw noGraphs(stems, found.where);
+  const named = [...found.graphs.keys(), ...(found.packed?.found.manifest.programs?.keys() ?? [])];
+  const kind = kind_of(named);
+  const lacks = kind === null ? "" : missing(kind, named);
+  if (kind === null || lacks) {
+    found.packed?.device.close();
+    if (!lacks) throw noGraphs(stems, found.where);
+    const remedy = "Export it again, and build its package again.";
+    throw new ModelError(`it has no graph '${lacks}'`, found.where, remedy);
+  }
   if (request.vocoder !== undefined) {
     const own = { ...request, model: request.vocoder, dtype: "auto" as const };
     const vocoder = await findGraphs(own, ["model", frames.VOCODER], [], ended, progress);
     found.graphs.set(frames.VOCODER, [...vocoder.graphs.values()][0]!);
   }
-  const graphs = new Graphs(request, found, ended, progress);
+  const graphs = await Graphs.of(request, found, ended, progress);
   try {
     const text = (name: string) => found.texts.get(name);
     if (text(TOKENIZER[0]!) === undefined)
@@ -39,7 +47,6 @@ export const open: OpenGraphs = async (request, ended, progress) => {
     const tokenizer = new Tokenizer(json, config, undefined, found.where, special);
     const configs = CONFIGS.map((name) => parseConfig(text(name), name));
     const [settings, processor, generation] = configs as [Config, Config, Config];
-    const kind = kind_of(graphs.names) ?? "";
     if (CLONING.includes(kind as never)) {
       const { cloner } = await import("../cloning/index.ts");
       return await cloner(kind, { graphs, tokenizer, config: settings, processor, generation });
