@@ -8,6 +8,8 @@ declare global {
   const write: TextGenerationPipeline;
   /** What the visitor pasted. */
   const text: string;
+  /** A file that the visitor chose. */
+  const file: File;
   /** The numbers of an image. */
   const pixels: Float32Array;
   /** Pyodide's entry point, from its own script. */

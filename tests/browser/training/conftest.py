@@ -7,20 +7,25 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.conformance.vectors import vectors
+
 from ..conftest import MODEL
 from .harness import BATCH, SEQUENCE
+
+TEMPLATE = vectors("training_chats")["templates"]["marked"]
 
 
 @pytest.fixture(scope="session")
 def trainable(files):
     """The demo's model with LoRA as /files/trainable.edge, with dropout, so that seeds have an
-    effect.
+    effect, and with a chat template.
     """
+    from edgewise.compiler.onnx import as_source
     from edgewise.compiler.training.package import compile_training_package
     from edgewise.host.session.open import folder_files
 
     package = compile_training_package(
-        folder_files(MODEL)[0],
+        {**folder_files(MODEL)[0], "chat_template.jinja": as_source(TEMPLATE.encode())},
         [
             {
                 "name": "lora",

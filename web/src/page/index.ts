@@ -30,9 +30,12 @@ export type { CachedFile, CachedModel } from "../protocol/storage.ts";
 export type { TaskInfo } from "../protocol/tasks.ts";
 export type {
   AdapterInfo,
+  DataReport,
   KeptAdapter,
+  SeenToken,
   StepEvent,
   TrainingInfo,
+  TrainingRecord,
   TrainingResult,
 } from "../protocol/training.ts";
 export type { CheckpointInfo } from "../shared/checkpoints/checkpoint.ts";
@@ -158,6 +161,7 @@ export type {
   AdapterMethods,
   ModelExportOptions,
 } from "./training/adapter-methods.ts";
+export { previewData, readData, type TrainingData } from "./training/data.ts";
 export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
 export {
   LinearLRScheduler,

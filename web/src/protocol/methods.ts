@@ -15,9 +15,11 @@ import type {
   AdapterExport,
   AdapterInfo,
   KeptAdapter,
+  SeenToken,
   StepEvent,
   TrainingFields,
   TrainingInfo,
+  TrainingRecord,
   TrainingResult,
 } from "./training.ts";
 import type { Matches, Rows, VectorsInfo, VectorsRequest } from "./vectors.ts";
@@ -51,7 +53,17 @@ export interface Methods {
   unload(request: { model: number }): void;
 
   /** Prepares a training run. A model has at most one. */
-  train(request: { model: number; texts: string[]; fields: TrainingFields }): TrainingInfo;
+  train(request: {
+    model: number;
+    texts: (string | TrainingRecord)[];
+    fields: TrainingFields;
+  }): TrainingInfo;
+  /** The tokens of records as the model will see them. */
+  train_preview(request: {
+    model: number;
+    records: TrainingRecord[];
+    adapter: "lora" | "full" | undefined;
+  }): SeenToken[][];
   /** Runs to the end or to an abort, sending each step as an event. */
   train_fit(request: { model: number }): TrainingResult;
   train_step(request: { model: number }): StepEvent;

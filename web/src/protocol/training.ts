@@ -1,5 +1,6 @@
 // Messages of fine-tuning and adapters.
 
+import type { Report, Seen } from "../logic/training/chat.ts";
 import type { ScheduleName } from "../logic/training/schedules.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 
@@ -32,6 +33,18 @@ export interface KeptAdapter {
 }
 
 /**
+ * A record of training data, with TRL's names: `{ messages }`, `{ prompt, completion }`,
+ * `{ text }`; or ShareGPT's `{ conversations }`, or Alpaca's `{ instruction, input, output }`.
+ */
+export type TrainingRecord = Record<string, unknown>;
+
+/** What became of records. */
+export type DataReport = Report;
+
+/** A token as the model will see it in training. */
+export type SeenToken = Seen;
+
+/**
  * Options of a training run: FineTuneOptions as resolved by the page. `undefined` selects the
  * default.
  */
@@ -51,7 +64,7 @@ export interface TrainingFields {
   warmup_steps: number | undefined;
   seed: number | bigint | undefined;
   gradient_accumulation_steps: number | undefined;
-  evaluation: string[] | number | undefined;
+  evaluation: (string | TrainingRecord)[] | number | undefined;
   evaluate_every: number | undefined;
   checkpoint: { name: string; every: number | undefined } | undefined;
   resume: boolean | undefined;
@@ -104,6 +117,8 @@ export interface TrainingInfo {
   gradient_accumulation_steps: number;
   /** Number of blocks of `sequence` tokens in the texts. */
   blocks: number;
+  /** Of data that are records: how many are too long, and the tokens that were cut off. */
+  report: DataReport | undefined;
   /** Training tokens per epoch. */
   tokens: number;
   /** Tokens that an evaluation predicts. */

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ...compiler.schema.training import LANGUAGE_MODEL
 from ...errors import InputError
+from ...logic.training.chat import stated
+from ..training.data import read_data
 from .options import add_command, add_dtype, add_training, require, set_training_defaults
 
 if TYPE_CHECKING:
@@ -20,7 +22,12 @@ def add_parser(commands: Commands) -> None:
     """Declares the arguments of `edgewise train`."""
     parser = add_command(commands, "train", run)
     parser.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
-    parser.add_argument("data", nargs="+", help="text files, or .jsonl with a field text per line")
+    parser.add_argument(
+        "data",
+        nargs="+",
+        help="text files; or .jsonl and .csv with messages, prompt and completion, text,"
+        " conversations, or instruction and output",
+    )
     parser.add_argument("-o", "--output", help="the .onnx file to write: the trained model")
     add_dtype(parser)
     _add_adapters(parser)
@@ -112,16 +119,18 @@ def run(args: argparse.Namespace) -> None:
         f"{estimate.total / 1e6:.0f} MB: weights {estimate.weights / 1e6:.0f}, parameters and"
         f" optimizer {estimate.states / 1e6:.0f}, activations {estimate.activations / 1e6:.0f}"
     )
-    texts = [text for path in args.data for text in read_texts(path)]
-    evaluation = [text for path in args.evaluation or () for text in read_texts(path)]
+    records = [record for path in args.data for record in read_data(path)]
+    evaluation = [record for path in args.evaluation or () for record in read_data(path)]
     history = trainer.fit(
-        texts,
+        records,
         epochs=args.epochs,
         max_steps=args.steps,
         evaluation=evaluation or None,
         checkpoint=args.checkpoint,
         checkpoint_every=args.checkpoint_every,
     )
+    if history.report is not None and (words := stated(history.report, args.sequence_length)):
+        print(words)
     if history.losses:
         held_out = f", held out {history.evaluations[-1][1]:.4f}" if history.evaluations else ""
         print(

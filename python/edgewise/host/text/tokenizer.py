@@ -318,8 +318,8 @@ class Tokenizer:
             strategy = "longest_first" if truncation else "do_not_truncate"
         return truncated(
             self._template,
-            self._tokens(text),
-            None if pair is None else self._tokens(pair),
+            self.tokens(text),
+            None if pair is None else self.tokens(pair),
             strategy,
             self.longest if max_length is None else max_length,
             stride,
@@ -333,7 +333,12 @@ class Tokenizer:
         most = self.model_max_length
         return int(most) if isinstance(most, (int, float)) and 0 < most < 1e20 else None
 
-    def _tokens(self, text: str | Sequence[str]) -> list[Token]:
+    def tokens(self, text: str | Sequence[str]) -> list[Token]:
+        """The tokens of a text or of a list of words, with their places; none are added.
+
+        Raises:
+            TokenizerError: the tokenizer cannot be used. TypeError: a text is not a string.
+        """
         if not isinstance(text, str) and not all(isinstance(w, str) for w in text):
             raise TypeError("encodings needs a string or a list of strings")
         self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")

@@ -4,19 +4,34 @@ rows and orders.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import INT64, size_of
 from ...compiler.declare.symbolic import product
 from ...errors import InputError
 from ...logic.native import Seed
+from ...logic.training.chat import (
+    DataRequest,
+    Example,
+    Report,
+    Seen,
+    example_of,
+    marked_template,
+    seen,
+)
 from ...logic.training.data import Order, Row, batch_of, learned
+from ...logic.training.records import Format, Record, format_of, read_records
+from ..drive import drive
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
+
+
+MAX_BYTES = 1e9  # of a file of training data
 
 
 class Rows(Protocol):
@@ -51,6 +66,84 @@ def encode_texts(
     ]
 
 
+def examples_of(records: Sequence[Record], tokenizer: Tokenizer, end: int | None) -> list[Example]:
+    """The tokens of records, and which of them are learned (logic/training/chat.py)."""
+    template = template_of(tokenizer)
+    answer = answer_of(tokenizer)
+    return [
+        example
+        for i, record in enumerate(records)
+        for example in drive(example_of(record, template, end, f"data, record {i + 1}"), answer)
+    ]
+
+
+def read_data(path: str | os.PathLike[str], format: Format | None = None) -> list[Record]:
+    """The records of a file of training data.
+
+    Args:
+        path: of the file.
+        format: "jsonl" (an object in each line, or one list), "csv" (the first line has the names
+            of the fields) or "text". Default: by its name.
+
+    Raises:
+        InputError: it is empty, not UTF-8, or a record cannot be read; the message says which.
+        OSError: there is no such file.
+    """
+    name = os.fspath(path)
+    size = os.path.getsize(path)
+    if size > MAX_BYTES:
+        raise InputError(
+            f"it has {size / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB are read",
+            name,
+            "Take a part of it.",
+        )
+    with open(path, encoding="utf-8", newline="") as f:
+        try:
+            text = f.read()
+        except UnicodeDecodeError as e:
+            raise InputError(
+                f"it is not UTF-8 text ({e.reason})", name, "Convert it to UTF-8."
+            ) from None
+    return read_records(text, format_of(name, text) if format is None else format, name)
+
+
+def previewed(
+    records: Sequence[Record], tokenizer: Tokenizer, end: int | None, sequence: int
+) -> list[list[Seen]]:
+    """The tokens of records as the model will see them."""
+    return [
+        seen(example, [tokenizer.decode([i]) for i in example.ids], sequence)
+        for example in examples_of(records, tokenizer, end)
+    ]
+
+
+def template_of(tokenizer: Tokenizer) -> str | None:
+    """The chat template of a tokenizer, if it has one."""
+    template = tokenizer.chat_template
+    return template if isinstance(template, str) and template else None
+
+
+def answer_of(tokenizer: Tokenizer) -> Callable[[DataRequest], Any]:
+    """Does what requests for data ask for."""
+    template = template_of(tokenizer)
+    marked = None if template is None else marked_template(template)
+
+    def answer(request: DataRequest) -> Any:
+        if request.kind == "encode":
+            return tokenizer.encode(request.text, request.special)
+        if request.kind == "locate":
+            return tokenizer.tokens(request.text)
+        return tokenizer.apply_chat_template(
+            request.messages,
+            tools=request.tools,
+            chat_template=marked if request.marked else template,
+            add_generation_prompt=request.prompt,
+            tokenize=False,
+        )
+
+    return answer
+
+
 class TokenRows:
     """Batches {"input_ids", "labels"} int64 [batch, sequence] of `token_rows`.
 
@@ -59,10 +152,13 @@ class TokenRows:
         batch: rows per batch. The last batch of an epoch is padded with rows without labels.
         seed: epoch e is shuffled by `permutation(len(rows), seed, e)`.
         pad: id in padded rows.
+        report: of the records that the rows are of, if they are of records.
     """
 
-    def __init__(self, rows: list[Row], batch: int, seed: int = 0, pad: int = 0):
-        self.rows, self.pad = rows, pad
+    def __init__(
+        self, rows: list[Row], batch: int, seed: int = 0, pad: int = 0, report: Report | None = None
+    ):
+        self.rows, self.pad, self.report = rows, pad, report
         self.order = Order(len(rows), batch, Seed(seed))
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ import { InputError } from "../../shared/errors.ts";
 import { askToPersist } from "../persist.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
+import type { TrainingData } from "./data.ts";
 import { type Handle, handleOf } from "./handles.ts";
 
 /** Options of {@link fineTune} and {@link Trainer}. */
@@ -89,7 +90,7 @@ export interface FineTuneOptions {
    * Held-out texts, or the fraction (0 to 1) of the blocks to hold out. They are evaluated before
    * the first update, after the last, and every `evaluate_every` updates.
    */
-  evaluation?: string | string[] | number;
+  evaluation?: TrainingData | number;
   /** Updates between evaluations. Default: only before the first update and after the last. */
   evaluate_every?: number;
   /**
@@ -208,9 +209,10 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  *
  * The texts are tokenized with the tokenizer's special tokens, concatenated with an end-of-text
  * token after each, and cut into blocks of the sequence length that the model was compiled to train
- * on.
+ * on. Records, such as `{ messages: [...] }`, make one row each; of them the assistant's turns or
+ * the completion are learned.
  * @param model - the pipeline to train
- * @param texts - one text or several
+ * @param texts - one text or several, or records (see {@link readData})
  * @param options - see {@link FineTuneOptions}
  * @returns losses (nats per token) of all updates and evaluations, and the adapter's name
  * @throws InputError if the model was compiled without training, if an option or the texts are
@@ -221,7 +223,7 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  */
 export async function fineTune(
   model: TextGenerationPipeline,
-  texts: string | string[],
+  texts: TrainingData,
   options: FineTuneOptions = {},
 ): Promise<TrainingResult> {
   const trainer = await Trainer.create(model, texts, options);
@@ -259,13 +261,13 @@ export class Trainer {
    * Prepares a run: tokenizes the texts, allocates memory and, with `resume`, reads the checkpoint.
    * A model has at most one Trainer at a time.
    * @param model - the pipeline to train
-   * @param texts - one text or several
+   * @param texts - one text or several, or records (see {@link readData})
    * @param options - see {@link FineTuneOptions}
    * @throws the same errors as {@link fineTune}
    */
   static async create(
     model: TextGenerationPipeline,
-    texts: string | string[],
+    texts: TrainingData,
     options: FineTuneOptions = {},
   ): Promise<Trainer> {
     const handle = handleOf(model);
@@ -288,7 +290,7 @@ export class Trainer {
     } as unknown as TrainingFields;
     const info = await handle.client.call(
       "train",
-      { model: handle.model, texts: typeof texts === "string" ? [texts] : texts, fields },
+      { model: handle.model, texts: typeof texts === "string" ? [texts] : [...texts], fields },
       { signal: options.signal },
     );
     return new Trainer(handle, options, info);

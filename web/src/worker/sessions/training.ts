@@ -53,6 +53,11 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
         runs.set(model, run);
         return run.info;
       }),
+    async train_preview({ model: id, records, adapter }) {
+      const model = scope.model(id);
+      const { chooseProgram, preview } = await import("../training/index.ts");
+      return preview(model, chooseProgram(model, adapter), records);
+    },
     train_fit: ({ model }, { signal, send }) =>
       training(model).fit(
         (work) => scope.turn(model, work),

@@ -63,6 +63,14 @@ export function encodingsOf(
 }
 
 /**
+ * The tokens of a text, with their places; none are added.
+ * @throws TokenizerError
+ */
+export function placesOf(tokenizer: Tokenizer, text: string): Token[] {
+  return reading(tokenizer, text, null, ({ first }) => first);
+}
+
+/**
  * The tokens of a text or a pair of texts.
  * @throws TokenizerError
  */

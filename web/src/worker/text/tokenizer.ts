@@ -290,9 +290,10 @@ export class Tokenizer {
 
   /**
    * As {@link applyChatTemplate}, after {@link prepare}.
+   * @param source text of another template. Default: the model's
    * @throws TokenizerError
    */
-  render(messages: Message[], options: TemplateOptions): string {
+  render(messages: Message[], options: TemplateOptions, source?: string): string {
     if (!this.templates)
       throw new TokenizerError(
         "this model has no chat template",
@@ -303,7 +304,7 @@ export class Tokenizer {
     const prompts = Boolean(variables.add_generation_prompt);
     const given = messages as unknown as Config[];
     const final = goingOn ? final_text(given, prompts, "chat template") : "";
-    const template = this.templates(options.tools ? this.toolTemplate : this.template);
+    const template = this.templates(source ?? (options.tools ? this.toolTemplate : this.template));
     const text = template.render({
       add_generation_prompt: !goingOn,
       tools: null,

@@ -10,6 +10,8 @@ export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
 export { forget, keep, listKept, readKept } from "./kept.ts";
 export { exported, mergedOnnx } from "./merge.ts";
+export { preview } from "./records.ts";
+export { chooseProgram } from "./run-options.ts";
 export { TrainingRun } from "./trainer.ts";
 
 /** What the page can ask for of stored checkpoints. */

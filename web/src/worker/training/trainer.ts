@@ -18,6 +18,7 @@ import type {
   StepEvent,
   TrainingFields,
   TrainingInfo,
+  TrainingRecord,
   TrainingResult,
 } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -101,6 +102,7 @@ export class TrainingRun {
       sequence: program.sequence,
       gradient_accumulation_steps: options.gradient_accumulation_steps,
       blocks: data.rows.length,
+      report: data.report,
       tokens: learned(data.rows),
       evaluation_tokens: learned(data.held ?? []),
       parameters,
@@ -129,7 +131,7 @@ export class TrainingRun {
 
   private static async prepare(
     model: Model,
-    texts: string[],
+    texts: (string | TrainingRecord)[],
     fields: TrainingFields,
     signal: AbortSignal,
   ): Promise<TrainingRun> {

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ....compiler.arrays import as_input
 from ....errors import Aborted, InputError
 from ....logic.native import Seed
+from ....logic.training.chat import Report, fitted, stream_texts
 from ....logic.training.data import Updates, split_rows, token_rows
 from ....logic.training.options import check_options
+from ....logic.training.records import Record, are_records
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
 from ...drive import drive
-from ..data import ArrayRows, Rows, TokenRows, encode_texts
+from ..data import ArrayRows, Rows, TokenRows, encode_texts, examples_of
 from .options import Options, TrainedModel
 
 if TYPE_CHECKING:
@@ -72,22 +74,24 @@ class History:
         losses: of each update.
         evaluations: [(step, loss on the evaluation data)].
         stopped: why the loop ended: "done", "early_stopping" or "callback".
+        report: of data that are records: how many are too long, and the tokens that were cut off.
     """
 
     losses: list[float] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     stopped: str = "done"
+    report: Report | None = None
 
 
-Data = str | Iterable[str | Sequence[int]] | Mapping[str, object] | Rows
+Data = str | Iterable[str | Sequence[int] | Record] | Mapping[str, object] | Rows
 
 
 def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
     """Batches of data.
 
     Args:
-        data: a text, texts or lists of token ids (language models); {name: array}; or Rows, which
-            pass unchanged.
+        data: a text, texts, lists of token ids or records (language models); {name: array}; or
+            Rows, which pass unchanged.
 
     Raises:
         InputError: it is something else.
@@ -102,11 +106,24 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
             "data",
             "Give {name: array}, or texts for a language model.",
         )
-    texts = [data] if isinstance(data, str) else list(data)
+    texts: Any = [data] if isinstance(data, str) else list(data)
+    if are_records(texts):
+        streamed = stream_texts(texts, "data")
+        if streamed is None:
+            return record_rows(texts, model, options)
+        texts = streamed
     ids = encode_texts(texts, lambda: model.tokenizer)
     pad = model.pad
     rows = token_rows(ids, options.sequence_length, model.end, pad)
     return TokenRows(rows, options.batch_size, options.seed, pad)
+
+
+def record_rows(records: Sequence[Record], model: TrainedModel, options: Options) -> TokenRows:
+    """Batches of records of which a part is learned, one row for each."""
+    examples = examples_of(records, model.tokenizer, model.end)
+    pad, sequence = model.pad, options.sequence_length
+    rows, report = fitted(examples, sequence, pad, "data")
+    return TokenRows(rows, options.batch_size, options.seed, pad, report)
 
 
 def training_and_evaluation(
@@ -129,7 +146,7 @@ def training_and_evaluation(
             "Give data of the same kind as the training data.",
         )
     train, held_out = (
-        TokenRows(part, options.batch_size, options.seed, rows.pad)
+        TokenRows(part, options.batch_size, options.seed, rows.pad, rows.report)
         for part in split_rows(rows.rows, evaluation, Seed(options.seed))
     )
     return train, held_out
@@ -218,7 +235,8 @@ class Loop:
             )
         trainer.done = run.ended != "callback"
         evaluations = [(self.first + step, loss) for step, loss in run.evaluations]
-        return History(run.losses, evaluations, run.ended)
+        report = getattr(self.rows, "report", None)
+        return History(run.losses, evaluations, run.ended, report)
 
     def _answer(self, request: RunRequest) -> Any:
         """Does what a request asks for."""

@@ -15,6 +15,8 @@ from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
+from ....logic.training.chat import Seen
+from ....logic.training.records import Record
 from ....logic.training.run import UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
 from ...drive import drive
@@ -22,7 +24,7 @@ from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
-from ..data import Rows
+from ..data import Rows, previewed
 from ..session import TrainingSession
 from .checkpoint import check_run, check_tensors, kept_states, load_checkpoint, save_checkpoint
 from .loop import (
@@ -239,6 +241,16 @@ class Trainer(Owner):
         """The trainer's optimizer, with its learning rate `lr`."""
         return self.options.optimizer
 
+    def preview(self, records: Sequence[Record], count: int = 1) -> list[list[Seen]]:
+        """What the model will see of the first `count` records: of each its tokens, with their
+        texts, whether they are learned, and whether they fit into a row.
+
+        Raises:
+            InputError: a record is invalid.
+        """
+        sequence = self.options.sequence_length
+        return previewed(list(records)[:count], self.tokenizer, self.model.end, sequence)
+
     # ---- training ----
     @locked
     @memory_in_words
@@ -316,9 +328,12 @@ class Trainer(Owner):
         weights.
 
         Args:
-            data: a text, or a list of texts or of lists of token ids (language models);
-                {name: array} of inputs and targets; or an object with `__len__` (batches per epoch)
-                and `get(index, epoch)` that returns {name: array}.
+            data: a text, or a list of texts, of lists of token ids or of records (language
+                models); {name: array} of inputs and targets; or an object with `__len__` (batches
+                per epoch) and `get(index, epoch)` that returns {name: array}. Records, of
+                `read_data`, make one row each: {"messages": [...]}, of which the assistant's turns
+                are learned; {"prompt": ..., "completion": ...}; {"text": ...}; and ShareGPT's and
+                Alpaca's fields.
             epochs: passes over the data, fractions allowed. Default: 1, or as many as `max_steps`
                 takes.
             max_steps: maximum number of updates.

@@ -1,0 +1,82 @@
+"""Chats and files as training data in a page: the tokens and losses are those of Python."""
+
+import json
+
+import edgewise
+import pytest
+
+from tests.conformance.vectors import vectors
+
+from ..conftest import MODEL
+from .harness import SEQUENCE, train
+
+VECTORS = vectors("training_chats")
+RECORDS = [{"messages": chat} for chat in VECTORS["chats"].values()]
+
+
+@pytest.fixture(scope="module")
+def in_python():
+    """A Trainer whose tokenizer has the chat template of the page's model."""
+    from edgewise.text import Tokenizer
+
+    files = {p.name: p.read_bytes() for p in MODEL.glob("*.json")}
+    files["chat_template.jinja"] = VECTORS["templates"]["marked"].encode()
+    trainer = edgewise.Trainer(
+        str(MODEL),
+        adapters={"r": 4},
+        batch_size=2,
+        sequence_length=SEQUENCE,
+        tokenizer=Tokenizer.from_files(files.get, str(MODEL)),
+    )
+    yield trainer
+    trainer.free()
+
+
+def test_chats_are_learned_as_in_python(visit, server, trainable, in_python):
+    got = train(
+        visit(server),
+        """
+            const records = await ew.readData(arg.lines);
+            const seen = await ew.previewData(p, records, { count: 2 });
+            const errors = [];
+            for (const wrong of [[], [{ messages: [] }], [{ messages: [{ role: "robot" }] }], [1]])
+              try {
+                await ew.fineTune(p, wrong, { max_steps: 1 });
+              } catch (e) {
+                errors.push(e.name + ": " + e.message);
+              }
+            const trainer = await ew.Trainer.create(p, records, {
+              max_steps: 2,
+              evaluation: records,
+              learning_rate: 1e-2,
+            });
+            const { losses, evaluations } = await trainer.run();
+            const { info } = trainer;
+            await trainer.close();
+            await p.dispose();
+            return { records, seen, errors, losses, evaluations, info };
+        """,
+        lines="\n".join(map(json.dumps, RECORDS)),
+    )
+    assert got["records"] == RECORDS
+    cases = {c["chat"]: c for c in VECTORS["cases"] if c["template"] == "marked"}
+    for tokens, chat in zip(got["seen"], VECTORS["chats"], strict=True):
+        [example] = cases[chat]["examples"]
+        assert [t["learned"] for t in tokens] == [
+            bool(c) and i < SEQUENCE for i, c in enumerate(example["counts"])
+        ]
+        assert [t["fits"] for t in tokens] == [i < SEQUENCE for i in range(len(tokens))]
+    assert [[vars(t) for t in tokens] for tokens in in_python.preview(RECORDS, 2)] == got["seen"]
+    assert [e.split(":")[0] for e in got["errors"]] == ["InputError"] * 4
+    assert "its role is" in got["errors"][2]
+    report = got["info"]["report"]
+    assert report["examples"] == report["truncated"] == 2
+    fit = [c for c in cases.values() if any(c["examples"][0]["counts"][1:SEQUENCE])]
+    assert report["dropped"] == 2 - len(fit) == 1
+    assert report["lost"] == sum(
+        sum(cases[chat]["examples"][0]["counts"][SEQUENCE:]) for chat in VECTORS["chats"]
+    )
+    assert got["evaluations"][0][1] == pytest.approx(in_python.evaluate(RECORDS), abs=1e-4)
+    assert got["evaluations"][1][1] < got["evaluations"][0][1]
+    history = in_python.fit(RECORDS, max_steps=1, progress=False)
+    assert vars(history.report) == report

@@ -1,0 +1,178 @@
+"""Chats and other records as training data, on both forms: tokens and which of them are learned
+beside TRL's, and formats of files.
+"""
+
+import csv
+import io
+import json
+
+import pytest
+from edgewise.errors import InputError
+from edgewise.host.training.data import answer_of
+from edgewise.text import Tokenizer
+
+from tests.conformance.vectors import vectors
+
+from .forms import ROOT, both, module
+
+VECTORS = vectors("training_chats")
+MODEL = ROOT / "web/demo/model"
+
+
+def tokenizer_of(template):
+    files = {p.name: p.read_bytes() for p in MODEL.glob("*.json")}
+    if template is not None:
+        files["chat_template.jinja"] = template.encode()
+    return Tokenizer.from_files(files.get, str(MODEL))
+
+
+def examples(form, record, template, end=None):
+    """What `example_of` makes, with this tokenizer."""
+    answer_to, answer = answer_of(tokenizer_of(template)), None
+    steps = module(form, "training.chat").example_of(record, template, end, "data")
+    while True:
+        try:
+            request = steps.send(answer)
+            answer = answer_to(request)
+            if form == "page" and request.kind == "locate":  # places are in units of UTF-16
+                units = [0]
+                for c in request.text:
+                    units.append(units[-1] + len(c.encode("utf-16-le")) // 2)
+                answer = [t._replace(start=units[t.start], end=units[t.end]) for t in answer]
+        except StopIteration as over:
+            return [{"ids": e.ids, "counts": [int(c) for c in e.counts]} for e in over.value]
+
+
+@both
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda c: f"{c['template']}-{c['chat']}")
+def test_the_assistants_turns_are_learned_as_in_trl(form, case):
+    template, messages = VECTORS["templates"][case["template"]], VECTORS["chats"][case["chat"]]
+    assert examples(form, {"messages": messages}, template) == case["examples"]
+    speakers = {"user": "human", "assistant": "gpt", "system": "system"}
+    shared = [{"from": speakers[m["role"]], "value": m["content"]} for m in messages]
+    assert examples(form, {"conversations": shared}, template) == case["examples"]
+
+
+@both
+@pytest.mark.parametrize("case", VECTORS["completions"], ids=lambda c: c["prompt"] or "none")
+def test_completions_are_learned_as_in_trl(form, case):
+    record = {"prompt": case["prompt"], "completion": case["completion"]}
+    assert examples(form, record, None, VECTORS["eos_token_id"]) == [case["example"]]
+
+
+@both
+def test_alpacas_fields_become_messages_or_its_own_prompt(form):
+    normal = module(form, "training.records").normal
+    record = {"instruction": "Add.", "input": "1 2", "output": "3"}
+    assert normal(record, True, "data") == {
+        "messages": [
+            {"role": "user", "content": "Add.\n\n1 2"},
+            {"role": "assistant", "content": "3"},
+        ]
+    }
+    # the prompt of github.com/tatsu-lab/stanford_alpaca, train.py
+    assert normal(record, False, "data") == {
+        "prompt": "Below is an instruction that describes a task, paired with an input that"
+        " provides further context. Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n",
+        "completion": "3",
+    }
+    assert normal({**record, "input": ""}, False, "data")["prompt"] == (
+        "Below is an instruction that describes a task. Write a response that appropriately"
+        " completes the request.\n\n### Instruction:\nAdd.\n\n### Response:\n"
+    )
+
+
+@both
+def test_files_are_read_as_python_reads_them(form):
+    read_records = module(form, "training.records").read_records
+    records = [
+        {"prompt": 'a "b", c', "completion": "two\nlines \u00e9\U0001f600"},
+        {"prompt": "", "completion": ","},
+        {"prompt": '"', "completion": ""},
+    ]
+    lines = "\n".join(json.dumps(r, ensure_ascii=False) for r in records)
+    assert read_records(lines, "jsonl", "f") == records
+    assert read_records("\ufeff\n" + lines + "\r\n\n", "jsonl", "f") == records
+    assert read_records(json.dumps(records, indent=1), "jsonl", "f") == records
+    for end in ("\n", "\r\n"):
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(records[0]), lineterminator=end)
+        writer.writeheader()
+        writer.writerows(records)
+        for text in (out.getvalue(), out.getvalue().removesuffix(end)):
+            assert read_records(text, "csv", "f") == list(csv.DictReader(io.StringIO(text)))
+            assert read_records(text, "csv", "f") == records
+    assert read_records("a,b,c\n1,,\n", "csv", "f") == [{"a": "1", "b": "", "c": ""}]
+    assert read_records("a,b\n1,", "csv", "f") == [{"a": "1", "b": ""}]
+    assert read_records("one line", "text", "f") == [{"text": "one line"}]
+    format_of = module(form, "training.records").format_of
+    names = {"a.CSV": "csv", "a.jsonl": "jsonl", "a.json": "jsonl", "a.txt": "text", "": "text"}
+    assert {n: format_of(n, "x") for n in names} == names
+    assert format_of("", ' {"a": 1}') == "jsonl"
+
+
+@both
+@pytest.mark.parametrize(
+    "text, format, error",
+    [
+        ("", "jsonl", "is empty"),
+        (" \n ", "text", "is empty"),
+        ("{}\n{", "jsonl", "line 2"),
+        ("[1]", "jsonl", "record 1"),
+        ("[{}", "jsonl", "not a list of JSON"),
+        ('a,b\n1,"2', "csv", "record 1"),
+        ("a,b\n1", "csv", "names 2"),
+        ("a,b", "csv", "no records"),
+        ("\n" * 10_000_000 + "x", "jsonl", "10000001 lines"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused_in_words(form, text, format, error):
+    if form == "page" and len(text) > 1000:
+        pytest.skip("the text is too long to be sent to Node")
+    with pytest.raises(InputError, match=error):
+        module(form, "training.records").read_records(text, format, "f")
+
+
+@both
+@pytest.mark.parametrize(
+    "record, error",
+    [
+        ({}, "its fields are none"),
+        ({"mesages": []}, "mesages"),
+        ({"messages": []}, "not a list of messages"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "message 1: its role is"),
+        ({"messages": [{"role": "user", "content": 1}]}, "its content is 1"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "no message of the assistant"),
+        ({"prompt": "x", "completion": [{"role": "user", "content": "y"}]}, "one of prompt"),
+        ({"text": None}, "text is"),
+        ({"instruction": "x", "output": 1}, "output is 1"),
+    ],
+)
+def test_records_with_other_fields_or_roles_are_refused(form, record, error):
+    with pytest.raises(InputError, match=error):
+        examples(form, record, VECTORS["templates"]["plain"])
+
+
+@both
+def test_rows_hold_one_document_each_and_truncation_is_stated(form):
+    chat, data = module(form, "training.chat"), module("python", "training.chat")
+    given = [
+        data.Example([1, 2, 3], [False, True, True]),
+        data.Example([4, 5, 6, 7, 8], [False, False, True, True, True]),
+        data.Example([4, 5, 6, 7, 8], [False, False, False, False, True]),
+    ]
+    rows, report = chat.fitted(given, 4, 9, "data")
+    assert rows == [([1, 2, 3, 9], [-100, 2, 3, -100]), ([4, 5, 6, 7], [-100, -100, 6, 7])]
+    assert (report.examples, report.truncated, report.lost, report.dropped) == (3, 2, 2, 1)
+    assert "2 of 3 examples are longer than 4 tokens: 2 tokens" in chat.stated(report, 4)
+    with pytest.raises(InputError, match="the first 4 tokens are all prompt"):
+        chat.fitted(given[2:], 4, 9, "data")
+    tokens = chat.seen(given[1], ["a", "b", "c", "d", "e"], 4)
+    assert [(t.text, t.learned, t.fits) for t in tokens] == [
+        ("a", False, True),
+        ("b", False, True),
+        ("c", True, True),
+        ("d", True, True),
+        ("e", False, False),
+    ]

@@ -1,0 +1,70 @@
+// Training data in a page: records of files, and what the model will see of them.
+
+import { type Format, format_of, read_records } from "../../logic/training/records.ts";
+import type { SeenToken, TrainingRecord } from "../../protocol/training.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { TextGenerationPipeline } from "../text-generation.ts";
+import { handleOf } from "./handles.ts";
+
+const MAX_BYTES = 256e6; // of a file: texts of JavaScript are not much longer
+
+/** Texts, or records of which a part is learned. */
+export type TrainingData = string | readonly string[] | readonly TrainingRecord[];
+
+/**
+ * Reads a file of training data: .jsonl (an object per line) or .json (a list of them), .csv (the
+ * first line has the names of the fields), or plain text.
+ *
+ * ```js
+ * const records = await readData(input.files[0]);
+ * await fineTune(write, records);
+ * ```
+ * @param source - the file, or its contents
+ * @param options - `format`: "jsonl", "csv" or "text". Default: by the name of the file, else by
+ *   the contents
+ * @throws InputError if it is empty, too large, or a record cannot be read
+ */
+export async function readData(
+  source: string | Blob,
+  options: { format?: Format } = {},
+): Promise<TrainingRecord[]> {
+  const name = source instanceof Blob && "name" in source ? String(source.name) : "";
+  const where = name || "data";
+  if (source instanceof Blob && source.size > MAX_BYTES)
+    throw new InputError(
+      `it has ${Math.round(source.size / 1e6)} MB; at most ${MAX_BYTES / 1e6} MB are read`,
+      where,
+      "Take a part of it: a page learns from some megabytes of text in a day.",
+    );
+  const text = typeof source === "string" ? source : await source.text();
+  const { format = format_of(name, text) } = options;
+  if (!["jsonl", "csv", "text"].includes(format))
+    throw new InputError(
+      `there is no format ${JSON.stringify(format)}`,
+      "options.format",
+      "Give 'jsonl', 'csv' or 'text'.",
+    );
+  return read_records(text, format, where);
+}
+
+/**
+ * What a model will see of training data: the tokens of each record, whether a token is learned,
+ * and whether it fits into a row.
+ * @param model - the pipeline to train
+ * @param records - of which the first ones are shown
+ * @param options - `count`: how many. Default: 1. `adapter`: as of {@link FineTuneOptions}
+ * @throws InputError if the model was compiled without training, or a record is invalid
+ */
+export async function previewData(
+  model: TextGenerationPipeline,
+  records: readonly TrainingRecord[],
+  options: { count?: number; adapter?: "lora" | "full" } = {},
+): Promise<SeenToken[][]> {
+  const handle = handleOf(model);
+  const { count = 1, adapter } = options;
+  return handle.client.call("train_preview", {
+    model: handle.model,
+    records: records.slice(0, count),
+    adapter,
+  });
+}
