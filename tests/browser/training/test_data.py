@@ -80,3 +80,61 @@ def test_chats_are_learned_as_in_python(visit, server, trainable, in_python):
     assert got["evaluations"][1][1] < got["evaluations"][0][1]
     history = in_python.fit(RECORDS, max_steps=1, progress=False)
     assert vars(history.report) == report
+
+
+PAIRS = [
+    {
+        "prompt": "Once upon a time",
+        "chosen": " there was a cat.",
+        "rejected": " it rained all day.",
+    },
+    {"prompt": "The robot said", "chosen": " hello.", "rejected": " nothing at all to the queen."},
+    {"prompt": "A boat", "chosen": " went home to the moon.", "rejected": " sank."},
+]
+
+
+def test_preferences_are_learned_as_in_python(visit, server, trainable):
+    got = train(
+        visit(server),
+        """
+            const made = {};
+            for (const loss of ["dpo", "orpo", "kto", "simpo"]) {
+              const options = { loss, max_steps: 3, learning_rate: 1e-2, seed: 1 };
+              const trainer = await ew.Trainer.create(p, arg.pairs, {
+                ...options,
+                evaluation: arg.pairs,
+              });
+              const { losses, evaluations } = await trainer.run();
+              await trainer.close();
+              const checkpoint = { name: loss, every: 1 };
+              const part = await ew.Trainer.create(p, arg.pairs, { ...options, checkpoint });
+              await part.step();
+              await part.close();
+              const rest = { ...options, checkpoint, resume: true };
+              const again = await ew.fineTune(p, arg.pairs, rest);
+              made[loss] = { losses, evaluations, again: again.losses };
+              await ew.deleteCheckpoint(loss);
+            }
+            const errors = [];
+            const wrong = [
+              ["text", { loss: "dpo" }],
+              [arg.pairs, { loss: "ppo" }],
+              [arg.pairs, { loss: "dpo", beta: 0 }],
+              ["text", { beta: 1 }],
+            ];
+            for (const [data, options] of wrong)
+              await ew.fineTune(p, data, options).catch((e) => errors.push(e.name + e.message));
+            await p.dispose();
+            return { made, errors };
+        """,
+        pairs=PAIRS,
+    )
+    assert [e.startswith("InputError") for e in got["errors"]] == [True] * 4, got["errors"]
+    for name, result in got["made"].items():
+        trainer = edgewise.Trainer(
+            str(MODEL), name, adapters={"r": 4}, batch_size=2, sequence_length=SEQUENCE
+        )
+        assert result["evaluations"][0][1] == pytest.approx(trainer.evaluate(PAIRS), rel=1e-4)
+        trainer.free()
+        assert result["evaluations"][-1][1] < result["evaluations"][0][1]
+        assert result["again"] == result["losses"]

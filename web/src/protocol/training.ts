@@ -1,6 +1,7 @@
 // Messages of fine-tuning and adapters.
 
 import type { Report, Seen } from "../logic/training/chat.ts";
+import type { LossName } from "../logic/training/preferences.ts";
 import type { ScheduleName } from "../logic/training/schedules.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 
@@ -35,6 +36,7 @@ export interface KeptAdapter {
 /**
  * A record of training data, with TRL's names: `{ messages }`, `{ prompt, completion }`,
  * `{ text }`; or ShareGPT's `{ conversations }`, or Alpaca's `{ instruction, input, output }`.
+ * Preferences are `{ prompt, chosen, rejected }`, and `{ prompt, completion, label }`.
  */
 export type TrainingRecord = Record<string, unknown>;
 
@@ -64,6 +66,11 @@ export interface TrainingFields {
   warmup_steps: number | undefined;
   seed: number | bigint | undefined;
   gradient_accumulation_steps: number | undefined;
+  loss: LossName | undefined;
+  beta: number | undefined;
+  simpo_gamma: number | undefined;
+  desirable_weight: number | undefined;
+  undesirable_weight: number | undefined;
   evaluation: (string | TrainingRecord)[] | number | undefined;
   evaluate_every: number | undefined;
   checkpoint: { name: string; every: number | undefined } | undefined;
@@ -78,7 +85,10 @@ export interface StepEvent {
   total: number;
   /** Passes over the data so far, fractional. */
   epoch: number;
-  /** Mean cross entropy of the update's batch, before the update, in nats per token. */
+  /**
+   * Mean cross entropy of the update's tokens, before the update, in nats per token; or the loss of
+   * its preferences.
+   */
   loss: number;
   /** Learning rate of this update. */
   learning_rate: number;
@@ -115,7 +125,7 @@ export interface TrainingInfo {
   sequence: number;
   /** Batches per update. */
   gradient_accumulation_steps: number;
-  /** Number of blocks of `sequence` tokens in the texts. */
+  /** Number of blocks of `sequence` tokens in the texts; of preferences, comparisons. */
   blocks: number;
   /** Of data that are records: how many are too long, and the tokens that were cut off. */
   report: DataReport | undefined;

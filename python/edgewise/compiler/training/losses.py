@@ -18,6 +18,8 @@ from ..ir import Graph, Value
 from ..onnx import as_source, read_model
 
 Values = Mapping[str, Value]
+TOKEN_WEIGHTS = "token_weights"  # weights of the losses of labels, float32 [batch, sequence]
+TOKEN_LOSSES = "token_losses"  # losses of labels, float32 [batch, sequence]
 Targets = dict[str, tuple[int, Sequence[int]]]  # {name: (dtype code, shape)}
 
 
@@ -106,6 +108,8 @@ class CrossEntropyLoss:
 
     def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The scalar. Raises InputError if a field is out of range."""
+        if self.reduction == "none":
+            _reduce(graph, fed[self.target], self.reduction)  # raises
         return cross_entropy(
             graph,
             _one(outputs, self.output, "CrossEntropyLoss"),
@@ -126,17 +130,17 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Value:
-    """The value of CrossEntropyLoss, a float32 scalar.
+    """The value of CrossEntropyLoss, a float32 scalar; with "none" the losses of all labels.
 
     Args:
         logits: [N, classes, d1, ...].
         labels: int64 [N, d1, ...].
-        weight, ignore_index, label_smoothing, reduction: as CrossEntropyLoss's.
+        weight, ignore_index, label_smoothing, reduction: as CrossEntropyLoss's; or "none".
 
     Raises:
         InputError: an argument is out of range.
     """
-    if reduction not in ("mean", "sum"):
+    if reduction not in ("mean", "sum", "none"):
         _reduce(graph, logits, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InputError(
@@ -202,6 +206,25 @@ class CausalLMLoss:
 
     def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The scalar: the mean over the labels with a loss."""
+        return self._of(graph, outputs, fed, "mean")
+
+    def weighed(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The scalar: the sum of the losses of labels times their TOKEN_WEIGHTS."""
+        weights = fed[TOKEN_WEIGHTS]
+        batch, sequence = weights.shape
+        following = graph.op(
+            "Slice", weights, graph.ints([1]), graph.ints([sequence]), graph.ints([1])
+        )
+        none = graph.constant(FLOAT, [batch, 1], [0.0] * batch)
+        flat = graph.reshape(graph.op("Concat", following, none, axis=1), [batch * sequence])
+        losses = self._of(graph, outputs, fed, "none")
+        return graph.op("ReduceSum", graph.mul(losses, flat), keepdims=0)
+
+    def each(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The losses [batch, sequence], at each place that of the next label; 0 without one."""
+        return graph.reshape(self._of(graph, outputs, fed, "none"), fed[self.target].shape)
+
+    def _of(self, graph: Gradients, outputs: Values, fed: Values, reduction: str) -> Value:
         logits, labels = _one(outputs, self.output, "CausalLMLoss"), fed[self.target]
         batch, sequence, vocabulary = logits.shape
         following = graph.op(
@@ -216,6 +239,7 @@ class CausalLMLoss:
             None,
             self.ignore_index,
             self.label_smoothing,
+            reduction,
         )
 
 

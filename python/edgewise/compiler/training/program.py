@@ -1,10 +1,11 @@
 """Compiles a model, a loss and an optimizer to the plans of a training run.
 
     train: forward, backward and update in one
-    accumulate: forward and backward; gradients are added to the `gradient/...` states
+    accumulate: forward and backward; gradients are added to the `gradient/...` states. Of causal
+        language models those of the sum of the tokens' losses times `token_weights`, which are fed
     update: the optimizer's step on those gradients, multiplied by `gradient_scale` (1 / number of
         accumulated batches)
-    evaluate: forward and loss, without dropout
+    evaluate: forward and loss, without dropout; of causal language models also `token_losses`
     initialize: sets the states to their first values (weights from the model's file, adapters
         to random numbers)
     begin: the same, without the states that a host can copy from the file
@@ -37,7 +38,7 @@ from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
 from ..targets import CPU, Target
 from .language_model import of_whole_rows
-from .losses import CausalLMLoss, Loss, OutputLoss, loss_of
+from .losses import TOKEN_LOSSES, TOKEN_WEIGHTS, CausalLMLoss, Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
 from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
@@ -229,7 +230,7 @@ class Program:
         if kind in ("train", "accumulate"):
             return self._checkpointed(kind)
         if kind == "evaluate":
-            return self._forward(False, lambda bound, graph, loss: None)
+            return self._forward(kind, lambda bound, graph, loss: None)
         if kind == "initialize":
             return initialize(self)
         if kind == "begin":
@@ -264,21 +265,23 @@ class Program:
             if segments:
                 recompute(bound, bound.outputs[LOSS], segments)
 
-        return self._forward(True, self._train if kind == "train" else self._accumulate, finish)
+        return self._forward(kind, self._train if kind == "train" else self._accumulate, finish)
 
     def _forward(
         self,
-        training: bool,
+        kind: str,
         between: Callable[[BoundGraph, Gradients, Value], None],
         finish: Callable[[BoundGraph], None] | None = None,
     ) -> Plan:
         """A plan of the model and its loss.
 
         Args:
-            training: whether Dropout is active and running statistics are updated.
+            kind: of the plan. Except in "evaluate", Dropout is active and running statistics are
+                updated.
             between: change(bound, graph, loss) once the ops are recognised.
             finish: change(bound) after all passes.
         """
+        training = kind != "evaluate"
         wanted = self._wanted_outputs([o.name for o in self.graph.outputs])
         graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
         updates: list[tuple[Value, Value]] = []
@@ -290,7 +293,7 @@ class Program:
 
         def transform(bound: BoundGraph) -> None:
             builder = Gradients(bound)
-            self._add_loss(bound, builder)
+            self._add_loss(bound, builder, kind)
             bound.effects = [
                 builder.op("Assign", state, new, domain="edgewise") for state, new in updates
             ]
@@ -314,8 +317,8 @@ class Program:
         )
         return plan
 
-    def _add_loss(self, bound: BoundGraph, graph: Gradients) -> None:
-        """Adds adapters and the loss, which becomes an output."""
+    def _add_loss(self, bound: BoundGraph, graph: Gradients, kind: str) -> None:
+        """Adds adapters and the loss of a kind of plan, which becomes an output."""
         adapters, self.lora_layers = (
             insert_lora(bound, self.lora, weighed=False) if self.lora is not None else ([], [])
         )
@@ -332,14 +335,26 @@ class Program:
                 continue
             fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
             self.feeds[name] = Feed(name, "target", dtype, tuple(shape))
-        loss = self.loss.build(graph, outputs, fed)
+        of_tokens = self.loss if isinstance(self.loss, CausalLMLoss) else None
+        each: dict[str, Value] = {}
+        if of_tokens is not None and kind == "accumulate":
+            shape = tuple(fed[of_tokens.target].shape)
+            weights = Value(TOKEN_WEIGHTS, FLOAT, list(shape), role="input")
+            fed[TOKEN_WEIGHTS] = bound.inputs[TOKEN_WEIGHTS] = weights
+            self.feeds[TOKEN_WEIGHTS] = Feed(TOKEN_WEIGHTS, "weights", FLOAT, shape)
+            loss = of_tokens.weighed(graph, outputs, fed)
+        else:
+            loss = self.loss.build(graph, outputs, fed)
+            if of_tokens is not None and kind == "evaluate":
+                each = {TOKEN_LOSSES: of_tokens.each(graph, outputs, fed)}
         if loss.dtype != FLOAT or product(loss.shape) != 1:
             raise InputError(
                 f"the loss is {loss}, not a float32 scalar",
                 "loss",
                 "Reduce it, for instance with ReduceMean.",
             )
-        bound.outputs = {LOSS: graph.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+        extra = {n: outputs[n] for n in self.extra}
+        bound.outputs = {LOSS: graph.reshape(loss, []), **each, **extra}
         bound.writes_after = LOSS
 
     def _check_logits(self, bound: BoundGraph) -> None:

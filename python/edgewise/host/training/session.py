@@ -8,10 +8,12 @@ from math import isnan
 from typing import Any
 
 from ...compiler.arrays import as_input, as_output
-from ...compiler.declare.dtypes import FLOAT, NAME
+from ...compiler.declare.dtypes import FLOAT, INT64, NAME
 from ...compiler.plan.plan import Slot
+from ...compiler.training.losses import TOKEN_WEIGHTS, CausalLMLoss
 from ...compiler.training.program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP, Program
 from ...errors import EngineError, InputError
+from ...logic.training.data import token_weights
 from ...seeds import MASK64, seed_of_run
 from ..engine import Buffer, Ends, Engine, Owner, default_engine, locked
 from ..profile import Profile, Watch
@@ -19,6 +21,38 @@ from ..session.weights import WeightStore
 
 PIECE = 1 << 24  # bytes of a weight that are copied at once
 PATIENCE = 0.7  # seconds that Ctrl-C waits for the end of a step, so that states stay whole
+
+
+def learned_labels(feeds: Mapping[str, Any], program: Program) -> int:
+    """Labels of a batch of a causal language model that are learned."""
+    labels, sequence = _labels(feeds, program)
+    return sum(1 for w in token_weights(labels, sequence, 1.0) if w)
+
+
+def weighed(
+    feeds: Mapping[str, Any], program: Program, count: int | None = None
+) -> dict[str, object]:
+    """Weights that give the mean loss over `count` labels; None: over those of the batch."""
+    labels, sequence = _labels(feeds, program)
+    total = learned_labels(feeds, program) if count is None else count
+    weights = token_weights(labels, sequence, 1 / max(1, total))
+    shape = [len(weights) // max(1, sequence), sequence]
+    data = struct.pack(f"<{len(weights)}f", *weights)
+    return {TOKEN_WEIGHTS: as_output(FLOAT, shape, data)}
+
+
+def _labels(feeds: Mapping[str, Any], program: Program) -> tuple[list[int], int]:
+    """The labels of a batch, -100 where there is no loss, and their number in a row."""
+    loss = program.loss
+    assert isinstance(loss, CausalLMLoss)  # others have no weights of tokens
+    if loss.target not in feeds:
+        return [], 1
+    dtype, shape, data = as_input(feeds[loss.target], loss.target, INT64)
+    if dtype != INT64 or not shape:
+        return [], 1
+    found = memoryview(data).cast("B").cast("q").tolist()
+    ignored = loss.ignore_index
+    return [-100 if x == ignored else x for x in found], max(1, shape[-1])
 
 
 class TrainingSession(Owner):
@@ -183,7 +217,14 @@ class TrainingSession(Owner):
 
     @locked
     def accumulate(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Forward and backward pass; adds to the gradients. Args, Returns, Raises: as `train`."""
+        """Forward and backward pass; adds to the gradients. Args, Returns, Raises: as `train`.
+
+        Of causal language models `token_weights` may be fed: the loss is the sum of the losses of
+        labels times their weights. Default: weights that give their mean.
+        """
+        self.program.plan("accumulate")
+        if TOKEN_WEIGHTS in self.program.feeds and TOKEN_WEIGHTS not in feeds:
+            feeds = {**feeds, **weighed(feeds, self.program)}
         return self._run("accumulate", feeds, {})
 
     @locked
@@ -283,9 +324,7 @@ class TrainingSession(Owner):
                 out.append((buffer, struct.pack("<q", seed_of_run(self.seed, self.runs))))
             elif name not in rest:
                 raise InputError(
-                    "it is missing",
-                    f"input '{name}'",
-                    f"Feed {', '.join(f.name for f in self.program.feeds.values())}.",
+                    "it is missing", f"input '{name}'", f"Feed {', '.join(self._fed())}."
                 )
             else:
                 feed = self.program.feeds.get(name)
@@ -294,11 +333,13 @@ class TrainingSession(Owner):
         unknown = [n for n in rest if n not in self.program.feeds and n not in self.program.shapes]
         if unknown:
             raise InputError(
-                f"there is no input '{unknown[0]}'",
-                "feeds",
-                f"There are {', '.join(self.program.feeds)}.",
+                f"there is no input '{unknown[0]}'", "feeds", f"There are {', '.join(self._fed())}."
             )
         return out
+
+    def _fed(self) -> list[str]:
+        """Names of the inputs that have no default."""
+        return [f.name for f in self.program.feeds.values() if f.kind != "weights"]
 
     @staticmethod
     def _data(x: Any, name: str, slot: Slot, kind: str | None = None) -> Any:

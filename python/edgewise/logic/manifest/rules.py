@@ -511,6 +511,7 @@ def _check_training_plan(
     inputs: dict[str, End] = {
         "input_ids": ("int64", ids),
         "labels": ("int64", ids),
+        "token_weights": ("float32", ids // 2),
         "learning_rate": ("float32", 4),
         "gradient_scale": ("float32", 4),
         "seed": ("int64", 8),
@@ -527,7 +528,8 @@ def _check_training_plan(
         if kind == "input" and inputs.get(name) != (dtype, nbytes):
             what = f"is an input '{name}' ({dtype[:40]}, {nbytes} bytes)"
             c.fail(path, f"{what} that training does not feed")
-        if kind == "output" and not _is(slot, "loss", "float32", 4):
+        losses = at.endswith(".evaluate") and _is(slot, "token_losses", "float32", ids // 2)
+        if kind == "output" and not losses and not _is(slot, "loss", "float32", 4):
             c.fail(path, "is not the one output 'loss', float32")
         if kind in ("input", "output"):
             present.add(name)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ...errors import InputError
 from ..native import Seed, random_words
@@ -13,6 +14,7 @@ from ..native import Seed, random_words
 IGNORED = -100  # label of a position without a loss, as in PyTorch and transformers
 
 Row = tuple[list[int], list[int]]  # token ids and labels
+T = TypeVar("T")
 
 
 def permutation(count: int, seed: Seed, epoch: int = 0) -> list[int]:
@@ -76,14 +78,14 @@ def token_rows(
 
 
 def split_rows(
-    rows: Sequence[Row], share: float, seed: Seed, where: str = "evaluation"
-) -> tuple[list[Row], list[Row]]:
+    rows: Sequence[T], share: float, seed: Seed, where: str = "evaluation"
+) -> tuple[list[T], list[T]]:
     """Holds back a share of the rows for evaluation: at least one, never all.
 
     The rows are drawn as torch.utils.data.random_split draws them and keep their order.
 
     Args:
-        rows: of `token_rows`.
+        rows: of `token_rows`, or what else is trained on.
         share: between 0 and 1, exclusive.
         seed: of the run.
         where: name of the argument, for errors.
@@ -120,6 +122,13 @@ def learned(rows: Sequence[Row]) -> int:
             if labels[at] != IGNORED:
                 count += 1
     return count
+
+
+def token_weights(labels: Sequence[int], sequence: int, weight: float) -> list[float]:
+    """The weights of the losses of tokens, row after row: `weight` for those that are learned. A
+    row's first token is not predicted.
+    """
+    return [weight if labels[at] != IGNORED and at % sequence else 0.0 for at in range(len(labels))]
 
 
 def batch_of(rows: Sequence[Row], size: int, pad: int) -> Row:

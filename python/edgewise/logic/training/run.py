@@ -168,26 +168,30 @@ class Place(Protocol):
     cursor: int
 
 
-def update(count: int, rate: float, accumulates: bool) -> Generator[UpdateRequest, Any, float]:
+def update(
+    count: int, rate: float, accumulates: bool, weighed: bool = False
+) -> Generator[UpdateRequest, Any, float]:
     """Makes an update.
 
     Args:
         count: its batches.
         rate: its learning rate.
         accumulates: whether gradients are accumulated first, which one batch does not need.
+        weighed: whether each of the accumulated losses is its part of the update's mean loss, such
+            as that over all tokens; otherwise they are averaged.
 
     Returns:
-        The mean loss of the batches, before the update.
+        The mean loss of the update, before it.
     """
     if accumulates:
         yield Reset()
     losses: list[float] = yield Forward(None if accumulates else rate)
     if accumulates:
-        yield Apply(rate, 1 / count)
+        yield Apply(rate, 1.0 if weighed else 1 / count)
     total = 0.0  # not `sum`, whose digits depend on the version of Python
     for loss in losses:
         total += loss
-    return total / count
+    return total if accumulates and weighed else total / count
 
 
 def mean_loss(batches: int) -> Generator[int, tuple[float, int], float]:

@@ -1,6 +1,7 @@
 // Fine-tuning of a text generation pipeline: `fineTune` and `Trainer`. The work is done in the
 // pipeline's worker; this module checks the options and sends the messages.
 
+import type { LossName } from "../../logic/training/preferences.ts";
 import type { ScheduleName } from "../../logic/training/schedules.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
 import type {
@@ -87,6 +88,21 @@ export interface FineTuneOptions {
   /** Number of batches over which gradients are averaged for one update. Default: 1. */
   gradient_accumulation_steps?: number;
   /**
+   * Learns preferences, with TRL's losses: `dpo`, `orpo` or `simpo` from records
+   * `{ prompt, chosen, rejected }`, `kto` also from `{ prompt, completion, label }`; texts or
+   * messages. The reference is the model without the adapter. The learning rate is then a tenth of
+   * the program's by default. Default: next tokens are learned.
+   */
+  loss?: LossName;
+  /** Of preferences: how much the model may leave the reference. Default: 0.1. */
+  beta?: number;
+  /** Of SimPO: margin of the rewards. Default: 0.5. */
+  simpo_gamma?: number;
+  /** Of KTO: weight of completions with the label true. Default: 1. */
+  desirable_weight?: number;
+  /** Of KTO: weight of completions with the label false. Default: 1. */
+  undesirable_weight?: number;
+  /**
    * Held-out texts, or the fraction (0 to 1) of the blocks to hold out. They are evaluated before
    * the first update, after the last, and every `evaluate_every` updates.
    */
@@ -131,6 +147,11 @@ const NAMES = [
   "warmup_steps",
   "seed",
   "gradient_accumulation_steps",
+  "loss",
+  "beta",
+  "simpo_gamma",
+  "desirable_weight",
+  "undesirable_weight",
   "evaluation",
   "evaluate_every",
   "checkpoint",
@@ -205,6 +226,7 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  * total, loss) });
  * await write("Once upon a time");
  * await write.setAdapter(null); // the model without the adapter
+ * await fineTune(write, [{ prompt, chosen, rejected }], { loss: "dpo" });
  * ```
  *
  * The texts are tokenized with the tokenizer's special tokens, concatenated with an end-of-text

@@ -1,15 +1,18 @@
 // The rows that a run trains on and evaluates on.
 
-import { fitted, type Report, stream_texts } from "../../logic/training/chat.ts";
-import { type Row, split_rows, token_rows } from "../../logic/training/data.ts";
+import { type Example, fitted, type Report, stream_texts } from "../../logic/training/chat.ts";
+import { Order, type Row, split_rows, token_rows } from "../../logic/training/data.ts";
+import { compared, type Unit, units_of } from "../../logic/training/preferences.ts";
 import { are_records } from "../../logic/training/records.ts";
 import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
+import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import { macrotask } from "./macrotask.ts";
-import { endOf, examplesOf } from "./records.ts";
+import { answerOf, endOf, examplesOf } from "./records.ts";
+import type { RunSettings } from "./run-options.ts";
 
 const TEXTS_AT_ONCE = 64; // number of texts to tokenize before handling messages
 
@@ -23,6 +26,76 @@ export interface Data {
   pad: number;
   /** Of records: how many are too long. */
   report: Report | undefined;
+  /** Instead of rows: what is compared. */
+  units?: Unit[];
+  /** What is compared in evaluations. */
+  heldUnits?: Unit[];
+}
+
+/**
+ * Preferences of records, with TRL's names.
+ * @throws InputError if they are none, or no completion fits
+ */
+async function readPreferences(
+  model: Model,
+  program: ProgramInfo,
+  records: unknown,
+  evaluation: TrainingFields["evaluation"],
+  options: RunSettings,
+  signal: AbortSignal,
+): Promise<Data> {
+  const { loss } = options.preference!;
+  const pad = padOf(model, program);
+  const end = endOf(model, program) ?? null;
+  const answer = await answerOf(model.tokenizer);
+  let report: Report | undefined;
+  const read = async (list: unknown, where: string) => {
+    if (!Array.isArray(list) || !are_records(list) || !list.every(isObject))
+      throw new InputError(
+        "they are not preferences",
+        where,
+        "Give records such as { prompt, chosen, rejected }.",
+      );
+    const examples: [Example, boolean][] = [];
+    for (const [i, record] of list.entries()) {
+      throwIfAborted(signal);
+      const steps = compared(record, loss, end, `${where}, record ${i + 1}`);
+      examples.push(...(await drive(steps, answer)));
+      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+    }
+    const block = comparisons(program) * options.gradient_accumulation_steps;
+    const [units, found] = units_of(examples, loss, program.sequence, pad, block, where);
+    report ??= found;
+    return units;
+  };
+  let units = await read(records, "records");
+  let heldUnits: Unit[] | undefined;
+  if (typeof evaluation === "number")
+    [units, heldUnits] = split_rows(units, evaluation, options.seed, "options.evaluation");
+  else if (evaluation !== undefined) heldUnits = await read(evaluation, "options.evaluation");
+  const rows = rowsOf(units);
+  checkIds([...rows, ...rowsOf(heldUnits ?? [])], model.decoder.vocab_size);
+  return { rows, held: undefined, pad, report, units, heldUnits };
+}
+
+function rowsOf(units: readonly Unit[]): Row[] {
+  return units.flatMap((unit) => unit.rows);
+}
+
+/** The rows, or comparisons, of each batch. */
+export function orderOf({ rows, units }: Data, program: ProgramInfo, seed: bigint): Order {
+  return units
+    ? new Order(units.length, comparisons(program), seed)
+    : new Order(rows.length, program.batch, seed);
+}
+
+/** Comparisons of a batch of a program; each has two rows. */
+export function comparisons(program: ProgramInfo): number {
+  return Math.max(1, program.batch >> 1);
+}
+
+function padOf(model: Model, program: ProgramInfo): number {
+  return program.padTokenId ?? endOf(model, program) ?? 0;
 }
 
 /**
@@ -35,12 +108,14 @@ export async function readData(
   program: ProgramInfo,
   texts: unknown,
   evaluation: TrainingFields["evaluation"],
-  seed: bigint,
+  options: RunSettings,
   signal: AbortSignal,
 ): Promise<Data> {
+  if (options.preference)
+    return readPreferences(model, program, texts, evaluation, options, signal);
   const { tokenizer } = model;
   const end = endOf(model, program);
-  const pad = program.padTokenId ?? end ?? 0;
+  const pad = padOf(model, program);
   let report: Report | undefined;
   const read = async (list: unknown, where: string) => {
     if (Array.isArray(list) && are_records(list) && list.every(isObject)) {
@@ -71,7 +146,7 @@ export async function readData(
   let rows = await read(texts, "texts");
   let held: Row[] | undefined;
   if (typeof evaluation === "number")
-    [rows, held] = split_rows(rows, evaluation, seed, "options.evaluation");
+    [rows, held] = split_rows(rows, evaluation, options.seed, "options.evaluation");
   else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
   checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
   return { rows, held, pad, report };

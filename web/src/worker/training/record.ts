@@ -34,6 +34,7 @@ export function recordOf(
     warmup_steps: options.warmup_steps,
     order: "randperm",
     seed: String(options.seed),
+    preference: options.preference && { ...options.preference },
     proximal_mu: options.proximal_mu || undefined,
     freeze_A: options.freeze_A || undefined,
     gradient_accumulation_steps: options.gradient_accumulation_steps,

@@ -3,6 +3,7 @@
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
 import { check_number, check_options, check_whole } from "../../logic/training/options.ts";
+import { check_preference, type Preference, RATE } from "../../logic/training/preferences.ts";
 import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
@@ -11,7 +12,7 @@ import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { ranked } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
-import type { Session } from "./session.ts";
+import { LOSSES, type Session, weighs } from "./session.ts";
 
 export function chooseProgram(model: Model, adapter: unknown): ProgramInfo {
   const programs = [...model.programs.values()];
@@ -49,6 +50,10 @@ export interface RunSettings {
   /** Maximum number of updates. */
   max_steps: number | undefined;
   gradient_accumulation_steps: number;
+  /** The loss of preferences; undefined: of next tokens. */
+  preference: Preference | undefined;
+  /** Whether an update adds the gradients of several runs. */
+  accumulates: boolean;
   /** Highest learning rate; the schedule multiplies it. */
   learning_rate: number;
   schedule: ScheduleName;
@@ -84,12 +89,15 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
       "Give checkpoint: {name}.",
     );
   const every = checkpoint?.every ?? defaults.checkpoint_every;
+  const preference = preferenceOf(program, fields);
+  const batches = fields.gradient_accumulation_steps ?? defaults.gradient_accumulation_steps;
   return {
     epochs,
     max_steps,
-    gradient_accumulation_steps:
-      fields.gradient_accumulation_steps ?? defaults.gradient_accumulation_steps,
-    learning_rate: fields.learning_rate ?? program.optimizer.lr,
+    gradient_accumulation_steps: batches,
+    preference,
+    accumulates: batches > 1 || preference !== undefined,
+    learning_rate: fields.learning_rate ?? program.optimizer.lr * (preference ? RATE : 1),
     schedule,
     warmup_steps: fields.warmup_steps ?? defaults.warmup_steps,
     seed: seedOf(fields.seed),
@@ -102,6 +110,29 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
       every: check_whole(every, "options.checkpoint.every", 1),
     },
   };
+}
+
+function preferenceOf(program: ProgramInfo, fields: TrainingFields): Preference | undefined {
+  const { loss, beta, simpo_gamma, desirable_weight, undesirable_weight } = fields;
+  const numbers = [beta, simpo_gamma, desirable_weight, undesirable_weight] as const;
+  if (loss === undefined) {
+    if (numbers.some((x) => x !== undefined))
+      throw new InputError(
+        "beta, simpo_gamma and the weights of labels belong to losses of preferences",
+        "options",
+        "Give loss: 'dpo', 'orpo', 'kto' or 'simpo', or leave them out.",
+      );
+    return undefined;
+  }
+  const [first = null, second = null, third = null, fourth = null] = numbers;
+  const made = check_preference(loss, first, second, third, fourth, "options.");
+  if (!weighs(program) || !program.plans.get("evaluate")!.slots.some((s) => s.name === LOSSES))
+    throw new InputError(
+      "this package was compiled by a version of Edgewise without preferences",
+      "options.loss",
+      "Compile the model again.",
+    );
+  return made;
 }
 
 function seedOf(seed: number | bigint | undefined): bigint {
@@ -162,11 +193,11 @@ function lowerRank(session: Session, r: number): void {
  */
 export function writeFirst(
   session: Session,
-  { gradient_accumulation_steps: batches, lora }: RunSettings,
+  { accumulates, lora }: RunSettings,
   values: ReadonlyMap<string, Uint8Array> | undefined,
   moments: Uint8Array | undefined,
 ): void {
-  session.initialize(batches > 1);
+  session.initialize(accumulates);
   if (lora && lora.r < session.program.lora!.r) lowerRank(session, lora.r);
   if (values) session.fill(values);
   if (moments) writeMoments(session, moments);

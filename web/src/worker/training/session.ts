@@ -19,10 +19,25 @@ export const STEP = "training/step";
  */
 export const SCALE = "adapter/scale";
 
+/** Name of the input with the weights of the losses of labels, float32 [batch, sequence]. */
+const WEIGHTS = "token_weights";
+/** Name of the output with the losses of labels, float32 [batch, sequence]. */
+export const LOSSES = "token_losses";
+
 /** Token ids and labels, [batch, sequence]. Labels of -100 are ignored. */
 export interface Batch {
   ids: BigInt64Array;
   labels: BigInt64Array;
+  /** Of `accumulate`: weights of the losses of labels. */
+  weights?: Float32Array<ArrayBuffer>;
+}
+
+/**
+ * Whether accumulated losses are sums with weights; packages of earlier versions average those of a
+ * batch.
+ */
+export function weighs(program: ProgramInfo): boolean {
+  return program.plans.get("accumulate")!.slots.some(({ name }) => name === WEIGHTS);
 }
 
 /** Builds a session again after a GPU was lost. */
@@ -117,7 +132,7 @@ export class Session {
 
   /**
    * Forward and backward pass, adding to the gradients.
-   * @returns the loss, as `train`
+   * @returns the sum of the losses of labels times their weights
    */
   accumulate(batch: Batch): Promise<number> {
     return this.forward("accumulate", batch);
@@ -147,13 +162,20 @@ export class Session {
     return this.forward("evaluate", batch);
   }
 
+  /** Forward pass without dropout. Returns the losses of labels, each at the place before it. */
+  async score(batch: Batch): Promise<Float32Array> {
+    await this.evaluate(batch);
+    return new Float32Array((await this.output(LOSSES)).buffer);
+  }
+
   private async forward(
     kind: "train" | "accumulate" | "evaluate",
-    { ids, labels }: Batch,
+    { ids, labels, weights }: Batch,
   ): Promise<number> {
-    const bytes = (a: BigInt64Array) =>
+    const bytes = (a: BigInt64Array | Float32Array) =>
       new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
-    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels) });
+    const weighed = weights && { [WEIGHTS]: bytes(weights) };
+    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels), ...weighed });
     const loss = await this.device.read(this.buffers.get("loss")!, 0, 4);
     return new DataView(loss.buffer).getFloat32(0, true);
   }

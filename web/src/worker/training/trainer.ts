@@ -3,7 +3,8 @@
 
 import type { Device } from "../../device/device.ts";
 import { is_kept } from "../../logic/training/checkpoints.ts";
-import { batch_of, learned, Order, type Row, Updates } from "../../logic/training/data.ts";
+import { learned, Order, type Row, token_weights, Updates } from "../../logic/training/data.ts";
+import { judged, preferred, tokens_of_units, type Unit } from "../../logic/training/preferences.ts";
 import {
   type Event,
   type Made,
@@ -31,7 +32,8 @@ import { checkAdapterName } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
-import { type Data, readData } from "./read-data.ts";
+import { batchOf, preferenceAnswers, refer } from "./preferences.ts";
+import { comparisons, type Data, orderOf, readData } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored } from "./record.ts";
 import { opened, type Place, Recovery } from "./recovery/recovery.ts";
 import {
@@ -41,7 +43,7 @@ import {
   resolveSettings,
   writeFirst,
 } from "./run-options.ts";
-import { Session } from "./session.ts";
+import { Session, weighs } from "./session.ts";
 
 /** A training run: the worker's side of Trainer. */
 export class TrainingRun {
@@ -86,7 +88,7 @@ export class TrainingRun {
       },
       (step) => options.learning_rate * factor(options.schedule, step, total, options.warmup_steps),
       { epoch: 0, cursor: 0 },
-      data.held !== undefined,
+      (data.held ?? data.heldUnits) !== undefined,
       `adapter '${adapter}'`,
     );
     let parameters = 0;
@@ -101,10 +103,10 @@ export class TrainingRun {
       batch: program.batch,
       sequence: program.sequence,
       gradient_accumulation_steps: options.gradient_accumulation_steps,
-      blocks: data.rows.length,
+      blocks: (data.units ?? data.rows).length,
       report: data.report,
-      tokens: learned(data.rows),
-      evaluation_tokens: learned(data.held ?? []),
+      tokens: this.learnedOf(data.rows, data.units),
+      evaluation_tokens: this.learnedOf(data.held ?? [], data.heldUnits),
       parameters,
       memory: this.memory(),
       device: model.device.info,
@@ -142,8 +144,8 @@ export class TrainingRun {
     const options = resolveSettings(program, adapters.continued(fields));
     const name = fields.name ?? freshName(model, program.lora ? "adapter" : "trained");
     checkAdapterName(name);
-    const data = await readData(model, program, texts, fields.evaluation, options.seed, signal);
-    const order = new Order(data.rows.length, program.batch, options.seed);
+    const data = await readData(model, program, texts, fields.evaluation, options, signal);
+    const order = orderOf(data, program, options.seed);
     const updates = new Updates(order.batches, options.gradient_accumulation_steps);
     const total = updates.total(options.epochs ?? null, options.max_steps ?? null);
     const config = recordOf(model, program, options, total, data.rows);
@@ -166,6 +168,11 @@ export class TrainingRun {
       const values =
         initial === undefined ? undefined : await adapters.valuesFor(program, initial, lora);
       const begin = () => writeFirst(session, options, values, moments);
+      if (data.units) {
+        session.initialize(true); // adapters begin without an effect
+        await session.ready();
+        await refer(session, options, data);
+      }
       begin();
       await session.ready();
       const anchor = await Anchor.of(session, options);
@@ -290,25 +297,59 @@ export class TrainingRun {
     const rate = this.run.rate(step);
     const [epoch, first] = this.updates.place(step);
     const count = this.updates.end(first) - first;
+    if (data.units) return this.prefer(rate, epoch, first, count, started);
     let tokens = 0;
+    const weighed = weighs(session.program);
+    const batches = Array.from({ length: count }, (_, i) =>
+      this.batch(data.rows, this.order.chosen(first + i, epoch)),
+    );
+    for (const made of batches) tokens += made.learned;
     const answer = (request: UpdateRequest): unknown => {
       if (request.kind === "reset") return session.reset();
       if (request.kind === "apply") return session.update(request.rate, request.scale);
       // a GPU need not wait until the loss of one batch has been read to begin the next
       return Promise.all(
-        Array.from({ length: count }, (_, i) => {
-          const made = this.batch(data.rows, this.order.chosen(first + i, epoch));
-          tokens += made.learned;
-          return request.rate === null
-            ? session.accumulate(made)
-            : session.train(made, request.rate);
+        batches.map((made) => {
+          if (request.rate !== null) return session.train(made, request.rate);
+          const { ids, labels } = made;
+          const weight = 1 / Math.max(1, tokens);
+          const weights = weighed
+            ? Float32Array.from(
+                token_weights(Array.from(labels, Number), session.program.sequence, weight),
+              )
+            : undefined;
+          return session.accumulate({ ids, labels, weights });
         }),
       );
     };
-    const accumulates = this.options.gradient_accumulation_steps > 1;
-    const loss = await drive(update(count, rate, accumulates), answer);
+    const { accumulates } = this.options;
+    const loss = await drive(update(count, rate, accumulates, weighed), answer);
     await this.anchor?.pull(rate);
     return { loss, tokens, seconds: (performance.now() - started) / 1000 };
+  }
+
+  /** Makes an update on preferences. */
+  private async prefer(
+    rate: number,
+    epoch: number,
+    first: number,
+    count: number,
+    started: number,
+  ): Promise<Made> {
+    const { session, data, options, order } = this;
+    const units = Array.from({ length: count }, (_, i) => order.chosen(first + i, epoch))
+      .flat()
+      .map((i) => data.units![i]!);
+    const by = options.preference!;
+    const steps = preferred(units, by, session.program.batch, rate);
+    const loss = await drive(steps, preferenceAnswers(session, data.pad));
+    await this.anchor?.pull(rate);
+    const seconds = (performance.now() - started) / 1000;
+    return { loss, tokens: tokens_of_units(units, by), seconds };
+  }
+
+  private learnedOf(rows: readonly Row[], units: Unit[] | undefined): number {
+    return units ? tokens_of_units(units, this.options.preference!) : learned(rows);
   }
 
   /** Ids and labels of rows as int64, with padding up to a batch. */
@@ -317,9 +358,8 @@ export class TrainingRun {
     which: readonly number[],
   ): { ids: BigInt64Array; labels: BigInt64Array; learned: number } {
     const chosen = which.map((i) => rows[i]!);
-    const made = batch_of(chosen, this.session.program.batch, this.data.pad);
-    const [ids, labels] = made.map((numbers) => BigInt64Array.from(numbers, BigInt));
-    return { ids: ids!, labels: labels!, learned: learned(chosen) };
+    const made = batchOf(chosen, this.session.program.batch, this.data.pad);
+    return { ...made, learned: learned(chosen) };
   }
 
   /** An event as the page gets it. */
@@ -416,7 +456,7 @@ export class TrainingRun {
    */
   async evaluate(): Promise<number> {
     this.alive();
-    if (!this.data.held)
+    if (!(this.data.held ?? this.data.heldUnits))
       throw new InputError(
         "there are no evaluation texts",
         "evaluate",
@@ -427,11 +467,24 @@ export class TrainingRun {
 
   private evaluateNow(): Promise<number> {
     const { session, data } = this;
+    if (data.heldUnits) return this.judge(data.heldUnits);
     const held = data.held!;
     const order = new Order(held.length, session.program.batch, this.options.seed);
     return drive(mean_loss(order.batches), async (at) => {
       const made = this.batch(held, order.chosen(at));
       return [await session.evaluate(made), made.learned];
+    });
+  }
+
+  /** The mean loss of preferences. */
+  private judge(units: Unit[]): Promise<number> {
+    const { session, data, options } = this;
+    const answer = preferenceAnswers(session, data.pad);
+    const order = new Order(units.length, comparisons(session.program), options.seed);
+    return drive(mean_loss(order.batches), async (at) => {
+      const some = order.chosen(at).map((i) => units[i]!);
+      const steps = judged(some, options.preference!, session.program.batch);
+      return [(await drive(steps, answer)).loss, some.length];
     });
   }
 

@@ -17,10 +17,12 @@ from ....logic.native import Seed
 from ....logic.training.chat import Report, fitted, stream_texts
 from ....logic.training.data import Updates, split_rows, token_rows
 from ....logic.training.options import check_options
+from ....logic.training.preferences import Preference
 from ....logic.training.records import Record, are_records
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
 from ...drive import drive
 from ..data import ArrayRows, Rows, TokenRows, encode_texts, examples_of
+from ..preferences import UnitRows, batch_size_of, preference_units
 from .options import Options, TrainedModel
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
         return cast(Rows, data)
     if isinstance(data, dict):
         return ArrayRows(data, options.batch_size, options.seed)
+    if options.preference is not None:
+        return unit_rows(data, model, options)
     if not options.is_lm or isinstance(data, (bytes, bytearray)) or not hasattr(data, "__iter__"):
         raise InputError(
             f"expected data, got {type(data).__name__}",
@@ -126,6 +130,24 @@ def record_rows(records: Sequence[Record], model: TrainedModel, options: Options
     return TokenRows(rows, options.batch_size, options.seed, pad, report)
 
 
+def unit_rows(data: Data, model: TrainedModel, options: Options) -> UnitRows:
+    """Batches of preferences."""
+    by = cast(Preference, options.preference)
+    records: Any = list(data) if isinstance(data, Iterable) and not isinstance(data, str) else []
+    if not are_records(records):
+        raise InputError(
+            f"expected preferences, got {type(data).__name__}",
+            "data",
+            'Give records such as {"prompt": ..., "chosen": ..., "rejected": ...}.',
+        )
+    batch = options.batch_size
+    block = batch_size_of(batch) * options.accumulation
+    units, report = preference_units(
+        records, model.tokenizer, model.end, model.pad, by, options.sequence_length, block
+    )
+    return UnitRows(units, batch, options.seed, model.pad, by, report)
+
+
 def training_and_evaluation(
     data: Data, evaluation: Data | float | None, model: TrainedModel, options: Options
 ) -> tuple[Rows, Rows | None]:
@@ -139,6 +161,13 @@ def training_and_evaluation(
         return rows, None
     if not isinstance(evaluation, float):
         return rows, rows_of(evaluation, model, options)
+    if isinstance(rows, UnitRows):
+        units, rest = split_rows(rows.units, evaluation, Seed(options.seed))
+        first, second = (
+            UnitRows(part, rows.size, options.seed, rows.pad, rows.by, rows.report)
+            for part in (units, rest)
+        )
+        return first, second
     if not isinstance(rows, TokenRows):
         raise InputError(
             "a share can be held back from texts only",
@@ -260,7 +289,10 @@ class Loop:
         trainer, rows, epoch = self.trainer, self.rows, request.epoch
         chosen, size = range(request.first, request.end), trainer.options.batch_size
         started = time.monotonic()
-        loss = trainer.step([rows.get(i, epoch) for i in chosen])
+        if isinstance(rows, UnitRows):
+            loss = trainer.prefer([unit for i in chosen for unit in rows.at(i, epoch)])
+        else:
+            loss = trainer.step([rows.get(i, epoch) for i in chosen])
         tokens = sum(tokens_of(rows, i, epoch, size) for i in chosen)
         return Made(loss, tokens, time.monotonic() - started)
 

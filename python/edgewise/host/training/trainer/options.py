@@ -24,6 +24,7 @@ from ....compiler.training.peft import LoraConfig
 from ....errors import InputError, ModelError, NoSuchFile, UnsupportedField
 from ....json_text import parse_json
 from ....logic.training.options import check_options, check_whole
+from ....logic.training.preferences import LOSSES, RATE, Preference, check_preference
 from ....logic.training.schedules import Schedule, check_schedule
 from ...hub import local_path
 from ...session.open import folder_files, name_in
@@ -188,6 +189,12 @@ class Options:
     memory: float | None
     checkpointing: bool
     seed: int
+    preference: Preference | None = None
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether an update adds the gradients of several runs."""
+        return self.accumulation > 1 or self.preference is not None
 
     def program(self) -> dict[str, Any]:
         """Arguments of Program."""
@@ -214,6 +221,7 @@ class Options:
             "warmup_steps": self.warmup,
             "optimizer": self.optimizer.describe(),
             "lora": asdict(self.lora) if self.lora is not None else None,
+            **({"preference": asdict(self.preference)} if self.preference is not None else {}),
         }
 
 
@@ -235,6 +243,8 @@ def options_of(
     Raises:
         InputError, UnsupportedField: a value cannot be used.
     """
+    preference = _preference(model, loss, given)
+    loss = loss if preference is None else "causal_lm"
     is_lm = model.is_causal_lm and loss in (None, "causal_lm")
     if loss is None and not is_lm:
         raise InputError(
@@ -250,13 +260,17 @@ def options_of(
     made = replace(made)  # a copy, since the rate below is this trainer's
     if learning_rate is not None:
         made.lr = learning_rate
+    elif preference is not None:
+        made.lr *= RATE
     if given["batch_size"] is None:
         rows = fixed_rows(model.graph) if is_lm else None
         given["batch_size"] = rows or defaults.batch_size
     for name in ("max_grad_norm", "no_decay"):
         if isinstance(given[name], str) and given[name] == "auto":
             given[name] = getattr(defaults, name)
-    options = Options(is_lm=is_lm, loss=loss, optimizer=made, lora=lora, **given)
+    options = Options(
+        is_lm=is_lm, loss=loss, optimizer=made, lora=lora, preference=preference, **given
+    )
     check_options(
         {
             "learning_rate": made.lr,
@@ -276,16 +290,41 @@ def options_of(
         _check_quantized(model.graph, options.frozen)
     if lora is not None and options.trainable == "all":
         options.trainable = []
-    limit = model.positions if is_lm else None
+    if is_lm:
+        _check_positions(model, options)
+    if not callable(options.schedule):
+        check_schedule(options.schedule, "schedule")
+    return options
+
+
+def _check_positions(model: TrainedModel, options: Options) -> None:
+    limit = model.positions
     if limit is not None and options.sequence_length > limit:
         raise InputError(
             f"{options.sequence_length} tokens are more than the model's {limit} positions",
             "sequence_length",
             "Use shorter rows.",
         )
-    if not callable(options.schedule):
-        check_schedule(options.schedule, "schedule")
-    return options
+
+
+def _preference(model: TrainedModel, loss: object, given: dict[str, Any]) -> Preference | None:
+    """The settings of a loss of preferences, whose arguments are taken out of `given`."""
+    beta, gamma, desirable, undesirable = given.pop("preference")
+    if isinstance(loss, str) and loss in LOSSES:
+        if not model.is_causal_lm:
+            raise InputError(
+                "preferences are learned by causal language models alone",
+                "loss",
+                "Take a model with input_ids and logits.",
+            )
+        return check_preference(loss, beta, gamma, desirable, undesirable, "")
+    if (beta, gamma, desirable, undesirable) != (None,) * 4:
+        raise InputError(
+            f"they belong to the losses {', '.join(LOSSES)}",
+            "beta, simpo_gamma, desirable_weight, undesirable_weight",
+            "Leave them out.",
+        )
+    return None
 
 
 def _check_groups(groups: Sequence[object]) -> None:

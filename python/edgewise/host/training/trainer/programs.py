@@ -210,7 +210,7 @@ class ProgramFactory:
         return fit_into_memory(
             self.make,
             options.memory,
-            options.accumulation > 1,
+            options.accumulates,
             options.checkpointing,
             self._smaller,
             "use a smaller r, or a quantized model."

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
 from ....compiler.ir import Graph, Value
 from ....compiler.schema.training import LANGUAGE_MODEL
 from ....compiler.targets import CPU, target_of
-from ....compiler.training.losses import Loss
+from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
 from ....logic.training.chat import Seen
+from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
 from ....logic.training.run import UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
@@ -25,7 +26,8 @@ from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
 from ..data import Rows, previewed
-from ..session import TrainingSession
+from ..preferences import PreferenceHost, UnitRows
+from ..session import TrainingSession, learned_labels, weighed
 from .checkpoint import check_run, check_tensors, kept_states, load_checkpoint, save_checkpoint
 from .loop import (
     Data,
@@ -63,7 +65,8 @@ class Trainer(Owner):
         model: a model folder (Hugging Face layout), an .onnx file, its bytes, or a Graph.
         loss: "causal_lm" (default for language models), "cross_entropy", "mse", "l1", "huber",
             "bce_with_logits", "output:NAME", an object of edgewise.training.losses (GraphLoss: an
-            ONNX model), or a function(graph, outputs, fed).
+            ONNX model), or a function(graph, outputs, fed). Language models learn preferences with
+            "dpo", "orpo", "kto" and "simpo".
         optimizer: a name such as "AdamW" (PyTorch's form), an object of
             edgewise.training.optimizers, or a dict of its fields with "type".
         adapters: LoraConfig, or a dict of its fields: adapters are trained and the model stays as
@@ -90,6 +93,8 @@ class Trainer(Owner):
         checkpointing: recompute activations in the backward pass, which takes less memory and
             more time.
         seed: of the order of the rows, of dropout, and of adapters' first values. An int from 0 on.
+        beta, simpo_gamma, desirable_weight, undesirable_weight: of preferences, as TRL's: default
+            0.1, 0.5, 1, 1.
         dtype: which .onnx file of a folder: "fp32", "fp16", "q4", ...
         engine: default: the process's.
         tokenizer: a Tokenizer or a path. Default: the folder's.
@@ -110,6 +115,10 @@ class Trainer(Owner):
     """
 
     rank = -1  # locked before its session
+    # Position in the run: the epoch, its batches that were used, the update and the epoch that the
+    # present `fit` began with, its updates, and whether it has ended.
+    epoch = cursor = first_update = first_epoch = total = 0
+    done = False
 
     @memory_in_words
     def __init__(
@@ -135,6 +144,10 @@ class Trainer(Owner):
         memory: float | None = None,
         checkpointing: bool = False,
         seed: int = LANGUAGE_MODEL.seed,
+        beta: float | None = None,
+        simpo_gamma: float | None = None,
+        desirable_weight: float | None = None,
+        undesirable_weight: float | None = None,
         dtype: str | None = None,
         engine: Engine | None = None,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
@@ -156,6 +169,7 @@ class Trainer(Owner):
             "memory": memory,
             "checkpointing": checkpointing,
             "seed": seed,
+            "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
         self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
@@ -166,11 +180,6 @@ class Trainer(Owner):
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
-        # Position in the run: the epoch, its batches that were used, the update and the epoch that
-        # the present `fit` began with, its updates, and whether it has ended.
-        self.epoch = self.cursor = self.first_update = self.first_epoch = 0
-        self.total = 0
-        self.done = False
         self.start_lock()
 
     @property
@@ -198,7 +207,7 @@ class Trainer(Owner):
             batch_size, sequence_length, checkpointing: override the trainer's.
         """
         program = self._programs.make(batch_size, sequence_length, checkpointing, shapes_of(batch))
-        return Estimate.of(program, self.options.accumulation > 1)
+        return Estimate.of(program, self.options.accumulates)
 
     @property
     def session(self) -> TrainingSession:
@@ -231,7 +240,7 @@ class Trainer(Owner):
         """As _prepare; gives all states their first values."""
         self._prepare(batch)
         if not self.session.initialized:
-            accumulates = self.options.accumulation > 1
+            accumulates = self.options.accumulates
             self.session.initialize("accumulate" if accumulates else "train")
             if accumulates:  # all states are known by now
                 self.program.plan("update")
@@ -274,7 +283,17 @@ class Trainer(Owner):
             )
         self._prepare(batches[0])
         session, count = self.session, len(batches)
-        accumulates = count > 1 or self.options.accumulation > 1
+        accumulates = count > 1 or self.options.accumulates
+        of_tokens = isinstance(session.program.loss, CausalLMLoss)
+
+        def accumulated() -> list[float]:
+            if not of_tokens:
+                return [float(session.accumulate(b)[LOSS]) for b in batches]
+            total = sum(learned_labels(b, session.program) for b in batches)
+            return [
+                float(session.accumulate({**b, **weighed(b, session.program, total)})[LOSS])
+                for b in batches
+            ]
 
         def answer(request: UpdateRequest) -> list[float] | None:
             if request.kind == "reset":
@@ -282,12 +301,31 @@ class Trainer(Owner):
             elif request.kind == "apply":
                 session.update(request.rate, request.scale)
             elif request.rate is None:
-                return [float(session.accumulate(b)[LOSS]) for b in batches]
+                return accumulated()
             else:
                 return [float(session.train(batches[0], request.rate)[LOSS])]
             return None
 
-        return drive(update(count, self.learning_rate(), accumulates), answer)
+        return drive(update(count, self.learning_rate(), accumulates, of_tokens), answer)
+
+    @locked
+    @memory_in_words
+    def prefer(self, units: Sequence[Unit]) -> float:
+        """One update on preferences. Returns the loss before it."""
+        self._ready()
+        by, size = cast(Preference, self.options.preference), self.options.batch_size
+        answer = PreferenceHost(self.session, self.model.pad).answer
+        return drive(preferred(units, by, size, self.learning_rate()), answer)
+
+    @locked
+    def refer(self, rows: Rows | None) -> None:
+        """Computes the log-probabilities of the reference, the model without its adapters."""
+        if not isinstance(rows, UnitRows) or rows.units[0].reference:
+            return
+        session, by = self.session, cast(Preference, self.options.preference)
+        host = PreferenceHost(session, self.model.pad)
+        with host.first_states(self.program.states):
+            drive(refer(rows.units, by, rows.size, rows.size), host.answer)
 
     def learning_rate(self) -> float:
         """The learning rate of the next update.
@@ -333,7 +371,8 @@ class Trainer(Owner):
                 per epoch) and `get(index, epoch)` that returns {name: array}. Records, of
                 `read_data`, make one row each: {"messages": [...]}, of which the assistant's turns
                 are learned; {"prompt": ..., "completion": ...}; {"text": ...}; and ShareGPT's and
-                Alpaca's fields.
+                Alpaca's fields. Preferences are {"prompt", "chosen", "rejected"}, of KTO also
+                {"prompt", "completion", "label"}.
             epochs: passes over the data, fractions allowed. Default: 1, or as many as `max_steps`
                 takes.
             max_steps: maximum number of updates.
@@ -376,6 +415,8 @@ class Trainer(Owner):
         try:
             rows, held_out = training_and_evaluation(data, evaluation, self.model, self.options)
             self._ready(rows.get(0))
+            self.refer(rows)
+            self.refer(held_out)
             return Loop(self, rows, held_out, fit).run()
         finally:
             self.fitting = False
@@ -406,9 +447,23 @@ class Trainer(Owner):
         """
         rows: Rows = rows_of(data, self.model, self.options)
         self._prepare(rows.get(0))
+        if isinstance(rows, UnitRows):
+            return self._judge(rows)
 
         def answer(i: int) -> tuple[float, int]:
             return float(self.session.evaluate(rows.get(i))[LOSS]), tokens_of(rows, i, None, 1)
+
+        return drive(mean_loss(len(rows)), answer)
+
+    def _judge(self, rows: UnitRows) -> float:
+        """The mean loss over preferences."""
+        self._ready()
+        self.refer(rows)
+        by, host = cast(Preference, self.options.preference), PreferenceHost(self.session, rows.pad)
+
+        def answer(i: int) -> tuple[float, int]:
+            units = rows.at(i, None)
+            return drive(judged(units, by, rows.size), host.answer).loss, len(units)
 
         return drive(mean_loss(len(rows)), answer)
 
