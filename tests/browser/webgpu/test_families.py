@@ -17,8 +17,17 @@ from ..test_families import packed
 # States of convolutions; linear attention and a mixture that sorts tokens by experts; recurrence.
 QUICK = ("GenAI_lfm2", "transformers_kimi_linear", "torch_rwkv7")
 # Files of ..pipelines with tests of other families.
-OTHERS = ("any_size", "any_sounds_asked", "codecs", "families_asked", "generation", "hearing")
-OTHERS += ("picture_texts", "sounds_asked", "speaking", "text", "vision", "zero_shot_objects")
+OTHERS = ("any_size", "any_sounds_asked", "cloning", "codecs", "families_asked", "generation")
+OTHERS += (
+    "hearing",
+    "masks",
+    "picture_texts",
+    "sounds_asked",
+    "speaking",
+    "text",
+    "vision",
+    "zero_shot_objects",
+)
 RUN = """
     const p = await ew.pipeline("text-generation", arg.model, { device: "webgpu" });
     const write = async (prompt) => {
@@ -67,10 +76,12 @@ def test_tokens(page, gpu_files, tmp_path, name):
 
 @pytest.mark.families("tests/browser/pipelines/test_any_size.py")
 @pytest.mark.families("tests/browser/pipelines/test_any_sounds_asked.py")
+@pytest.mark.families("tests/browser/pipelines/test_cloning.py")
 @pytest.mark.families("tests/browser/pipelines/test_codecs.py")
 @pytest.mark.families("tests/browser/pipelines/test_families_asked.py")
 @pytest.mark.families("tests/browser/pipelines/test_generation.py")
 @pytest.mark.families("tests/browser/pipelines/test_hearing.py")
+@pytest.mark.families("tests/browser/pipelines/test_masks.py")
 @pytest.mark.families("tests/browser/pipelines/test_picture_texts.py")
 @pytest.mark.families("tests/browser/pipelines/test_sounds_asked.py")
 @pytest.mark.families("tests/browser/pipelines/test_speaking.py")
