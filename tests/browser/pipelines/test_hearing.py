@@ -32,6 +32,7 @@ def folder(files):
 @pytest.mark.family("Parakeet TDT", exporter="torch")
 @pytest.mark.family("Parakeet CTC", exporter="torch")
 @pytest.mark.family("RNN-T", exporter="torch")
+@pytest.mark.family("FastConformer with caches", exporter="torch")
 def test_text_and_times(visit, server, folder):
     cases = [
         ("tdt.edge", 0, {"return_timestamps": "word"}),
@@ -39,6 +40,7 @@ def test_text_and_times(visit, server, folder):
         ("rnnt.edge", 0, {"return_timestamps": "char"}),
         ("k2.edge", 1, {"return_timestamps": "word", "chunk_length_s": 1}),
         ("k2_stream.edge", 1, {"return_timestamps": "char"}),
+        ("cache_aware.edge", 1, {"return_timestamps": "char"}),
         ("gigaam.edge", 1, {"return_timestamps": "char", "num_beams": 2}),
         ("ctc.edge", 1, {"return_timestamps": True}),
         ("canary.edge", 1, {"language": "german", "task": "translate", "pnc": False}),
