@@ -116,9 +116,9 @@ void ew_xxh64(const void *data, size_t bytes, uint64_t *out);
 int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
 
 /* Binds a slot to caller-owned memory, which must stay valid while it is bound. bytes: size of that
- * memory, at least the slot's size unless it grows. NULL and 0 unbind the slot. The next run fails with EW_E_ALIAS
- * if the slot's memory overlaps the arena, or another bound slot of the plan when one of the two is
- * writable. */
+ * memory, at least the slot's size unless it grows. NULL and 0 unbind the slot. The next run fails
+ * with EW_E_ALIAS if the slot's memory overlaps the arena, or another bound slot of the plan when
+ * one of the two is writable. */
 int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes);
 
 /* Which steps use a slot: bit 0 init steps, bit 1 other steps. */

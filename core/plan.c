@@ -270,6 +270,21 @@ static int32_t check_registers(ew_plan *p) {
   return EW_OK;
 }
 
+/* Makes the engine's arena at least so large. Its contents last for one run only: nothing is
+ * copied, and the old block is freed first. */
+static int32_t widen_arena(ew_engine *e, uint64_t bytes) {
+  if (bytes <= e->arena_bytes) return EW_OK;
+  ew_free(e->arena);
+  e->paused = NULL;
+  e->arena = ew_alloc((size_t)bytes);
+  const uint64_t before = e->arena_bytes;
+  e->arena_bytes = bytes;
+  if (e->arena) return EW_OK;
+  e->arena = ew_alloc((size_t)before);
+  e->arena_bytes = e->arena ? before : 0;
+  return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)bytes);
+}
+
 static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   ew_engine *e = p->engine;
   ew_plan_header h;
@@ -337,21 +352,7 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
       return ew_fail(e, EW_E_REGISTER, -1, i, -1, 0);
   }
 
-  /* The arena's contents last for one run only: nothing is copied, and the old block is freed
-   * first. */
-  if (h.arena_bytes > e->arena_bytes) {
-    ew_free(e->arena);
-    e->paused = NULL;
-    e->arena = ew_alloc((size_t)h.arena_bytes);
-    uint64_t before = e->arena_bytes;
-    e->arena_bytes = h.arena_bytes;
-    if (!e->arena) {
-      e->arena = ew_alloc((size_t)before);
-      e->arena_bytes = e->arena ? before : 0;
-      return ew_fail(e, EW_E_MEMORY, -1, -1, -1, (int64_t)h.arena_bytes);
-    }
-  }
-  return EW_OK;
+  return widen_arena(e, h.arena_bytes);
 }
 
 EW_API(ew_plan_load)

@@ -172,19 +172,7 @@ class CausalLM(decoder.DecoderModel):
         super().__init__(
             model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes
         )
-        described = self.package.manifest["decoder"]
-        training = next(
-            (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
-        )
-        config = described.get("lora") or training
-        self.lora = LoraConfig.from_dict(config, "package") if config else None
-        self._saved = {s["name"]: s for s in described.get("saved") or ()}
-        self._shapes = {
-            s["name"]: s["shape"]
-            for p in described["plans"]
-            for s in p["slots"]
-            if s["kind"] == "state"
-        }
+        self._take_manifest()
         self._mine = not states  # whether the adapters' memory is this model's own
         self._swapped: dict[str, Buffer] = {}  # of weights that the adapter replaces
         self.adapters: dict[str, Adapter] = {}
@@ -199,6 +187,22 @@ class CausalLM(decoder.DecoderModel):
         prefix = self.package.file(PREFIX)
         if prefix is not None and self.kept is not None and self.kept_key() is not None:
             self.load_prefix(prefix)
+
+    def _take_manifest(self) -> None:
+        """Reads what the package's plans have of adapters."""
+        described = self.package.manifest["decoder"]
+        training = next(
+            (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
+        )
+        config = described.get("lora") or training
+        self.lora = LoraConfig.from_dict(config, "package") if config else None
+        self._saved = {s["name"]: s for s in described.get("saved") or ()}
+        self._shapes = {
+            s["name"]: s["shape"]
+            for p in described["plans"]
+            for s in p["slots"]
+            if s["kind"] == "state"
+        }
 
     @memory_in_words
     def load_adapter(
