@@ -295,6 +295,26 @@ def edited(folder, tmp_path, name, **fields):
         ("config.json", {"model_type": "gpt2"}, UnsupportedField, "model_type is 'gpt2'"),
         ("config.json", {"hidden_size": -1}, ModelError, "hidden_size is -1"),
         ("config.json", {"hidden_size": 1 << 40}, ModelError, "hidden_size"),
+        ("config.json", {"num_hidden_layers": 2_000_000_000}, ModelError, "num_hidden_layers"),
+        ("config.json", {"model_type": "qwen2"}, ModelError, "q_proj.bias"),
+        ("config.json", {"attention_bias": True}, ModelError, "q_proj.bias"),
+        ("config.json", {"partial_rotary_factor": 0.5}, UnsupportedField, "partial_rotary_factor"),
+        ("config.json", {"hidden_act": "gelu"}, UnsupportedField, "hidden_act"),
+        (
+            "config.json",
+            {"model_type": "smollm3", "no_rope_layers": [1, 0]},
+            UnsupportedField,
+            "no_rope_layers",
+        ),
+        ("config.json", {"rope_scaling": {"rope_type": "linear"}}, ModelError, "factor"),
+        (
+            "config.json",
+            {"rope_scaling": {"rope_type": "llama3", "high_freq_factor": 0}},
+            ModelError,
+            "high_freq_factor",
+        ),
+        ("tokenizer.json", {"added_tokens": 5}, ModelError, "added_tokens"),
+        ("tokenizer.json", {"model": {**TOKENIZER["model"], "merges": [1]}}, ModelError, "merge"),
         ("config.json", {"num_hidden_layers": 3}, ModelError, "layers.2"),
         ("config.json", {"num_hidden_layers": 1}, UnsupportedField, "layers.1"),
         ("config.json", {"intermediate_size": 96}, ModelError, "config.json says"),
@@ -331,3 +351,41 @@ def test_refused_options(folder, tmp_path):
         convert_adapter(folder / "adapter", folder, format="onnx")
     with pytest.raises(EdgewiseError):
         convert_adapter(folder / "adapter", tmp_path / "nothing")
+
+
+def test_trained_parameters_that_have_no_place(folder, tmp_path):
+    """Of a tied model there is no lm_head to replace; it would be left out silently."""
+    files = {p.name: p.read_bytes() for p in (folder / "adapter").iterdir()}
+    (tmp_path / "a.safetensors").write_bytes(files["adapter_model.safetensors"])
+    tensors = load_file(tmp_path / "a.safetensors")
+    tensors["base_model.model.lm_head.weight"] = torch.zeros(256, 64)
+    files["adapter_model.safetensors"] = save(tensors)
+    with pytest.raises(InputError, match="lm_head.weight"):
+        merge_adapter(folder, files, dtype="fp32", format="gguf")
+
+
+def test_adapters_of_other_models(folder, tmp_path):
+    config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    for module, a, b in (
+        ("model.layers.0.self_attn.q_proj", (4, 7), (64, 4)),
+        ("model.layers.9.self_attn.q_proj", (4, 64), (64, 4)),
+        ("MatMul_12", (4, 64), (64, 4)),
+    ):
+        stem = f"base_model.model.{module}.lora_"
+        tensors = {stem + "A.weight": torch.zeros(a), stem + "B.weight": torch.zeros(b)}
+        files = {
+            "adapter_config.json": json.dumps(config).encode(),
+            "adapter_model.safetensors": save(tensors),
+        }
+        for format in ("gguf", "peft", "mlx"):
+            with pytest.raises(InputError, match=module):
+                convert_adapter(files, folder, format=format)
+
+
+def test_refused_arguments(folder, tmp_path):
+    adapter = str(folder / "adapter")
+    out = ["-o", str(tmp_path / "x")]
+    for more in (["--format=peft"], ["--adapter-only", "--dtype=fp32"]):
+        assert main(["merge", str(folder), adapter, *out, *more]) != 0
+    with pytest.raises(InputError, match="external data"):
+        merge_adapter(folder, adapter, format="gguf", external_data="weights")

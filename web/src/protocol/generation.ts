@@ -51,7 +51,8 @@ export interface GenerationFields {
   use_cache?: boolean | null;
   /**
    * Tokens that are read ahead at once, as those that followed the last ones before: texts that
-   * repeat parts of the prompt are written faster, and are the same. Default: null (none).
+   * repeat parts of the prompt are written faster, and are the same up to rounding. Default: null
+   * (none).
    */
   prompt_lookup_num_tokens?: number | null;
   /** Divisor of the logits before sampling. Default: 1; `pipeline`: 0.7. */

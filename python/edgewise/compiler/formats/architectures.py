@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,19 +61,28 @@ class Architecture:
         interleaved: whether llama.cpp rotates neighbouring pairs where transformers rotates halves,
             so that rows of queries and keys change places.
         factors: {field of config.json: key of GGUF} of numbers that scale activations.
+        biased: modules that always have a bias.
+        tied: whether the output layer is the embedding where config.json does not say.
     """
 
     gguf: str
     modules: Mapping[str, str] = field(default_factory=lambda: _LLAMA)
     interleaved: bool = False
     factors: Mapping[str, str] = field(default_factory=dict)
+    biased: Sequence[str] = ()
+    tied: bool = False
 
+
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+MAX_LAYERS = 1 << 10
+MAX_SIZE = 1 << 24  # of rows and columns
 
 ARCHITECTURES: Mapping[str, Architecture] = {  # by model_type of config.json
     "llama": Architecture("llama", interleaved=True),
     "mistral": Architecture("llama", interleaved=True),
-    "smollm3": Architecture("smollm3", interleaved=True),
-    "qwen2": Architecture("qwen2"),
+    "smollm3": Architecture("smollm3", interleaved=True, tied=True),
+    "qwen2": Architecture("qwen2", biased=_QKV),
     "qwen3": Architecture("qwen3", {**_LLAMA, **_QUERY_NORMS}),
     "olmo2": Architecture("olmo2", _OLMO2),
     "granite": Architecture(
@@ -131,10 +140,11 @@ def dims_of(config: Mapping[str, Any], where: str = "config.json") -> Dims:
     """
     heads = _count(config, "num_attention_heads", where)
     width = _count(config, "hidden_size", where)
+    tied = config.get("tie_word_embeddings")
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     theta = config.get("rope_theta", rope.get("rope_theta") if isinstance(rope, dict) else None)
     return Dims(
-        layers=_count(config, "num_hidden_layers", where),
+        layers=_count(config, "num_hidden_layers", where, most=MAX_LAYERS),
         width=width,
         inner=_count(config, "intermediate_size", where),
         heads=heads,
@@ -142,28 +152,43 @@ def dims_of(config: Mapping[str, Any], where: str = "config.json") -> Dims:
         head_dim=_count(config, "head_dim", where, width // heads),
         vocab=_count(config, "vocab_size", where),
         context=_count(config, "max_position_embeddings", where),
-        tied=config.get("tie_word_embeddings") is True,
-        epsilon=_number(config.get("rms_norm_eps", 1e-6), "rms_norm_eps", where),
-        theta=_number(10000.0 if theta is None else theta, "rope_theta", where),
+        tied=architecture_of(config, where).tied if tied is None else tied is True,
+        epsilon=positive(config.get("rms_norm_eps", 1e-6), "rms_norm_eps", where),
+        theta=positive(10000.0 if theta is None else theta, "rope_theta", where),
     )
 
 
-def _count(config: Mapping[str, Any], name: str, where: str, otherwise: int | None = None) -> int:
+def _count(
+    config: Mapping[str, Any],
+    name: str,
+    where: str,
+    otherwise: int | None = None,
+    most: int = MAX_SIZE,
+) -> int:
     value = config.get(name)
     value = otherwise if value is None else value
-    if type(value) is not int or not 0 < value < 1 << 31:
+    if type(value) is not int or not 0 < value <= most:
         raise ModelError(
-            f"{name} is {value!r}, not a positive number", where, "Fetch the model's config.json."
+            f"{name} is {value!r}, not a number from 1 to {most}",
+            where,
+            "Fetch the model's config.json.",
         )
     return value
 
 
-def _number(value: object, name: str, where: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore
-        raise ModelError(
-            f"{name} is {value!r}, not a positive number", where, "Fetch the model's config.json."
-        )
-    return float(value)  # type: ignore[arg-type]
+def positive(value: object, name: str, where: str = "config.json") -> float:
+    """A positive finite number of a configuration.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value) if abs(value) < 1e300 else math.inf
+        if math.isfinite(number) and number > 0:
+            return number
+    raise ModelError(
+        f"{name} is {value!r}, not a positive number", where, "Fetch the model's config.json."
+    )
 
 
 def hub_name(name: str) -> str:
@@ -196,6 +221,16 @@ def shapes_of(architecture: Architecture, dims: Dims) -> dict[str, tuple[int, ..
     if not dims.tied:
         shapes["lm_head"] = (dims.vocab, dims.width)
     return shapes
+
+
+def biases_of(architecture: Architecture, config: Mapping[str, Any]) -> set[str]:
+    """The modules of a layer that have a bias, as transformers builds them."""
+    found = set(architecture.biased)
+    if config.get("attention_bias") is True:
+        found |= {*_QKV, "self_attn.o_proj"}
+    if config.get("mlp_bias") is True:
+        found |= set(_MLP)
+    return found
 
 
 def gguf_name(architecture: Architecture, module: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ModelError, UnsupportedField
-from .architectures import Architecture, Dims
+from .architectures import Architecture, Dims, positive
 from .files import ModelFiles
 from .gguf import Type
 from .vocabulary import vocabulary
@@ -54,7 +54,8 @@ def model_metadata(
     }
     for name_, end in architecture.factors.items():
         if config.get(name_) is not None:
-            made[f"{key}.{end}"] = float(config[name_])
+            made[f"{key}.{end}"] = positive(config[name_], name_)
+    _check_fixed(config, architecture, dims)
     made |= _rope(config, key)
     window = config.get("sliding_window")
     if window is not None and config.get("use_sliding_window", True):
@@ -72,6 +73,31 @@ def model_metadata(
         )
     settings = files.json("tokenizer_config.json")
     return made | vocabulary(tokenizer, config, settings, _template(files, settings), dims.vocab)
+
+
+def _check_fixed(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> None:
+    """Refuses what llama.cpp computes in one way alone, and a GGUF file has no key for."""
+    rope = _scaling(config)
+    wanted: dict[str, tuple[Any, Any]] = {
+        "hidden_act": (config.get("hidden_act", "silu"), "silu"),
+        "partial_rotary_factor": (
+            config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)),
+            1.0,
+        ),
+    }
+    if architecture.gguf == "smollm3":
+        every = config.get("no_rope_layer_interval", 4)
+        rotated = [int((i + 1) % 4 != 0) for i in range(dims.layers)]
+        wanted["no_rope_layers"] = (config.get("no_rope_layers") or rotated, rotated)
+        if not config.get("no_rope_layers"):
+            wanted["no_rope_layer_interval"] = (every, 4)
+    for name, (found, needed) in wanted.items():
+        if found != needed:
+            raise UnsupportedField(
+                f"{name} is {found!r}",
+                "config.json",
+                f"llama.cpp has {needed!r} for this family; write format='safetensors'.",
+            )
 
 
 def _template(files: ModelFiles, settings: Mapping[str, Any]) -> str | None:
@@ -99,11 +125,12 @@ def _rope(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     if kind in ("linear", "yarn"):
         made: dict[str, Any] = {
             f"{key}.rope.scaling.type": kind,
-            f"{key}.rope.scaling.factor": float(scaling["factor"]),
+            f"{key}.rope.scaling.factor": positive(scaling.get("factor"), "factor"),
         }
         before = scaling.get("original_max_position_embeddings")
         if before is not None:
-            made[f"{key}.rope.scaling.original_context_length"] = int(before)
+            length = positive(before, "original_max_position_embeddings")
+            made[f"{key}.rope.scaling.original_context_length"] = int(min(length, 2**32 - 1))
         return made
     raise UnsupportedField(
         f"rope_type is {kind!r}",
@@ -119,9 +146,21 @@ def rope_frequencies(config: Mapping[str, Any], dims: Dims) -> list[float] | Non
     scaling = _scaling(config)
     if scaling.get("rope_type", scaling.get("type")) != "llama3":
         return None
-    factor = float(scaling.get("factor", 8.0))
-    low, high = (float(scaling.get(f"{k}_freq_factor", d)) for k, d in (("low", 1), ("high", 4)))
-    before = float(scaling.get("original_max_position_embeddings", 8192))
+    factor, low, high, before = (
+        positive(scaling.get(name, otherwise), name)
+        for name, otherwise in (
+            ("factor", 8.0),
+            ("low_freq_factor", 1.0),
+            ("high_freq_factor", 4.0),
+            ("original_max_position_embeddings", 8192),
+        )
+    )
+    if high <= low:
+        raise ModelError(
+            f"high_freq_factor is {high}, low_freq_factor {low}",
+            "config.json",
+            "Fetch the model's config.json.",
+        )
     out = []
     for i in range(0, dims.head_dim, 2):
         length = 2 * math.pi * dims.theta ** (i / dims.head_dim)

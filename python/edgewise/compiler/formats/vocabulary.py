@@ -54,7 +54,7 @@ def vocabulary(
     if not pieces:
         made["tokenizer.ggml.pre"] = _splitting(tokenizer, model)
     made["tokenizer.ggml.tokens"] = tokens
-    merges = [m if isinstance(m, str) else " ".join(m) for m in model.get("merges") or []]
+    merges = [_merge(m) for m in _list(model, "merges")]
     if pieces:
         made["tokenizer.ggml.scores"] = _scores(merges, ids, len(tokens))
         made["tokenizer.ggml.add_space_prefix"] = _prepends(tokenizer)
@@ -72,6 +72,22 @@ def _object(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ModelError(f"it has no {what}", _WHERE, "Fetch the model's tokenizer.json.")
     return value
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Any]:
+    found = value.get(key)
+    if found is not None and not isinstance(found, list):
+        raise ModelError(f"{key} is no list", _WHERE, "Fetch the model's tokenizer.json.")
+    return found or []
+
+
+def _merge(merge: object) -> str:
+    parts = [p for p in (merge if isinstance(merge, list) else [merge]) if isinstance(p, str)]
+    if len(parts) != (len(merge) if isinstance(merge, list) else 1) or len(parts) not in (1, 2):
+        raise ModelError(
+            f"{str(merge)[:40]!r} is no merge", _WHERE, "Fetch the model's tokenizer.json."
+        )
+    return " ".join(parts)
 
 
 def _tokens(
@@ -96,11 +112,11 @@ def _tokens(
             i = model["vocab"].get(f"<0x{value:02X}>")
             if i is not None:
                 types[i] = BYTE
-    for entry in tokenizer.get("added_tokens") or []:
+    for entry in _list(tokenizer, "added_tokens"):
         special = _object(entry, "list of added tokens").get("special")
         put(entry.get("content"), entry.get("id"), CONTROL if special else USER_DEFINED)
     unknown = model.get("unk_token")
-    if model.get("byte_fallback") and unknown in model["vocab"]:
+    if model.get("byte_fallback") and isinstance(unknown, str) and unknown in model["vocab"]:
         types[model["vocab"][unknown]] = UNKNOWN
     return tokens, types
 
@@ -120,7 +136,7 @@ def _parts(value: object, key: str) -> list[Mapping[str, Any]]:
     if not isinstance(value, dict):
         return []
     if value.get("type") == "Sequence":
-        return [p for p in value.get(key) or [] if isinstance(p, dict)]
+        return [p for p in _list(value, key) if isinstance(p, dict)]
     return [value]
 
 

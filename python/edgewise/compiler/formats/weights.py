@@ -6,7 +6,7 @@ from the identity matrix, so that every quantization that Edgewise runs can be w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,12 +76,15 @@ class Weight:
     vector: Tensor | None
 
 
-def hub_weights(source: Source, architecture: Architecture, dims: Dims) -> list[Weight]:
+def hub_weights(
+    source: Source, architecture: Architecture, dims: Dims, biased: Collection[str] = ()
+) -> list[Weight]:
     """The parameters of a causal language model, in the order of transformers' files.
 
     Args:
         source: the .onnx file.
         architecture, dims: of its config.json.
+        biased: modules of a layer that have a bias.
 
     Raises:
         ModelError: the graph has no such parameter, or of another shape than config.json says.
@@ -117,7 +120,13 @@ def hub_weights(source: Source, architecture: Architecture, dims: Dims) -> list[
         bias = _bias(vectors, module, whole, first, shape[0])
         if bias is not None:
             found.append(bias)
-    _check_all(found, matrices, graph)
+        elif module.startswith(LAYER) and module[len(LAYER) :].partition(".")[2] in biased:
+            raise ModelError(
+                f"it has no '{module}.bias', which config.json says it has",
+                graph.name or "model",
+                "Exports in which names of biases are lost cannot be given transformers' names.",
+            )
+    _check_all(found, matrices, vectors, graph)
     return found
 
 
@@ -171,12 +180,26 @@ def _bias(
     return None
 
 
-def _check_all(found: Sequence[Weight], matrices: Mapping[str, Matrix], graph: Graph) -> None:
+def _check_all(
+    found: Sequence[Weight],
+    matrices: Mapping[str, Matrix],
+    vectors: Mapping[str, Tensor],
+    graph: Graph,
+) -> None:
     used = {id(w.matrix) for w in found if w.matrix is not None}
+    read = {id(w.vector) for w in found if w.vector is not None}
     rest = [name for name, m in matrices.items() if id(m) not in used and name != "lm_head"]
+    rest += [
+        name
+        for name, t in vectors.items()
+        if name.startswith(LAYER)
+        and name.endswith((".weight", ".bias"))
+        and t.dtype in (FLOAT, FLOAT16)
+        and id(t) not in read
+    ]
     if rest:
         raise UnsupportedField(
-            f"it has layers that its family does not have: {', '.join(rest[:6])}",
+            f"it has parameters that its family does not have: {', '.join(rest[:6])}",
             graph.name or "model",
             "Write an .onnx file of it instead.",
         )
@@ -221,7 +244,7 @@ def _embedding(graph: Graph, n: BoundNode, dims: Dims) -> Matrix | None:
     table, ids = n.inputs[:2]
     if file_name(ids) != "input_ids":
         return None
-    shape = (dims.vocab, dims.width)
+    shape = (table.shape[0], dims.width)
     name, turned = stored_weight(n)
     if name is not None and name in graph.constants:
         t = graph.constants[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ...errors import InputError
 from .options import add_command, add_dtype
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def run(args: argparse.Namespace) -> None:
     from ..training.merge import convert_adapter, merge_adapter
 
     format_, quantization = args.format, args.quantization
+    if args.adapter_only and args.dtype is not None:
+        raise InputError("an adapter has no precision of a model", "--dtype", "Leave it out.")
+    if format_ == "peft" and not args.adapter_only:
+        raise InputError("it is a format of adapters", "--format peft", "Add --adapter-only.")
     if args.adapter_only:
         convert_adapter(
             args.adapter,

@@ -19,14 +19,15 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
 
     Args:
         files: {name: Source} of the model, and of the adapter under PEFT's names.
-        options: "format", "quantization" (a name or None), and "model_file", the name of the .onnx
-            file; None: the adapter alone is written.
+        options: "format", "quantization" (a name or None), "adapter", whether the adapter's files
+            are among them, and "model_file", the name of the .onnx file; None: the adapter alone is
+            written.
 
     Returns:
         ("{}", {file name: bytes})
     """
     beside = {n: s for n, s in files.items() if n not in (CONFIG, WEIGHTS)}
-    adapter = load_adapter({n: files[n] for n in (CONFIG, WEIGHTS)}) if CONFIG in files else None
+    adapter = load_adapter({n: files[n] for n in (CONFIG, WEIGHTS)}) if options["adapter"] else None
     format_, quantization = options["format"], options.get("quantization")
     name = options.get("model_file")
     parts: Parts | dict[str, Parts]

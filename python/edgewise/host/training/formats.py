@@ -14,6 +14,7 @@ from ...compiler.arrays import Array
 from ...compiler.declare.dtypes import FLOAT, FLOAT16, NAME, BytesLike, pack
 from ...compiler.formats.architectures import (
     architecture_of,
+    biases_of,
     dims_of,
     gguf_name,
     hub_name,
@@ -96,13 +97,13 @@ class HubModel:
         self.config = config_of(files)
         self.architecture = architecture_of(self.config)
         self.dims = dims_of(self.config)
-        self.weights = hub_weights(source, self.architecture, self.dims)
+        biased = biases_of(self.architecture, self.config)
+        self.weights = hub_weights(source, self.architecture, self.dims, biased)
         self.adapter = hub_adapter(adapter, self.config) if adapter else None
         self._sessions: dict[Finish, InferenceSession] = {}
         self._last: tuple[str, int, bytes] | None = None
         if self.adapter is not None:
-            known = {w.module for w in self.weights if w.matrix is not None}
-            _check_known([*self.adapter.lora, *self.adapter.embeddings], known)
+            _check_known(self.adapter.saved, {w.name for w in self.weights})
 
     # ---- numbers
     def _given(self, matrix: Matrix) -> tuple[int, bytes]:
@@ -285,14 +286,32 @@ def _turned(tensor: Any) -> Array:
     return Array([columns, rows], "float32", out.tobytes())
 
 
-def _check_known(modules: Iterable[str], known: Iterable[str]) -> None:
-    rest = sorted(set(modules) - set(known))
+def _check_known(names: Iterable[str], known: Iterable[str]) -> None:
+    rest = sorted(set(names) - set(known))
     if rest:
         raise InputError(
-            f"it adapts {', '.join(rest[:6])}, which the model does not have",
+            f"it has {', '.join(rest[:6])}, which the model does not have",
             "adapter",
             "Give an adapter of this model.",
         )
+
+
+def _check_shapes(adapter: Adapter, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises InputError if an adapter under transformers' names is not one of a model."""
+    _check_known([*adapter.lora, *adapter.embeddings], shapes)
+    pairs = [(m, False, pair) for m, pair in adapter.lora.items()]
+    pairs += [(m, True, pair) for m, pair in adapter.embeddings.items()]
+    for module, embedding, (a, b) in pairs:
+        low, high = list(_shape(a)), list(_shape(b))
+        rank, (out, fan_in) = low[0], shapes[module]
+        if [low, high] != (
+            [[rank, out], [fan_in, rank]] if embedding else [[rank, fan_in], [out, rank]]
+        ):
+            raise InputError(
+                f"'{module}' has A {low} and B {high}, the model's matrix is {[out, fan_in]}",
+                "adapter",
+                "Give an adapter of this model.",
+            )
 
 
 # ---- adapters
@@ -303,7 +322,7 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
     their rows of B.
 
     Raises:
-        UnsupportedField: it is a variant of LoRA.
+        UnsupportedField: it is a variant of LoRA. InputError: it belongs to another model.
     """
     if getattr(adapter.config, "use_dora", False):
         raise UnsupportedField(
@@ -323,7 +342,11 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
     for name, (a, b) in adapter.lora.items():
         module = hub_name(name)
         rank = _shape(a)[0]
-        for part, first, rows in parts.get(module, [(module, 0, _shape(b)[0])]):
+        wholes = [(module, 0, _shape(b)[0])]
+        fused = parts.get(module, wholes)
+        if sum(rows for _, _, rows in fused) != _shape(b)[0]:
+            fused = wholes  # refused below
+        for part, first, rows in fused:
             cut = floats(b)[first * rank : (first + rows) * rank]
             lora[part] = a, (FLOAT, (rows, rank), cut.tobytes())
             ranks[part], alphas[part] = rank, float(adapter.config.alpha_of(name))
@@ -336,7 +359,9 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
         module, dot, end = name.rpartition(".")
         saved[hub_name(module) + dot + end] = x
     named = _config_of(adapter.config, [*lora, *embeddings], ranks, alphas)
-    return Adapter(named, lora, embeddings, saved)
+    made = Adapter(named, lora, embeddings, saved)
+    _check_shapes(made, {m: s for m, s in shapes.items() if len(s) == 2})
+    return made
 
 
 def _config_of(
@@ -436,11 +461,13 @@ def adapter_mlx(adapter: Adapter, config: Mapping[str, Any]) -> dict[str, Parts]
     own = hub_adapter(adapter, config)
     factors = {own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
     ranks = {_shape(a)[0] for a, _ in (*own.lora.values(), *own.embeddings.values())}
-    if own.saved or own.embeddings or len(factors) != 1 or len(ranks) != 1:
+    outside = own.embeddings or "lm_head" in own.lora
+    if own.saved or outside or len(factors) != 1 or len(ranks) != 1:
         raise UnsupportedField(
-            "it has whole parameters, an adapted embedding, or several ranks or scalings",
+            "it has whole parameters, adapts the embedding or the output layer, or has several"
+            " ranks or scalings",
             "adapter",
-            "mlx_lm's adapters have one rank and scaling; write the merged model.",
+            "mlx_lm's adapters are of layers, with one rank and scaling; write the merged model.",
         )
     tensors: dict[str, Any] = {}
     for module, (a, b) in own.lora.items():

@@ -90,6 +90,10 @@ def merge_adapter(
                 "there is no adapter to merge", "adapter", "Give one, or another format."
             )
         return _onnx(model, loaded, path, dtype, external_data)
+    if external_data is not None:
+        raise InputError(
+            f"{format_} has no external data", "external_data", "Leave it out, or use 'onnx'."
+        )
     given = TrainedModel(model, dtype)
     source = given.graph.source
     assert source is not None

@@ -18,6 +18,9 @@ const BESIDE = [
   "special_tokens_map.json",
   "generation_config.json",
   "chat_template.jinja",
+  "vocab.json",
+  "merges.txt",
+  "added_tokens.json",
 ];
 
 /**
@@ -62,7 +65,8 @@ export async function exported(
       files.set("config.json", new Blob([model.config]));
   }
   if (name !== null) await addAdapter(files, model, name);
-  const call = { of: "formats", format, quantization, model_file: graph };
+  const adapter = name !== null;
+  const call = { of: "formats", format, quantization, adapter, model_file: graph };
   const made = await compiled(model, files, call, given, signal);
   return Array.from(made, ([file, blob]) => ({ name: file, blob }));
 }
@@ -121,7 +125,8 @@ async function addBeside(
     BESIDE.map(async (name) => {
       for (const folder of folders) {
         const response = await fetch(new URL(name, folder), { signal });
-        if (!response.ok) continue;
+        // a server may answer with a page of its own for what it does not have
+        if (!response.ok || response.headers.get("content-type")?.startsWith("text/html")) continue;
         files.set(name, await response.blob());
         return;
       }
