@@ -225,18 +225,14 @@ def _matrices(graph: Graph, to_bind: Graph, dims: Dims) -> dict[str, Matrix]:
         made = _embedding(graph, n, dims) if kind_of(n) == "embedding" else _linear(graph, name, n)
         if made is not None:
             found.setdefault(made.name, made)
-    if "model.embed_tokens" not in found:
-        t = next(
-            (
-                t
-                for name, t in graph.constants.items()
-                if hub_name(name) == "model.embed_tokens" and len(t.shape) == 2
-            ),
-            None,
-        )
-        if t is not None and t.dtype in (FLOAT, FLOAT16):
-            shape = (t.shape[0], t.shape[1])
-            found["model.embed_tokens"] = Matrix("model.embed_tokens", shape, t, False, None, True)
+    if "model.embed_tokens" not in found:  # a table of float16, which no adapter is put beside
+        gathers = [n for n in graph.nodes if n.op == "Gather" and n.inputs[1:] == ["input_ids"]]
+        for gather in gathers[:1]:
+            model = _layer_model(graph, "input_ids", gather.outputs[0], INT64, dims.width)
+            shape = (dims.vocab, dims.width)
+            found["model.embed_tokens"] = Matrix(
+                "model.embed_tokens", shape, None, False, model, True
+            )
     return found
 
 
