@@ -42,6 +42,7 @@ const plans: Record<string, ManifestSlot[]> = {
     slot("learning_rate", "input", 4),
     slot("loss", "output", 4),
   ],
+  accumulate: [...states, ...batch, slot("seed", "input", 8), slot("loss", "output", 4)],
   evaluate: [...states, ...batch, slot("loss", "output", 4)],
 };
 export const PROGRAM: ProgramInfo = {
