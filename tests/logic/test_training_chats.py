@@ -8,7 +8,7 @@ import json
 
 import pytest
 from edgewise.errors import InputError
-from edgewise.host.training.data import answer_of
+from edgewise.host.training.data import answer_of, read_data
 from edgewise.text import Tokenizer
 
 from tests.conformance.vectors import vectors
@@ -26,10 +26,10 @@ def tokenizer_of(template):
     return Tokenizer.from_files(files.get, str(MODEL))
 
 
-def examples(form, record, template, end=None):
+def examples(form, record, template, end=None, sequence=10_000):
     """What `example_of` makes, with this tokenizer."""
     answer_to, answer = answer_of(tokenizer_of(template)), None
-    steps = module(form, "training.chat").example_of(record, template, end, "data")
+    steps = module(form, "training.chat").example_of(record, template, end, sequence, "data")
     while True:
         try:
             request = steps.send(answer)
@@ -58,6 +58,58 @@ def test_the_assistants_turns_are_learned_as_in_trl(form, case):
 def test_completions_are_learned_as_in_trl(form, case):
     record = {"prompt": case["prompt"], "completion": case["completion"]}
     assert examples(form, record, None, VECTORS["eos_token_id"]) == [case["example"]]
+
+
+GREETING = [
+    {"role": "assistant", "content": "Be short."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Bye"},
+]
+
+
+@both
+def test_a_first_turn_is_learned_without_the_templates_own_prompt(form):
+    own = "{% if messages[0].role != 'system' %}<|system|>\nBe short.<|end|>\n{% endif %}"
+    plain = VECTORS["templates"]["plain"]
+    [example] = examples(form, {"messages": GREETING}, own + plain)
+    learned = [i for i, c in zip(example["ids"], example["counts"]) if c]
+    assert tokenizer_of(None).decode(learned) == "Be short.<|end|>\nBye<|end|>\n"
+    with pytest.raises(InputError, match="data: .*does not show where the text"):
+        examples(form, {"messages": GREETING}, "{{ messages | length }}" + own)
+
+
+@both
+def test_turns_after_the_end_of_the_row_are_not_rendered(form):
+    """Each turn renders all before it, which takes hours for a chat of thousands of turns."""
+    turn = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Bye"}]
+    messages, asked = turn * 50, []
+
+    def answer(request):
+        if request.kind == "render":
+            asked.append(len(request.messages))
+            return "".join(m["content"] for m in request.messages)
+        return [ord(c) for c in request.text]
+
+    steps = module(form, "training.chat").example_of(
+        {"messages": messages}, "plain", None, 12, "data"
+    )
+    given = None
+    while True:
+        try:
+            given = answer(steps.send(given))
+        except StopIteration as over:
+            [example] = over.value
+            break
+    assert asked == [100, 1, 2, 3, 4, 5, 6]  # of 5 tokens each: the third one ends after the row
+    assert [bool(c) for c in example.counts[:15]] == [False, False, True, True, True] * 3
+
+
+@both
+@pytest.mark.parametrize("mark", ["\ufdd0", "\ufdd1"])
+def test_messages_with_the_marks_of_a_template_are_refused(form, mark):
+    record = {"messages": [{"role": "user", "content": [{"text": mark}]}, GREETING[0]]}
+    with pytest.raises(InputError, match="data: a message has the code point"):
+        examples(form, record, VECTORS["templates"]["marked"])
 
 
 @both
@@ -105,6 +157,8 @@ def test_files_are_read_as_python_reads_them(form):
             assert read_records(text, "csv", "f") == records
     assert read_records("a,b,c\n1,,\n", "csv", "f") == [{"a": "1", "b": "", "c": ""}]
     assert read_records("a,b\n1,", "csv", "f") == [{"a": "1", "b": ""}]
+    assert read_records("\n \na,b\n1,2\n", "csv", "f") == [{"a": "1", "b": "2"}]
+    assert read_records(json.dumps(records[0], indent=1), "jsonl", "f") == records[:1]
     assert read_records("one line", "text", "f") == [{"text": "one line"}]
     format_of = module(form, "training.records").format_of
     names = {"a.CSV": "csv", "a.jsonl": "jsonl", "a.json": "jsonl", "a.txt": "text", "": "text"}
@@ -124,20 +178,53 @@ def test_files_are_read_as_python_reads_them(form):
         ('a,b\n1,"2', "csv", "record 1"),
         ("a,b\n1", "csv", "names 2"),
         ("a,b", "csv", "no records"),
+        ("a", "csv", "no records"),
+        ('a,b\n"1"2,3', "csv", "record 1: a field goes on"),
+        ("a,b,a\n1,2,3", "csv", "names .a. twice"),
+        ("a;b\n1;2", "csv", "separated by .;."),
+        ("[" * 100_000, "jsonl", "not a list of JSON"),
+        ('{"a":' * 100_000, "jsonl", "is not JSON"),
+        ('{\n"a": 1\n}\n{', "jsonl", "line 1: .* is not JSON"),
         ("\n" * 10_000_000 + "x", "jsonl", "10000001 lines"),
     ],
 )
 def test_files_that_cannot_be_read_are_refused_in_words(form, text, format, error):
-    if form == "page" and len(text) > 1000:
+    if form == "page" and len(text) > 1_000_000:
         pytest.skip("the text is too long to be sent to Node")
     with pytest.raises(InputError, match=error):
         module(form, "training.records").read_records(text, format, "f")
 
 
 @both
+def test_long_columns_are_read_in_one_pass(form):
+    """A search from each field to the end of the file would take minutes."""
+    lines = [f"{i} \U0001f600" for i in range(50_000)]
+    records = module(form, "training.records").read_records("a\n" + "\n".join(lines), "csv", "f")
+    assert [r["a"] for r in records] == lines
+
+
+@both
+def test_data_are_records_alone_in_a_known_format(form):
+    records = module(form, "training.records")
+    assert records.are_records([{"text": "a"}, {}], "data")
+    assert not records.are_records(["a", [1]], "data") and not records.are_records([], "data")
+    with pytest.raises(InputError, match="data, record 2: .b. is not a record"):
+        records.are_records([{"text": "a"}, "b"], "data")
+    with pytest.raises(InputError, match="format: there is no format .xml.*jsonl, csv, text"):
+        records.check_format("xml")
+
+
+def test_a_file_has_a_known_format(tmp_path):
+    (tmp_path / "a.xml").write_text('{"text": "a"}')
+    with pytest.raises(InputError, match="there is no format 'xml'"):
+        read_data(tmp_path / "a.xml", format="xml")
+
+
+@both
 @pytest.mark.parametrize(
     "record, error",
     [
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, "loss.*dpo"),
         ({}, "its fields are none"),
         ({"mesages": []}, "mesages"),
         ({"messages": []}, "not a list of messages"),

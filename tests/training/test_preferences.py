@@ -125,6 +125,7 @@ def test_a_run_prefers_what_is_chosen_and_resumes_exactly(name, tmp_path):
         ("kto", [{"prompt": "w1", "completion": "w2", "label": 3}], "label is 3"),
         ("dpo", [{**pairs()[0], "chosen": [{"role": "user", "content": "x"}]}], "some of prompt"),
         ("simpo", [{**pairs()[0], "prompt": "w1 " * 40}], "all prompt"),
+        ("dpo", [pairs()[0], "w1"], "record 2: 'w1' is not a record"),
     ],
 )
 def test_other_data_are_refused(loss, records, error):
@@ -132,11 +133,46 @@ def test_other_data_are_refused(loss, records, error):
         trainer(loss).fit(records, max_steps=1)
 
 
+@both
+def test_kto_needs_another_completion_in_each_update(form):
+    logic, encode = module(form, "training.preferences"), answer_of(tokenizer())
+    examples = [x for r in labelled() for x in driven(logic.compared(r, "kto", 0, "data"), encode)]
+    with pytest.raises(InputError, match="data: an update has one .*gradient_accumulation_steps"):
+        logic.units_of(examples, "kto", SEQUENCE, 1, 1, "data")
+    assert len(logic.units_of(examples, "kto", SEQUENCE, 1, 2, "data")[0]) == len(examples)
+
+
+@both
+@pytest.mark.parametrize("label, good", [("True", True), ("False", False), ("true", True)])
+def test_labels_may_be_those_of_a_table(form, label, good):
+    logic = module(form, "training.preferences")
+    record = {"prompt": "w1", "completion": "w2", "label": label}
+    [(_, found)] = driven(logic.compared(record, "kto", 0, "data"), answer_of(tokenizer()))
+    assert found is good
+
+
 def test_settings_of_other_losses_are_refused():
     with pytest.raises(InputError, match="they belong to the losses"):
         trainer(None, beta=0.1)
     with pytest.raises(InputError, match="beta"):
         trainer("dpo", beta=0)
+
+
+@both
+def test_calls_of_tools_are_a_part_of_chats(form):
+    logic = module(form, "training.preferences")
+    user = {"role": "user", "content": "w1"}
+    calls = [{"role": "assistant", "content": "", "tool_calls": [n]} for n in ("w2", "w3")]
+    said = {"role": "assistant", "content": "w4"}
+
+    def answer(request):
+        if request.kind == "render":
+            return " ".join(m["content"] or m["tool_calls"][0] for m in request.messages)
+        return [int(w[1:]) for w in request.text.split()]
+
+    record = {"chosen": [user, calls[0], said], "rejected": [user, calls[1], said]}
+    made = driven(logic.compared(record, "dpo", None, "data"), answer)
+    assert [(e.ids, e.prompt) for e, _ in made] == [([1, 2, 4], 1), ([1, 3, 4], 1)]
 
 
 def test_chats_may_begin_with_the_prompt():

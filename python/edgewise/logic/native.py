@@ -170,7 +170,7 @@ def number_of(text: str) -> tuple[Any, bool]:
     """(the number that JSON is, whether it is one); NaN and Infinity are not JSON"""
     try:
         value = json.loads(text, parse_constant=_no_number)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, False
     return value, True
 

@@ -91,6 +91,8 @@ PAIRS = [
     {"prompt": "The robot said", "chosen": " hello.", "rejected": " nothing at all to the queen."},
     {"prompt": "A boat", "chosen": " went home to the moon.", "rejected": " sank."},
 ]
+# a batch has one comparison, and KTO needs two in an update
+MORE = {"kto": {"gradient_accumulation_steps": 2}}
 
 
 def test_preferences_are_learned_as_in_python(visit, server, trainable):
@@ -99,7 +101,8 @@ def test_preferences_are_learned_as_in_python(visit, server, trainable):
         """
             const made = {};
             for (const loss of ["dpo", "orpo", "kto", "simpo"]) {
-              const options = { loss, max_steps: 3, learning_rate: 1e-2, seed: 1 };
+              const more = arg.more[loss];
+              const options = { loss, max_steps: 3, learning_rate: 1e-2, seed: 1, ...more };
               const trainer = await ew.Trainer.create(p, arg.pairs, {
                 ...options,
                 evaluation: arg.pairs,
@@ -121,6 +124,7 @@ def test_preferences_are_learned_as_in_python(visit, server, trainable):
               [arg.pairs, { loss: "ppo" }],
               [arg.pairs, { loss: "dpo", beta: 0 }],
               ["text", { beta: 1 }],
+              [arg.pairs, { loss: "kto" }],
             ];
             for (const [data, options] of wrong)
               await ew.fineTune(p, data, options).catch((e) => errors.push(e.name + e.message));
@@ -128,11 +132,17 @@ def test_preferences_are_learned_as_in_python(visit, server, trainable):
             return { made, errors };
         """,
         pairs=PAIRS,
+        more=MORE,
     )
-    assert [e.startswith("InputError") for e in got["errors"]] == [True] * 4, got["errors"]
+    assert [e.startswith("InputError") for e in got["errors"]] == [True] * 5, got["errors"]
     for name, result in got["made"].items():
         trainer = edgewise.Trainer(
-            str(MODEL), name, adapters={"r": 4}, batch_size=2, sequence_length=SEQUENCE
+            str(MODEL),
+            name,
+            adapters={"r": 4},
+            batch_size=2,
+            sequence_length=SEQUENCE,
+            **MORE.get(name, {}),
         )
         assert result["evaluations"][0][1] == pytest.approx(trainer.evaluate(PAIRS), rel=1e-4)
         trainer.free()

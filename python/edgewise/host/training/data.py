@@ -24,7 +24,7 @@ from ...logic.training.chat import (
     seen,
 )
 from ...logic.training.data import Order, Row, batch_of, learned
-from ...logic.training.records import Format, Record, format_of, read_records
+from ...logic.training.records import Format, Record, check_format, format_of, read_records
 from ..drive import drive
 
 if TYPE_CHECKING:
@@ -66,14 +66,20 @@ def encode_texts(
     ]
 
 
-def examples_of(records: Sequence[Record], tokenizer: Tokenizer, end: int | None) -> list[Example]:
-    """The tokens of records, and which of them are learned (logic/training/chat.py)."""
+def examples_of(
+    records: Sequence[Record], tokenizer: Tokenizer, end: int | None, sequence: int
+) -> list[Example]:
+    """The tokens of records, and which of them are learned (logic/training/chat.py) in rows of
+    `sequence` tokens.
+    """
     template = template_of(tokenizer)
     answer = answer_of(tokenizer)
     return [
         example
         for i, record in enumerate(records)
-        for example in drive(example_of(record, template, end, f"data, record {i + 1}"), answer)
+        for example in drive(
+            example_of(record, template, end, sequence, f"data, record {i + 1}"), answer
+        )
     ]
 
 
@@ -82,14 +88,16 @@ def read_data(path: str | os.PathLike[str], format: Format | None = None) -> lis
 
     Args:
         path: of the file.
-        format: "jsonl" (an object in each line, or one list), "csv" (the first line has the names
-            of the fields) or "text". Default: by its name.
+        format: "jsonl" (an object in each line, or one list or object), "csv" (the first line has
+            the names of the fields) or "text". Default: by its name.
 
     Raises:
         InputError: it is empty, not UTF-8, or a record cannot be read; the message says which.
         OSError: there is no such file.
     """
     name = os.fspath(path)
+    if format is not None:
+        check_format(format)
     size = os.path.getsize(path)
     if size > MAX_BYTES:
         raise InputError(
@@ -113,7 +121,7 @@ def previewed(
     """The tokens of records as the model will see them."""
     return [
         seen(example, [tokenizer.decode([i]) for i in example.ids], sequence)
-        for example in examples_of(records, tokenizer, end)
+        for example in examples_of(records, tokenizer, end, sequence)
     ]
 
 

@@ -75,7 +75,8 @@ class Report:
     Attributes:
         examples: of the records.
         truncated: examples of which the end was cut off.
-        lost: learned tokens that were cut off.
+        lost: learned tokens that were cut off. Where the template has no marks, turns after the
+            one at the end of the row are not counted.
         dropped: examples without a row: nothing of what is learned fits.
     """
 
@@ -128,7 +129,7 @@ def _next_tag(source: str, at: int) -> tuple[int, int, str] | None:
 
 
 def example_of(
-    record: Record, template: str | None, end: int | None, where: str
+    record: Record, template: str | None, end: int | None, sequence: int, where: str
 ) -> Generator[DataRequest, Any, list[Example]]:
     """The examples of a record: one, or one for each of the assistant's turns where the template
     writes earlier turns in another way than the last one.
@@ -137,6 +138,7 @@ def example_of(
         record: as records.normal takes it.
         template: the model's chat template, or None.
         end: id of the token that ends a text, or None.
+        sequence: tokens of a row. Turns after it are not looked for.
         where: for errors.
 
     Raises:
@@ -149,7 +151,8 @@ def example_of(
         ids = _ended(ids, end)
         return [Example(ids, [True for _ in ids])]
     if "prompt" in one:
-        example = yield from completed(one["prompt"], one["completion"], one.get("tools"), end)
+        tools: Any = one.get("tools")
+        example = yield from completed(one["prompt"], one["completion"], tools, end, where)
         return [example]
     messages: list[Record] = one["messages"]
     if not any(m["role"] == "assistant" for m in messages):
@@ -158,18 +161,21 @@ def example_of(
             where,
             'Give one with the role "assistant".',
         )
-    tools: Any = one.get("tools")
+    tools = one.get("tools")
     if template is not None and marked_template(template) is not None:
         example = yield from _marked(messages, tools, where)
         return [example]
-    return (yield from _turns(messages, tools))
+    return (yield from _turns(messages, tools, sequence, where))
 
 
 def completed(
-    prompt: Any, completion: Any, tools: Any, end: int | None
+    prompt: Any, completion: Any, tools: Any, end: int | None, where: str
 ) -> Generator[DataRequest, Any, Example]:
     """The example of a prompt and a completion, both texts or both messages. The completion
-    begins where the tokens of the prompt end, as in TRL.
+    begins where the tokens of the prompt end, as in TRL; without a prompt, where its text does.
+
+    Raises:
+        InputError: the template does not show where that is.
     """
     before: list[int] = []
     ids: list[int] = []
@@ -186,8 +192,29 @@ def completed(
             before = yield Encode(text, False)
         text = yield Render([*asked, *answered], tools, False, False)
         ids = yield Encode(text, False)
+        if not asked:
+            before = yield from _before_first(answered, text, tools, where)
     first = common(before, ids)
     return Example(ids, [i >= first for i in range(len(ids))], first)
+
+
+def _before_first(
+    messages: list[Record], text: str, tools: Any, where: str
+) -> Generator[DataRequest, Any, list[int]]:
+    """The tokens that a template writes before the text of the first message, such as a system
+    prompt of its own. text: of the messages.
+    """
+    first: Record = {**messages[0], "content": START}
+    other: str = yield Render([first, *messages[1:]], tools, False, False)
+    at = other.find(START)
+    if at < 0 or not text.startswith(other[:at]):
+        raise InputError(
+            "the chat template does not show where the text of the first message begins",
+            where,
+            "Begin with a message of the user.",
+        )
+    ids: list[int] = yield Encode(other[:at], False)
+    return ids
 
 
 def _ended(ids: list[int], end: int | None) -> list[int]:
@@ -204,6 +231,10 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _marked(messages: list[Record], tools: Any, where: str) -> Generator[DataRequest, Any, Example]:
     """The example of messages whose template marks the assistant's text."""
+    if _has_marks(messages) or _has_marks(tools):
+        raise InputError(
+            "a message has the code point U+FDD0 or U+FDD1", where, "Leave such code points out."
+        )
     marked: str = yield Render(messages, tools, False, True)
     spans: list[tuple[int, int]] = []
     text, at = "", 0
@@ -215,10 +246,9 @@ def _marked(messages: list[Record], tools: Any, where: str) -> Generator[DataReq
         inner = marked[first + 1 : last]
         if last < 0 or START in inner:
             raise InputError(
-                "the template marks the assistant's text inside of itself, or a message has the"
-                " code point U+FDD0 or U+FDD1",
+                "the chat template marks the assistant's text inside of itself",
                 where,
-                "Leave such code points out.",
+                "Close {% generation %} by {% endgeneration %} before the next one.",
             )
         text += marked[at:first]
         begin = size(text)
@@ -237,34 +267,42 @@ def _marked(messages: list[Record], tools: Any, where: str) -> Generator[DataReq
     return Example([token.id for token in tokens], counts)
 
 
-def _turns(messages: list[Record], tools: Any) -> Generator[DataRequest, Any, list[Example]]:
+def _has_marks(value: object) -> bool:
+    """Whether a text of JSON has START or END."""
+    if isinstance(value, str):
+        return START in value or END in value
+    if isinstance(value, dict):
+        fields: Record = value
+        return any(_has_marks(name) or _has_marks(fields[name]) for name in fields)
+    if isinstance(value, list):
+        parts: list[object] = value
+        return any(_has_marks(one) for one in parts)
+    return False
+
+
+def _turns(
+    messages: list[Record], tools: Any, sequence: int, where: str
+) -> Generator[DataRequest, Any, list[Example]]:
     """The examples of messages whose template does not mark the assistant's text."""
     text: str = yield Render(messages, tools, False, False)
     whole: list[int] = yield Encode(text, False)
     counts = [False for _ in whole]
     apart: list[Example] = []
+    alike = True  # whether the turns so far are written as in the whole
     for i in range(len(messages)):
         if messages[i]["role"] != "assistant":
             continue
-        one: Example = yield from completed(messages[:i], [messages[i]], tools, None)
+        one: Example = yield from completed(messages[:i], [messages[i]], tools, None, where)
         apart.append(one)
-        if common(one.ids, whole) == len(one.ids):
+        if alike and common(one.ids, whole) == len(one.ids):
             for at in range(one.prompt, len(one.ids)):
                 counts[at] = True
         else:
-            counts = []
+            alike = False
+        # each turn renders all before it: those after the end of the row are left out
+        if (len(one.ids) if alike else one.prompt) >= sequence:
             break
-    if counts:
-        return [Example(whole, counts)]
-    for i in range(len(messages)):
-        if messages[i]["role"] == "assistant" and _before(messages, i) >= len(apart):
-            apart.append((yield from completed(messages[:i], [messages[i]], tools, None)))
-    return apart
-
-
-def _before(messages: list[Record], index: int) -> int:
-    """The assistant's messages before one."""
-    return len([m for m in messages[:index] if m["role"] == "assistant"])
+    return [Example(whole, counts)] if alike else apart
 
 
 def fitted(

@@ -3,8 +3,8 @@
 They depend on a model through the log-probabilities of completions alone. So an update runs the
 rows forward, computes the loss and its derivative by each token here, and runs them backward with
 these as the weights of the tokens' losses: the gradient is exact, and one program does for all
-losses. The reference is the model as the run begins, which for new adapters is the model without
-them: its log-probabilities are computed once.
+losses. The reference is the model as it was read: without adapters, and without what this run or
+one before it learned. Its log-probabilities are computed once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import InputError
-from ..native import written
-from .chat import DataRequest, Example, Report, completed
+from ..native import setting, written
+from .chat import DataRequest, Example, Report, completed, nothing_left
 from .data import IGNORED, Row, learned
 from .options import check_number
 from .records import Record, part_of
@@ -143,6 +143,7 @@ def compared(
         InputError: it has other fields.
     """
     made: list[tuple[Example, bool]] = []
+    tools: Any = record.get("tools")
     if "chosen" in record and "rejected" in record:
         chosen = part_of(record, "chosen", where)
         rejected = part_of(record, "rejected", where)
@@ -154,20 +155,20 @@ def compared(
             prompt, chosen, rejected = chosen[:first], chosen[first:], rejected[first:]
         _check_alike(prompt, chosen, where)
         _check_alike(prompt, rejected, where)
-        good: Example = yield from completed(prompt, chosen, record.get("tools"), end)
-        bad: Example = yield from completed(prompt, rejected, record.get("tools"), end)
+        good: Example = yield from completed(prompt, chosen, tools, end, where)
+        bad: Example = yield from completed(prompt, rejected, tools, end, where)
         first = min(good.prompt, bad.prompt)
         made.append((_from(good, first), True))
         made.append((_from(bad, first), False))
     elif loss == "kto" and "completion" in record and "prompt" in record:
         label: object = record.get("label")
-        if label in ("true", "false"):  # of a file in CSV
-            label = label == "true"
+        if isinstance(label, str) and label.lower() in ("true", "false"):  # of a file in CSV
+            label = label.lower() == "true"
         if not isinstance(label, bool):
             raise InputError(f"label is {written(label)[:80]}", where, "Give true or false.")
         prompt, completion = part_of(record, "prompt", where), part_of(record, "completion", where)
         _check_alike(prompt, completion, where)
-        one: Example = yield from completed(prompt, completion, record.get("tools"), end)
+        one: Example = yield from completed(prompt, completion, tools, end, where)
         made.append((one, label))
     else:
         names = ", ".join(list(record))[:120] or "none"
@@ -178,13 +179,9 @@ def compared(
 def _shared(one: list[Record], other: list[Record]) -> int:
     """How many first messages two chats share; less than either has."""
     count = 0
-    while count < min(len(one), len(other)) - 1 and _same(one[count], other[count]):
+    while count < min(len(one), len(other)) - 1 and one[count] == other[count]:
         count += 1
     return count
-
-
-def _same(one: Record, other: Record) -> bool:
-    return one["role"] == other["role"] and one.get("content") == other.get("content")
 
 
 def _check_alike(prompt: object, completion: object, where: str) -> None:
@@ -221,8 +218,14 @@ def units_of(
         where: for errors.
 
     Raises:
-        InputError: no completion is left.
+        InputError: no completion is left, or of KTO, an update has one alone.
     """
+    if loss == "kto" and block < 2:
+        raise InputError(
+            "an update has one completion: KTO compares each with that of another prompt",
+            where,
+            f"Give {setting('gradient_accumulation_steps', 2)}, or batches of 4 rows.",
+        )
     report = Report(len(examples))
     kept = [x for x in examples if x[0].prompt < sequence and len(x[0].ids) > x[0].prompt]
     for example, _ in examples:
@@ -247,12 +250,7 @@ def units_of(
             else:
                 report.dropped += 2
     if not units:
-        cut = f": the first {sequence} tokens are all prompt" if report.truncated else ""
-        raise InputError(
-            f"no completion is left to learn from{cut}",
-            where,
-            "Give completions, shorter prompts, or a longer sequence_length.",
-        )
+        raise nothing_left(report, sequence, where)
     return units, report
 
 
@@ -279,14 +277,11 @@ class Outcome:
         loss: their mean.
         completions: the derivatives by the log-probability of each row's completion.
         chosen: the derivatives by the loss of each token of chosen rows, of ORPO.
-        right: units whose chosen completion has the higher reward; of KTO: whose reward has the
-            sign of its label.
     """
 
     loss: float
     completions: list[float]
     chosen: float
-    right: int
 
 
 def outcome_of(units: Sequence[Unit], losses: Sequence[list[float]], by: Preference) -> Outcome:
@@ -316,19 +311,18 @@ def outcome_of(units: Sequence[Unit], losses: Sequence[list[float]], by: Prefere
 
 
 def _dpo(units: Sequence[Unit], sums: Sequence[float], by: Preference) -> Outcome:
-    made = Outcome(0.0, [], 0.0, 0)
+    made = Outcome(0.0, [], 0.0)
     for i, unit in enumerate(units):
         ratio = sums[2 * i] - unit.reference[0] - (sums[2 * i + 1] - unit.reference[1])
         made.loss -= log_sigmoid(by.beta * ratio) / len(units)
         slope = -by.beta * sigmoid(-by.beta * ratio) / len(units)
         made.completions.append(slope)
         made.completions.append(-slope)
-        made.right += int(ratio > 0)
     return made
 
 
 def _kto(units: Sequence[Unit], sums: Sequence[float], by: Preference) -> Outcome:
-    made = Outcome(0.0, [], 0.0, 0)
+    made = Outcome(0.0, [], 0.0)
     moved = 0.0
     for i, unit in enumerate(units):
         moved += (sums[2 * i + 1] - unit.reference[1]) / len(units)
@@ -341,7 +335,6 @@ def _kto(units: Sequence[Unit], sums: Sequence[float], by: Preference) -> Outcom
         made.loss += weight * (1 - value) / len(units)
         made.completions.append(-sign * weight * by.beta * value * (1 - value) / len(units))
         made.completions.append(0.0)
-        made.right += int(sign * (ratio - moved) > 0)
     return made
 
 
@@ -353,7 +346,7 @@ def _without_reference(
     by: Preference,
 ) -> Outcome:
     """ORPO and SimPO, of the mean log-probability of a completion's tokens."""
-    made = Outcome(0.0, [], 0.0, 0)
+    made = Outcome(0.0, [], 0.0)
     for i in range(len(units)):
         good, bad = sums[2 * i] / counts[2 * i], sums[2 * i + 1] / counts[2 * i + 1]
         if by.loss == "simpo":
@@ -368,7 +361,6 @@ def _without_reference(
             slopes = [slope / -math.expm1(good), -slope / -math.expm1(bad)]
         made.completions.append(slopes[0] / counts[2 * i])
         made.completions.append(slopes[1] / counts[2 * i + 1])
-        made.right += int(good > bad)
     if by.loss == "orpo":
         total, tokens = 0.0, 0
         for i, unit in enumerate(units):

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ...errors import InputError
-from ..native import meant, number_of, written
+from ..native import meant, number_of, option, setting, written
 
 Format = Literal["jsonl", "csv", "text"]
+FORMATS: tuple[Format, ...] = ("jsonl", "csv", "text")
 Record = dict[str, Any]
 
 MAX_RECORDS = 1_000_000
@@ -53,13 +54,26 @@ def format_of(name: str, text: str) -> Format:
     return "jsonl" if first in ("{", "[") and first else "text"
 
 
+def check_format(format: object) -> Format:
+    """A format that was given. Raises InputError: there is no such format."""
+    for one in FORMATS:
+        if format == one:
+            return one
+    raise InputError(
+        f"there is no format {written(format)[:80]}",
+        option("format"),
+        f"Give {', '.join(FORMATS)}.",
+    )
+
+
 def read_records(text: str, format: Format, where: str) -> list[Record]:
     """The records of a file.
 
     Args:
         text: of the file.
-        format: "jsonl": an object of JSON in each line, or one list of them; "csv": fields
-            separated by commas, whose names are in the first line; "text": one record, `text`.
+        format: "jsonl": an object of JSON in each line, one list of them, or one object; "csv":
+            fields separated by commas, with their names in the first line; "text": one record,
+            `text`.
         where: name of the file, for errors.
 
     Raises:
@@ -95,6 +109,10 @@ def _json(text: str, where: str) -> list[Record]:
         line = line.strip()
         if line:
             value, fits = number_of(line)
+            if not fits and not records:  # it may be one object with line breaks
+                whole, is_whole = number_of(text)
+                if is_whole:
+                    return [_object(whole, where)]
             if not fits:
                 raise InputError(
                     f"{written(line)[:80]} is not JSON",
@@ -115,45 +133,24 @@ def _object(value: object, where: str) -> Record:
 
 def _csv(text: str, where: str) -> list[Record]:
     """Records of RFC 4180: fields may be in quotes, in which quotes are doubled."""
-    rows: list[list[str]] = []
-    row: list[str] = []
-    at, size = 0, len(text)
-    letters = text if size < 2 else text + "\n"
-    while at < size:
-        if letters[at] == '"':
-            field = ""
-            while True:
-                end = letters.find('"', at + 1)
-                if end < 0:
-                    raise InputError(
-                        "a quote is not closed", f"{where}, record {len(rows)}", 'Write "" for ".'
-                    )
-                field += letters[at + 1 : end]
-                if letters[end + 1 : end + 2] != '"':
-                    break
-                field += '"'
-                at = end + 1
-            at = end + 1
-        else:
-            comma, line = letters.find(",", at), letters.find("\n", at)
-            end = line if comma < 0 or 0 <= line < comma else comma
-            field = letters[at:end].removesuffix("\r")
-            at = end
-        row.append(field)
-        if letters[at : at + 1] == "\r":
-            at += 1
-        if letters[at : at + 1] == "\n":
-            rows.append(row)
-            row = []
-        elif letters[at : at + 1] == "," and at + 1 == size:
-            row.append("")
-            rows.append(row)
-        at += 1
+    rows = [row for row in _rows(text, where) if len(row) > 1 or row[0].strip()]
     names = [name.strip() for name in rows[0]]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(
+                f"its first line names {written(name)} twice",
+                where,
+                "Give each field its own name.",
+            )
+    for mark in (";", "\t"):
+        if len(names) == 1 and mark in names[0]:
+            raise InputError(
+                f"the names in its first line are separated by {written(mark)}",
+                where,
+                "Separate fields by commas.",
+            )
     records: list[Record] = []
     for i, fields in enumerate(rows[1:]):
-        if len(fields) == 1 and not fields[0].strip():
-            continue
         if len(fields) != len(names):
             raise InputError(
                 f"it has {len(fields)} fields; the first line names {len(names)}",
@@ -165,6 +162,52 @@ def _csv(text: str, where: str) -> list[Record]:
             record[name] = field
         records.append(record)
     return records
+
+
+def _rows(text: str, where: str) -> list[list[str]]:
+    """The fields of each line. Fields in quotes may have several lines."""
+    rows: list[list[str]] = []
+    row: list[str] = []
+    quoted: list[str] = []  # parts of a field in quotes
+    opened = False
+    for line in text.split("\n"):
+        pieces = line.split(",")
+        for i, piece in enumerate(pieces):
+            last = i == len(pieces) - 1
+            if not opened and not piece.startswith('"'):
+                row.append(piece.removesuffix("\r") if last else piece)
+                continue
+            quotes = piece.count('"')
+            if opened:
+                quoted.append(piece)
+            else:
+                quoted = [piece[1:]]
+                quotes -= 1
+            opened = quotes % 2 == 0
+            if opened:
+                quoted.append("\n" if last else ",")
+            else:
+                field = "".join(quoted)
+                field = field.removesuffix("\r") if last else field
+                row.append(_unquoted(field, f"{where}, record {len(rows)}"))
+        if not opened:
+            rows.append(row)
+            row = []
+    if opened:
+        raise InputError("a quote is not closed", f"{where}, record {len(rows)}", 'Write "" for ".')
+    return rows
+
+
+def _unquoted(field: str, where: str) -> str:
+    """A field from its opening quote on."""
+    inner = field[:-1]
+    if not field.endswith('"') or '"' in inner.replace('""', ""):
+        raise InputError(
+            "a field goes on after its closing quote",
+            where,
+            'Write "" for ", and separate fields by commas.',
+        )
+    return inner.replace('""', '"')
 
 
 # Fields
@@ -196,6 +239,10 @@ def normal(record: Record, chats: bool, where: str) -> Record:
         made = _alpaca(record, chats, where)
     elif "text" in record:
         made["text"] = text_of(record, "text", where)
+    elif "chosen" in record and "rejected" in record:
+        raise InputError(
+            "it is a preference", where, f"Give {setting('loss', 'dpo')}, or another loss of them."
+        )
     else:
         names = list(record)
         raise InputError(
@@ -287,6 +334,19 @@ def _alpaca(record: Record, chats: bool, where: str) -> Record:
     return made
 
 
-def are_records(data: Sequence[object]) -> bool:
-    """Whether data are records: its first element is an object."""
-    return len(data) > 0 and isinstance(data[0], dict)
+def are_records(data: Sequence[object], where: str) -> bool:
+    """Whether data are records: objects.
+
+    Raises:
+        InputError: a part of them is; the message says which is not.
+    """
+    others = [i for i, one in enumerate(data) if not isinstance(one, dict)]
+    if len(others) == len(data):
+        return False
+    if others:
+        raise InputError(
+            f"{written(data[others[0]])[:80]} is not a record, as others are",
+            f"{where}, record {others[0] + 1}",
+            "Give records, or texts, alone.",
+        )
+    return True

@@ -1,6 +1,11 @@
 // Training data in a page: records of files, and what the model will see of them.
 
-import { type Format, format_of, read_records } from "../../logic/training/records.ts";
+import {
+  check_format,
+  type Format,
+  format_of,
+  read_records,
+} from "../../logic/training/records.ts";
 import type { SeenToken, TrainingRecord } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
@@ -12,8 +17,8 @@ const MAX_BYTES = 256e6; // of a file: texts of JavaScript are not much longer
 export type TrainingData = string | readonly string[] | readonly TrainingRecord[];
 
 /**
- * Reads a file of training data: .jsonl (an object per line) or .json (a list of them), .csv (the
- * first line has the names of the fields), or plain text.
+ * Reads a file of training data: .jsonl (an object per line) or .json (a list of them, or one),
+ * .csv (the first line has the names of the fields), or plain text.
  *
  * ```js
  * const records = await readData(input.files[0]);
@@ -22,7 +27,7 @@ export type TrainingData = string | readonly string[] | readonly TrainingRecord[
  * @param source - the file, or its contents
  * @param options - `format`: "jsonl", "csv" or "text". Default: by the name of the file, else by
  *   the contents
- * @throws InputError if it is empty, too large, or a record cannot be read
+ * @throws InputError if it is empty, too large, not UTF-8, or a record cannot be read
  */
 export async function readData(
   source: string | Blob,
@@ -36,15 +41,19 @@ export async function readData(
       where,
       "Take a part of it: a page learns from some megabytes of text in a day.",
     );
-  const text = typeof source === "string" ? source : await source.text();
+  const text = typeof source === "string" ? source : decoded(await source.arrayBuffer(), where);
   const { format = format_of(name, text) } = options;
-  if (!["jsonl", "csv", "text"].includes(format))
-    throw new InputError(
-      `there is no format ${JSON.stringify(format)}`,
-      "options.format",
-      "Give 'jsonl', 'csv' or 'text'.",
-    );
+  check_format(format);
   return read_records(text, format, where);
+}
+
+/** @throws InputError if the bytes are not UTF-8, which Blob.text() would replace by U+FFFD */
+function decoded(data: ArrayBuffer, where: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(data);
+  } catch {
+    throw new InputError("it is not UTF-8 text", where, "Convert it to UTF-8.");
+  }
 }
 
 /**

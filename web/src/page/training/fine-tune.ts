@@ -90,8 +90,9 @@ export interface FineTuneOptions {
   /**
    * Learns preferences, with TRL's losses: `dpo`, `orpo` or `simpo` from records
    * `{ prompt, chosen, rejected }`, `kto` also from `{ prompt, completion, label }`; texts or
-   * messages. The reference is the model without the adapter. The learning rate is then a tenth of
-   * the program's by default. Default: next tokens are learned.
+   * messages. The reference is the model as it was loaded, without the adapter. The learning rate
+   * is then a tenth of the program's by default. KTO needs two completions in an update: with
+   * batches of 2 rows, `gradient_accumulation_steps: 2`. Default: next tokens are learned.
    */
   loss?: LossName;
   /** Of preferences: how much the model may leave the reference. Default: 0.1. */

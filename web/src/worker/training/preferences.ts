@@ -4,8 +4,11 @@ import { batch_of, type Row } from "../../logic/training/data.ts";
 import {
   refer as log_probabilities,
   type PreferenceRequest,
+  type Score,
 } from "../../logic/training/preferences.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
+import { macrotask } from "./macrotask.ts";
 import type { Data } from "./read-data.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
@@ -45,14 +48,23 @@ export function preferenceAnswers(
   };
 }
 
-/** Computes the log-probabilities of the reference: the model as it is. */
+/**
+ * Computes the log-probabilities of the reference: the model as it is.
+ * @throws Aborted
+ */
 export async function refer(
   session: Session,
   { preference }: RunSettings,
   { units, heldUnits, pad }: Data,
+  signal: AbortSignal,
 ): Promise<void> {
   const { batch } = session.program;
-  const answer = preferenceAnswers(session, pad);
+  const answers = preferenceAnswers(session, pad);
+  const answer = async (request: Score) => {
+    await macrotask(); // an abort is a message
+    throwIfAborted(signal);
+    return answers(request);
+  };
   for (const some of [units, heldUnits])
     if (some) await drive(log_probabilities(some, preference!, batch, batch), answer);
 }

@@ -50,14 +50,14 @@ async function readPreferences(
   const answer = await answerOf(model.tokenizer);
   let report: Report | undefined;
   const read = async (list: unknown, where: string) => {
-    if (!Array.isArray(list) || !are_records(list) || !list.every(isObject))
+    if (!Array.isArray(list) || !are_records(list, where))
       throw new InputError(
         "they are not preferences",
         where,
         "Give records such as { prompt, chosen, rejected }.",
       );
     const examples: [Example, boolean][] = [];
-    for (const [i, record] of list.entries()) {
+    for (const [i, record] of (list as TrainingRecord[]).entries()) {
       throwIfAborted(signal);
       const steps = compared(record, loss, end, `${where}, record ${i + 1}`);
       examples.push(...(await drive(steps, answer)));
@@ -118,10 +118,11 @@ export async function readData(
   const pad = padOf(model, program);
   let report: Report | undefined;
   const read = async (list: unknown, where: string) => {
-    if (Array.isArray(list) && are_records(list) && list.every(isObject)) {
-      const streamed = stream_texts(list, where);
+    if (Array.isArray(list) && are_records(list, where)) {
+      const records = list as TrainingRecord[];
+      const streamed = stream_texts(records, where);
       if (!streamed) {
-        const examples = await examplesOf(model, program, list, where, signal);
+        const examples = await examplesOf(model, program, records, where, signal);
         const [rows, found] = fitted(examples, program.sequence, pad, where);
         report ??= found;
         return rows;
@@ -150,10 +151,6 @@ export async function readData(
   else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
   checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
   return { rows, held, pad, report };
-}
-
-function isObject(value: unknown): value is TrainingRecord {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function checkIds(rows: Row[], vocabulary: number): void {

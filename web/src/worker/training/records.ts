@@ -60,7 +60,7 @@ export async function examplesOf(
   const examples: Example[] = [];
   for (const [i, record] of records.entries()) {
     if (signal) throwIfAborted(signal);
-    const steps = example_of(record, template, end, `${where}, record ${i + 1}`);
+    const steps = example_of(record, template, end, program.sequence, `${where}, record ${i + 1}`);
     examples.push(...(await drive(steps, answer)));
     if (i % AT_ONCE === AT_ONCE - 1) await macrotask();
   }

@@ -171,7 +171,7 @@ export class TrainingRun {
       if (data.units) {
         session.initialize(true); // adapters begin without an effect
         await session.ready();
-        await refer(session, options, data);
+        await refer(session, options, data, signal);
       }
       begin();
       await session.ready();

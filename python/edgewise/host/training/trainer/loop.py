@@ -111,7 +111,7 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
             "Give {name: array}, or texts for a language model.",
         )
     texts: Any = [data] if isinstance(data, str) else list(data)
-    if are_records(texts):
+    if are_records(texts, "data"):
         streamed = stream_texts(texts, "data")
         if streamed is None:
             return record_rows(texts, model, options)
@@ -124,8 +124,8 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
 
 def record_rows(records: Sequence[Record], model: TrainedModel, options: Options) -> TokenRows:
     """Batches of records of which a part is learned, one row for each."""
-    examples = examples_of(records, model.tokenizer, model.end)
     pad, sequence = model.pad, options.sequence_length
+    examples = examples_of(records, model.tokenizer, model.end, sequence)
     rows, report = fitted(examples, sequence, pad, "data")
     return TokenRows(rows, options.batch_size, options.seed, pad, report)
 
@@ -134,7 +134,7 @@ def unit_rows(data: Data, model: TrainedModel, options: Options) -> UnitRows:
     """Batches of preferences."""
     by = cast(Preference, options.preference)
     records: Any = list(data) if isinstance(data, Iterable) and not isinstance(data, str) else []
-    if not are_records(records):
+    if not are_records(records, "data"):
         raise InputError(
             f"expected preferences, got {type(data).__name__}",
             "data",

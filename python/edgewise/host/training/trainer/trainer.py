@@ -75,9 +75,11 @@ class Trainer(Owner):
             adapters, 3e-4 for parameters.
         trainable, frozen: names and patterns of parameters that are trained or not. Default: all
             are trained.
-        batch_size: rows per batch. Default: 4 for language models that take any number, else 8.
+        batch_size: rows per batch. Default: for language models the number that the export fixes,
+            else 4; 8 for other models.
         sequence_length: tokens per row; language models only.
-        gradient_accumulation_steps: batches whose gradients are averaged for one update.
+        gradient_accumulation_steps: batches whose gradients are averaged for one update; of
+            language models over all of their tokens.
         schedule: "constant", "linear", "cosine", or a function(step, total) that returns the factor
             of the learning rate.
         warmup_steps: updates over which the learning rate rises from 0.
@@ -268,10 +270,10 @@ class Trainer(Owner):
 
         Args:
             batch: {input or target name: array}, or a list of batches whose gradients are
-                averaged.
+                averaged: over the batches, or the tokens of all of them (language models).
 
         Returns:
-            The loss before the update: the mean over the batches.
+            The loss before the update, averaged alike.
 
         Raises:
             InputError: a batch has another shape or type than the first one, or lacks an input.
@@ -319,7 +321,7 @@ class Trainer(Owner):
 
     @locked
     def refer(self, rows: Rows | None) -> None:
-        """Computes the log-probabilities of the reference, the model without its adapters."""
+        """Computes the log-probabilities of the reference, the model as it was read."""
         if not isinstance(rows, UnitRows) or rows.units[0].reference:
             return
         session, by = self.session, cast(Preference, self.options.preference)
