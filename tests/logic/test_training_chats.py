@@ -183,6 +183,8 @@ def test_files_are_read_as_python_reads_them(form):
         ("a,b,a\n1,2,3", "csv", "names .a. twice"),
         ("a;b\n1;2", "csv", "separated by .;."),
         ("[" * 100_000, "jsonl", "not a list of JSON"),
+        # the parsers of pages have no limit of depth
+        ("[" * 100_000 + "]" * 100_000, "jsonl", "not a list of JSON|record 1: .* not an object"),
         ('{"a":' * 100_000, "jsonl", "is not JSON"),
         ('{\n"a": 1\n}\n{', "jsonl", "line 1: .* is not JSON"),
         ("\n" * 10_000_000 + "x", "jsonl", "10000001 lines"),

@@ -176,7 +176,11 @@ export function written(value: unknown): string {
     const plain = typeof value === "bigint" || typeof value === "number"; // NaN is not null
     return plain ? String(value) : (JSON.stringify(value)?.slice(0, 200) ?? String(value));
   } catch {
-    return String(value);
+    try {
+      return String(value);
+    } catch {
+      return `a ${typeof value} that is too large to write`; // such as lists that nest too deeply
+    }
   }
 }
 
