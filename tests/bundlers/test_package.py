@@ -17,10 +17,10 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 # Bytes after gzip until the text model of a package can run, and of one file, which has what most
 # pages use; docs/guide/install.md has the sizes, and what is beside the one file.
 # The one file has 460 kB: it holds whatever is not beside it, and grows with the tasks' rules.
-FILES_LIMIT, ONE_FILE_LIMIT = 278_000, 474_000
+FILES_LIMIT, ONE_FILE_LIMIT = 283_000, 485_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 # The same of the part for GPUs that language models need, and of those with more shaders.
-GPU_LIMITS = {"webgpu": 36_500, "webgpu-images": 10_000}
+GPU_LIMITS = {"webgpu": 37_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
 GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
 
@@ -36,8 +36,8 @@ TASKS = {
     "pictures, objects": (["pipelines", "images", "candidates", "objects"], 22_000),
     "pictures, masks": (["pipelines", "images", "masks"], 25_000),
     "pictures, their texts": (["pipelines", "images", "ocr"], 23_500),
-    "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 38_000),
-    "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 45_000),
+    "pictures, questions": (["pipelines", "images", "generation", "multimodal"], 39_000),
+    "sounds, questions": (["pipelines", "images", "sounds", "generation", "multimodal"], 46_000),
     "sounds": (["pipelines", "sounds"], 15_000),
     "sounds, any labels": (["pipelines", "sounds", "candidates"], 15_500),
     "translation": (["pipelines", "generation"], 12_500),

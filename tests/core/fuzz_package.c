@@ -207,7 +207,7 @@ static bool bind(ew_plan *p, const member *m, int s) {
       continue;
     }
     const int32_t code = ew_plan_bind(p, i, data, e->bytes);
-    const bool fits = i < p->n_slots && p->slots[i].bytes <= e->bytes;
+    const bool fits = i < p->n_slots && (p->slots[i].grows || p->slots[i].bytes <= e->bytes);
     /* NULL and 0 is no binding; data is never NULL here */
     if ((code == EW_OK) != fits) die("bound to memory of the wrong size, or refused", "bind");
     all &= fits;

@@ -190,8 +190,8 @@ static bool some_overlap(const ew_plan *p) {
     for (uint32_t j = 0; j < i; j++) {
       const ew_slot *a = &p->slots[i], *b = &p->slots[j];
       const uintptr_t x = (uintptr_t)a->data, y = (uintptr_t)b->data;
-      if (a->bound && b->bound && a->bytes && b->bytes && (a->writable || b->writable) &&
-          x < y + b->bytes && y < x + a->bytes)
+      if (a->bound && b->bound && a->room && b->room && (a->writable || b->writable) &&
+          x < y + b->room && y < x + a->room)
         return true;
     }
   return false;
@@ -230,9 +230,9 @@ static bool bind_slots(ew_plan *p, uint8_t **held) {
       }
       if (mode == SMALL && bytes && one_in(3)) {
         const int32_t code = ew_plan_bind(p, i, data, bytes - 1 - next() % bytes);
-        if (code != EW_E_ARGUMENT || p->slots[i].bound)
+        if (p->slots[i].grows ? code != EW_OK : code != EW_E_ARGUMENT || p->slots[i].bound)
           die("bound to less than a slot's bytes", "bind");
-        all = false;
+        all &= p->slots[i].grows;
       } else if (ew_plan_bind(p, i, data, bytes))
         die("bind", "slot");
     }
@@ -251,8 +251,8 @@ bool slots_are_right(ew_plan *p) {
   if (overlap && p->n_steps) {
     const ew_error *e = ew_last_error(p->engine);
     const ew_slot *a = &p->slots[e->operand], *b = &p->slots[e->detail];
-    if (!(a->writable || b->writable) || (uintptr_t)a->data >= (uintptr_t)b->data + b->bytes ||
-        (uintptr_t)b->data >= (uintptr_t)a->data + a->bytes)
+    if (!(a->writable || b->writable) || (uintptr_t)a->data >= (uintptr_t)b->data + b->room ||
+        (uintptr_t)b->data >= (uintptr_t)a->data + a->room)
       die("an error that names other slots", "slots");
   }
   return !overlap;

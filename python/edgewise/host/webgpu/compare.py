@@ -86,7 +86,8 @@ def _compared(loaded: WebGPUPlan, run: Run) -> list[Difference]:
         operands = list(range(len(loaded.steps[i].kernel.operands)))
         if not launch.members:  # what only these steps read is never written
             operands = [k for k in operands if not launch.is_virtual(i - first, k)]
-        takes = i >= end - launch.takers
+        # Steps of one launch write between each other's numbers, which a copy's range contains.
+        takes = i >= end - launch.takers if launch.takers else end - first > 1
         out += _differences(loaded, i, operands, written, got, want, takes)
     return out
 
@@ -112,8 +113,8 @@ def _differences(
     want: dict[int, bytes],
     takes: bool,
 ) -> list[Difference]:
-    """The differences of operands of a step. takes: it moves or rotates sums that a product of the
-    same launch made, which are float32.
+    """The differences of operands of a step. takes: its range has float32 numbers that other steps
+    of the same launch computed.
     """
     step = loaded.steps[index]
     (resolved,) = loaded.resolve(index, 1)
