@@ -174,8 +174,9 @@ export interface Device {
    * Chooses tokens from the logits of a language model, on devices where that needs less than a
    * copy of them.
    * @param logits an allocated buffer of float32; call it when the model is loaded
+   * @param count of the logits of a token
    */
-  picker?(logits: Buffer): Picker;
+  picker?(logits: Buffer, count: number): Picker;
 
   /**
    * Loads and checks a plan.

@@ -102,19 +102,22 @@ export class GpuPicker implements Picker {
   /** Milliseconds of a greedy token, as measured; 0: not yet. */
   private pace = 0;
 
-  /** @param logits they begin at a multiple of 256 bytes */
+  /**
+   * @param logits they begin at a multiple of 256 bytes
+   * @param count how many are those of a token; further rows are not looked at
+   */
   constructor(
     private readonly device: ChoiceDevice,
     private readonly programs: ChoicePrograms,
     logits: GpuRange,
+    count: number,
   ) {
     const { gpu } = device;
-    const count = logits.bytes / 4;
     const bytes = Math.ceil(count / TOP_CHUNK) * HIGHEST * PAIR;
     this.pairs = [gpu.buffer(bytes), gpu.buffer(bytes)];
     this.sets = gpu.buffer(4 * REGISTERS * MAX_AHEAD);
     this.tokens = gpu.buffer(4 * MAX_AHEAD);
-    const source = { buffer: logits.block.gpu, offset: logits.offset, size: logits.bytes };
+    const source = { buffer: logits.block.gpu, offset: logits.offset, size: 4 * count };
     this.levels = {
       argmax: this.levelsOf(source, levels_of_argmax(count)),
       top: this.levelsOf(source, levels_of_top(count)),

@@ -345,9 +345,9 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     });
   }
 
-  picker(logits: Buffer): Picker {
+  picker(logits: Buffer, count: number): Picker {
     this.choices ??= new ChoicePrograms(this.gpu);
-    return new GpuPicker(this, this.choices, range(logits));
+    return new GpuPicker(this, this.choices, range(logits), count);
   }
 
   async hosted(buffer: Buffer): Promise<number> {

@@ -8,6 +8,7 @@ import type {
   StepEvent,
   TrainingFields,
   TrainingInfo,
+  TrainingRecord,
   TrainingResult,
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -311,9 +312,13 @@ export class Trainer {
       evaluation: typeof evaluation === "string" ? [evaluation] : evaluation,
       checkpoint: typeof checkpoint === "string" ? { name: checkpoint } : checkpoint,
     } as unknown as TrainingFields;
+    // what is no list is refused by the worker
+    const given = (
+      typeof texts === "string" ? [texts] : Array.isArray(texts) ? [...texts] : texts
+    ) as (string | TrainingRecord)[];
     const info = await handle.client.call(
       "train",
-      { model: handle.model, texts: typeof texts === "string" ? [texts] : [...texts], fields },
+      { model: handle.model, texts: given, fields },
       { signal: options.signal },
     );
     return new Trainer(handle, options, info);

@@ -188,9 +188,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
   private start(): void {
     const { device, info, weights, where } = this;
     this.plans = [];
-    const rows = Math.max(1, ...info.plans.map((p) => (p.registers.rows ? p.tokens : 1)));
+    const rows = Math.max(
+      1,
+      ...info.plans.map((p) => (p.registers.rows === undefined ? 1 : p.tokens)),
+    );
     const logits = device.allocate(4 * rows * info.vocabSize, "the logits");
-    this.picker = device.picker?.(logits);
+    this.picker = device.picker?.(logits, info.vocabSize);
     this.input = device.allocate(4 * this.staging.length, "the input");
     this.fed = this.feeding?.allocate(device, this.staging.length / 2) ?? this.fed;
     // largest plan first, so that the arena is allocated once

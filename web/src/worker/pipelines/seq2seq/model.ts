@@ -73,7 +73,7 @@ export class Seq2SeqModel {
     const { encoder, plans, capacity, vocabSize } = info;
     this.ids = new BigInt64Array(capacity);
     this.share("input_ids", 8 * capacity);
-    this.picker = device.picker?.(this.share("logits", 4 * vocabSize));
+    this.picker = device.picker?.(this.share("logits", 4 * vocabSize), vocabSize);
     const largest = (kind: string) => plans.filter((p) => p.kind === kind).sort(descending);
     const run = (p: Seq2SeqPlan): Run => ({ ...this.load(p), tokens: p.tokens, bound: undefined });
     // the largest first, so that the arena is allocated once
