@@ -15,8 +15,8 @@ from ..declare.dtypes import BytesLike
 ALIGNMENT = 32
 BLOCK = 32  # numbers of a row that share a scale
 
-UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64 = 4, 5, 6, 7, 8, 9, 10
-_NUMBERS = {UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?", UINT64: "<Q"}
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+_NUMBERS = {UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?"}
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,6 @@ F16 = Type("f16", 1, 1, 2, 1)
 Q4_0 = Type("q4_0", 2, BLOCK, 18, 2)
 Q8_0 = Type("q8_0", 8, BLOCK, 34, 7)
 TYPES = {t.name: t for t in (F32, F16, Q8_0, Q4_0)}
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A value of the metadata whose type is not that of the Python value."""
-
-    type: int
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ def gguf_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Entry]) -> Ite
 
     Args:
         metadata: str, bool, float (as float32), int (as uint32), lists of str and int (as int32)
-            and float, or Typed.
+            and float.
         tensors: in the order of the file.
 
     Raises:
@@ -131,9 +123,8 @@ def _text(text: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    kind = value.type if isinstance(value, Typed) else _kind(value)
-    plain = value.value if isinstance(value, Typed) else value
-    return struct.pack("<I", kind) + _plain(kind, plain)
+    kind = _kind(value)
+    return struct.pack("<I", kind) + _plain(kind, value)
 
 
 def _kind(value: Any) -> int:

@@ -5,7 +5,7 @@ as a whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from ...atomic_file import atomic_file
@@ -178,4 +178,29 @@ def write_parts(
             str(path),
             "Check the folder and the free disk space.",
         ) from None
+    return None
+
+
+def write_folder(
+    files: Mapping[str, Iterable[BytesLike]], folder: str | os.PathLike[str] | None
+) -> dict[str, bytes] | None:
+    """Writes files, each of which is complete or not written at all.
+
+    Args:
+        files: {name: bytes-like parts}.
+        folder: made if it is missing. None: returns {name: bytes}.
+
+    Raises:
+        InputError: the folder or a file cannot be written.
+    """
+    if folder is None:
+        return {name: cast(bytes, write_parts(None, p)) for name, p in files.items()}
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        raise InputError(
+            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
+        ) from None
+    for name, p in files.items():
+        write_parts(os.path.join(folder, name), p)
     return None

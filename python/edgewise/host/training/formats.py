@@ -4,7 +4,6 @@ llama.cpp, MLX.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -37,14 +36,13 @@ from ...compiler.formats.gguf import (
 )
 from ...compiler.formats.metadata import adapter_metadata, model_metadata, rope_frequencies
 from ...compiler.formats.weights import Matrix, Weight, fused_name, hub_weights, vector_numbers
-from ...compiler.onnx.sink import write_parts
 from ...compiler.onnx.source import Source
 from ...compiler.training.peft import Adapter, LoraConfig
 from ...compiler.training.safetensors import safetensors_parts
 from ...errors import InputError, ModelError, UnsupportedField
 from ...json_text import written_json
 from ..session import InferenceSession
-from .adapters import floats
+from .adapters import floats, transposed
 
 FORMATS = ("onnx", "safetensors", "gguf", "mlx")
 WEIGHTS_FILE = "model.safetensors"
@@ -173,8 +171,7 @@ class HubModel:
             scaling = self.adapter.config.scaling_of(weight.module)
         else:
             return None
-        values = array("f", [x * scaling for x in array("f", bytes(b.data))])
-        return a, Array(b.shape, "float32", values.tobytes())
+        return a, _times(b, scaling)
 
     def vector(self, weight: Weight, exchanged: bool) -> array[float]:
         """The numbers of a vector, with what the adapter has of it."""
@@ -183,12 +180,8 @@ class HubModel:
         heads = rows_exchanged(self.architecture, weight.module, self.dims)
         if not exchanged or not heads or not weight.name.endswith(".bias"):
             return values
-        n = len(values) // heads
-        out = array("f", values)
-        for h in range(heads):
-            out[h * n : (h + 1) * n : 2] = values[h * n : h * n + n // 2]
-            out[h * n + 1 : (h + 1) * n : 2] = values[h * n + n // 2 : (h + 1) * n]
-        return out
+        column = Array([len(values), 1], "float32", values.tobytes())
+        return array("f", bytes(_exchanged(column, heads).data))
 
     def _halves(self) -> bool:
         """Whether the file's weights are float16."""
@@ -279,11 +272,8 @@ def _shape(tensor: Any) -> Sequence[int]:
 def _turned(tensor: Any) -> Array:
     """The transpose of a matrix."""
     rows, columns = _shape(tensor)
-    values = floats(tensor)
-    out = array("f", bytes(4 * len(values)))
-    for i in range(rows):
-        out[i::rows] = values[i * columns : (i + 1) * columns]
-    return Array([columns, rows], "float32", out.tobytes())
+    data = transposed(floats(tensor).tobytes(), rows, columns)
+    return Array([columns, rows], "float32", data)
 
 
 def _check_known(names: Iterable[str], known: Iterable[str]) -> None:
@@ -490,23 +480,6 @@ def adapter_mlx(adapter: Adapter, config: Mapping[str, Any]) -> dict[str, Parts]
     }
 
 
-def write_files(
-    files: Mapping[str, Parts], folder: str | os.PathLike[str] | None
-) -> dict[str, bytes] | None:
-    """Writes files into a folder, which is made if it is missing; None: returns their bytes."""
-    if folder is None:
-        return {name: bytes(write_parts(None, p) or b"") for name, p in files.items()}
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as e:
-        raise InputError(
-            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
-        ) from None
-    for name, p in files.items():
-        write_parts(os.path.join(folder, name), p)
-    return None
-
-
 def type_for(quantization: str | None, format_: str, halves: bool) -> Type:
     """The Type of a name; None: of the file's float weights.
 
@@ -531,5 +504,4 @@ __all__ = [
     "config_of",
     "hub_adapter",
     "type_for",
-    "write_files",
 ]

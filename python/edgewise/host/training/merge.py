@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...compiler.formats.files import ModelFiles
-from ...compiler.onnx.sink import write_parts
+from ...compiler.onnx.sink import write_folder, write_parts
 from ...compiler.training.peft import Adapter, adapter_parts, load_adapter
 from ...errors import InputError, NoSuchFile, memory_in_words
 from ..hub import local_path
@@ -21,7 +21,6 @@ from .formats import (
     config_of,
     hub_adapter,
     type_for,
-    write_files,
 )
 from .trainer import Trainer
 from .trainer.options import TrainedModel
@@ -131,7 +130,7 @@ def written(
     parts: Parts | Mapping[str, Parts], path: str | os.PathLike[str] | None
 ) -> bytes | dict[str, bytes] | None:
     """Writes a file, or the files of a folder. Args and result: as merge_adapter's."""
-    return write_files(parts, path) if isinstance(parts, Mapping) else write_parts(path, parts)
+    return write_folder(parts, path) if isinstance(parts, Mapping) else write_parts(path, parts)
 
 
 @memory_in_words

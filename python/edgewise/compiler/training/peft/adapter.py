@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from ....errors import InputError, ModelError, memory_in_words
 from ....json_text import parse_json, written_json
@@ -18,7 +18,7 @@ from ....logic.training.adapters import (
     written_config,
 )
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
-from ...onnx.sink import write_parts
+from ...onnx.sink import write_folder
 from ...onnx.source import FileSource, as_source
 from ..safetensors import load_safetensors, safetensors_parts
 from .config import CONFIG, LoraConfig
@@ -170,15 +170,4 @@ def save_adapter(
     Raises:
         InputError: a tensor or the folder cannot be written.
     """
-    parts = adapter_parts(adapter)
-    if folder is None:
-        return {name: cast(bytes, write_parts(None, p)) for name, p in parts.items()}
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as e:
-        raise InputError(
-            f"cannot make the folder ({e.strerror})", str(folder), "Check the path."
-        ) from None
-    for name, p in parts.items():
-        write_parts(os.path.join(folder, name), p)
-    return None
+    return write_folder(adapter_parts(adapter), folder)
