@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from bench.models import language_model
 from edgewise.engine.native import NativeEngine
-from edgewise.errors import EngineError, OutOfMemory
+from edgewise.errors import EngineError, InputError, OutOfMemory
 from edgewise.onnx import BytesSource, read_model
 from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
@@ -256,6 +256,38 @@ def test_budget():
         make(memory=1000).step(ids(16, 64))
     with pytest.raises(OutOfMemory, match="smaller r"):
         make(memory=1000, adapters=LoraConfig(r=4)).step(ids(16, 64))
+
+
+def test_rows_are_chosen_to_fit():
+    """`fit="auto"`: batches have fewer rows and updates more of them, with the same result."""
+    deep = language_model(**{**DEEP, "layers": 2}).SerializeToString()
+    rows = ids(16, 65)["input_ids"]
+    shared = {"batch_size": 16, "sequence_length": 64, "max_grad_norm": None}
+
+    def make(**more):
+        return edgewise.Trainer(deep, **{**shared, "engine": NativeEngine(1), **more})
+
+    least = make(checkpointing=True).estimate().total
+    budget = 3 * least // 4
+    with pytest.raises(OutOfMemory):
+        make(memory=budget).fit([list(map(int, row)) for row in rows], max_steps=2)
+    fitted = make(memory=budget, fit="auto")
+    texts = [list(map(int, row)) for row in rows]
+    losses = fitted.fit(texts, max_steps=2, progress=False).losses
+    options = fitted.options
+    assert options.batch_size < 16 and options.batch_size * options.accumulation == 16
+    assert fitted.session.nbytes <= budget
+    expected = make().fit(texts, max_steps=2, progress=False).losses
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    roomy = make(fit="auto")
+    roomy.fit(texts, max_steps=1, progress=False)
+    assert roomy.options.batch_size == 16 and roomy.options.accumulation == 1
+    with pytest.raises(OutOfMemory, match="in batches of 16 takes .* may be used"):
+        make(memory=1000, fit="auto").fit(texts, max_steps=1)
+    with pytest.raises(InputError, match="fit"):
+        make(fit="best")
+    with pytest.raises(InputError, match="language models"):
+        edgewise.Trainer(net()[0], loss="cross_entropy", fit="auto")
 
 
 def test_budget_of_other_models():

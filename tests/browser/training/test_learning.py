@@ -386,3 +386,42 @@ def test_the_demo_trains(visit, server, files, trainable):
         and page.locator("#teach-error").is_hidden()
     )
     assert page.locator("#adapters li").count() == 3
+
+
+def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, trainable):
+    got = train(
+        visit(server),
+        """
+            const options = { max_steps: 3, gradient_accumulation_steps: 3, seed: 1 };
+            await ew.fineTune(p, arg.text, { max_steps: 2, name: "mine" });
+            const before = await greedy();
+            const estimate = await ew.Trainer.estimate(p, arg.text, options);
+            const only = await ew.Trainer.estimate(p, arg.text, { ...options, measure: false });
+            const after = await greedy(),
+              adapters = p.adapters.map((a) => [a.name, a.active]);
+            const trainer = await ew.Trainer.create(p, arg.text, options);
+            const busy = await ew.Trainer.estimate(p, arg.text).catch((e) => e.what);
+            const { memory } = await trainer.step();
+            await trainer.run();
+            const { losses } = await trainer.result();
+            await trainer.close();
+            await p.setAdapter(null);
+            const plain = await ew.fineTune(p, arg.text, options);
+            const wrong = await ew.Trainer.estimate(p, "", options).catch((e) => e.name);
+            await p.dispose();
+            return { before, after, adapters, estimate, only, busy, memory, losses, plain, wrong };
+        """,
+    )
+    assert "error" not in got, got
+    assert got["before"] == got["after"] and got["adapters"] == [["mine", True]]
+    estimate = got["estimate"]
+    assert estimate["fits"] and estimate["change"] is None and estimate["total"] == 3
+    assert estimate["seconds_per_step"] > 0
+    assert estimate["seconds"] == pytest.approx(3 * estimate["seconds_per_step"])
+    assert "seconds" not in got["only"] and got["only"]["memory"] == estimate["memory"]
+    memory, parts = got["memory"], estimate["memory"]
+    assert parts["states"] == memory["states"] and parts["activations"] > memory["activations"]
+    assert parts["total"] == sum(v for k, v in parts.items() if k != "total")
+    assert parts["total"] < estimate["available"] < 2**32
+    assert got["losses"] == got["plain"]["losses"]
+    assert "another training run" in got["busy"] and got["wrong"] == "InputError"

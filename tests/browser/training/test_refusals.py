@@ -111,9 +111,10 @@ def test_compiled_in_the_page_with_training(visit, server):
         """
             const p = await ew.pipeline("text-generation", "/demo/model/", {
               dtype: "q4",
-              training: { batch_size: 2, sequence_length: 32, r: 2 },
+              training: { batch_size: 8, sequence_length: 32, r: 2, fit: "auto", memory: 7e6 },
             });
             const r = await ew.fineTune(p, arg, { max_steps: 2 });
+            const fitted = await ew.Trainer.estimate(p, arg, { measure: false });
             await p.dispose();
             const q = await ew.pipeline("text-generation", "/demo/model/", { dtype: "q4" });
             await q.dispose();
@@ -130,11 +131,16 @@ def test_compiled_in_the_page_with_training(visit, server):
             await two.dispose();
             const again = await ew.pipeline("text-generation", "/demo/model/", {
               dtype: "q4",
-              training: { batch_size: 2, sequence_length: 32, r: 2 },
+              training: { batch_size: 8, sequence_length: 32, r: 2, fit: "auto", memory: 7e6 },
             });
             await again.dispose();
             return {
               losses: r.losses,
+              batch: [
+                fitted.batch,
+                fitted.gradient_accumulation_steps,
+                fitted.batch * fitted.gradient_accumulation_steps,
+              ],
               can: p.info.training,
               plain: q.info.training,
               two: two.info.training.map((t) => t.adapter),
@@ -148,6 +154,7 @@ def test_compiled_in_the_page_with_training(visit, server):
     assert (
         len(got["losses"]) == 2
         and got["can"][0]["r"] == 2
+        and got["batch"] == [2, 4, 8]
         and got["plain"] == []
         and got["two"] == ["full", "lora"]
         and got["from"] == "cache"

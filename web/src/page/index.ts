@@ -34,6 +34,7 @@ export type {
   KeptAdapter,
   SeenToken,
   StepEvent,
+  TrainingEstimate,
   TrainingInfo,
   TrainingRecord,
   TrainingResult,

@@ -541,6 +541,12 @@ function remoteTokenizer(client: Client, model: number): TextGenerationPipeline[
   };
 }
 
+/** Bytes that training may take in a page: a share of its 4 GB, or of a device with less. */
+function pageMemory(): number {
+  const { deviceMemory = 4 } = navigator as { deviceMemory?: number };
+  return 0.75 * 2 ** 30 * Math.min(4, deviceMemory);
+}
+
 function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
   if (!training) return undefined;
   const {
@@ -555,6 +561,8 @@ function programsOf(training: PipelineOptions["training"]): LoadRequest["program
     optimizer,
     max_grad_norm = TRAINING_DEFAULTS.max_grad_norm,
     checkpointing = false,
+    fit,
+    memory = fit && pageMemory(),
   } = training === true ? {} : training;
   return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
     name,
@@ -562,6 +570,8 @@ function programsOf(training: PipelineOptions["training"]): LoadRequest["program
     sequence,
     max_grad_norm,
     checkpointing,
+    ...(fit === undefined ? {} : { fit }),
+    ...(memory === undefined ? {} : { memory }),
     ...(optimizer === undefined ? {} : { optimizer }),
     lora:
       name === "lora"

@@ -154,6 +154,16 @@ export interface TrainingPrograms {
    * only if more than that many bytes would be needed. Default: false.
    */
   checkpointing?: boolean | number;
+  /**
+   * `auto` recomputes activations, and then takes fewer rows in a batch and more batches in an
+   * update, where training would take more than `memory`. Default: batches stay as they are.
+   */
+  fit?: "auto";
+  /**
+   * Maximum bytes of training, weights included. Activations are recomputed if that is needed.
+   * Default: no limit; with `fit`, 3/4 of 4 GB, or of the device's memory if that is less.
+   */
+  memory?: number;
 }
 
 /** Options of {@link TextStreamer}, with the names of transformers.js. */

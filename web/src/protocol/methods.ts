@@ -17,6 +17,7 @@ import type {
   KeptAdapter,
   SeenToken,
   StepEvent,
+  TrainingEstimate,
   TrainingFields,
   TrainingInfo,
   TrainingRecord,
@@ -58,6 +59,13 @@ export interface Methods {
     texts: (string | TrainingRecord)[];
     fields: TrainingFields;
   }): TrainingInfo;
+  /** Memory and time of a run. */
+  train_estimate(request: {
+    model: number;
+    texts: (string | TrainingRecord)[];
+    fields: TrainingFields;
+    measure: boolean;
+  }): TrainingEstimate;
   /** The tokens of records as the model will see them. */
   train_preview(request: {
     model: number;

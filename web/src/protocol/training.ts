@@ -109,6 +109,41 @@ export interface StepEvent {
   checkpoint?: number | string;
 }
 
+/** What a run will take. Bytes and seconds. */
+export interface TrainingEstimate {
+  /** What is trained: adapters or all parameters. */
+  program: "lora" | "full";
+  /** Rows of a batch. */
+  batch: number;
+  /** Tokens of a row. */
+  sequence: number;
+  /** Batches of an update. */
+  gradient_accumulation_steps: number;
+  /** Number of updates. */
+  total: number;
+  /**
+   * Engine memory: the model's weights (which the engine holds already), parameters, adapters and
+   * optimizer (`states`), activations of a step, plans; and their sum.
+   */
+  memory: {
+    weights: number;
+    states: number;
+    activations: number;
+    plans: number;
+    total: number;
+  };
+  /** Bytes that a run may take; null on a GPU, which does not tell. */
+  available: number | null;
+  /** Whether it fits, as far as is known. */
+  fits: boolean;
+  /** The change that makes it fit; null if it fits. */
+  change: string | null;
+  /** Of an update, measured; absent if it does not fit, or was not measured. */
+  seconds_per_step?: number;
+  /** Of all updates, without evaluations. */
+  seconds?: number;
+}
+
 /** Properties of a run before its first step. */
 export interface TrainingInfo {
   /** What is trained: adapters or all parameters. */

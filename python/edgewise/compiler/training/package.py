@@ -19,6 +19,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..targets import CPU, Target
+from .fitting import fit_rows
 from .language_model import causal_lm_inputs, fixed_rows, special_token
 from .losses import CausalLMLoss
 from .optimizers import Optimizer, language_model_optimizer
@@ -48,6 +49,8 @@ def add_training(
     max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
+    fit: str | None = None,
+    memory: float | None = None,
     target: Target = CPU,
 ) -> TrainingProgram:
     """Adds the plans of a training program to a package.
@@ -62,11 +65,15 @@ def add_training(
         optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
             for adapters, 3e-4 for all parameters.
         trainable, frozen, max_grad_norm, no_decay, checkpointing, target: as Program's.
+        fit: "auto" recomputes activations, and then takes fewer rows, where a step would take more
+            than `memory`.
+        memory: bytes that training may take. Without `fit`, a program that takes more is refused.
 
     Returns:
         The program's entry in manifest["training"].
 
     Raises:
+        OutOfMemory: it takes more than `memory`.
         InputError: the package has a program of this name, or was read from a file.
         UnsupportedField: lora has modules_to_save or bias.
     """
@@ -75,19 +82,26 @@ def add_training(
     assert graph is not None  # _check
     config = package.json("config.json", {})
     batch = batch or fixed_rows(graph) or LANGUAGE_MODEL.batch_size
-    program = Program(
-        graph,
-        **causal_lm_inputs(graph, batch, sequence, config),
-        loss=CausalLMLoss(),
-        optimizer=language_model_optimizer(optimizer, lora is not None),
-        lora=lora,
-        trainable=[] if lora is not None else trainable,
-        frozen=frozen,
-        max_grad_norm=max_grad_norm,
-        no_decay=no_decay,
-        checkpointing=checkpointing,
-        target=target,
-    )
+    fields: dict[str, Any] = {
+        "loss": CausalLMLoss(),
+        "optimizer": language_model_optimizer(optimizer, lora is not None),
+        "lora": lora,
+        "trainable": [] if lora is not None else trainable,
+        "frozen": frozen,
+        "max_grad_norm": max_grad_norm,
+        "no_decay": no_decay,
+        "target": target,
+    }
+
+    def make(rows: int, recompute: bool | float) -> Program:
+        inputs = causal_lm_inputs(graph, rows, sequence, config)
+        return Program(graph, **inputs, checkpointing=checkpointing or recompute, **fields)
+
+    wanted = batch
+    if memory is None:
+        program = make(batch, False)
+    else:
+        program, batch = fit_rows(make, memory, batch, fewer=_fits(fit))
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
     add_plans(package, plans)
     described: dict[str, TrainingPlan] = {
@@ -112,8 +126,16 @@ def add_training(
         "pad_token_id": special_token("pad_token_id", *configs),
         "eos_token_id": special_token("eos_token_id", *configs),
     }
+    if batch < wanted:
+        entry["gradient_accumulation_steps"] = -(-wanted // batch)
     package.manifest.setdefault("training", []).append(entry)
     return entry
+
+
+def _fits(fit: object) -> bool:
+    if fit not in (None, "auto"):
+        raise InputError(f"it is {fit!r}", "fit", "Give 'auto', or leave it out.")
+    return fit is not None
 
 
 def _check(package: Package, name: str, lora: LoraConfig | None) -> None:

@@ -270,6 +270,7 @@ class TrainingProgram(TypedDict):
     Fields:
         lora: null if all parameters are trained.
         max_grad_norm: null: no clipping.
+        gradient_accumulation_steps: batches of an update, where none are given; default 1.
     """
 
     name: Name
@@ -283,6 +284,7 @@ class TrainingProgram(TypedDict):
     pad_token_id: NotRequired[TokenId | None]
     eos_token_id: NotRequired[TokenId | None]
     max_grad_norm: NotRequired[float | None]
+    gradient_accumulation_steps: NotRequired[Annotated[int, Range(1, MAX_BATCH)]]
 
 
 # ---- any model

@@ -4,8 +4,10 @@
 import type { LossName } from "../../logic/training/preferences.ts";
 import type { ScheduleName } from "../../logic/training/schedules.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
+import type { Methods } from "../../protocol/methods.ts";
 import type {
   StepEvent,
+  TrainingEstimate,
   TrainingFields,
   TrainingInfo,
   TrainingRecord,
@@ -294,6 +296,43 @@ export class Trainer {
     texts: TrainingData,
     options: FineTuneOptions = {},
   ): Promise<Trainer> {
+    const { handle, request } = Trainer.request(model, texts, options);
+    if (options.checkpoint) askToPersist();
+    const info = await handle.client.call("train", request, { signal: options.signal });
+    return new Trainer(handle, options, info);
+  }
+
+  /**
+   * Memory and time of a run, before anybody waits for it. The time is that of an update, which is
+   * made and forgotten; adapters stay as they are.
+   *
+   * ```js
+   * const { fits, change, memory, seconds } = await Trainer.estimate(write, texts, { epochs: 3 });
+   * ```
+   * @param model - the pipeline to train
+   * @param texts - one text or several, or records (see {@link readData})
+   * @param options - of the run, see {@link FineTuneOptions}; and `measure`: whether an update is
+   *   timed. Default: true
+   * @throws InputError if the model was compiled without training, or an option or the texts are
+   *   invalid
+   * @throws Aborted if `options.signal` was aborted
+   */
+  static async estimate(
+    model: TextGenerationPipeline,
+    texts: TrainingData,
+    options: FineTuneOptions & { measure?: boolean } = {},
+  ): Promise<TrainingEstimate> {
+    const { measure = true, ...rest } = options;
+    const { handle, request } = Trainer.request(model, texts, rest);
+    const { signal } = options;
+    return handle.client.call("train_estimate", { ...request, measure }, { signal });
+  }
+
+  private static request(
+    model: TextGenerationPipeline,
+    texts: TrainingData,
+    options: FineTuneOptions,
+  ): { handle: Handle; request: Parameters<Methods["train"]>[0] } {
     const handle = handleOf(model);
     const unknown = Object.keys(options).find((name) => !NAMES.includes(name));
     if (unknown !== undefined)
@@ -304,7 +343,6 @@ export class Trainer {
       );
     options = spelledOut(options, model.info.training);
     const { checkpoint, evaluation } = options;
-    if (checkpoint) askToPersist();
     const fields = {
       ...options,
       onStep: undefined,
@@ -316,12 +354,7 @@ export class Trainer {
     const given = (
       typeof texts === "string" ? [texts] : Array.isArray(texts) ? [...texts] : texts
     ) as (string | TrainingRecord)[];
-    const info = await handle.client.call(
-      "train",
-      { model: handle.model, texts: given, fields },
-      { signal: options.signal },
-    );
-    return new Trainer(handle, options, info);
+    return { handle, request: { model: handle.model, texts: given, fields } };
   }
 
   /**

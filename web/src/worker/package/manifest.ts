@@ -67,6 +67,8 @@ export interface ProgramInfo {
   optimizer: OptimizerFields & { [field: string]: unknown };
   /** Null: no clipping. */
   maxGradNorm: number | null;
+  /** Batches of an update, where none are given. */
+  accumulation: number | undefined;
   plans: Map<TrainingPlan, { file: string; slots: ManifestSlot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;

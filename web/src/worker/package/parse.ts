@@ -95,6 +95,7 @@ function programOf(program: TrainingProgram): ProgramInfo {
     lora: lora ? ({ ...lora, use_rslora: lora.use_rslora === true } satisfies LoraInfo) : null,
     optimizer: { ...optimizer },
     maxGradNorm: program.max_grad_norm ?? null,
+    accumulation: program.gradient_accumulation_steps,
     plans: new Map(
       TRAINING_PLANS.map((kind) => {
         const { file, slots, arena_bytes: arenaBytes } = plans[kind];

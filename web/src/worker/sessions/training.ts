@@ -32,6 +32,15 @@ function changed(
 }
 
 function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
+  function refuseSecond(model: Model): void {
+    if (runs.has(model))
+      throw new InputError(
+        "another training run is active",
+        "",
+        "Wait for it, or close its Trainer.",
+      );
+  }
+
   function training(id: number): TrainingRun {
     const found = runs.get(scope.model(id));
     if (!found) throw new InputError("no training run is active", "", "Make a Trainer.");
@@ -42,16 +51,18 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
     train: ({ model: id, texts, fields }, { signal }) =>
       scope.turn(id, async () => {
         const model = scope.model(id);
-        if (runs.has(model))
-          throw new InputError(
-            "another training run is active",
-            "",
-            "Wait for it, or close its Trainer.",
-          );
+        refuseSecond(model);
         const { TrainingRun } = await import("../training/index.ts");
         const run = await TrainingRun.open(model, texts, fields, signal);
         runs.set(model, run);
         return run.info;
+      }),
+    train_estimate: ({ model: id, texts, fields, measure }, { signal }) =>
+      scope.turn(id, async () => {
+        const model = scope.model(id);
+        refuseSecond(model);
+        const { estimate } = await import("../training/index.ts");
+        return estimate(model, texts, fields, measure, signal);
       }),
     async train_preview({ model: id, records, adapter }) {
       const model = scope.model(id);

@@ -496,6 +496,7 @@ export function programOf(kind: string, { plans, states }: Described, rate: numb
     lora: null,
     optimizer: { type: "", lr: rate },
     maxGradNorm: null,
+    accumulation: undefined,
     padTokenId: undefined,
     eosTokenId: undefined,
     plans: new Map(

@@ -8,6 +8,7 @@ export { warm } from "../../device/warm.ts";
 export { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
+export { estimate } from "./estimate.ts";
 export { forget, keep, listKept, readKept } from "./kept.ts";
 export { exported, mergedOnnx } from "./merge.ts";
 export { preview } from "./records.ts";

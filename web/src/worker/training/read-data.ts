@@ -1,7 +1,7 @@
 // The rows that a run trains on and evaluates on.
 
 import { type Example, fitted, type Report, stream_texts } from "../../logic/training/chat.ts";
-import { Order, type Row, split_rows, token_rows } from "../../logic/training/data.ts";
+import { Order, type Row, split_rows, token_rows, Updates } from "../../logic/training/data.ts";
 import { compared, type Unit, units_of } from "../../logic/training/preferences.ts";
 import { are_records } from "../../logic/training/records.ts";
 import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts";
@@ -87,6 +87,11 @@ export function orderOf({ rows, units }: Data, program: ProgramInfo, seed: bigin
   return units
     ? new Order(units.length, comparisons(program), seed)
     : new Order(rows.length, program.batch, seed);
+}
+
+/** The updates of a run. */
+export function updatesOf(order: Order, options: RunSettings): Updates {
+  return new Updates(order.batches, options.gradient_accumulation_steps);
 }
 
 /** Comparisons of a batch of a program; each has two rows. */

@@ -90,7 +90,10 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
     );
   const every = checkpoint?.every ?? defaults.checkpoint_every;
   const preference = preferenceOf(program, fields);
-  const batches = fields.gradient_accumulation_steps ?? defaults.gradient_accumulation_steps;
+  const batches =
+    fields.gradient_accumulation_steps ??
+    program.accumulation ??
+    defaults.gradient_accumulation_steps;
   return {
     epochs,
     max_steps,

@@ -3,7 +3,13 @@
 
 import type { Device } from "../../device/device.ts";
 import { is_kept } from "../../logic/training/checkpoints.ts";
-import { learned, Order, type Row, token_weights, Updates } from "../../logic/training/data.ts";
+import {
+  learned,
+  Order,
+  type Row,
+  token_weights,
+  type Updates,
+} from "../../logic/training/data.ts";
 import { judged, preferred, tokens_of_units, type Unit } from "../../logic/training/preferences.ts";
 import {
   type Event,
@@ -33,7 +39,7 @@ import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
 import { batchOf, preferenceAnswers, refer } from "./preferences.ts";
-import { comparisons, type Data, orderOf, readData } from "./read-data.ts";
+import { comparisons, type Data, orderOf, readData, updatesOf } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored } from "./record.ts";
 import { opened, type Place, Recovery } from "./recovery/recovery.ts";
 import {
@@ -146,7 +152,7 @@ export class TrainingRun {
     checkAdapterName(name);
     const data = await readData(model, program, texts, fields.evaluation, options, signal);
     const order = orderOf(data, program, options.seed);
-    const updates = new Updates(order.batches, options.gradient_accumulation_steps);
+    const updates = updatesOf(order, options);
     const total = updates.total(options.epochs ?? null, options.max_steps ?? null);
     const config = recordOf(model, program, options, total, data.rows);
     const { checkpoint } = options;

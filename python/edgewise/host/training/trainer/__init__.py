@@ -4,8 +4,8 @@
 memory, `loop` is `Trainer.fit`, `checkpoint` saves and resumes, `results` exports.
 """
 
+from ....logic.training.memory import Estimate
 from .loop import History, Progress
-from .programs import Estimate
 from .trainer import Trainer
 
 __all__ = ["Estimate", "History", "Progress", "Trainer"]

@@ -190,6 +190,12 @@ class Options:
     checkpointing: bool
     seed: int
     preference: Preference | None = None
+    fits: bool = False
+
+    def take_rows(self, rows: int) -> None:
+        """Takes batches of fewer rows, and more of them for an update."""
+        self.accumulation *= -(-self.batch_size // rows)
+        self.batch_size = rows
 
     @property
     def accumulates(self) -> bool:
@@ -243,6 +249,7 @@ def options_of(
     Raises:
         InputError, UnsupportedField: a value cannot be used.
     """
+    given["fits"] = _fits(given.pop("fit"))
     preference = _preference(model, loss, given)
     loss = loss if preference is None else "causal_lm"
     is_lm = model.is_causal_lm and loss in (None, "causal_lm")
@@ -284,6 +291,12 @@ def options_of(
             "sequence_length": options.sequence_length if is_lm else None,
         }
     )
+    if options.fits and (not is_lm or preference is not None):
+        raise InputError(
+            "rows are chosen for next tokens of language models alone",
+            "fit",
+            "Leave it out, and give batch_size and memory.",
+        )
     check_whole(options.seed, "seed", 0)
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
@@ -325,6 +338,12 @@ def _preference(model: TrainedModel, loss: object, given: dict[str, Any]) -> Pre
             "Leave them out.",
         )
     return None
+
+
+def _fits(fit: object) -> bool:
+    if fit not in (None, "auto"):
+        raise InputError(f"it is {fit!r}", "fit", "Give 'auto', or leave it out.")
+    return fit is not None
 
 
 def _check_groups(groups: Sequence[object]) -> None:

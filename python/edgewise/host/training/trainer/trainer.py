@@ -10,12 +10,14 @@ from ....compiler.compile.model_file import read_config
 from ....compiler.ir import Graph, Value
 from ....compiler.schema.training import LANGUAGE_MODEL
 from ....compiler.targets import CPU, target_of
+from ....compiler.training.fitting import estimate_of
 from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
 from ....logic.training.chat import Seen
+from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
 from ....logic.training.run import UpdateRequest, mean_loss, update
@@ -42,7 +44,7 @@ from .loop import (
     training_and_evaluation,
 )
 from .options import TrainedModel, options_of
-from .programs import Estimate, ProgramFactory
+from .programs import ProgramFactory
 from .results import adapter_states, export_model, language_model_of
 
 Batch = Mapping[str, object]
@@ -92,6 +94,9 @@ class Trainer(Owner):
             language models, else none.
         groups: [(pattern, {"lr_scale": ..., "weight_decay": ...})] for parameters that differ.
         memory: maximum bytes of engine memory. Activations are recomputed if that is needed.
+        fit: "auto" makes training of a language model fit into `memory`, by default 3/4 of the
+            free memory: activations are recomputed, then batches have fewer rows, and updates
+            more batches. None: `batch_size` stays.
         checkpointing: recompute activations in the backward pass, which takes less memory and
             more time.
         seed: of the order of the rows, of dropout, and of adapters' first values. An int from 0 on.
@@ -145,6 +150,7 @@ class Trainer(Owner):
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
         memory: float | None = None,
         checkpointing: bool = False,
+        fit: Literal["auto"] | None = None,
         seed: int = LANGUAGE_MODEL.seed,
         beta: float | None = None,
         simpo_gamma: float | None = None,
@@ -170,6 +176,7 @@ class Trainer(Owner):
             "groups": groups,
             "memory": memory,
             "checkpointing": checkpointing,
+            "fit": fit,
             "seed": seed,
             "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
@@ -209,7 +216,7 @@ class Trainer(Owner):
             batch_size, sequence_length, checkpointing: override the trainer's.
         """
         program = self._programs.make(batch_size, sequence_length, checkpointing, shapes_of(batch))
-        return Estimate.of(program, self.options.accumulates)
+        return estimate_of(program, self.options.accumulates)
 
     @property
     def session(self) -> TrainingSession:
@@ -415,6 +422,8 @@ class Trainer(Owner):
                 )
             self.fitting = True
         try:
+            if self.options.fits:
+                self._prepare()  # chooses the rows of batches
             rows, held_out = training_and_evaluation(data, evaluation, self.model, self.options)
             self._ready(rows.get(0))
             self.refer(rows)
