@@ -1,4 +1,4 @@
-"""Programs that fit into memory: activations are recomputed, or rows are fewer, where that is needed."""
+"""Programs that fit into memory: activations are recomputed, or rows are fewer."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def fit_rows(
     accumulation: int = 1,
     fewer: bool = True,
 ) -> tuple[Program, int]:
-    """A program that takes at most `limit` bytes, and its rows: as it is, else with activations that
-    are recomputed, else with half the rows, and so on.
+    """A program that takes at most `limit` bytes, and its rows: as it is, else with activations
+    that are recomputed, else with half the rows, and so on.
 
     Args:
         make: makes the program of a number of rows; its `checkpointing` is True, False, or the
