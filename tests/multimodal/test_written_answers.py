@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+
 import edgewise
 import pytest
 from edgewise.compiler.task_package import compile_task
 from edgewise.errors import InputError
 from edgewise.host.session.open import folder_files
 
-from .asking import answered, pictures
+from .asking import answered, messages, pictures, with_bytes
 
 TASKS = ["visual-question-answering", "document-question-answering"]
 QUESTION = "what is in this picture ?"
@@ -57,3 +60,22 @@ def test_packages(tiny, tmp_path):
     for task, package in ((TASKS[0], path), (TASKS[1], path), (TASKS[1], own)):
         with edgewise.pipeline(task, package) as ask:
             assert ask(image, QUESTION, **GREEDY) == expected(model, image, QUESTION)
+
+
+def test_answers_of_a_form(tiny, tmp_path):
+    """response_format of image-text-to-text; its tables are kept with the model."""
+    shutil.copytree(tiny("idefics3").root, tmp_path / "model")
+    with_bytes(tmp_path / "model")
+    chat, [image] = messages(1), pictures(1)
+    shape = {"type": "regex", "regex": "[1-9]{3}"}
+    with edgewise.pipeline("image-text-to-text", tmp_path / "model") as ask:
+        options = {"return_full_text": False, "response_format": shape, **GREEDY}
+        [found] = ask(image, chat, return_dict_in_generate=True, **options)
+        assert re.fullmatch("[1-9]{3}", found["generated_text"])
+        assert found["finish_reasons"] == "eos"
+        [cut] = ask(image, chat, return_dict_in_generate=True, **{**options, "max_new_tokens": 1})
+        assert cut["finish_reasons"] == "length"
+        [plain] = ask(image, chat, **options)
+        assert plain == {n: v for n, v in found.items() if n != "finish_reasons"}
+        with pytest.raises(InputError, match="response_format"):
+            ask(image, chat, response_format={"type": "none"})

@@ -1,12 +1,13 @@
 """image-text-to-text in a page, beside transformers: from a package, and compiled in the page."""
 
 import json
+import re
 import shutil
 
 import pytest
 from edgewise.cli import main
 
-from tests.multimodal.asking import answered, messages, pictures
+from tests.multimodal.asking import answered, messages, pictures, with_bytes
 from tests.multimodal.tiny import MODELS
 
 MODEL = "idefics3"
@@ -36,8 +37,9 @@ def model(files, tmp_path_factory):
     made = MODELS[MODEL](tmp_path_factory.mktemp(MODEL))
     target = files / "asking"
     shutil.copytree(made.root, target / MODEL)
+    with_bytes(target / MODEL)
     package = str(target / f"{MODEL}.edge")
-    main(["build", "--task", "image-text-to-text", str(made.root), "-o", package])
+    main(["build", "--task", "image-text-to-text", str(target / MODEL), "-o", package])
     for i, picture in enumerate(pictures(2)):
         picture.save(target / f"{i}.png")
     return made
@@ -242,3 +244,82 @@ def test_documents_are_asked_about(page, model, form):
     words = ["question is no text", "question is no text", "no such option", "prompt", "decoded"]
     for error, wanted_words in zip(found["errors"], words, strict=True):
         assert error.startswith("InputError") and wanted_words in error
+
+
+# long: a script of a page
+def test_the_prompt_api_takes_pictures(page, model):
+    """Sessions of edgewise/prompt-api on this pipeline: answers and tokens are transformers'."""
+    found = page.run(
+        """
+            const { createLanguageModel } = await import("/prompt-api.js");
+            const p = await ew.pipeline("image-text-to-text", arg.model);
+            const greedy = { max_new_tokens: 10, do_sample: false };
+            const LanguageModel = createLanguageModel(p, greedy);
+            const expectedInputs = [{ type: "image", languages: ["en"] }];
+            const file = await (await fetch("/files/asking/0.png")).blob();
+            const bitmap = await createImageBitmap(file);
+            const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+            canvas.getContext("2d").drawImage(bitmap, 0, 0);
+            const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const padded = new Uint8Array(8 + file.size);
+            padded.set(new Uint8Array(await file.arrayBuffer()), 8);
+            const text = { type: "text", value: "what is in this picture ?" };
+            const chat = (value) => [{ role: "user", content: [{ type: "image", value }, text] }];
+            const create = (options) => LanguageModel.create({ expectedInputs, ...options });
+            const values = [file, bitmap, canvas, pixels, padded.subarray(8)];
+            const answers = [];
+            for (const value of values) answers.push(await (await create()).prompt(chat(value)));
+            const session = await create();
+            const measured = await session.measureContextUsage(chat(file));
+            await session.append(chat(canvas));
+            canvas.getContext("2d").fillRect(0, 0, 9, 9); // the session has its own
+            const usage = session.contextUsage;
+            const copy = await session.clone();
+            const streamed = [];
+            for await (const piece of session.promptStreaming([])) streamed.push(piece);
+            const later = [await copy.prompt([]), copy.contextUsage === session.contextUsage];
+            const begun = await create({ initialPrompts: chat(file) });
+            const beginning = begun.contextUsage;
+            const constraint = { responseConstraint: /[1-9]{3}/ };
+            const shaped = await begun.prompt(text.value, constraint);
+            const failures = [];
+            for (const work of [
+              async () => (await LanguageModel.create()).prompt(chat(file)),
+              () => session.prompt([{ role: "assistant", content: chat(file)[0].content }]),
+              () => session.prompt(chat(padded)),
+              () => session.prompt(chat("no picture")),
+              () => create({ expectedInputs: [{ type: "audio" }] }),
+              () => create({ expectedOutputs: [{ type: "tool-call" }] }),
+              () => session.append(chat(file).concat(Array(99).fill(chat(file)[0]))),
+            ])
+              failures.push(await work().then(() => "", (e) => e.name));
+            const available = [await LanguageModel.availability({ expectedInputs }),
+              await LanguageModel.availability(), session.contextWindow === p.info.capacity];
+            await p.dispose();
+            return { answers, measured, usage, streamed: streamed.join(""), later, shaped,
+              begun: beginning, failures, available };
+        """,
+        {"model": f"/files/asking/{MODEL}.edge"},
+    )
+    assert "error" not in found, found
+    ids = answered(model, messages(1), pictures(1), 10)
+    decode = model.processor.tokenizer.decode
+    answer = decode(ids, skip_special_tokens=True)[
+        len(decode(ids[:-10], skip_special_tokens=True)) :
+    ]
+    assert found["answers"] == [answer] * 5
+    text = model.processor.apply_chat_template(messages(1), add_generation_prompt=False)
+    count = len(model.processor(text=text, images=pictures(1))["input_ids"][0])
+    assert found["measured"] == found["usage"] == found["begun"] == count
+    assert re.fullmatch("[1-9]{3}", found["shaped"])
+    assert found["streamed"] == found["later"][0] and found["later"][1]
+    assert found["failures"] == [
+        "NotSupportedError",
+        "NotSupportedError",
+        "InvalidStateError",
+        "TypeError",
+        "NotSupportedError",
+        "NotSupportedError",
+        "QuotaExceededError",
+    ]
+    assert found["available"] == ["available", "available", True]

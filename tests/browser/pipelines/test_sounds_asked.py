@@ -148,3 +148,42 @@ def test_transcripts(visit, server, models, files, name):
     words = ['language "xx" is unknown', "no text", "no such option", "no samples", "rate"]
     for error, expected_words in zip(found["errors"], words, strict=True):
         assert expected_words in error, error
+
+
+def test_the_prompt_api_takes_sounds(visit, server, models):
+    """Sessions of edgewise/prompt-api on this pipeline: answers and tokens are transformers'."""
+    found = visit(server).run(
+        """
+            const { createLanguageModel } = await import("/prompt-api.js");
+            const p = await ew.pipeline("audio-text-to-text", "/files/told/qwen2_audio.edge");
+            const greedy = { max_new_tokens: 10, do_sample: false };
+            const LanguageModel = createLanguageModel(p, greedy);
+            const sound = await fetch("/files/told/0.f32");
+            const samples = new Float32Array(await sound.arrayBuffer());
+            const buffer = new AudioBuffer({ length: samples.length, sampleRate: 16000 });
+            buffer.copyToChannel(samples, 0);
+            const create = () => LanguageModel.create({ expectedInputs: [{ type: "audio" }] });
+            const chat = (value) => [{ role: "user", content: [
+              { type: "audio", value }, { type: "text", value: "what is in this" }] }];
+            const session = await create();
+            const measured = await session.measureContextUsage(chat(buffer));
+            const work = session.prompt(chat(buffer));
+            buffer.getChannelData(0).fill(0); // the session has its own
+            const answer = await work;
+            const refused = [];
+            for (const value of [new Blob(["no sound"]), new ArrayBuffer(9), samples, "a", {}])
+              refused.push(await session.prompt(chat(value)).then(() => "", (e) => e.name));
+            await p.dispose();
+            return { measured, answer, refused };
+        """
+    )
+    assert "error" not in found, found
+    model, given = models["qwen2_audio"], sound(COUNTS[0], 0)
+    ids = answered(model, [given], 10)
+    decode = model.processor.tokenizer.decode
+    text = decode(ids, skip_special_tokens=True)
+    assert found["answer"] == text[len(decode(ids[:-10], skip_special_tokens=True)) :]
+    of = model.processor.tokenizer.apply_chat_template
+    size = [len(of(messages(1), add_generation_prompt=opened)) for opened in (True, False)]
+    assert found["measured"] == len(ids) - 10 - (size[0] - size[1])
+    assert found["refused"] == ["DataError"] * 3 + ["TypeError"] * 2

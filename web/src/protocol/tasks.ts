@@ -12,6 +12,8 @@ export interface TaskInfo
   memory: { engine: number; weights: number };
   /** As `ModelInfo.ms`. */
   ms: ModelInfo["ms"];
+  /** Of language models that see or hear: most tokens of a sequence. */
+  capacity?: number;
   /** Of text-to-speech: Hz of the sound, and whether sentences are spoken one by one. */
   speech?: { sampling_rate: number; splits: boolean };
 }
@@ -90,7 +92,7 @@ export interface TaskCall {
   options: Record<string, unknown>;
   /** Whether text is sent while it is generated. */
   streams: boolean;
-  /** Whether the results are the inputs of the model instead of those of the task. */
+  /** Whether the results are the inputs of the model instead of those of the task, by `options`. */
   processor?: true;
 }
 

@@ -95,12 +95,14 @@ class ImageTextToTextPipeline(Pipeline):
         continue_final_message: continue the last message. Default: if it is the assistant's.
         add_special_tokens: to a text, or to a chat whose template has not written bos_token.
         stop_sequence: text whose first token ends the generation.
+        response_format: what the answer has to be, as of edgewise.generate.
         generate_kwargs, generation_config, streamer, signal, stopping_criteria, logits_processor,
             and fields of GenerationConfig: as of edgewise.generate. max_new_tokens is 256.
 
     Returns:
         [{"input_text": ..., "generated_text": ...}], one per returned sequence; for a list of chats
-        a list of these. generated_text of a chat is the messages with the answer.
+        a list of these. generated_text of a chat is the messages with the answer. With
+        return_dict_in_generate also "finish_reasons", as of text generation.
     """
 
     task = TASK
@@ -238,7 +240,7 @@ class ImageTextToTextPipeline(Pipeline):
         """The results of one input."""
         continued = goes_on(given, options["continue_final_message"])
         fields = dict(options["generate_kwargs"] or {})
-        fields.pop("return_dict_in_generate", None)
+        details = fields.pop("return_dict_in_generate", None)
         if options["stop_sequence"] is not None:
             fields["eos_token_id"] = self._encode(options["stop_sequence"], False)[:1]
         features = self._features(given, options, continued)
@@ -248,6 +250,7 @@ class ImageTextToTextPipeline(Pipeline):
             prompt,
             options["generation_config"] or self._defaults(fields),
             tokenizer=self.tokenizer,
+            response_format=options["response_format"],
             return_dict_in_generate=True,
             **{n: options[n] for n in _HOST if n != "generation_config"},
             **fields,
@@ -260,7 +263,8 @@ class ImageTextToTextPipeline(Pipeline):
         if options["clean_up_tokenization_spaces"] is not None:
             decoding["clean_up_tokenization_spaces"] = options["clean_up_tokenization_spaces"]
         decode = partial(self.tokenizer.decode, **decoding)
-        return records_of_ask(given, prompt, output, continued, options, decode)
+        shown = {**options, "return_dict_in_generate": details}
+        return records_of_ask(given, prompt, output, continued, shown, decode)
 
     def _defaults(self, fields: Mapping[str, Any]) -> Any:
         own = GenerationConfig.from_dict(model_defaults(cast("Any", self.model)))

@@ -41,6 +41,7 @@ class Prompted:
 
     def __init__(self, model: Any, features: Features) -> None:
         self._model, self._features = model, features
+        self.formats_with = model  # tables of response_format are kept longer than a prompt
         # prompts are not divided where tokens belong together
         self.prefill_chunk = None if features.prompt.together else model.prefill_chunk
 

@@ -47,7 +47,7 @@ def format_of(decoder: Decoder, tokenizer: Any, given: Any) -> Format | None:
             "Pass edgewise.text.Tokenizer as tokenizer.",
         )
     with _lock:
-        several = _kept.setdefault(decoder, [])
+        several = _kept.setdefault(getattr(decoder, "formats_with", decoder), [])
         for one in several:
             if one.tokenizer is tokenizer:
                 return one.formats.format(given)

@@ -23,6 +23,7 @@ OPTIONS = (
     "continue_final_message",
     "add_special_tokens",
     "stop_sequence",
+    "response_format",
 )
 """Options of a call besides fields of GenerationConfig."""
 
@@ -334,11 +335,11 @@ def records_of_ask(
         prompt: its token ids.
         output: the sequences.
         continued: whether the last message of a chat was continued.
-        options: return_full_text, return_tensors.
+        options: return_full_text, return_tensors, return_dict_in_generate.
         decode: the text of token ids.
     """
     records: list[dict[str, Any]] = []
-    for ids in output.sequences:
+    for i, ids in enumerate(output.sequences):
         record: dict[str, Any] = {"input_text": ask.given}
         if options.get("return_tensors"):
             record["generated_token_ids"] = ids
@@ -348,6 +349,8 @@ def records_of_ask(
             new = part(whole, size(decode(prompt)), size(whole))
             full = options.get("return_full_text") is not False
             record["generated_text"] = _full(ask, new, continued) if full else new
+        if options.get("return_dict_in_generate"):
+            record["finish_reasons"] = output.finish_reasons[i]
         records.append(record)
     return records
 

@@ -13,6 +13,11 @@
  */
 
 export type { Message } from "../../protocol/generation.ts";
+export {
+  LanguageModelToolCall,
+  LanguageModelToolError,
+  LanguageModelToolSuccess,
+} from "./content.ts";
 export { createLanguageModel, type LanguageModelClass, polyfill } from "./model.ts";
 export type { LanguageModel } from "./session.ts";
 export type * from "./types.ts";

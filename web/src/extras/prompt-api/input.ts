@@ -1,17 +1,13 @@
 // What the methods take: conversions of WebIDL, and the checks of the specification.
 
-import type { Message, ResponseFormat } from "../../protocol/generation.ts";
+import type { ResponseFormat } from "../../protocol/generation.ts";
+import { type Input, TYPES } from "./content.ts";
 import type {
   LanguageModelCreateCoreOptions,
-  LanguageModelExpected,
   LanguageModelPromptOptions,
   LanguageModelSamplingMode,
   LanguageModelTool,
 } from "./types.ts";
-
-const ROLES = ["system", "user", "assistant"];
-const MODEL_TYPES = ["text", "tool-call", "tool-response"];
-const TYPES = [...MODEL_TYPES, "image", "audio"];
 
 /** The fields of each mode. `balanced` is how the pipeline samples without any. */
 const MODES: Record<LanguageModelSamplingMode, Record<string, unknown>> = {
@@ -24,54 +20,17 @@ const MODES: Record<LanguageModelSamplingMode, Record<string, unknown>> = {
   "most-creative": { do_sample: true, temperature: 1.5 },
 };
 
-/** A prompt as a template takes it. */
-export interface Input {
-  messages: Message[];
-  /** Whether the answer continues the last message. */
-  prefix: boolean;
-}
-
 /** An error of the web. */
 export const domError = (what: string, name: string): DOMException => new DOMException(what, name);
 
-const notSupported = (what: string) => domError(what, "NotSupportedError");
+/** It is refused, as what the model cannot do. */
+export const notSupported = (what: string) => domError(what, "NotSupportedError");
 
-function oneOf(value: unknown, names: readonly string[], where: string): string {
+/** @throws TypeError if it is none of the names */
+export function oneOf(value: unknown, names: readonly string[], where: string): string {
   const text = String(value);
   if (names.includes(text)) return text;
   throw new TypeError(`${where} is '${text.slice(0, 80)}', not one of ${names.join(", ")}`);
-}
-
-/** Converts a prompt: other values than lists are texts. @throws TypeError, DOMException */
-export function readPrompt(given: unknown): Input {
-  const listed = typeof given === "object" && given !== null && Symbol.iterator in given;
-  if (!listed) return { messages: [{ role: "user", content: String(given) }], prefix: false };
-  const all = Array.from(given as Iterable<unknown>, (one) => {
-    if (typeof one !== "object" || one === null) throw new TypeError("a message is no object");
-    const { role, content, prefix } = one as Record<string, unknown>;
-    if (content === undefined) throw new TypeError("a message has no content");
-    return { role: oneOf(role, ROLES, "role"), content, prefix: Boolean(prefix) };
-  });
-  const messages = all.map(({ role, content }) => ({ role, content: textOf(content, role) }));
-  const last = all.at(-1);
-  if (all.some(({ role, prefix }, i) => prefix && !(role === "assistant" && i === all.length - 1)))
-    throw domError("prefix is for a last message of the assistant", "SyntaxError");
-  if (!messages.length) messages.push({ role: "user", content: "" });
-  return { messages, prefix: Boolean(last?.prefix) };
-}
-
-function textOf(content: unknown, role: string): string {
-  if (typeof content !== "object" || content === null) return String(content);
-  if (!(Symbol.iterator in content)) return String(content);
-  const parts = Array.from(content as Iterable<{ type?: unknown; value?: unknown } | null>);
-  const texts = parts.map((part) => {
-    const type = oneOf(part?.type, TYPES, "content.type");
-    if (type !== "text")
-      throw notSupported(`this model does not take content of type '${type}' (role '${role}')`);
-    if (typeof part!.value !== "string") throw new TypeError("content of type text is no text");
-    return part!.value;
-  });
-  return texts.join("");
 }
 
 /** @throws TypeError if a message of the system is not the first one of a session */
@@ -82,22 +41,41 @@ export function checkSystem({ messages }: Input, first: boolean): void {
 
 /** Checks options of a session. @throws TypeError, RangeError */
 export function checkOptions(options: LanguageModelCreateCoreOptions): void {
-  for (const { type, languages } of expected(options)) {
+  const { expectedInputs = [], expectedOutputs = [], tools = [] } = options;
+  for (const { type, languages } of [...expectedInputs, ...expectedOutputs]) {
     oneOf(type, TYPES, "type");
     Intl.getCanonicalLocales(languages ?? []);
   }
   if (options.samplingMode !== undefined)
     oneOf(options.samplingMode, Object.keys(MODES), "samplingMode");
-  const names = (options.tools ?? []).map(checkTool);
+  const names = tools.map(checkTool);
   if (new Set(names).size < names.length) throw new TypeError("two tools have the same name");
+  const own = tools.filter(({ execute }) => execute).length;
+  const open = expectedOutputs.some(({ type }) => type === "tool-call");
+  if (own < tools.length && !open)
+    throw new TypeError("tools need a function execute, or 'tool-call' among expectedOutputs");
+  if (own && own < tools.length)
+    throw new TypeError("either all tools have a function execute, or none");
 }
 
-const expected = ({ expectedInputs = [], expectedOutputs = [] }: LanguageModelCreateCoreOptions) =>
-  [...expectedInputs, ...expectedOutputs] as LanguageModelExpected[];
-
-/** Whether a model of texts can do it. */
-export const isText = (options: LanguageModelCreateCoreOptions): boolean =>
-  expected(options).every(({ type }) => MODEL_TYPES.includes(type));
+/**
+ * Whether a model can do it.
+ * @param takes types of content besides text
+ * @param tools whether it calls tools
+ */
+export function isFor(
+  { expectedInputs = [], expectedOutputs = [], tools = [] }: LanguageModelCreateCoreOptions,
+  takes: readonly string[],
+  calls: boolean,
+): boolean {
+  const known = ["text", ...(calls ? ["tool-call", "tool-response"] : [])];
+  const inputs = [...known, ...takes];
+  return (
+    expectedInputs.every(({ type }) => inputs.includes(type)) &&
+    expectedOutputs.every(({ type }) => known.includes(type)) &&
+    (calls || !tools.length)
+  );
+}
 
 function checkTool({ name, description, inputSchema, execute }: LanguageModelTool): string {
   const where = `the tool '${String(name).slice(0, 64)}'`;
@@ -108,7 +86,8 @@ function checkTool({ name, description, inputSchema, execute }: LanguageModelToo
   if (typeof (schema.properties ?? {}) !== "object" || !Array.isArray(schema.required ?? []))
     throw new TypeError(`properties or required of ${where} are no JSON schema's`);
   JSON.stringify(schema); // throws what it throws
-  if (typeof execute !== "function") throw new TypeError(`${where} has no function execute`);
+  if (execute !== undefined && typeof execute !== "function")
+    throw new TypeError(`execute of ${where} is no function`);
   return name;
 }
 

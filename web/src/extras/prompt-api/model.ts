@@ -1,7 +1,13 @@
 // LanguageModel of a pipeline.
 
-import type { GenerateOptions, TextGenerationPipeline } from "../../page/text-generation.ts";
-import { checkOptions, domError, isText, samplingOf } from "./input.ts";
+import type { GenerateOptions } from "../../page/text-generation.ts";
+import { backendOf, type ChatPipeline, isChat } from "./backend.ts";
+import {
+  LanguageModelToolCall,
+  LanguageModelToolError,
+  LanguageModelToolSuccess,
+} from "./content.ts";
+import { checkOptions, domError, isFor, samplingOf } from "./input.ts";
 import { LanguageModel } from "./session.ts";
 import type { LanguageModelCreateCoreOptions, LanguageModelCreateOptions } from "./types.ts";
 
@@ -21,25 +27,21 @@ export interface LanguageModelClass {
 
 /**
  * The browser's Prompt API on a pipeline.
- * @param pipe a pipeline of text generation, whose model has a chat template
+ * @param pipe a pipeline of text-generation, image-text-to-text or audio-text-to-text, whose model
+ *   has a chat template
  * @param defaults options of each answer, such as `max_new_tokens`; sessions go before them
  */
 export function createLanguageModel(
-  pipe: TextGenerationPipeline,
+  pipe: ChatPipeline,
   defaults: GenerateOptions = {},
 ): LanguageModelClass {
-  const isChat = async () => {
-    try {
-      await pipe.tokenizer.apply_chat_template([{ role: "user", content: "" }]);
-      return true;
-    } catch {
-      return false;
-    }
-  };
+  const backend = backendOf(pipe);
+  const { media, calls } = backend;
   const Made = class extends LanguageModel {
     static async availability(options: LanguageModelCreateCoreOptions = {}) {
       checkOptions(options);
-      return isText(options) && (await isChat()) ? "available" : "unavailable";
+      const can = isFor(options, media, calls) && (await isChat(backend));
+      return can ? "available" : "unavailable";
     }
 
     static async create(options: LanguageModelCreateOptions = {}): Promise<LanguageModel> {
@@ -47,11 +49,22 @@ export function createLanguageModel(
       signal?.throwIfAborted();
       if ((await Made.availability(options)) === "unavailable")
         throw domError(
-          "this model is not for that: it takes texts, in chats if it has a template",
+          `this model is not for that: it takes ${["text", ...media].join(" and ")}, in chats if it ` +
+            "has a template",
           "NotSupportedError",
         );
       const fields = { ...defaults, ...samplingOf(options) };
-      const made = new Made({ pipe, fields, mode: samplingMode, tools: options.tools ?? [] });
+      const { tools = [], expectedInputs = [], expectedOutputs = [] } = options;
+      const types = expectedInputs.map(({ type }) => type);
+      const lists = expectedOutputs.some(({ type }) => type === "tool-call");
+      const made = new Made({
+        backend,
+        fields,
+        mode: samplingMode,
+        tools,
+        types,
+        lists: lists && !tools.some(({ execute }) => execute),
+      });
       if (monitor) await told(monitor, signal);
       await made.begin(initialPrompts, signal);
       return made;
@@ -74,21 +87,22 @@ async function told(monitor: (target: EventTarget) => void, signal: AbortSignal 
 }
 
 /**
- * Sets `globalThis.LanguageModel` where there is none.
+ * Sets `globalThis.LanguageModel`, and the classes of calls of tools, where there is none.
  * @param pipe as of {@link createLanguageModel}
  * @param defaults the same
  * @returns the browser's, or that of the pipeline
  */
-export function polyfill(
-  pipe: TextGenerationPipeline,
-  defaults: GenerateOptions = {},
-): LanguageModelClass {
+export function polyfill(pipe: ChatPipeline, defaults: GenerateOptions = {}): LanguageModelClass {
   const scope = globalThis as { LanguageModel?: LanguageModelClass };
-  if (!scope.LanguageModel)
-    Object.defineProperty(scope, "LanguageModel", {
-      value: createLanguageModel(pipe, defaults),
-      writable: true,
-      configurable: true,
-    });
+  if (!scope.LanguageModel) {
+    const values = {
+      LanguageModel: createLanguageModel(pipe, defaults),
+      LanguageModelToolCall,
+      LanguageModelToolSuccess,
+      LanguageModelToolError,
+    };
+    for (const [name, value] of Object.entries(values))
+      Object.defineProperty(scope, name, { value, writable: true, configurable: true });
+  }
   return scope.LanguageModel!;
 }

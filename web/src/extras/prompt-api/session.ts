@@ -1,13 +1,11 @@
 // A session: messages that a pipeline answers, in their order.
 
+import type { GenerateOptions } from "../../page/text-generation.ts";
+import type { Answer, Backend, Tell } from "./backend.ts";
+import { type Input, type Part, readPrompt, type Takes, type Turn } from "./content.ts";
+import { checkSystem, constraintOf, domError } from "./input.ts";
 import type {
-  GenerateOptions,
-  MessageDelta,
-  TextGenerationPipeline,
-} from "../../page/text-generation.ts";
-import type { Message, ToolDefinition } from "../../protocol/generation.ts";
-import { checkSystem, constraintOf, domError, type Input, readPrompt } from "./input.ts";
-import type {
+  LanguageModelMessageContent,
   LanguageModelPrompt,
   LanguageModelPromptOptions,
   LanguageModelSamplingMode,
@@ -19,11 +17,15 @@ const ANSWER = 256;
 
 /** What a session begins with. */
 export interface Start {
-  pipe: TextGenerationPipeline;
+  backend: Backend;
   /** Fields of each generation. */
   fields: GenerateOptions;
   mode: LanguageModelSamplingMode;
   tools: LanguageModelTool[];
+  /** Types of content besides texts that its messages may have. */
+  types: string[];
+  /** Whether answers are lists of parts, with the calls of tools. */
+  lists: boolean;
 }
 
 type Handler = ((event: Event) => unknown) | null;
@@ -39,9 +41,9 @@ export class LanguageModel extends EventTarget {
   readonly samplingMode: LanguageModelSamplingMode;
 
   /** Messages that stay: those of the beginning. */
-  private initial: Message[] = [];
+  private initial: Turn[] = [];
   /** What was appended, or asked and answered, since. */
-  private turns: Message[][] = [];
+  private turns: Turn[][] = [];
   private usage = 0;
   private last: Promise<unknown> = Promise.resolve();
   private readonly end = new AbortController();
@@ -49,7 +51,7 @@ export class LanguageModel extends EventTarget {
   /** @internal */
   constructor(private readonly start: Start) {
     super();
-    if (!start?.pipe) throw new TypeError("Illegal constructor: use LanguageModel.create()");
+    if (!start?.backend) throw new TypeError("Illegal constructor: use LanguageModel.create()");
     this.samplingMode = start.mode;
     this.addEventListener("contextoverflow", (event) => this.oncontextoverflow?.(event));
     this.addEventListener("quotaoverflow", (event) => this.onquotaoverflow?.(event));
@@ -62,7 +64,7 @@ export class LanguageModel extends EventTarget {
 
   /** Tokens that a session can have. */
   get contextWindow(): number {
-    return this.start.pipe.info.capacity;
+    return this.start.backend.capacity;
   }
 
   /** The older name of `contextUsage`. */
@@ -76,28 +78,33 @@ export class LanguageModel extends EventTarget {
   }
 
   /**
-   * Answers a prompt.
+   * Answers a prompt: with a text, or with a list of parts if the session has `tool-call` among its
+   * `expectedOutputs` and no tool with a function.
    * @throws DOMException: QuotaExceededError, NotSupportedError, InvalidStateError after `destroy`,
-   *   SyntaxError, OperationError, UnknownError; the signal's reason
+   *   SyntaxError, OperationError, UnknownError; of what is no picture or sound InvalidStateError
+   *   and DataError; the signal's reason
    * @throws TypeError
    */
-  async prompt(input: LanguageModelPrompt, options?: LanguageModelPromptOptions): Promise<string> {
+  async prompt<T extends string | LanguageModelMessageContent[] = string>(
+    input: LanguageModelPrompt,
+    options?: LanguageModelPromptOptions,
+  ): Promise<T> {
     const answer = this.asked(input, options ?? {}, undefined);
-    return this.inTurn(options?.signal, answer);
+    return this.inTurn(options?.signal, answer) as Promise<T>;
   }
 
   /** As `prompt`: the pieces of the answer. */
-  promptStreaming(
+  promptStreaming<T extends string | LanguageModelMessageContent = string>(
     input: LanguageModelPrompt,
     options: LanguageModelPromptOptions = {},
-  ): ReadableStream<string> {
+  ): ReadableStream<T> {
     const left = new AbortController();
     const signals = [left.signal, this.end.signal, ...(options.signal ? [options.signal] : [])];
     const signal = AbortSignal.any(signals);
     signal.throwIfAborted();
-    return new ReadableStream<string>({
+    return new ReadableStream<T>({
       start: (controller) => {
-        const tell = (text: string) => signal.aborted || controller.enqueue(text);
+        const tell: Tell = (piece) => signal.aborted || controller.enqueue(this.listed(piece) as T);
         const work = async () => this.inTurn(signal, this.asked(input, options, tell));
         const done = () => left.signal.aborted || controller.close();
         work().then(done, (e) => controller.error(e));
@@ -108,8 +115,9 @@ export class LanguageModel extends EventTarget {
 
   /** Adds messages, which are answered with the next prompt. @throws as `prompt` */
   async append(input: LanguageModelPrompt, options?: { signal?: AbortSignal }): Promise<void> {
-    const read = readPrompt(input);
+    const read = this.read(input);
     await this.inTurn(options?.signal, async (signal) => {
+      await read.ready;
       checkSystem(read, this.isNew);
       const { turns } = await this.room(read, false);
       await this.keep(turns, read.messages, signal);
@@ -125,6 +133,7 @@ export class LanguageModel extends EventTarget {
     checkSystem(read, true);
     const before = read.messages[0]!.role === "system" ? [] : this.messages(this.turns);
     return this.raced(options?.signal, async () => {
+      await read.ready;
       const all = await this.count([...before, ...read.messages]);
       return Math.max(0, all - (await this.count(before)));
     });
@@ -156,10 +165,11 @@ export class LanguageModel extends EventTarget {
 
   /** @internal */
   async begin(prompts: unknown, signal: AbortSignal | undefined): Promise<void> {
-    const read = Array.isArray(prompts) && !prompts.length ? undefined : readPrompt(prompts);
+    const read = Array.isArray(prompts) && !prompts.length ? undefined : this.read(prompts);
     if (read) checkSystem(read, true);
     await this.raced(signal, async () => {
       if (!read) return;
+      await read.ready;
       await this.room(read, false);
       this.initial = read.messages;
       this.usage = await this.count(read.messages);
@@ -175,15 +185,30 @@ export class LanguageModel extends EventTarget {
     return !this.initial.length && !this.turns.length;
   }
 
-  private messages(turns: Message[][]): Message[] {
+  private read(input: unknown): Input {
+    const { backend, types } = this.start;
+    const takes: Takes = {
+      types,
+      parts: backend.parts,
+      check: (part) => backend.check(part),
+    };
+    return readPrompt(input, takes);
+  }
+
+  /** A piece of an answer in the form of the session. */
+  private listed(piece: Parameters<Tell>[0]): unknown {
+    return this.start.lists && typeof piece === "string" ? { type: "text", value: piece } : piece;
+  }
+
+  private messages(turns: Turn[][]): Turn[] {
     return [...this.initial, ...turns.flat()];
   }
 
   private constrained(input: unknown, options: LanguageModelPromptOptions) {
-    const read = readPrompt(input);
+    const read = this.read(input);
     const constraint = constraintOf(options);
     const last = read.messages.findLast(({ role }) => role === "user");
-    if (last && constraint) last.content += constraint.text;
+    if (last && constraint) last.content = extended(last.content, constraint.text);
     return { read, format: constraint?.format };
   }
 
@@ -191,50 +216,34 @@ export class LanguageModel extends EventTarget {
   private asked(
     input: unknown,
     options: LanguageModelPromptOptions,
-    tell: ((text: string) => unknown) | undefined,
-  ): Work<string> {
+    tell: Tell | undefined,
+  ): Work<Answer["parts"] | string> {
     const { read, format } = this.constrained(input, options);
-    if (read.prefix && this.start.tools.length)
+    const { backend, tools, fields, lists } = this.start;
+    if (read.prefix && tools.length)
       throw domError("prefix is not supported with tools", "NotSupportedError");
     return async (signal) => {
+      await read.ready;
       checkSystem(read, this.isNew);
       const { turns, used } = await this.room(read, true);
       const messages = [...this.messages(turns), ...read.messages];
-      const fields = { max_new_tokens: this.contextWindow - used, ...this.start.fields, signal };
-      const more = { response_format: format ?? null, continue_final_message: read.prefix };
-      const made = await this.answer(messages, { ...fields, ...more }, tell);
-      await this.keep(turns, [...read.messages, ...made], signal, read.prefix);
-      return made.at(-1)!.content;
-    };
-  }
-
-  /** The messages that the model adds. */
-  private async answer(
-    messages: Message[],
-    fields: GenerateOptions,
-    tell: ((text: string) => unknown) | undefined,
-  ): Promise<Message[]> {
-    const { pipe, tools } = this.start;
-    if (!tools.length) {
-      const shape = { return_full_text: false, return_dict_in_generate: true };
-      const [made] = await pipe(messages, { ...fields, ...shape, streamer: tell });
-      const { generated_text, finish_reasons } = made!;
-      if (fields.response_format && finish_reasons === "length")
+      const made = await backend.answer(
+        messages,
+        tools,
+        {
+          max_new_tokens: this.contextWindow - used,
+          ...fields,
+          signal,
+          response_format: format ?? null,
+          continue_final_message: read.prefix,
+        },
+        tell,
+      );
+      if (format && made.finish === "length")
         throw domError("the answer is too long for responseConstraint", "SyntaxError");
-      return [{ role: "assistant", content: generated_text as string }];
-    }
-    const functions = tools.map(({ name, description, inputSchema: parameters, execute }) => {
-      const call = (given: Record<string, unknown>) => execute(given);
-      return [name, { description, parameters, execute: call }];
-    });
-    const { generated_text, ended } = await pipe.run(messages, {
-      ...fields,
-      tools: Object.fromEntries(functions),
-      on_delta: ({ content }: MessageDelta) => content && tell?.(content),
-    });
-    if (ended !== "answer")
-      throw domError("the model called tools again and again, without an answer", "OperationError");
-    return generated_text.slice(messages.length);
+      await this.keep(turns, [...read.messages, ...made.messages], signal, read.prefix);
+      return lists ? made.parts : textOf(made.messages.at(-1)!.content);
+    };
   }
 
   /**
@@ -243,7 +252,7 @@ export class LanguageModel extends EventTarget {
    */
   private async room({ messages, prefix }: Input, asks: boolean) {
     const window = this.contextWindow;
-    const size = (turns: Message[][]) =>
+    const size = (turns: Turn[][]) =>
       this.count([...this.messages(turns), ...messages], asks, asks && prefix);
     const spare = asks ? Math.min(ANSWER, window >> 3) : 0;
     let turns = this.turns;
@@ -264,11 +273,12 @@ export class LanguageModel extends EventTarget {
   }
 
   /** Adds a turn, unless the signal was faster. */
-  private async keep(turns: Message[][], messages: Message[], signal: AbortSignal, joins = false) {
+  private async keep(turns: Turn[][], messages: Turn[], signal: AbortSignal, joins = false) {
     let turn = messages;
     if (joins) {
-      const [begun, rest] = messages.slice(-2) as [Message, Message];
-      turn = [...messages.slice(0, -2), { ...begun, content: begun.content + rest.content }];
+      const [begun, rest] = messages.slice(-2) as [Turn, Turn];
+      const content = extended(begun.content, textOf(rest.content));
+      turn = [...messages.slice(0, -2), { ...begun, content }];
     }
     const isSystem = this.isNew && turn[0]!.role === "system";
     const usage = await this.count([...this.messages(turns), ...turn]);
@@ -279,16 +289,9 @@ export class LanguageModel extends EventTarget {
   }
 
   /** Tokens of messages. */
-  private async count(messages: Message[], opens = false, prefix = false): Promise<number> {
-    if (!messages.length) return 0;
-    const { pipe, tools } = this.start;
-    const ids = await pipe.tokenizer.apply_chat_template(messages, {
-      add_generation_prompt: opens && !prefix,
-      continue_final_message: prefix,
-      tokenize: true,
-      ...(tools.length ? { tools: definitionsOf(tools) } : {}),
-    });
-    return ids.length;
+  private async count(messages: Turn[], opens = false, prefix = false): Promise<number> {
+    const { backend, tools } = this.start;
+    return messages.length ? backend.count(messages, { opens, prefix, tools }) : 0;
   }
 
   /** Does work after what was begun before. */
@@ -323,12 +326,16 @@ export class LanguageModel extends EventTarget {
   }
 }
 
-const definitionsOf = (tools: LanguageModelTool[]): ToolDefinition[] =>
-  tools.map(({ name, description, inputSchema: parameters }) => ({
-    name,
-    description,
-    parameters,
-  }));
+/** A content with more text at its end. */
+function extended(content: Turn["content"], text: string): Turn["content"] {
+  if (typeof content === "string") return content + text;
+  const last = content.at(-1);
+  if (last?.type !== "text") return [...content, { type: "text", text }];
+  return [...content.slice(0, -1), { ...last, text: last.text + text }];
+}
+
+const textOf = (content: Turn["content"]): string =>
+  typeof content === "string" ? content : content.map(({ text }: Part) => text ?? "").join("");
 
 /** By names: the page's "edgewise" has classes of its own. */
 const REFUSALS = ["InputError", "UnsupportedField", "TokenizerError"];

@@ -1,5 +1,11 @@
 // The dictionaries of https://webmachinelearning.github.io/prompt-api
 
+import type {
+  LanguageModelToolCall,
+  LanguageModelToolError,
+  LanguageModelToolSuccess,
+} from "./content.ts";
+
 /** A prompt: the text of the user, or messages. */
 export type LanguageModelPrompt = string | LanguageModelMessage[];
 
@@ -12,15 +18,23 @@ export interface LanguageModelMessage {
   prefix?: boolean;
 }
 
-/** A part of a message. */
-export interface LanguageModelMessageContent {
-  type: "text";
-  value: string;
-}
+/**
+ * A part of a message: a text; a picture (`Blob`, buffer, `ImageData`, `ImageBitmap`, canvas,
+ * element, frame); a sound (`Blob`, buffer, `AudioBuffer`); a call of a tool, or its result.
+ */
+export type LanguageModelMessageContent =
+  | { type: "text"; value: string }
+  | { type: "image"; value: BufferSource | ImageBitmapSource }
+  | { type: "audio"; value: BufferSource | Blob | AudioBuffer }
+  | { type: "tool-call"; value: LanguageModelToolCall }
+  | { type: "tool-response"; value: LanguageModelToolSuccess | LanguageModelToolError };
 
 /** What goes into a session, or comes out of it. */
 export interface LanguageModelExpected {
-  /** This model takes and writes `text`, and calls tools. */
+  /**
+   * Models of text generation take and write `text`, and call tools; others take `image` or
+   * `audio`.
+   */
   type: "text" | "image" | "audio" | "tool-call" | "tool-response";
   /** Tags of BCP 47. The model is not asked which ones it knows. */
   languages?: string[];
@@ -32,8 +46,11 @@ export interface LanguageModelTool {
   description: string;
   /** JSON schema of the arguments, of type `object`. */
   inputSchema: object;
-  /** Is called with the arguments. The model reads its result. */
-  execute(input: Record<string, unknown>): unknown;
+  /**
+   * Is called with the arguments. The model reads its result. Without it, and with `tool-call`
+   * among `expectedOutputs`, calls are in the answer, which is a list of parts then.
+   */
+  execute?(input: Record<string, unknown>): unknown;
 }
 
 /** From the model's most likely words to the least. */

@@ -1,8 +1,9 @@
 // image-text-to-text and audio-text-to-text in a page: their pictures and sounds go to the worker
 // beside messages and texts.
 
-import type { GenerationFields, Without } from "../../protocol/generation.ts";
+import type { GenerationFields, ResponseFormat, Without } from "../../protocol/generation.ts";
 import type { TaskAsk, TaskPicture, TaskSound } from "../../protocol/tasks.ts";
+import type { Tensor } from "../tensor.ts";
 import type { TextStreamer } from "../text-generation.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, sendable } from "./pictures.ts";
@@ -35,6 +36,16 @@ export interface PictureText {
   text: string | string[] | PictureMessage[] | PictureMessage[][];
 }
 
+/** Options of `processor`. */
+export interface PromptOptions extends CallOptions {
+  /** Open the answer. Default: unless the last message is continued. */
+  add_generation_prompt?: boolean;
+  /** As of a call. */
+  continue_final_message?: boolean;
+  /** The same. */
+  add_special_tokens?: boolean;
+}
+
 /** Options of image-text-to-text. */
 export interface PictureTextOptions extends CallOptions, GenerationFields {
   /** Pictures for the parts of messages that have none. */
@@ -51,6 +62,8 @@ export interface PictureTextOptions extends CallOptions, GenerationFields {
   continue_final_message?: boolean;
   /** Default: unless the chat template has written the first one. */
   add_special_tokens?: boolean;
+  /** What the answer has to be, as of text generation. */
+  response_format?: ResponseFormat | null;
   /** Text whose first token ends the generation. */
   stop_sequence?: string;
   /** More fields of GenerationConfig. */
@@ -65,6 +78,8 @@ export interface PictureTextResult {
   /** The new text; of a chat with `return_full_text` the messages with the answer. */
   generated_text?: string | PictureMessage[];
   generated_token_ids?: number[];
+  /** With `return_dict_in_generate`: why generation ended, as of text generation. */
+  finish_reasons?: string;
 }
 
 /** Answers questions about pictures. */
@@ -74,6 +89,15 @@ export interface ImageTextToTextPipeline extends PipelineBase {
     options?: PictureTextOptions,
   ): Promise<PictureTextResult[]>;
   (input: PictureMessage[][], options?: PictureTextOptions): Promise<PictureTextResult[][]>;
+  /**
+   * The token ids of a prompt, [1, tokens], with those that stand for pictures: it may be longer
+   * than `info.capacity`.
+   * @throws InputError as a call
+   */
+  processor(
+    input: PictureMessage[] | PictureText | string,
+    options?: PromptOptions,
+  ): Promise<{ input_ids: Tensor }>;
 }
 
 /** A part of a message: a text, or a sound in `audio` or `url`. */
@@ -110,6 +134,8 @@ export interface SoundTextResult {
   /** The new text; of a chat with `return_full_text` the messages with the answer. */
   generated_text?: string | SoundMessage[];
   generated_token_ids?: number[];
+  /** As of image-text-to-text. */
+  finish_reasons?: string;
 }
 
 /** Answers questions about sounds. */
@@ -119,6 +145,11 @@ export interface AudioTextToTextPipeline extends PipelineBase {
     options?: SoundTextOptions,
   ): Promise<SoundTextResult[]>;
   (input: SoundMessage[][], options?: SoundTextOptions): Promise<SoundTextResult[][]>;
+  /** The token ids of a prompt, as of {@link ImageTextToTextPipeline}. */
+  processor(
+    input: SoundMessage[] | SoundText | string,
+    options?: PromptOptions,
+  ): Promise<{ input_ids: Tensor }>;
 }
 
 type Fields = Record<string, unknown>;

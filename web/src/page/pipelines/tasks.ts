@@ -127,7 +127,7 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
     return run(input, options);
   };
   const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
-    if (KINDS.get(task) === "chat") {
+    if (chats) {
       const { ask, others, revived } = await askOf(task, input, options);
       return revived(await called({ ask }, others));
     }
@@ -155,13 +155,21 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
     const transfer = inputs.flatMap(buffersOf);
     return client.call("task_call", { inputs, ...request }, { signal, transfer, ...listening });
   };
-  const processor = async (input: unknown): Promise<Record<string, Tensor>> => {
-    const [made] = await send([input], { options: {}, streams: false, processor: true });
+  const chats = KINDS.get(task) === "chat";
+  const processor = async (
+    given: unknown,
+    options: CallOptions & Record<string, unknown> = {},
+  ): Promise<Record<string, Tensor>> => {
+    const { signal, ...own } = options;
+    const { ask, others } = chats ? await askOf(task, given, options) : { others: {} };
+    const { signal: _, ...rest } = { ...own, ...others } as CallOptions & Record<string, unknown>;
+    const request = { options: chats ? rest : {}, streams: false, processor: true } as const;
+    const [made] = await send([ask ? { ask } : given], request, { signal });
     const tensors = Object.entries(made as Record<string, TaskTensor>);
     return Object.fromEntries(tensors.map(([name, t]) => [name, tensor(t)]));
   };
   const looks = KINDS.get(task) === "image" && task !== "optical-character-recognition";
-  const more = looks ? { processor } : {};
+  const more = looks || chats ? { processor } : {};
   const dispose = async () => client.end();
   const open = task === "mask-generation" ? { open: opener(run) } : {};
   const index =

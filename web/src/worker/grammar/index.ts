@@ -14,7 +14,10 @@ const kept = new WeakMap<object, Formats>();
  * What the texts of a call have to be; null: anything.
  * @throws InputError, UnsupportedField
  */
-export function formatOf({ decoder, tokenizer }: Model, given: unknown): Format | null {
+export function formatOf(
+  { decoder, tokenizer }: Pick<Model, "decoder" | "tokenizer">,
+  given: unknown,
+): Format | null {
   const { engine } = decoder; // another one, after a GPU was lost
   let formats = kept.get(decoder);
   if (formats?.engine !== engine) {

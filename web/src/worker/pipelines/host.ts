@@ -111,6 +111,7 @@ export class TaskHost {
       dtype,
       memory: { engine: device.memoryBytes, weights: bytes },
       ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },
+      ...(on.language ? { capacity: on.language.max_length } : {}),
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;

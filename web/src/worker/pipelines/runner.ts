@@ -1,6 +1,6 @@
 // The interface of tasks.
 
-import type { TaskInput } from "../../protocol/tasks.ts";
+import type { TaskInput, TaskTensor } from "../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 import type { Numbers } from "./outputs.ts";
@@ -27,6 +27,11 @@ export interface TaskRunner {
     options: Options,
     events: Events,
   ): (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
+  /** The inputs of the model, where they are a prompt: `input_ids`. Options are its own. */
+  prompt?(
+    host: TaskHost,
+    options: Readonly<Record<string, unknown>>,
+  ): (input: TaskInput, ending: Ending) => Promise<Record<string, TaskTensor>>;
   /**
    * For sound that arrives in pieces, where the task takes it.
    * @param voice finds speech, where the caller gave a pipeline that does

@@ -135,7 +135,7 @@ export async function runTask(
   ending: Ending,
   events: Events,
 ): Promise<Answer<unknown[]>> {
-  const make = (to: Events) => (processor ? processing(host) : called(host, options, to));
+  const make = (to: Events) => (processor ? processing(host, options) : called(host, options, to));
   const run = await make(events);
   const one = (input: TaskInput) =>
     host.decodes
@@ -164,7 +164,9 @@ async function called(
   return task.prepare(host, new Options(options, task.options), events);
 }
 
-async function processing(host: TaskHost): Promise<Run> {
+async function processing(host: TaskHost, options: Record<string, unknown>): Promise<Run> {
+  const { prompt } = host.decodes ? await runnerOf(host) : {};
+  if (prompt) return prompt(host, options);
   const { processed } = await import("./images/index.ts");
   return (picture, ending) => processed(host, picture, ending);
 }

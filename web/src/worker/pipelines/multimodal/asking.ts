@@ -51,7 +51,7 @@ import {
 import { answers_of, asked_options, chat_of } from "../../../logic/multimodal/questions.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
-import type { TaskAsk, TaskSound, TaskTensor } from "../../../protocol/tasks.ts";
+import type { TaskAsk, TaskInput, TaskSound, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { sha256 } from "../../../shared/sha256.ts";
 import {
@@ -80,6 +80,8 @@ interface Pictures {
 }
 
 const KNOWN = [...OPTIONS, ...FIELD_NAMES];
+/** Options of `processor`, those of the chat template and of the tokenizer. */
+const PROMPT = ["add_generation_prompt", "continue_final_message", "add_special_tokens"];
 
 /** The tasks of pictures, with what reads them. */
 export const tasksOf = (pictures: Pictures): Tasks => ({
@@ -114,22 +116,33 @@ export const soundTasksOf = (read: ReadSound): Tasks => ({
 type Given = ConstructorParameters<typeof Call>;
 
 function asked(kind: Kind, make: (...given: Given) => Call): TaskRunner {
+  const one = ({ text, images }: TaskAsk): [Ask[], boolean] =>
+    asks_of(images ?? null, text ?? null, kind);
   return {
     options: KNOWN,
+    prompt(host, given) {
+      const options = new Options(given, PROMPT);
+      return async (input, ending) => {
+        const [[ask], several] = one(askIn(input, kind));
+        if (several) throw new InputError("there are several chats", kind.task, "Give one.");
+        const call = make(host, options, {}, ask!, ending);
+        const ids = BigInt64Array.from(await call.prompt(askIn(input, kind)), BigInt);
+        const data = new Uint8Array(ids.buffer);
+        return { input_ids: { type: "int64", dims: [1, ids.length], data } };
+      };
+    },
     prepare(host, given, events) {
       const options = new Options(spread(given.given), KNOWN);
       const fields = fieldsOf(options, OPTIONS);
       return async (input, ending) => {
-        if (typeof input !== "object" || !("ask" in input))
-          throw new InputError("there is no question", kind.task, "Give messages, or a text.");
-        const { images, text } = input.ask;
-        const [asks, several] = asks_of(images ?? null, text ?? null, kind);
+        const given = askIn(input, kind);
+        const [asks, several] = one(given);
         if (events.streams && asks.length !== 1)
           throw new InputError("a streamer can follow one input only", "streamer", "Give one.");
         const results: unknown[] = [];
         for (const ask of asks) {
           const call = make(host, options, fields, ask, ending);
-          const records = await call.records(input.ask, events);
+          const records = await call.records(given, events);
           if (several) results.push(records);
           else results.push(...records);
         }
@@ -137,6 +150,19 @@ function asked(kind: Kind, make: (...given: Given) => Call): TaskRunner {
       };
     },
   };
+}
+
+/** @throws InputError if it is none */
+function askIn(input: TaskInput, kind: Kind): TaskAsk {
+  if (typeof input === "object" && "ask" in input) return input.ask;
+  throw new InputError("there is no question", kind.task, "Give messages, or a text.");
+}
+
+/** A prompt, and what makes the features of its pictures or sounds. */
+interface Prompting {
+  prompt: Prepared;
+  texts: Shown[];
+  encode(): Promise<Uint8Array[]>;
 }
 
 const KEPT = new WeakMap<TaskHost, Kept>();
@@ -159,8 +185,20 @@ abstract class Call {
     KEPT.set(host, this.kept);
   }
 
-  /** The prompt, with the features of its pictures or sounds. given: those of the call. */
-  protected abstract features(given: TaskAsk): Promise<Features>;
+  /** The prompt, whose pictures or sounds are among those of the call. */
+  protected abstract prepared(given: TaskAsk): Promise<Prompting>;
+
+  /** The token ids of the prompt. given: has the pictures or sounds of the call. */
+  async prompt(given: TaskAsk): Promise<number[]> {
+    return (await this.prepared(given)).prompt.ids;
+  }
+
+  /** The prompt, with the features of its pictures or sounds. */
+  private async features(given: TaskAsk): Promise<Features> {
+    const { prompt, texts, encode } = await this.prepared(given);
+    check_room(prompt, this.host.needLanguage().max_length, this.kind.task);
+    return { prompt, parts: await encode(), counts: texts.map(({ count }) => count) };
+  }
 
   /** The results. given: has the pictures or sounds of the call. */
   async records(given: TaskAsk, events: Events): Promise<unknown[]> {
@@ -189,12 +227,18 @@ abstract class Call {
     });
     const { ids } = features.prompt;
     const config = defaults_of_call(usual, fields);
+    const shape = options.given.response_format;
+    const format =
+      shape == null
+        ? null
+        : (await import("../../grammar/index.ts")).formatOf({ decoder: model, tokenizer }, shape);
     try {
       const made = (await generate(new Prompted(model, features), ids, config, {
         fields: { ...fields, return_dict_in_generate: true },
         ...(events.streams ? { streamer } : {}),
         signal,
         tokenizer,
+        format,
       })) as GenerateOutput;
       const decode = (of: number[]) => tokenizer.decode(of, decoding);
       return records_of_ask(ask, ids, made, continued, { ...options.given }, decode);
@@ -215,10 +259,7 @@ abstract class Call {
     const bos = tokenizer.token("bos_token");
     const special = read_flag(options.given, "add_special_tokens", !(bos && text.startsWith(bos)));
     const places = tokens.map((token) => tokenizer.idOf(token)).filter((id) => id !== undefined);
-    const ids = tokenizer.encode(text, special);
-    const prompt = placed(ids, places, texts, kind.task);
-    check_room(prompt, host.needLanguage().max_length, kind.task);
-    return prompt;
+    return placed(tokenizer.encode(text, special), places, texts, kind.task);
   }
 
   protected abstract readonly kind: Kind;
@@ -255,11 +296,11 @@ abstract class Call {
 
   /** The text, with placeholders for its pictures or sounds. */
   protected async text(): Promise<string> {
-    const { ask, continued, host } = this;
+    const { ask, continued, host, options } = this;
     if (!ask.messages) return String(ask.given);
     const messages = open_messages(this.messages(ask.messages), continued);
     return host.needTokenizer().applyChatTemplate(messages as never, {
-      add_generation_prompt: !continued,
+      add_generation_prompt: options.flag("add_generation_prompt", !continued),
       continue_final_message: continued,
     });
   }
@@ -275,7 +316,7 @@ class PictureCall extends Call {
     super(...given);
   }
 
-  protected async features(given: TaskAsk): Promise<Features> {
+  protected async prepared(given: TaskAsk): Promise<Prompting> {
     const { host, pictures: of, ask } = this;
     const { rule } = described(host, "vision");
     const prompt_ = described(host, "pictures");
@@ -304,15 +345,18 @@ class PictureCall extends Call {
     if (host.needLanguage().info.positions)
       prompt = with_positions(prompt, moving(videos, chosen, texts));
     prompt = with_reach(prompt, host.needLanguage().info.sees);
-    const parts: Uint8Array[] = [];
-    for (const [i, several] of found.entries()) {
-      const { 1: moves } = chosen.taken[i]!;
-      const [{ height, width }] = several as [(typeof several)[0]];
-      const sums = several.map(({ pixels }) => sha256(pixels));
-      const key = [height, width, ...seen[i]!.resized, moves, ...sums].join(" ");
-      parts.push(await this.rows(key, texts[i]!, () => this.encoded(several, seen[i]!)));
-    }
-    return { prompt, parts, counts: texts.map(({ count }) => count) };
+    const encode = async () => {
+      const parts: Uint8Array[] = [];
+      for (const [i, several] of found.entries()) {
+        const { 1: moves } = chosen.taken[i]!;
+        const [{ height, width }] = several as [(typeof several)[0]];
+        const sums = several.map(({ pixels }) => sha256(pixels));
+        const key = [height, width, ...seen[i]!.resized, moves, ...sums].join(" ");
+        parts.push(await this.rows(key, texts[i]!, () => this.encoded(several, seen[i]!)));
+      }
+      return parts;
+    };
+    return { prompt, texts, encode };
   }
 
   /** Runs the encoder: of squares of one size piece by piece. */
@@ -379,7 +423,7 @@ export class SoundCall extends Call {
     super(...given);
   }
 
-  protected async features(given: TaskAsk): Promise<Features> {
+  protected async prepared(given: TaskAsk): Promise<Prompting> {
     const { host, ask, ending } = this;
     const rule = described(host, "sounds");
     const { sampling_rate: rate } = described(host, "audio");
@@ -389,18 +433,21 @@ export class SoundCall extends Call {
     const known = sounds.map(({ length }) => tokens_of(rule, length));
     const parts: Uint8Array[] = [];
     const texts: Shown[] = [];
-    const encode = async (i: number) => {
+    const one = async (i: number) => {
       const { buffer, byteOffset, byteLength } = sounds[i]!;
       const key = sha256(new Uint8Array(buffer, byteOffset, byteLength));
       parts[i] ??= await this.keep(key, () => this.encoded(sounds[i]!));
       return this.count(parts[i]);
     };
     // where nobody knows how many tokens a sound has, the encoder says it
-    for (const [i, count] of known.entries()) texts.push(heard(rule, count ?? (await encode(i))));
+    for (const [i, count] of known.entries()) texts.push(heard(rule, count ?? (await one(i))));
     const text = sound_text(rule, await this.text(), texts);
     const prompt = this.placed(text, [rule.token], texts);
-    for (const [i, shown] of texts.entries()) check_rows(await encode(i), shown, SOUNDS.task);
-    return { prompt, parts, counts: texts.map(({ count }) => count) };
+    const encode = async () => {
+      for (const [i, shown] of texts.entries()) check_rows(await one(i), shown, SOUNDS.task);
+      return parts;
+    };
+    return { prompt, texts, encode };
   }
 
   protected override messages(given: Messages): Messages {
