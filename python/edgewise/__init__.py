@@ -22,6 +22,7 @@ _LAZY = {  # modules of names that are imported on first use, to keep `import ed
     "host.training.trainer": ("Trainer",),
     "host.training.merge": ("convert_adapter", "merge_adapter"),
     "host.training.adapters": ("CausalLM",),
+    "host.training.pairs": ("fine_tune",),
     "host.devices": ("open_engine",),
     "host.session.face.ort_value": ("IOBinding", "OrtValue"),
     "host.session.face.environment": (
@@ -80,6 +81,7 @@ __all__ = [
     "convert_adapter",
     "disable_telemetry_events",
     "enable_telemetry_events",
+    "fine_tune",
     "generate",
     "get_all_providers",
     "get_available_providers",

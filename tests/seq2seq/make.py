@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from optimum.exporters.onnx import main_export
-from sounds import SOUNDS, samples
 
 HERE = Path(__file__).parent / "models"
 TIMES, EOS, START = 130, 100, 101  # ids of Whisper's tokens; those from TIMES on are times
@@ -226,6 +224,8 @@ def text_tokens(model: transformers.PreTrainedModel) -> dict[str, object]:
 
 def sound_tokens(model: transformers.PreTrainedModel) -> dict[str, object]:
     """What transformers generates for each of SOUND."""
+    from sounds import SOUNDS, samples
+
     return {
         name: {
             "options": options,
@@ -240,6 +240,8 @@ def sound_tokens(model: transformers.PreTrainedModel) -> dict[str, object]:
 
 def main() -> None:
     """Writes the models that are named on the command line; without names, all."""
+    from optimum.exporters.onnx import main_export
+
     torch.set_num_threads(1)
     for make in (whisper, moonshine, t5, marian, bart):
         name = make.__name__

@@ -12,14 +12,13 @@ import onnx
 import pytest
 from edgewise.cli import main
 from edgewise.pipelines import pipeline
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from tests.seq2seq.sounds import SOUNDS, samples
+from tests.seq2seq.words import tokenizer, whisper_texts
 
 MODELS = Path(__file__).parents[2] / "seq2seq" / "models"
 INPUTS = [[5, 9, 17, 33, 2, 90, 1], [4, 4, 8], list(range(3, 37))]
 FILES = {"text2text-generation": "t5", "summarization": "bart", "translation": "marian_separate"}
-SPECIAL = {100: "<|eos|>", 101: "<|sot|>", 102: "<|en|>", 103: "<|fr|>", 106: "<|startofprev|>"}
 SPEECH = [
     {},
     {"return_timestamps": True, "return_language": True},
@@ -34,17 +33,6 @@ SPEECH = [
         "no_speech_threshold": 0.0002,
     },
 ]
-
-
-def tokenizer(folder, size, special=()):
-    """Writes a tokenizer whose token `wN` has the id N."""
-    words = {dict(special).get(i, f"w{i}"): i for i in range(size)}
-    made = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    split = pre_tokenizers.Split(Regex(r"w\d+"), "isolated")  # also those without a space
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
-    made.add_special_tokens([AddedToken(name, special=True) for name in dict(special).values()])
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text("{}")
 
 
 def voice_activity():
@@ -76,10 +64,7 @@ def folder(files):
         tokenizer(target / name, 120)
         if task != "translation":
             main(["build", "--task", task, str(target / name), "-o", str(target / f"{name}.edge")])
-    tokenizer(target / "whisper", 181, SPECIAL)
-    config = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8}
-    config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
-    (target / "whisper" / "preprocessor_config.json").write_text(json.dumps(config))
+    whisper_texts(target / "whisper")
     main(["build", "--task", "asr", str(target / "whisper"), "-o", str(target / "whisper.edge")])
     shutil.copytree(MODELS / "moonshine", target / "moonshine")
     tokenizer(target / "moonshine", 120)

@@ -17,8 +17,8 @@ one token; the branch without a past takes any number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, ModelError, UnsupportedOp
 from ...logic.manifest.limits import CacheDType, EncoderInput
@@ -30,6 +30,7 @@ from ..declare.symbolic import Sym
 from ..ir import Graph, Info, Tensor, Value
 from ..onnx.source import Source
 from ..package import Package
+from ..passes.lora import insert_lora
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import CPU, Target
@@ -53,6 +54,9 @@ from .seq2seq_files import alignment_heads as listed_heads
 from .seq2seq_files import source_lengths as source_sizes
 from .stand_in import in_order, stand_in
 from .weights import add_plans, new_package
+
+if TYPE_CHECKING:
+    from ..passes.lora import AdapterConfig
 
 # Registers of the decoder's plans: tokens in the cache, the token of the run that the logits are
 # of, and positions of the encoder's output.
@@ -79,6 +83,7 @@ def compile_seq2seq(
     graphs: Mapping[str, str] | None = None,
     task: str = "text2text-generation",
     halves: bool = True,
+    lora: AdapterConfig | None = None,
 ) -> Package:
     """Compiles an encoder-decoder model.
 
@@ -99,6 +104,7 @@ def compile_seq2seq(
         task: of the package.
         halves: store float32 weights of the decoder as float16 where that changes no number. Reads
             them all.
+        lora: training.peft.LoraConfig: layers of the decoder that can get adapters at run time.
 
     Returns:
         Package: with `encoder` and `decoder` in its manifest, see docs/architecture/sessions.md.
@@ -130,6 +136,7 @@ def compile_seq2seq(
         FLOAT16 if cache_dtype == "float16" else FLOAT,
         target,
         crossing=model.cross,
+        lora=lora,
     )
     compiler.mask_step = mask_step(config)
     if alignment_heads is None:
@@ -180,6 +187,8 @@ def _compile(
         "alignment_heads": len(compiler.alignment_heads),
         "plans": [described(file, plan) for file, plan in plans.items()],
     }
+    if compiler.lora is not None:
+        manifest["decoder"]["lora"] = asdict(compiler.lora)  # type: ignore[call-overload]
     source = "encoder_hidden_states" if compiler.outside else compiler.encoder_input
     manifest["encoder"] = {
         "input": cast("EncoderInput", source),
@@ -244,6 +253,7 @@ class Seq2SeqCompiler:
         mask_step: elements of encoder_attention_mask of a position; Moonshine's has one per sample.
         vocab_size: found when a plan of the decoder is compiled.
         crossing: graph of the keys and values of cross attention; None: `first`.
+        lora: layers of the decoder that get adapters; None: none.
     """
 
     encoder: Graph
@@ -258,6 +268,7 @@ class Seq2SeqCompiler:
     mask_step: int = 1
     vocab_size: int = 0
     crossing: Graph | None = None
+    lora: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
         inputs = {i.name: i for i in self.encoder.input_names()}
@@ -416,6 +427,13 @@ class Seq2SeqCompiler:
         for name in self.caches:
             shapes[name] = self._shape(name, source if is_cross(name) else past)
         room = getattr(self, "capacity", 1)
+
+        def change(bound: BoundGraph) -> None:
+            if transform is not None:
+                transform(bound)
+            if self.lora is not None:
+                insert_lora(bound, self.lora, required=False)
+
         with explained(GENERATION, graph.name or "decoder"):
             return compile_graph(
                 graph,
@@ -434,7 +452,7 @@ class Seq2SeqCompiler:
                     ("source", 1, self.source),
                 ],
                 prepare=prepare,
-                transform=transform,
+                transform=change,
                 computed=self._computed(inputs, past, tokens, source),
                 float_outputs=True,
                 target=self.target,

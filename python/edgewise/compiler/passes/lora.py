@@ -115,7 +115,7 @@ class SavedParameter:
 
 # ---- insertion
 def insert_lora(
-    bound: BoundGraph, config: AdapterConfig, weighed: bool = True
+    bound: BoundGraph, config: AdapterConfig, weighed: bool = True, required: bool = True
 ) -> tuple[list[AdapterState], list[LoraLayer]]:
     """Inserts adapters at the layers that a LoraConfig chooses.
 
@@ -124,6 +124,7 @@ def insert_lora(
         config: the LoraConfig.
         weighed: whether the state SCALE multiplies the adapters; training, where it is 1, saves
             that step of each layer.
+        required: whether a layer must be chosen; a part of a model may have none.
 
     Returns:
         (states, layers) in the order of the graph; the states are in bound.states.
@@ -133,6 +134,8 @@ def insert_lora(
         UnsupportedOp: two chosen layers have the same name.
     """
     chosen, known = _chosen(bound, config)
+    if not chosen and not required:
+        return [], []
     if not chosen and not config.modules_to_save:
         raise _no_match(bound, config, known)
     inserter = _Inserter(bound, config, weighed)

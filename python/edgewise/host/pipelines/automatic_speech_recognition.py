@@ -269,14 +269,14 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             )
             runner = WhisperRunner(
                 self.model,
-                lambda of: self._features(samples if of.whole else _cut(samples, of)),
+                lambda of: self.features_of(samples if of.whole else _cut(samples, of)),
                 options["streamer"],
                 options["signal"],
                 options["on_progress"],
             )
             return {**runner.run(transcript.steps()), **extra}
 
-    def _features(self, samples: Samples) -> Features:
+    def features_of(self, samples: Samples) -> Features:
         """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""
         if self.processor is None or isinstance(self.processor, Mapping):
             config = self.processor or self._json("preprocessor_config.json")

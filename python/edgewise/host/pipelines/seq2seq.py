@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Pipeline
+from ..training.adapters import Seq2SeqLM
+from .adapted import AdaptedPipeline
 
 if TYPE_CHECKING:
+    from ...compiler.training.peft import LoraConfig
     from ..session.seq2seq import Seq2SeqModel
 
 __all__ = ["Seq2SeqPipeline"]
 
 
-class Seq2SeqPipeline(Pipeline):
+class Seq2SeqPipeline(AdaptedPipeline):
     """A pipeline that has a Seq2SeqModel: a given one, or one that it loads on first use.
 
     Args:
@@ -45,16 +47,19 @@ class Seq2SeqPipeline(Pipeline):
     def model(self) -> Seq2SeqModel:
         """The model, which is loaded on first use."""
         if self._model is None:
-            from ..session.seq2seq import Seq2SeqModel
-
             assert self.files is not None
             if self.files.package is not None:
-                self._model = Seq2SeqModel(self.files.package, engine=self.engine)
+                self._model = Seq2SeqLM(self.files.package, engine=self.engine)
             else:
-                self._model = Seq2SeqModel.from_graphs(
+                self._model = Seq2SeqLM.from_graphs(
                     self.files.root, self.files.graphs, engine=self.engine
                 )
         return self._model
+
+    def _adapted(self, lora: LoraConfig) -> Seq2SeqLM:
+        assert self.files is not None
+        root, graphs = self.files.root, self.files.graphs
+        return Seq2SeqLM.from_graphs(root, graphs, engine=self.engine, lora=lora)
 
     def close(self) -> None:
         """Frees the model, if the pipeline has loaded it."""

@@ -82,9 +82,8 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
                 f"a {type(given).__name__} is no text", self.task, "Give a text or a list of texts."
             )
         model = self.model
-        call = call_of(options, False, model.config, self._special())
-        found = self.tokenizer.encode(call.prefix + given)
-        ids = list(getattr(found, "ids", found))
+        call = call_of(options, False, model.config, self.special_ids())
+        ids = self.encode(call.prefix + given)
         eos = model.generation_config.get("eos_token_id")
         source = model.encode(prompt_of(call, ids, model.encoders[-1][0], eos))
         fields = dict(options["generate_kwargs"] or {})
@@ -107,7 +106,12 @@ class Text2TextGenerationPipeline(Seq2SeqPipeline):
         decode = self.tokenizer.decode
         return [{f"{self.NAME}_text": decode(i, **call.decoding)} for i in out["sequences"]]
 
-    def _special(self) -> dict[str, int]:
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, with the special tokens that the tokenizer adds."""
+        found = self.tokenizer.encode(text)
+        return list(getattr(found, "ids", found))
+
+    def special_ids(self) -> dict[str, int]:
         """Ids of the tokenizer's further special tokens, among them those of languages."""
         config = getattr(self.tokenizer, "config", None) or {}
         ids = {name: self.tokenizer.token_to_id(name) for name in special_tokens(config)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ...compiler.arrays import Array
@@ -26,7 +27,29 @@ from .decoder_plan import DecoderPlan
 from .open import folder_files, name_in
 
 if TYPE_CHECKING:
+    from typing import Self
+
+    from ...compiler.passes.lora import AdapterConfig
     from ..engine import Engine
+
+
+@dataclass(frozen=True)
+class _Fed:
+    """A run of the encoder.
+
+    Attributes:
+        run, cross: the plans of the encoder, and of what the decoder attends to.
+        positions, room: of the encoder's output: of the input, and of the plan.
+        feeds: by name.
+        ids: token ids of the input; None: it is none.
+    """
+
+    run: DecoderPlan
+    cross: DecoderPlan
+    positions: int
+    room: int
+    feeds: dict[str, Any]
+    ids: list[int] | None = None
 
 
 class Seq2SeqModel(DecoderModel):
@@ -63,20 +86,25 @@ class Seq2SeqModel(DecoderModel):
 
     @classmethod
     def from_graphs(
-        cls, root: str, graphs: Mapping[str, str], engine: Engine | None = None, **options: Any
-    ) -> Seq2SeqModel:
+        cls,
+        root: str,
+        graphs: Mapping[str, str],
+        engine: Engine | None = None,
+        lora: AdapterConfig | None = None,
+    ) -> Self:
         """A model of chosen files.
 
         Args:
             root: folder of config.json and others.
             graphs: {"encoder_model": path, "decoder_model_merged": path, ...}.
-            engine, options: as of Seq2SeqModel.
+            engine: as of Seq2SeqModel.
+            lora: layers of the decoder that can get adapters; None: none.
         """
         files, _ = folder_files(root)
         chosen = {stem: name_in(os.path.abspath(root), path) for stem, path in graphs.items()}
         target = target_of((engine or default_engine()).device)
-        package = compile_seq2seq(files, target=target, graphs=chosen, halves=False)
-        return cls(package, engine=engine, **options)
+        package = compile_seq2seq(files, target=target, graphs=chosen, halves=False, lora=lora)
+        return cls(package, engine=engine)
 
     def _read_manifest(self, manifest: Manifest) -> None:
         super()._read_manifest(manifest)
@@ -133,24 +161,8 @@ class Seq2SeqModel(DecoderModel):
         Raises:
             InputError: the input does not fit. OutOfMemory: the caches do not fit.
         """
-        kind = self.described_encoder["input"]
-        if kind == "input_ids":
-            ids = [int(i) for i in (values.tolist() if hasattr(values, "tolist") else values)]
-            positions = len(ids)
-            size, _, run, cross = self._encoder(len(ids))
-            mask = list(attention_mask) if attention_mask is not None else [1] * len(ids)
-            feeds: dict[str, Any] = {kind: struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))}
-            if self.described_encoder["masked"]:
-                feeds["attention_mask"] = struct.pack(f"<{size}q", *mask, *[0] * (size - len(mask)))
-        elif kind == "encoder_hidden_states":
-            data = _bytes_of(values)
-            size, _, run, cross = self.encoders[-1]
-            positions = len(data) * size // run.inputs[kind].nbytes
-            size, _, run, cross = self._encoder(positions)
-            feeds = {kind: data}  # what is after it is computed, but not attended to
-        else:
-            size, positions, run, cross = self.encoders[0]
-            feeds = {kind: _bytes_of(values, run.inputs[kind].nbytes)}
+        fed = self._fed(values, attention_mask)
+        run, cross = fed.run, fed.cross
         with self.lock:
             self._check_open()
             self._free_closed()
@@ -159,7 +171,7 @@ class Seq2SeqModel(DecoderModel):
                 "the keys and values of cross attention take",
                 "Close other sources, or",
             )
-            for name, data in feeds.items():
+            for name, data in fed.feeds.items():
                 self.device.write(run.inputs[name], data)
             try:
                 if run is not cross:
@@ -172,7 +184,46 @@ class Seq2SeqModel(DecoderModel):
                 for buffer in caches.values():
                     self.device.release(buffer)
                 raise
-        return EncodedSource(self, caches, positions, ids if kind == "input_ids" else None)
+        return EncodedSource(self, caches, fed.positions, fed.ids)
+
+    def hidden_states(self, values: Any, attention_mask: Sequence[int] | None = None) -> bytes:
+        """The output of the encoder, float32 [positions, width].
+
+        Args:
+            values, attention_mask: as `encode` takes them. Raises as it does.
+        """
+        fed = self._fed(values, attention_mask)
+        if fed.run is fed.cross:  # another model is the encoder: these are its states
+            return bytes(next(iter(fed.feeds.values())))
+        with self.lock:
+            self._check_open()
+            for name, data in fed.feeds.items():
+                self.device.write(fed.run.inputs[name], data)
+            fed.run.loaded.run()
+            (hidden,) = fed.run.outputs.values()
+            return self.device.read(hidden, 0, hidden.nbytes // fed.room * fed.positions)
+
+    def _fed(self, values: Any, attention_mask: Sequence[int] | None) -> _Fed:
+        """The plans for an input of the encoder, and what they are fed."""
+        kind = self.described_encoder["input"]
+        if kind == "input_ids":
+            ids = [int(i) for i in (values.tolist() if hasattr(values, "tolist") else values)]
+            size, room, run, cross = self._encoder(len(ids))
+            mask = list(attention_mask) if attention_mask is not None else [1] * len(ids)
+            feeds: dict[str, Any] = {kind: struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))}
+            if self.described_encoder["masked"]:
+                feeds["attention_mask"] = struct.pack(f"<{size}q", *mask, *[0] * (size - len(mask)))
+            return _Fed(run, cross, len(ids), room, feeds, ids)
+        if kind == "encoder_hidden_states":
+            data = _bytes_of(values)
+            size, _, run, cross = self.encoders[-1]
+            positions = len(data) * size // run.inputs[kind].nbytes
+            _, room, run, cross = self._encoder(positions)
+            # what is after it is computed, but not attended to
+            return _Fed(run, cross, positions, room, {kind: data})
+        _, positions, run, cross = self.encoders[0]
+        feeds = {kind: _bytes_of(values, run.inputs[kind].nbytes)}
+        return _Fed(run, cross, positions, positions, feeds)
 
     def _encoder(self, count: int) -> tuple[int, int, DecoderPlan, DecoderPlan]:
         unit = "tokens" if self.described_encoder["input"] == "input_ids" else "positions"

@@ -1,11 +1,11 @@
-"""A language model with adapters, which can be switched and scaled while it runs."""
+"""Language models with adapters, which can be switched and scaled while they run."""
 
 from __future__ import annotations
 
 import os
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...compiler.declare.dtypes import FLOAT, FLOAT16, pack, unpack
@@ -17,9 +17,10 @@ from ...compiler.targets import CPU, target_of
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
 from ...logic.generation.prefix import PREFIX
-from ...logic.training.adapters import check_fit, half_of
+from ...logic.training.adapters import check_fit, half_of, rank_axis
 from ..engine import Buffer, Engine
 from ..session import decoder
+from ..session.seq2seq import Seq2SeqModel
 
 Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
 
@@ -72,6 +73,20 @@ def fitted(
     return out
 
 
+def room_for(adapters: Iterable[Adapter]) -> LoraConfig:
+    """A configuration of plans that have room for adapters: for all of their layers, of the largest
+    of their ranks.
+    """
+    modules, ranks = set[str](), {1}
+    for adapter in adapters:
+        for name, tensor in adapter.tensors().items():
+            half, axis = half_of(name), rank_axis(name)
+            if half is not None and axis is not None:
+                modules.add(half.module)
+                ranks.add(_shape_of(tensor)[axis])
+    return LoraConfig(r=max(ranks), lora_alpha=max(ranks), target_modules=sorted(modules))
+
+
 def _shape_of(tensor: Tensor | Stored) -> Sequence[int]:
     return tensor[1] if isinstance(tensor, tuple) else tensor.shape
 
@@ -109,97 +124,38 @@ def as_weight(values: array[float], saved: Mapping[str, Any], nbytes: int) -> by
     return data
 
 
-class CausalLM(decoder.DecoderModel):
-    """A decoder-only language model, with or without adapters.
-
-        config = LoraConfig(r=16, target_modules="all-linear")
-        lm = CausalLM("smollm2/", lora=config)  # room for adapters up to rank 16
-        lm.load_adapter("pirate/", "pirate")
-        lm.load_adapter("poet/", "poet")
-        lm.set_adapter("pirate")
-        lm.set_adapter("poet", 0.5)
-        lm.set_adapter(None)  # the base; nothing is compiled again
-
-    Args:
-        model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes: as
-            session.decoder.DecoderModel's.
-        lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
-            maximum rank; or the path of an adapter, which is loaded under the name "default" and
-            set. None: no adapters, unless the package was compiled with them.
-        max_length: the same as `capacity`.
+class Adapted(decoder.DecoderModel):
+    """A model with adapters, which can be switched and scaled while it runs.
 
     Attributes:
+        lora: LoraConfig that its plans were compiled with, or None.
         adapters: {name: Adapter} of those that were loaded.
         adapter: name of the one that is set, or None.
-
-    Raises:
-        InputError: `lora` was given with a package, which is compiled already.
+        scale: factor of its effect.
     """
 
-    @memory_in_words
-    def __init__(
-        self,
-        model: str | os.PathLike[str] | Package,
-        dtype: str | None = None,
-        capacity: int | None = None,
-        engine: Engine | None = None,
-        states: Mapping[str, Buffer] | None = None,
-        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike[str] | None = None,
-        cache_dtype: str | None = None,
-        verify: bool = True,
-        revision: str | None = None,
-        cache_bytes: int | None = None,
-        max_length: int | None = None,
-    ):
-        first = None
-        capacity = max_length if capacity is None else capacity
-        if lora is not None and not isinstance(lora, (LoraConfig, dict)):
-            first = lora if isinstance(lora, Adapter) else load_adapter(lora)
-            lora = first.config
-        if lora is not None:
-            lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
-            if isinstance(model, decoder.Package):
-                raise InputError(
-                    "a package is compiled already",
-                    "lora",
-                    "Compile it with programs that have LoRA, or pass the model's folder.",
-                )
-            target = CPU if engine is None else target_of(engine.device)
-            model = decoder.open_package(
-                model, dtype, capacity, lora, cache_dtype, target, revision
-            )
-            revision = None
-        super().__init__(
-            model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes
-        )
-        self._take_manifest()
-        self._mine = not states  # whether the adapters' memory is this model's own
+    def _begin(self, mine: bool) -> None:
+        """Reads what the package's plans have of adapters. mine: whether the adapters' memory is
+        this model's own.
+        """
+        self._mine = mine
         self._swapped: dict[str, Buffer] = {}  # of weights that the adapter replaces
         self.adapters: dict[str, Adapter] = {}
         self.adapter: str | None = None
         self._loads: dict[str, int] = {}  # how often an adapter of a name was loaded
-        self._scale = 1.0
+        self.scale = 1.0
         self._placed: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {}
-        if first is not None:
-            self.load_adapter(first, "default")
-            self.set_adapter("default")
-            return
-        prefix = self.package.file(PREFIX)
-        if prefix is not None and self.kept is not None and self.kept_key() is not None:
-            self.load_prefix(prefix)
-
-    def _take_manifest(self) -> None:
-        """Reads what the package's plans have of adapters."""
-        described = self.package.manifest["decoder"]
-        training = next(
-            (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None
-        )
+        manifest = self.package.manifest
+        described = manifest["decoder"]
+        training = next((p["lora"] for p in manifest.get("training", ()) if p.get("lora")), None)
         config = described.get("lora") or training
         self.lora = LoraConfig.from_dict(config, "package") if config else None
         self._saved = {s["name"]: s for s in described.get("saved") or ()}
+        encoder = manifest.get("encoder")
+        encoders = [p for e in encoder["plans"] for p in e["plans"]] if encoder else []
         self._shapes = {
             s["name"]: s["shape"]
-            for p in described["plans"]
+            for p in (*described["plans"], *encoders)
             for s in p["slots"]
             if s["kind"] == "state"
         }
@@ -222,7 +178,7 @@ class CausalLM(decoder.DecoderModel):
             raise InputError(
                 "the model was compiled without adapters",
                 "load_adapter",
-                "Pass lora=LoraConfig(...) or lora=the adapter's path to CausalLM.",
+                f"Pass lora=LoraConfig(...) or lora=the adapter's path to {type(self).__name__}.",
             )
         if not isinstance(name, str) or not name:
             raise InputError(f"{name!r} is not a valid name", "load_adapter", "Give a text.")
@@ -316,7 +272,7 @@ class CausalLM(decoder.DecoderModel):
                 self.device.release(buffer)
             self._swapped = fresh
             self.changes -= 1  # the key names the adapter
-        self.adapter, self._scale = name, scale
+        self.adapter, self.scale = name, scale
 
     def kept_key(self) -> str | None:
         """Names the weights and the adapter that states come from."""
@@ -324,7 +280,7 @@ class CausalLM(decoder.DecoderModel):
         adapter = getattr(self, "adapter", None)
         if base is None or adapter is None:
             return base
-        return f"{base}/{self._loads[adapter]}/{self._scale}/{adapter}"
+        return f"{base}/{self._loads[adapter]}/{self.scale}/{adapter}"
 
     def state_values(self) -> dict[str, Buffer]:
         """{name: Buffer} of what states of sequences depend on besides the package."""
@@ -348,4 +304,90 @@ class CausalLM(decoder.DecoderModel):
         self._swapped = {}
 
 
-__all__ = ["CausalLM", "fitted"]
+class CausalLM(Adapted):
+    """A decoder-only language model, with or without adapters.
+
+        config = LoraConfig(r=16, target_modules="all-linear")
+        lm = CausalLM("smollm2/", lora=config)  # room for adapters up to rank 16
+        lm.load_adapter("pirate/", "pirate")
+        lm.load_adapter("poet/", "poet")
+        lm.set_adapter("pirate")
+        lm.set_adapter("poet", 0.5)
+        lm.set_adapter(None)  # the base; nothing is compiled again
+
+    Args:
+        model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes: as
+            session.decoder.DecoderModel's.
+        lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
+            maximum rank; or the path of an adapter, which is loaded under the name "default" and
+            set. None: no adapters, unless the package was compiled with them.
+        max_length: the same as `capacity`.
+
+    Attributes:
+        adapters: {name: Adapter} of those that were loaded.
+        adapter: name of the one that is set, or None.
+
+    Raises:
+        InputError: `lora` was given with a package, which is compiled already.
+    """
+
+    @memory_in_words
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Package,
+        dtype: str | None = None,
+        capacity: int | None = None,
+        engine: Engine | None = None,
+        states: Mapping[str, Buffer] | None = None,
+        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike[str] | None = None,
+        cache_dtype: str | None = None,
+        verify: bool = True,
+        revision: str | None = None,
+        cache_bytes: int | None = None,
+        max_length: int | None = None,
+    ):
+        first = None
+        capacity = max_length if capacity is None else capacity
+        if lora is not None and not isinstance(lora, (LoraConfig, dict)):
+            first = lora if isinstance(lora, Adapter) else load_adapter(lora)
+            lora = first.config
+        if lora is not None:
+            lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
+            if isinstance(model, decoder.Package):
+                raise InputError(
+                    "a package is compiled already",
+                    "lora",
+                    "Compile it with programs that have LoRA, or pass the model's folder.",
+                )
+            target = CPU if engine is None else target_of(engine.device)
+            model = decoder.open_package(
+                model, dtype, capacity, lora, cache_dtype, target, revision
+            )
+            revision = None
+        super().__init__(
+            model, dtype, capacity, engine, states, cache_dtype, verify, revision, cache_bytes
+        )
+        self._begin(not states)
+        if first is not None:
+            self.load_adapter(first, "default")
+            self.set_adapter("default")
+            return
+        prefix = self.package.file(PREFIX)
+        if prefix is not None and self.kept is not None and self.kept_key() is not None:
+            self.load_prefix(prefix)
+
+
+class Seq2SeqLM(Adapted, Seq2SeqModel):
+    """An encoder-decoder model, whose decoder has adapters.
+
+    Args:
+        package: of compile_seq2seq, with `lora`.
+        engine: default: the process's.
+    """
+
+    def __init__(self, package: Package, engine: Engine | None = None) -> None:
+        super().__init__(package, engine=engine)
+        self._begin(True)
+
+
+__all__ = ["Adapted", "CausalLM", "Seq2SeqLM", "fitted", "room_for"]

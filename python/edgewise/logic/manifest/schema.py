@@ -176,6 +176,7 @@ class Seq2SeqDecoder(TypedDict):
         caches: of a sequence.
         cross: caches of an input, which its sequences share.
         alignment_heads: how many heads' weights the plans "align" give.
+        lora: configuration of the adapters that the plans have.
     """
 
     recompute: NotRequired[bool]
@@ -186,6 +187,7 @@ class Seq2SeqDecoder(TypedDict):
     caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
     cross: Annotated[list[Cache], Entries(0, MAX_CACHES)]
     alignment_heads: NotRequired[int]
+    lora: NotRequired[JsonObject | None]
     plans: Annotated[list[Seq2SeqPlan], Entries(0, MAX_DECODER_PLANS)]
 
 

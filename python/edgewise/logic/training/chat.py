@@ -320,21 +320,37 @@ def fitted(
     Raises:
         InputError: nothing is left to learn.
     """
-    rows: list[Row] = []
-    report = Report(len(examples))
-    for example in examples:
+    kept = kept_rows(examples, sequence, pad, where)
+    return kept.rows, kept.report
+
+
+@dataclass
+class Kept:
+    """Rows of examples, and the number of the example of each."""
+
+    rows: list[Row]
+    examples: list[int]
+    report: Report
+
+
+def kept_rows(examples: Sequence[Example], sequence: int, pad: int, where: str) -> Kept:
+    """As `fitted`, with the examples that have a row."""
+    kept = Kept([], [], Report(len(examples)))
+    report = kept.report
+    for i, example in enumerate(examples):
         row = row_of(example, sequence, pad)
-        kept = learned([row])
-        report.lost += len([x for x in example.counts[1:] if x]) - kept
+        count = learned([row])
+        report.lost += len([x for x in example.counts[1:] if x]) - count
         if len(example.ids) > sequence:
             report.truncated += 1
-        if kept:
-            rows.append(row)
+        if count:
+            kept.rows.append(row)
+            kept.examples.append(i)
         else:
             report.dropped += 1
-    if not rows:
+    if not kept.rows:
         raise nothing_left(report, sequence, where)
-    return rows, report
+    return kept
 
 
 def nothing_left(report: Report, sequence: int, where: str) -> InputError:
@@ -401,6 +417,7 @@ __all__ = [
     "DataRequest",
     "Encode",
     "Example",
+    "Kept",
     "Locate",
     "Render",
     "Report",
@@ -408,6 +425,7 @@ __all__ = [
     "completed",
     "example_of",
     "fitted",
+    "kept_rows",
     "marked_template",
     "nothing_left",
     "row_of",

@@ -19,7 +19,7 @@ from ..run import GenerationHost, finished
 if TYPE_CHECKING:
     from ...session.seq2seq import EncodedSource, Seq2SeqModel
 
-__all__ = ["Features", "WhisperRunner", "whisper_model"]
+__all__ = ["FeatureBytes", "Features", "WhisperRunner", "whisper_model"]
 
 Result = TypeVar("Result")
 
@@ -112,7 +112,7 @@ class WhisperRunner:
             self._close()
             assert self._part is not None
             size = self.model.encoders[0][0]
-            self._source = self.model.encode(_Bytes(self._part.window(request.start, size)))
+            self._source = self.model.encode(FeatureBytes(self._part.window(request.start, size)))
         elif request.kind == "deflate":
             return len(zlib.compress(request.data))
         elif request.kind != "found" and self._source is not None:
@@ -170,7 +170,7 @@ class WhisperRunner:
         return log_probability(model.engine, model.vocab_size, scores, token, factor)
 
 
-class _Bytes:
+class FeatureBytes:
     """Features as Seq2SeqModel.encode takes them."""
 
     dtype = "float32"

@@ -244,6 +244,12 @@ class Trainer(Owner):
         self._session.watch = self.watch
         self.engine = self._session.engine
 
+    def ready(self, batch: Batch) -> None:
+        """Compiles the program for the shapes of a batch, and gives all states their first values,
+        as the first step does.
+        """
+        self._ready(batch)
+
     @locked
     def _ready(self, batch: Batch | None = None) -> None:
         """As _prepare; gives all states their first values."""
