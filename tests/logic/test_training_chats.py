@@ -5,6 +5,7 @@ beside TRL's, and formats of files.
 import csv
 import io
 import json
+from html.parser import HTMLParser
 
 import pytest
 from edgewise.errors import InputError
@@ -257,7 +258,7 @@ def test_rows_hold_one_document_each_and_truncation_is_stated(form):
     assert "2 of 3 examples are longer than 4 tokens: 2 tokens" in chat.stated(report, 4)
     with pytest.raises(InputError, match="the first 4 tokens are all prompt"):
         chat.fitted(given[2:], 4, 9, "data")
-    tokens = chat.seen(given[1], ["a", "b", "c", "d", "e"], 4)
+    tokens = chat.seen(given[1], lambda ids: "".join("abcde"[i - 4] for i in ids), 4)
     assert [(t.text, t.learned, t.fits) for t in tokens] == [
         ("a", False, True),
         ("b", False, True),
@@ -265,3 +266,60 @@ def test_rows_hold_one_document_each_and_truncation_is_stated(form):
         ("d", True, True),
         ("e", False, False),
     ]
+
+
+class Parts(HTMLParser):
+    """The texts of HTML by their elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.parts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.parts.append((self.open[-1], data))
+
+
+@both
+def test_a_preview_shows_what_is_learned(form):
+    preview = module(form, "training.preview")
+    texts = ["<b>&", " Hi\n", '"yes"', " and", " no"]
+    tokens = [preview.Seen(t, i == 2, i < 4) for i, t in enumerate(texts)]
+    caption = "1 of 5 tokens are learned, 1 are left out: the row ends before them"
+    parts = Parts()
+    parts.feed(preview.preview_html([tokens, tokens[:1]]))
+    assert parts.parts == [
+        ("figcaption", caption),
+        ("div", "<b>& Hi\n"),
+        ("mark", '"yes"'),
+        ("div", " and"),
+        ("del", " no"),
+        ("figcaption", "0 of 1 tokens are learned"),
+        ("div", "<b>&"),
+    ]
+    lines = preview.preview_text([tokens]).split("\n")
+    assert lines == [
+        "example 1: " + caption,
+        r"    read | <b>& Hi\n",
+        ' learned | "yes"',
+        "    read |  and",
+        "left out |  no",
+    ]
+
+
+@both
+def test_tokens_that_begin_a_text_keep_their_space_in_a_preview(form):
+    """Decoders of SentencePiece's tokens remove the first one."""
+    words = {1: "\u2581Once", 2: "\u2581upon", 3: "!"}
+
+    def decode(ids):
+        return "".join(words[i] for i in ids).replace("\u2581", " ").removeprefix(" ")
+
+    chat = module(form, "training.chat")
+    example = chat.Example([1, 2, 3], [True] * 3, 0)
+    assert [t.text for t in chat.seen(example, decode, 8)] == ["Once", " upon", "!"]

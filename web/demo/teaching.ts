@@ -8,7 +8,9 @@ import type {
   Trainer,
 } from "edgewise";
 import { lossChart } from "./chart.ts";
+import { textsOf } from "./lessons.ts";
 import { $, input, number, tellError } from "./page.ts";
+import { previewOf } from "./seen.ts";
 import type { whereTheTimeGoes } from "./where.ts";
 
 /** The part of the first half that the second needs. */
@@ -44,6 +46,13 @@ export class Teaching {
   kept: KeptAdapter[] = [];
   readonly chart = lossChart($("chart"));
   readonly lesson = $<HTMLTextAreaElement>("lesson");
+  /** Shows what the model will see, if that is open. */
+  readonly preview = previewOf(() => {
+    const model = this.first.model();
+    const data = textsOf(this.lesson.value);
+    const adapter = kind();
+    return model?.info.training.length && data.length ? { model, data, adapter } : undefined;
+  });
 
   constructor(readonly first: FirstHalf) {}
 }
@@ -61,6 +70,7 @@ export const kind = (): "lora" | "full" | undefined =>
     | undefined;
 
 export function enable(t: Teaching): void {
+  t.preview();
   const model = t.first.model();
   const can = !!model?.info.training.length;
   const busy = !!t.trainer || !!t.stop;

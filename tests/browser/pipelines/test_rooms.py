@@ -292,6 +292,46 @@ def test_chat_answers_from_documents_and_fills_a_form(visit, server, chat_hub):
     assert page.locator("#messages .tool").count() == 0
 
 
+def test_chat_learns_from_thumbs(visit, server, chat_hub):
+    """By the keyboard alone. What it learned can be taken away again."""
+    page = open_chat(visit, server, chat_hub)
+
+    def ask(words, number):
+        page.fill("#message", words)
+        page.keyboard.press("Enter")
+        counted(page, "answered", number)
+        return page.inner_text("#messages .assistant:last-child .said")
+
+    first = ask("The owl sat on the roof.", 1)
+    assert page.is_disabled("#learn")
+    page.focus("#messages .thumbs button >> nth=1")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#thumbs-words").startswith("0 good and 1 bad answer. ")
+    assert page.get_attribute("#messages .thumbs button >> nth=1", "aria-pressed") == "true"
+    second = ask("A cat had a boat.", 2)
+    page.focus("#messages .thumbs button >> nth=2")
+    page.keyboard.press("Space")
+    assert page.inner_text("#thumbs-words") == "1 good and 1 bad answers."
+    page.focus("#learn")
+    page.keyboard.press("Enter")
+    counted(page, "learned", 1)
+    words = page.inner_text("#thumbs-words")
+    found = re.search(r"^Learned from 2 answers in 30 steps .* ([\d.]+) to ([\d.]+)\.$", words)
+    assert float(found[1]) == 0.5 and float(found[2]) < 0.3  # KTO's loss begins with 0.5
+    assert page.evaluate("document.activeElement.id") == "learn"
+    page.click("#seen summary")
+    page.wait_for_selector("#seen-view mark")
+    marked = page.eval_on_selector_all("#seen-view mark", "all => all.map((x) => x.textContent)")
+    ends = [m.removesuffix("assistant:").strip() for m in marked]  # as this template ends chats
+    assert ends == [first.strip(), second.strip()]
+    page.click("#clear")
+    learned = ask("The owl sat on the roof.", 3)
+    page.uncheck("#learned")
+    page.wait_for_function("document.getElementById('thumbs-words').textContent.includes('came')")
+    page.click("#clear")
+    assert ask("The owl sat on the roof.", 4) == first != learned
+
+
 def test_a_model_that_was_chosen_later_stays(visit, server, folder):
     """Although the model before comes after it."""
     (folder / "mine.edge").write_bytes((DIST / "draw.edge").read_bytes())

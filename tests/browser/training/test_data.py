@@ -11,6 +11,7 @@ from ..conftest import MODEL
 from .harness import SEQUENCE, train
 
 VECTORS = vectors("training_chats")
+TEXTS = ["The owl sat on the roof.", "A robot <went> home to the big house. " * 8]
 RECORDS = [{"messages": chat} for chat in VECTORS["chats"].values()]
 
 
@@ -80,6 +81,30 @@ def test_chats_are_learned_as_in_python(visit, server, trainable, in_python):
     assert got["evaluations"][1][1] < got["evaluations"][0][1]
     history = in_python.fit(RECORDS, max_steps=1, progress=False)
     assert vars(history.report) == report
+
+
+def test_texts_are_previewed_as_in_python(visit, server, trainable, in_python):
+    got = train(
+        visit(server),
+        """
+            const texts = await ew.previewData(p, arg.texts, { count: 2 });
+            await p.dispose();
+            return { texts, shown: [ew.previewHTML(texts), ew.previewText(texts)] };
+        """,
+        texts=TEXTS,
+    )
+    rows = in_python.preview(TEXTS, 2)
+    assert [[vars(t) for t in tokens] for tokens in rows] == got["texts"]
+    assert got["shown"] == [rows._repr_html_(), str(rows)]
+    # texts form one stream, whose rows repeat the last token of the row before
+    in_rows = ["".join(t.text for t in tokens) for tokens in rows]
+    assert len(rows) == 2 and in_rows[0] + in_rows[1].removeprefix(rows[0][-1].text) == (
+        in_python.tokenizer.decode(
+            [i for t in TEXTS for i in [*in_python.tokenizer.encode(t), in_python.model.end]][
+                : 2 * SEQUENCE - 1
+            ]
+        )
+    )
 
 
 PAIRS = [

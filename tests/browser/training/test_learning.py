@@ -328,6 +328,15 @@ def test_training_all_parameters(visit, server, both):
     )
 
 
+def check_preview(page):
+    """The demo shows what the model will see of the text."""
+    page.click("#seen summary")
+    page.wait_for_selector("#seen-view mark")
+    sample = page.input_value("#lesson")
+    for row in page.eval_on_selector_all("#seen-view mark", "all => all.map((x) => x.textContent)"):
+        assert len(row) > 20 and row.strip().split("\n")[0] in sample
+
+
 def test_the_demo_trains(visit, server, files, trainable):
     v = visit(server, "/?write=0&model=/files/trainable.edge", start=False)
     page = v.page
@@ -335,6 +344,7 @@ def test_the_demo_trains(visit, server, files, trainable):
     assert page.locator("#teach").is_disabled()
     page.click("#sample")
     page.click("#teach-form summary")
+    check_preview(page)
     page.fill("#steps", "6")
     page.click("#teach")
     page.wait_for_function("document.body.dataset.compared === '1'")

@@ -12,6 +12,7 @@ import {
   InterruptableStoppingCriteria,
   type Message,
   type ModelSource,
+  type PipelineOptions,
   pipeline,
   type TextGenerationPipeline,
   type TextIndex,
@@ -29,6 +30,7 @@ import {
   showError,
   showProgress,
 } from "./room.ts";
+import { Thumbs, TRAINING } from "./thumbs.ts";
 
 /** A message as the model reads it, and as the page shows it. */
 interface Turn {
@@ -95,6 +97,9 @@ let index: TextIndex | undefined;
 let turns: Turn[] = [];
 /** The answer in progress. */
 let stopping: InterruptableStoppingCriteria | undefined;
+/** What the model was loaded from. */
+let origin: ModelSource | undefined;
+const thumbs = new Thumbs(() => ready());
 
 // The model
 
@@ -103,11 +108,7 @@ async function load(model: ModelSource): Promise<void> {
   input("load").disabled = true;
   showProgress("Loading the model");
   try {
-    const options = {
-      ...optionsOf(),
-      ...(typeof model === "string" ? { dtype: "q4" as const } : {}),
-    };
-    const loaded = await pipeline("text-generation", model, options);
+    const loaded = await opened(model);
     if (!loaded.info.hasChatTemplate) {
       await loaded.dispose();
       throw new InputError(
@@ -118,6 +119,8 @@ async function load(model: ModelSource): Promise<void> {
     }
     await write?.dispose();
     write = loaded;
+    origin = model;
+    thumbs.clear();
     const { flavour, threads, ms } = loaded.info;
     $("status").textContent =
       `Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`} · ready in ` +
@@ -129,6 +132,41 @@ async function load(model: ModelSource): Promise<void> {
   } finally {
     input("load").disabled = false;
     showProgress(undefined);
+  }
+}
+
+const opened = (model: ModelSource, more: PipelineOptions = {}) =>
+  pipeline("text-generation", model, {
+    ...optionsOf(),
+    ...(typeof model === "string" ? { dtype: "q4" as const } : {}),
+    ...more,
+  });
+
+/** The model, compiled again if it cannot learn yet. */
+async function trainable(): Promise<TextGenerationPipeline> {
+  const model = needed(write);
+  if (model.info.training.some(({ adapter }) => adapter === "lora")) return model;
+  showProgress("Compiling the model for learning");
+  try {
+    write = await opened(origin!, { training: TRAINING });
+  } finally {
+    showProgress(undefined);
+  }
+  await model.dispose();
+  return write;
+}
+
+/** Learns from the thumbs. */
+async function learn(): Promise<void> {
+  hideError();
+  const stop = new InterruptableStoppingCriteria();
+  stopping = stop;
+  ready();
+  try {
+    await thumbs.learn(await trainable(), stop);
+  } finally {
+    stopping = undefined;
+    ready();
   }
 }
 
@@ -144,6 +182,8 @@ function ready(): void {
   const busy = stopping !== undefined;
   const had = document.activeElement;
   for (const id of ["send", "fill"]) input(id).disabled = busy || !write;
+  input("learn").disabled = busy || !write || !thumbs.enough;
+  input("learned").disabled = busy;
   input("stop").disabled = !busy;
   input("clear").disabled = busy || !turns.length;
   input("again").disabled = busy || turns.at(-1)?.message.role !== "assistant";
@@ -186,6 +226,11 @@ function item(turn: Turn, i: number): HTMLLIElement {
     from.className = "sources";
     from.textContent = `From ${sources.map((name, n) => `[${n + 1}] ${name}`).join(", ")}`;
     li.append(from);
+  }
+  if (message.role === "assistant" && message.content && !turn.hidden) {
+    const before = turns.slice(0, i).filter(({ hidden }) => !hidden);
+    const prompt = before.map((one) => one.message);
+    li.append(thumbs.buttons(turn, prompt, message));
   }
   if (message.role === "user") {
     const edit = document.createElement("button");
@@ -511,6 +556,10 @@ pressed("again", async () => {
 });
 pressed("clear", restart);
 pressed("fill", fill);
+pressed("learn", learn);
+$("learned").addEventListener("change", () => {
+  thumbs.use(needed(write), input("learned").checked).catch(showError);
+});
 ready();
 if (query.has("model")) load(query.get("model")!).catch(showError);
 else $("status").textContent = "Ready to load a model";

@@ -162,7 +162,13 @@ export type {
   AdapterMethods,
   ModelExportOptions,
 } from "./training/adapter-methods.ts";
-export { previewData, readData, type TrainingData } from "./training/data.ts";
+export {
+  previewData,
+  previewHTML,
+  previewText,
+  readData,
+  type TrainingData,
+} from "./training/data.ts";
 export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
 export {
   LinearLRScheduler,

@@ -66,10 +66,11 @@ export interface Methods {
     fields: TrainingFields;
     measure: boolean;
   }): TrainingEstimate;
-  /** The tokens of records as the model will see them. */
+  /** What the model will see of the first texts or records. */
   train_preview(request: {
     model: number;
-    records: TrainingRecord[];
+    data: (string | TrainingRecord)[];
+    count: number;
     adapter: "lora" | "full" | undefined;
   }): SeenToken[][];
   /** Runs to the end or to an abort, sending each step as an event. */

@@ -1,7 +1,8 @@
 // Messages of fine-tuning and adapters.
 
-import type { Report, Seen } from "../logic/training/chat.ts";
+import type { Report } from "../logic/training/chat.ts";
 import type { LossName } from "../logic/training/preferences.ts";
+import type { Seen } from "../logic/training/preview.ts";
 import type { ScheduleName } from "../logic/training/schedules.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 

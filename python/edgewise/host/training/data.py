@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import INT64, size_of
@@ -18,13 +18,23 @@ from ...logic.training.chat import (
     DataRequest,
     Example,
     Report,
-    Seen,
     example_of,
     marked_template,
+    rows_seen,
     seen,
+    stream_texts,
 )
-from ...logic.training.data import Order, Row, batch_of, learned
-from ...logic.training.records import Format, Record, check_format, format_of, read_records
+from ...logic.training.data import Order, Row, batch_of, learned, token_rows
+from ...logic.training.preferences import previewed
+from ...logic.training.preview import Seen, preview_html, preview_text
+from ...logic.training.records import (
+    Format,
+    Record,
+    are_records,
+    check_format,
+    format_of,
+    read_records,
+)
 from ..drive import drive
 
 if TYPE_CHECKING:
@@ -67,19 +77,21 @@ def encode_texts(
 
 
 def examples_of(
-    records: Sequence[Record], tokenizer: Tokenizer, end: int | None, sequence: int
+    records: Sequence[Record],
+    tokenizer: Tokenizer,
+    end: int | None,
+    sequence: int,
+    make: Callable[..., Generator[DataRequest, Any, list[Example]]] = example_of,
 ) -> list[Example]:
     """The tokens of records, and which of them are learned (logic/training/chat.py) in rows of
-    `sequence` tokens.
+    `sequence` tokens. make: of one record.
     """
     template = template_of(tokenizer)
     answer = answer_of(tokenizer)
     return [
         example
         for i, record in enumerate(records)
-        for example in drive(
-            example_of(record, template, end, sequence, f"data, record {i + 1}"), answer
-        )
+        for example in drive(make(record, template, end, sequence, f"data, record {i + 1}"), answer)
     ]
 
 
@@ -115,14 +127,41 @@ def read_data(path: str | os.PathLike[str], format: Format | None = None) -> lis
     return read_records(text, format_of(name, text) if format is None else format, name)
 
 
-def previewed(
-    records: Sequence[Record], tokenizer: Tokenizer, end: int | None, sequence: int
-) -> list[list[Seen]]:
-    """The tokens of records as the model will see them."""
-    return [
-        seen(example, [tokenizer.decode([i]) for i in example.ids], sequence)
-        for example in examples_of(records, tokenizer, end, sequence)
-    ]
+class Preview(list[list[Seen]]):
+    """What a model will see: of each example its tokens, with their texts, whether they are
+    learned, and whether they fit into a row.
+
+    A notebook shows it with the learned tokens marked; `print` writes a line for each run of tokens
+    that are learned, read, or left out.
+    """
+
+    def _repr_html_(self) -> str:
+        return preview_html(self)
+
+    def __str__(self) -> str:
+        return preview_text(self)
+
+
+def preview(
+    data: Sequence[str] | Sequence[Record],
+    count: int,
+    tokenizer: Tokenizer,
+    end: int | None,
+    sequence: int,
+) -> Preview:
+    """What a model will see of the first texts or records."""
+    records = cast(Sequence[Record], data) if are_records(data, "data") else None
+    texts = cast(Sequence[str], data) if records is None else stream_texts(records, "data")
+    if records is not None and texts is None:
+        examples = examples_of(records[:count], tokenizer, end, sequence, previewed)
+    else:
+        ids: list[list[int]] = []
+        for text in texts or ():  # those of the first rows
+            ids += encode_texts([text], lambda: tokenizer)
+            if sum(map(len, ids)) > count * sequence:
+                break
+        examples = rows_seen(token_rows(ids, sequence, end, None, "data"), count)
+    return Preview([seen(example, tokenizer.decode, sequence) for example in examples])
 
 
 def template_of(tokenizer: Tokenizer) -> str | None:

@@ -7,7 +7,7 @@ templates a turn is the difference of the tokens with and without it, as TRL fin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from ...errors import InputError
 from ..native import size
 from ..text.encoding import Token
 from .data import IGNORED, Row, learned
+from .preview import Seen
 from .records import Record, normal, text_of
 
 # What a template writes at the ends of an assistant's text: code points that no text has.
@@ -394,23 +395,43 @@ def row_of(example: Example, sequence: int, pad: int) -> Row:
     return ids + [pad] * missing, labels + [IGNORED] * missing
 
 
-@dataclass
-class Seen:
-    """A token as the model sees it: its text, whether it is learned, and whether it fits into the
-    row.
+def seen(example: Example, decode: Callable[[list[int]], str], sequence: int) -> list[Seen]:
+    """The tokens of an example. The first token of a row is never predicted.
+
+    Args:
+        example: as it will be learned.
+        decode: the text of token ids.
+        sequence: tokens of a row.
     """
+    made: list[Seen] = []
+    for i, text in enumerate(_texts(example.ids, decode)):
+        made.append(Seen(text, example.counts[i] and 0 < i < sequence, i < sequence))
+    return made
 
-    text: str
-    learned: bool
-    fits: bool
+
+def _texts(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
+    """The text of each token. A token that begins a text may lose its space: the one before it
+    shows that.
+    """
+    made: list[str] = []
+    for i in range(len(ids)):
+        text = decode([ids[i]])
+        if i:
+            before = decode([ids[i - 1]])
+            both = decode([ids[i - 1], ids[i]])
+            if both.startswith(before) and both.endswith(text):
+                text = both[len(before) :]
+        made.append(text)
+    return made
 
 
-def seen(example: Example, texts: Sequence[str], sequence: int) -> list[Seen]:
-    """The tokens of an example, with their texts. The first token of a row is never predicted."""
-    return [
-        Seen(texts[i], example.counts[i] and 0 < i < sequence, i < sequence)
-        for i in range(len(texts))
-    ]
+def rows_seen(rows: Sequence[Row], count: int) -> list[Example]:
+    """The first rows of a stream of texts, as examples without padding."""
+    made: list[Example] = []
+    for ids, labels in rows[:count]:
+        kept = [ids[i] for i in range(len(ids)) if labels[i] != IGNORED]
+        made.append(Example(kept, [True for _ in kept]))
+    return made
 
 
 __all__ = [
@@ -421,7 +442,6 @@ __all__ = [
     "Locate",
     "Render",
     "Report",
-    "Seen",
     "completed",
     "example_of",
     "fitted",
@@ -429,6 +449,7 @@ __all__ = [
     "marked_template",
     "nothing_left",
     "row_of",
+    "rows_seen",
     "seen",
     "stated",
     "stream_texts",

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..native import setting, written
-from .chat import DataRequest, Example, Report, completed, nothing_left
+from .chat import DataRequest, Example, Report, completed, example_of, nothing_left
 from .data import IGNORED, Row, learned
 from .options import check_number
 from .records import Record, part_of
@@ -174,6 +174,16 @@ def compared(
         names = ", ".join(list(record))[:120] or "none"
         raise InputError(f"its fields are {names}", where, _LABELLED if loss == "kto" else _PAIR)
     return made
+
+
+def previewed(
+    record: Record, template: str | None, end: int | None, sequence: int, where: str
+) -> Generator[DataRequest, Any, list[Example]]:
+    """The examples of a record, of a preference too: its completions are learned."""
+    if "chosen" in record and "rejected" in record:
+        pair: list[tuple[Example, bool]] = yield from compared(record, "dpo", end, where)
+        return [example for example, _ in pair]
+    return (yield from example_of(record, template, end, sequence, where))
 
 
 def _shared(one: list[Record], other: list[Record]) -> int:
@@ -521,6 +531,7 @@ __all__ = [
     "log_probability",
     "outcome_of",
     "preferred",
+    "previewed",
     "refer",
     "scores",
     "tokens_of_units",

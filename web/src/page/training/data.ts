@@ -1,5 +1,6 @@
 // Training data in a page: records of files, and what the model will see of them.
 
+import { preview_html, preview_text } from "../../logic/training/preview.ts";
 import {
   check_format,
   type Format,
@@ -57,23 +58,40 @@ function decoded(data: ArrayBuffer, where: string): string {
 }
 
 /**
- * What a model will see of training data: the tokens of each record, whether a token is learned,
- * and whether it fits into a row.
+ * What a model will see of training data: the tokens of each record, or row of texts, whether a
+ * token is learned, and whether it fits into a row.
  * @param model - the pipeline to train
- * @param records - of which the first ones are shown
+ * @param data - as of {@link fineTune}, of which the first records or rows are shown
  * @param options - `count`: how many. Default: 1. `adapter`: as of {@link FineTuneOptions}
  * @throws InputError if the model was compiled without training, or a record is invalid
  */
 export async function previewData(
   model: TextGenerationPipeline,
-  records: readonly TrainingRecord[],
+  data: TrainingData,
   options: { count?: number; adapter?: "lora" | "full" } = {},
 ): Promise<SeenToken[][]> {
   const handle = handleOf(model);
   const { count = 1, adapter } = options;
-  return handle.client.call("train_preview", {
-    model: handle.model,
-    records: records.slice(0, count),
-    adapter,
-  });
+  const given = typeof data === "string" ? [data] : [...data];
+  // texts form one stream, of which the worker takes as much as the rows need
+  const sent = typeof given[0] === "string" ? given : given.slice(0, Math.max(count, 1));
+  return handle.client.call("train_preview", { model: handle.model, data: sent, count, adapter });
+}
+
+/**
+ * A preview as HTML: what is learned in `<mark>`, what does not fit in `<del>`, with the numbers of
+ * tokens as a caption. Texts are escaped.
+ *
+ * ```js
+ * element.innerHTML = previewHTML(await previewData(write, records));
+ * ```
+ * @param examples - of {@link previewData}
+ */
+export function previewHTML(examples: readonly (readonly SeenToken[])[]): string {
+  return preview_html(examples);
+}
+
+/** A preview as text: a line for each run of tokens that are learned, read or left out. */
+export function previewText(examples: readonly (readonly SeenToken[])[]): string {
+  return preview_text(examples);
 }

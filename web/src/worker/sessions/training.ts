@@ -64,10 +64,10 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
         const { estimate } = await import("../training/index.ts");
         return estimate(model, texts, fields, measure, signal);
       }),
-    async train_preview({ model: id, records, adapter }) {
+    async train_preview({ model: id, data, count, adapter }) {
       const model = scope.model(id);
       const { chooseProgram, preview } = await import("../training/index.ts");
-      return preview(model, chooseProgram(model, adapter), records);
+      return preview(model, chooseProgram(model, adapter), data, count);
     },
     train_fit: ({ model }, { signal, send }) =>
       training(model).fit(

@@ -6,9 +6,14 @@ import {
   type Example,
   example_of,
   marked_template,
-  type Seen,
+  rows_seen,
   seen,
+  stream_texts,
 } from "../../logic/training/chat.ts";
+import { token_rows } from "../../logic/training/data.ts";
+import { previewed } from "../../logic/training/preferences.ts";
+import type { Seen } from "../../logic/training/preview.ts";
+import { are_records } from "../../logic/training/records.ts";
 import type { Message } from "../../protocol/generation.ts";
 import type { TrainingRecord } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -52,6 +57,7 @@ export async function examplesOf(
   records: readonly TrainingRecord[],
   where: string,
   signal?: AbortSignal,
+  make: typeof example_of = example_of,
 ): Promise<Example[]> {
   const { tokenizer } = model;
   const template = tokenizer.templateText || null;
@@ -60,23 +66,38 @@ export async function examplesOf(
   const examples: Example[] = [];
   for (const [i, record] of records.entries()) {
     if (signal) throwIfAborted(signal);
-    const steps = example_of(record, template, end, program.sequence, `${where}, record ${i + 1}`);
+    const steps = make(record, template, end, program.sequence, `${where}, record ${i + 1}`);
     examples.push(...(await drive(steps, answer)));
     if (i % AT_ONCE === AT_ONCE - 1) await macrotask();
   }
   return examples;
 }
 
-/** The tokens of records as the model will see them. */
+/** What the model will see of the first texts or records. */
 export async function preview(
   model: Model,
   program: ProgramInfo,
-  records: readonly TrainingRecord[],
+  data: readonly (string | TrainingRecord)[],
+  count: number,
 ): Promise<Seen[][]> {
   const { tokenizer } = model;
-  const examples = await examplesOf(model, program, records, "data");
-  return examples.map((example) => {
-    const texts = example.ids.map((id) => tokenizer.decode([id]));
-    return seen(example, texts, program.sequence);
-  });
+  const { sequence } = program;
+  const texts = are_records(data, "data")
+    ? stream_texts(data as TrainingRecord[], "data")
+    : (data as string[]);
+  let examples: Example[];
+  if (texts) {
+    await tokenizer.prepare();
+    const ids: number[][] = [];
+    let tokens = 0;
+    for (const text of texts) {
+      if (text) tokens += ids[ids.push(tokenizer.encode(text, true)) - 1]!.length;
+      if (tokens > count * sequence) break; // those of the first rows
+    }
+    examples = rows_seen(token_rows(ids, sequence, endOf(model, program) ?? null, null), count);
+  } else {
+    const records = (data as TrainingRecord[]).slice(0, count);
+    examples = await examplesOf(model, program, records, "data", undefined, previewed);
+  }
+  return examples.map((example) => seen(example, (ids) => tokenizer.decode(ids), sequence));
 }

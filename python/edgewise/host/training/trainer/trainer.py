@@ -16,7 +16,6 @@ from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
-from ....logic.training.chat import Seen
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
@@ -27,7 +26,7 @@ from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
-from ..data import Rows, previewed
+from ..data import Preview, Rows, preview
 from ..preferences import PreferenceHost, UnitRows
 from ..session import TrainingSession, learned_labels, weighed
 from .checkpoint import check_run, check_tensors, kept_states, load_checkpoint, save_checkpoint
@@ -265,15 +264,18 @@ class Trainer(Owner):
         """The trainer's optimizer, with its learning rate `lr`."""
         return self.options.optimizer
 
-    def preview(self, records: Sequence[Record], count: int = 1) -> list[list[Seen]]:
-        """What the model will see of the first `count` records: of each its tokens, with their
-        texts, whether they are learned, and whether they fit into a row.
+    def preview(self, data: str | Sequence[str] | Sequence[Record], count: int = 1) -> Preview:
+        """What the model will see of the first `count` records, or rows of texts: of each its
+        tokens, with their texts, whether they are learned, and whether they fit into a row.
+
+        A notebook shows them with the learned ones marked; `print` writes them as lines.
 
         Raises:
             InputError: a record is invalid.
         """
+        given: Any = [data] if isinstance(data, str) else list(data)
         sequence = self.options.sequence_length
-        return previewed(list(records)[:count], self.tokenizer, self.model.end, sequence)
+        return preview(given, count, self.tokenizer, self.model.end, sequence)
 
     # ---- training ----
     @locked
