@@ -125,3 +125,18 @@ def test_rows_of_unusual_numbers(kind, bits, level):
         elif kind != "normal":
             x[0, 5] = x[-1, -1] = float(kind)
         check(s.run(None, {"x": x})[0], x, weights, level)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_few_rows_have_the_bits_of_one(bits, level, zeros):
+    """Tokens that are read ahead are checked together, and are those of runs of one."""
+    s, _ = session(bits, level, zeros)
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((8, K)).astype(np.float32) * np.ldexp(1, rng.integers(-9, 9, (8, 1)))
+    x[6, :BLOCK] = 1e-30  # a block that is too small for digits
+    alone = np.concatenate([s.run(None, {"x": x[i : i + 1].astype("f")})[0] for i in range(8)])
+    for first, end in [(0, 2), (0, 3), (1, 5), (0, 6), (0, 8)]:
+        [got] = s.run(None, {"x": x[first:end].astype(np.float32)})
+        np.testing.assert_array_equal(got, alone[first:end])

@@ -172,13 +172,12 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
                    .b = &w};
   const bool transposed = p->transposed && EW_USES(NBITS_TRANSPOSED, 1);
   if (transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
-  if (p->m <= EW_NBITS_FEW && !transposed) {
+  const bool by_blocks = !transposed && ew_nbits_by_blocks(&w);
+  const int32_t done = by_blocks ? ew_nbits_many_rows(ctx, &w, &g, scratch) : 0;
+  if (!done && p->m <= (by_blocks ? EW_NBITS_FEW : EW_NBITS_ABREAST) && !transposed) {
     ew_nbits_few_rows(ctx, &w, &g, scratch);
     return EW_OK;
   }
-  const int32_t done = !transposed && EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4)
-                           ? ew_nbits_many_rows(ctx, &w, &g, scratch)
-                           : 0;
   g.m -= done, g.a += (int64_t)done * p->a_row, g.y += (int64_t)done * p->y_row;
   if (g.finish.residual) g.finish.residual += (int64_t)done * p->y_row;
   if (g.m > 0)

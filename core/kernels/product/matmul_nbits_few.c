@@ -22,9 +22,12 @@
  * point; the scale of each lane's block; then the digits, highest first. After the last part, if b
  * has zero points, come the sums of a's blocks. */
 #include "kernels/product/matmul_nbits.h"
+#include <string.h>
 
-/* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size */
-enum { CHUNK = 512, COLS = 4, LONGEST = 65536 };
+/* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size;
+ * ABREAST: rows of a in a vector, four lanes each; TILES: such vectors per pass over b; ROOM:
+ * floats of scratch */
+enum { CHUNK = 512, COLS = 4, LONGEST = 65536, ABREAST = VF / 4, TILES = 2, ROOM = 262144 };
 
 typedef struct nbits_few_rows {
   const ew_nbits *w;
@@ -32,10 +35,13 @@ typedef struct nbits_few_rows {
   /* out[m][COLS] = a times COLS rows of b from `row` on */
   void (*rows)(const struct nbits_few_rows *, int32_t row, float *out);
   real *ready;                 /* a, prepared */
+  real *abreast;               /* the same without the sums of blocks, ABREAST rows at a time,
+                                * by turns four floats of each; NULL: not used */
   int32_t cols;                /* columns of y per task */
   int32_t spans, groups, each; /* spans per row; groups and blocks per span */
   int32_t row, sums;           /* floats per prepared row; offset of its block sums */
   bool symmetric;              /* all zero points are 2^(bits-1) */
+  bool by_blocks;              /* sums are added block by block */
 } nbits_few_rows;
 
 EW_INLINE bool signs_apart(int bits, bool shorts) { return bits == 8 && !shorts; }
@@ -173,9 +179,11 @@ EW_INLINE bool prepare_digits(const nbits_few_rows *f, const real *a, real *read
   return !(too_small[0] | too_small[1] | too_small[2] | too_small[3]);
 }
 
-/* Contribution of the zero points of a row of b, minus `base`; of_a: block sums of a. */
-static __attribute__((noinline)) float of_zeros(const ew_nbits *w, const real *of_a, int32_t row,
-                                                float base) {
+/* Adds the contribution of the zero points of row `row` of b, minus `base`, to results for `count`
+ * rows of a, COLS apart. of_a: sums of the blocks of the first of these rows. */
+EW_INLINE void add_zeros(const nbits_few_rows *f, const real *of_a, int32_t count, int32_t row,
+                         float base, float *out) {
+  const ew_nbits *w = f->w;
   const bool half_scales = ew_nbits_half_scales(w);
   const ew_matmul_nbits_params *p = w->p;
   const int32_t bits = p->bits, blocks = w->blocks;
@@ -184,21 +192,38 @@ static __attribute__((noinline)) float of_zeros(const ew_nbits *w, const real *o
   const u32x4 mask = {field, field << bits, field << 2 * bits, field << 3 * bits};
   const f32x4 unit = (float)field / __builtin_convertvector(mask, f32x4);
   const uint8_t *z = w->zeros + row * (((int64_t)blocks * bits + 7) / 8);
-  f32x4 sum = {0};
-  float rest = 0;
+  f32x4 sum[EW_NBITS_ABREAST];
+  float rest[EW_NBITS_ABREAST];
   int32_t i = 0;
+  EW_PLAIN_FOR (int32_t k = 0; k < count; k++) sum[k] = (f32x4){0}, rest[k] = 0;
   /* four consecutive zero points, one per lane */
   EW_PLAIN_FOR (; p->zero_type == EW_U8 && !half_scales && i + 4 <= blocks; i += 4, z += bits / 2) {
     const uint32_t four = bits == 2   ? *z
                           : bits == 4 ? *(const half *)z
                                       : (uint32_t)*(const int_m *)z;
-    sum += (__builtin_convertvector(four & mask, f32x4) * unit - base) *
-           *(const f32x4_m *)((const real *)w->scales + first + i) * *(const f32x4_m *)(of_a + i);
+    const f32x4 scaled = (__builtin_convertvector(four & mask, f32x4) * unit - base) *
+                         *(const f32x4_m *)((const real *)w->scales + first + i);
+    const real *a = of_a + i;
+    EW_PLAIN_FOR (int32_t k = 0; k < count; k++, a += f->row)
+      sum[k] += scaled * *(const f32x4_m *)a;
   }
-  EW_PLAIN_FOR (; i < blocks; i++)
-    rest += ew_nbits_scale(w, first + i, half_scales) * (ew_nbits_zero(w, row, i) - base) * of_a[i];
-  return -f32x4_sum(sum) - rest;
+  EW_PLAIN_FOR (; i < blocks; i++) {
+    const float scaled =
+        ew_nbits_scale(w, first + i, half_scales) * (ew_nbits_zero(w, row, i) - base);
+    EW_PLAIN_FOR (int32_t k = 0; k < count; k++) rest[k] += scaled * of_a[(int64_t)k * f->row + i];
+  }
+  EW_PLAIN_FOR (int32_t k = 0; k < count; k++) out[k * COLS] += -f32x4_sum(sum[k]) - rest[k];
 }
+static __attribute__((noinline)) void add_zeros_1(const nbits_few_rows *f, const real *of_a,
+                                                  int32_t row, float base, float *out) {
+  add_zeros(f, of_a, 1, row, base, out);
+}
+#if VF > 4
+static __attribute__((noinline)) void add_zeros_of_rows(const nbits_few_rows *f, int32_t row,
+                                                        float base, float *out) {
+  add_zeros(f, f->ready + f->sums, f->w->p->m, row, base, out);
+}
+#endif
 
 EW_INLINE f32x4 scale_in_lanes(const ew_nbits *w, int64_t at, bool half) {
   return half ? ew_nbits_scale(w, at, true) - (f32x4){0}
@@ -273,13 +298,185 @@ EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int
         }
       }
     }
-    for (int r = 0; r < COLS; r++)
-      out[i * COLS + r] =
-          f32x4_sum(sum[r]) + (f->symmetric ? 0
-                                            : of_zeros(w, f->ready + (int64_t)i * f->row + f->sums,
-                                                       row + r, apart ? 128 : 0));
+    for (int r = 0; r < COLS; r++) {
+      out[i * COLS + r] = f32x4_sum(sum[r]);
+      if (!f->symmetric)
+        add_zeros_1(f, f->ready + (int64_t)i * f->row + f->sums, row + r, apart ? 128 : 0,
+                    out + i * COLS + r);
+    }
   }
 }
+
+/* The sums over the lanes of four vectors. */
+EW_INLINE i32x4 sums_of_four(const i32x4 x[4]) {
+  const u32x4 a = (u32x4)__builtin_shufflevector(x[0], x[1], 0, 4, 1, 5) +
+                  (u32x4)__builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
+              b = (u32x4)__builtin_shufflevector(x[2], x[3], 0, 4, 1, 5) +
+                  (u32x4)__builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  return (i32x4)(__builtin_shufflevector(a, b, 0, 1, 4, 5) +
+                 __builtin_shufflevector(a, b, 2, 3, 6, 7));
+}
+/* vf_fma for four lanes */
+EW_INLINE f32x4 f32x4_fused(f32x4 a, f32x4 b, f32x4 acc) {
+#if VF > 4
+  return (f32x4)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)acc);
+#else
+  return vf_fma(a, b, acc);
+#endif
+}
+
+/* 4 bits, one digit, sums by blocks: those of matmul_nbits_many.c. */
+static __attribute__((noinline)) void rows_by_blocks(const nbits_few_rows *f, int32_t row,
+                                                     float *out) {
+  const ew_nbits *w = f->w;
+  const bool half = ew_nbits_half_scales(w);
+  const int32_t blocks = w->blocks;
+  const intptr_t row_bytes = (intptr_t)blocks * w->block_bytes;
+  for (int32_t i = 0; i < w->p->m; i++) {
+    const real *a = f->ready + (int64_t)i * f->row;
+    const uint8_t *b = w->b + row * (int64_t)row_bytes;
+    int64_t at = (int64_t)row * blocks;
+    f32x4 sum = {0};
+    for (int32_t span = 0; span < f->spans; span++, at++) {
+      const i32x4 start = *(const i32x4_m *)a;
+      const float a_scale = a[4];
+      i32x4 x[COLS];
+      for (int r = 0; r < COLS; r++) x[r] = start;
+      a += 8;
+      for (int32_t g = 0; g < f->groups; g++, b += 16, a += 8)
+        for (int r = 0; r < COLS; r++) {
+          const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
+          x[r] = i32x4_dot_bytes(*(const i8x16_m *)a, v & 15, x[r]);
+          x[r] = i32x4_dot_bytes(*(const i8x16_m *)(a + 4), (u8x16)((u16x8)v >> 4) & 15, x[r]);
+        }
+      const f32x4 scale = {ew_nbits_scale(w, at, half), ew_nbits_scale(w, at + blocks, half),
+                           ew_nbits_scale(w, at + 2 * (int64_t)blocks, half),
+                           ew_nbits_scale(w, at + 3 * (int64_t)blocks, half)};
+      sum = f32x4_fused(__builtin_convertvector(sums_of_four(x), f32x4), scale * a_scale, sum);
+    }
+    *(f32x4_m *)(out + i * COLS) = sum;
+    for (int r = 0; r < COLS && !f->symmetric; r++)
+      add_zeros_1(f, f->ready + (int64_t)i * f->row + f->sums, row + r, 0, out + i * COLS + r);
+  }
+}
+
+#if VF > 4
+typedef uint16_t wide_shorts __attribute__((vector_size(4 * VF)));
+typedef uint8_t wide_bytes __attribute__((vector_size(4 * VF)));
+/* Four lanes, ABREAST times. Intrinsics: gcc makes shuffles to wider vectors through memory. */
+EW_INLINE vi repeat(u8x16 v) {
+#  if VF == 16
+  return (vi)_mm512_broadcast_i32x4((__m128i)v);
+#  else
+  return (vi)_mm256_broadcastsi128_si256((__m128i)v);
+#  endif
+}
+/* i32x4_dot_bytes over whole vectors. vnni: as one instruction */
+EW_INLINE vi wide_dot_bytes(vi a, vi b, vi acc, bool vnni) {
+#  if VF == 16
+  if (vnni) return vi_dot_bytes(a, b, acc);
+  return (vi)((vu)acc + (vu)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)b, (__m512i)a),
+                                              _mm512_set1_epi16(1)));
+#  else
+  (void)vnni;
+  return (vi)((vu)acc + (vu)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)b, (__m256i)a),
+                                              _mm256_set1_epi16(1)));
+#  endif
+}
+
+/* The rows of a beside each other. */
+static void put_abreast(const nbits_few_rows *f) {
+  EW_PLAIN_FOR (int32_t i = 0; i < f->w->p->m; i++) {
+    const real *from = f->ready + (int64_t)i * f->row;
+    real *to = f->abreast + (int64_t)(i / ABREAST * ABREAST) * f->sums + i % ABREAST * 4;
+    EW_PLAIN_FOR (int32_t c = 0; c < f->sums; c += 4, to += VF)
+      *(f32x4_m *)to = *(const f32x4_m *)(from + c);
+  }
+}
+
+#  ifdef __clang__
+#    define UNROLLED _Pragma("clang loop unroll(full)")
+#  else
+#    define UNROLLED _Pragma("GCC unroll 8")
+#  endif
+/* rows_digits for several rows of a: the weights are unpacked once for TILES vectors of them. The
+ * lanes of a row do what they do there. */
+EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, int bits, int digits,
+                            bool shorts, bool vnni) {
+  const ew_nbits *w = f->w;
+  const int unit = shorts ? 16 : 8, planes = unit / bits,
+            bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
+  const bool apart = signs_apart(bits, shorts), half = ew_nbits_half_scales(w);
+  const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups,
+                each = bits == 2 ? f->each : 1;
+  const intptr_t row_bytes = (intptr_t)w->blocks * w->block_bytes,
+                 next = (intptr_t)ABREAST * f->sums;
+  for (int32_t i = 0; i < w->p->m; i += TILES * ABREAST) {
+    const real *a = f->abreast + (int64_t)i * f->sums;
+    const uint8_t *b = w->b + row * (int64_t)row_bytes;
+    int64_t at = (int64_t)row * w->blocks;
+    vf sum[TILES][COLS];
+    UNROLLED for (int t = 0; t < TILES; t++) UNROLLED for (int r = 0; r < COLS; r++) sum[t][r] =
+        vf_splat(0);
+    for (int32_t span = 0; span < f->spans; span++, at += each)
+      for (int32_t part = 0; part < parts; part++) {
+        vi x[TILES][COLS], below[TILES][COLS], start[TILES];
+        vf a_scale[TILES];
+        UNROLLED for (int t = 0; t < TILES; t++) {
+          start[t] = (vi)vf_load(a + t * next), a_scale[t] = vf_load(a + t * next + VF);
+          UNROLLED for (int r = 0; r < COLS; r++) x[t][r] =
+              digits > 1 || apart ? vi_splat(0) : start[t],
+                                                  below[t][r] = vi_splat(0);
+        }
+        a += 2 * VF;
+        for (int32_t g = 0; g < groups; g++, b += 16, a += bytes / 4 * ABREAST)
+          UNROLLED for (int r = 0; r < COLS; r++) {
+            const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
+            if (apart) {
+              const vi q = repeat(v ^ 128);
+              UNROLLED for (int t = 0; t < TILES; t++)
+                  x[t][r] = wide_dot_bytes(q, (vi)vf_load(a + t * next), x[t][r], vnni),
+                  below[t][r] =
+                      wide_dot_bytes(q, (vi)vf_load(a + t * next + VF), below[t][r], vnni);
+            } else {
+              const wide_shorts fields = (wide_shorts)repeat(v);
+              UNROLLED for (int d = 0; d < digits; d++) {
+                UNROLLED for (int t = 0; t < TILES && d; t++) x[t][r] = (vi)((vu)x[t][r] << unit);
+                UNROLLED for (int j = 0; j < planes; j++) {
+                  const wide_shorts u = fields >> (bits * j);
+                  const vi n = shorts ? (vi)(j + 1 < planes ? u & (uint16_t)((1 << bits) - 1) : u)
+                                      : (vi)((wide_bytes)u & (uint8_t)((1 << bits) - 1));
+                  UNROLLED for (int t = 0; t < TILES; t++) {
+                    const vi y = (vi)vf_load(a + t * next + (d * planes + j) * VF);
+                    x[t][r] =
+                        shorts ? vi_dot_shorts(y, n, x[t][r]) : wide_dot_bytes(y, n, x[t][r], vnni);
+                  }
+                }
+              }
+            }
+          }
+        UNROLLED for (int r = 0; r < COLS; r++) {
+          const vf scale = (vf)repeat((u8x16)scales_of(w, at + r * w->blocks, each, half));
+          UNROLLED for (int t = 0; t < TILES; t++) {
+            if (apart) x[t][r] = (vi)((vu)x[t][r] - (vu)below[t][r]);
+            if (digits > 1) x[t][r] = (vi)((vu)x[t][r] + (vu)start[t]);
+            sum[t][r] += __builtin_convertvector(x[t][r], vf) * (scale * a_scale[t]);
+          }
+        }
+      }
+    float lanes[TILES][COLS][VF];
+    UNROLLED for (int t = 0; t < TILES; t++) UNROLLED for (int r = 0; r < COLS; r++)
+        vf_store(lanes[t][r], sum[t][r]);
+    for (int32_t k = i; k < w->p->m && k < i + TILES * ABREAST; k++)
+      for (int r = 0; r < COLS; r++) {
+        const real *of_row = lanes[(k - i) / ABREAST][r] + (k - i) % ABREAST * 4;
+        out[k * COLS + r] = f32x4_sum(*(const f32x4_m *)of_row);
+      }
+  }
+  for (int r = 0; r < COLS && !f->symmetric; r++)
+    add_zeros_of_rows(f, row + r, apart ? 128 : 0, out + r);
+}
+#endif
 
 /* 8-bit weights use all eight bits, so at accuracy_level 0 only 16-bit dot products are possible.
  */
@@ -290,6 +487,18 @@ EW_INLINE int digits_of(int bits, bool rounded) {
   return rounded ? 1 : in_shorts(bits, rounded) ? 2 : 3;
 }
 
+#if VF > 4
+#  define ROWS(f, row, out, bits, rounded)                                                        \
+    if (f->abreast && vi_dots())                                                                  \
+      rows_abreast(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), true);  \
+    else if (f->abreast)                                                                          \
+      rows_abreast(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), false); \
+    else                                                                                          \
+      rows_digits(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
+#else
+#  define ROWS(f, row, out, bits, rounded) \
+    rows_digits(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
+#endif
 #define FEW_ROWS(bits)                                                                            \
   static __attribute__((noinline)) bool prepare_##bits(const nbits_few_rows *f, const real *a,    \
                                                        real *ready, bool rounded) {               \
@@ -297,16 +506,17 @@ EW_INLINE int digits_of(int bits, bool rounded) {
   }                                                                                               \
   static __attribute__((noinline)) void floats_##bits(const nbits_few_rows *f, int32_t row,       \
                                                       float *out) {                               \
-    rows_digits(f, row, out, bits, digits_of(bits, false), in_shorts(bits, false));               \
+    ROWS(f, row, out, bits, false);                                                               \
   }                                                                                               \
   static __attribute__((noinline)) void bytes_##bits(const nbits_few_rows *f, int32_t row,        \
                                                      float *out) {                                \
-    rows_digits(f, row, out, bits, 1, in_shorts(bits, true));                                     \
+    ROWS(f, row, out, bits, true);                                                                \
   }
 FEW_ROWS(2)
 FEW_ROWS(4)
 FEW_ROWS(8)
 #undef FEW_ROWS
+#undef ROWS
 
 /* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
  * and is shared by several rows of a. */
@@ -340,7 +550,7 @@ static void group_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
   for (int32_t j = begin; j < end; j += COLS) {
-    float out[EW_NBITS_FEW * COLS];
+    float out[EW_NBITS_ABREAST * COLS];
     /* at the end, some rows are computed again */
     int32_t first = j + COLS <= g->n ? j : g->n - COLS, cols = end - j < COLS ? end - j : COLS;
     f->rows(f, first, out);
@@ -358,7 +568,7 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
   for (int32_t j = begin; j < end; j += 4) {
-    float b[4][CHUNK], sum[EW_NBITS_FEW][4] = {{0}}, out[16];
+    float b[4][CHUNK], sum[EW_NBITS_ABREAST][4] = {{0}}, out[16];
     int32_t cols = end - j < 4 ? end - j : 4;
     for (int32_t k0 = 0; k0 < g->k; k0 += CHUNK) {
       int32_t n = g->k - k0 < CHUNK ? g->k - k0 : CHUNK;
@@ -375,44 +585,81 @@ static void dequantize_task(void *arg, int32_t index, int32_t thread) {
   }
 }
 
-void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch) {
+/* The layout of prepared rows; false if products of this shape are not of digits. */
+static bool lay_out(nbits_few_rows *f) {
+  const ew_nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
   const int64_t block_bits = (int64_t)p->block * p->bits;
-  const int32_t each = block_bits == 64 && p->bits == 2 ? 2 : 1;
   const bool rounded = p->accuracy == 4;
-  nbits_few_rows f = {.w = w,
-                      .g = g,
-                      .ready = scratch,
-                      .each = each,
-                      .spans = w->blocks / each,
-                      .groups = (int32_t)(each * block_bits / 128),
-                      .symmetric = !w->zeros};
-  ew_task task = dequantize_task;
-  if (!p->format && each * block_bits % 128 == 0 && w->blocks % each == 0 && p->block <= LONGEST &&
-      p->n >= COLS && scratch) {
-    const int digits = digits_of(p->bits, rounded);
-    const int64_t sums =
-                      (int64_t)f.spans * (rounded ? 1 : f.groups) *
-                      part_of(rounded ? f.groups : 1, p->bits, digits, in_shorts(p->bits, rounded)),
-                  row = sums + (w->zeros ? w->blocks : 0);
-    if (p->m * row <= 262144) {
-      f.row = (int32_t)row, f.sums = (int32_t)sums;
-      bool ok = true;
-      EW_PLAIN_FOR (int32_t i = 0; i < p->m && ok; i++) {
-        const real *a = g->a + (int64_t)i * g->a_row;
-        real *ready = scratch + i * row;
+  f->each = block_bits == 64 && p->bits == 2 ? 2 : 1;
+  f->spans = w->blocks / f->each, f->groups = (int32_t)(f->each * block_bits / 128);
+  f->symmetric = !w->zeros, f->by_blocks = ew_nbits_by_blocks(w);
+  if (p->format || f->each * block_bits % 128 || w->blocks % f->each || p->block > LONGEST ||
+      p->n < COLS || !f->ready)
+    return false;
+  const int digits = digits_of(p->bits, rounded);
+  const int64_t sums =
+                    (int64_t)f->spans * (rounded ? 1 : f->groups) *
+                    part_of(rounded ? f->groups : 1, p->bits, digits, in_shorts(p->bits, rounded)),
+                row = sums + (w->zeros ? w->blocks : 0);
+  f->row = (int32_t)row, f->sums = (int32_t)sums;
+  return row <= ROOM;
+}
+
+/* Floats of m prepared rows: one by one, and with more than two of them abreast. */
+static int64_t floats_of(const nbits_few_rows *f, int32_t m) {
+  const int32_t pass = TILES * ABREAST;
+  return (int64_t)m * f->row +
+         (VF > 4 && m > 2 && !f->by_blocks ? (m + pass - 1) / pass * pass * f->sums : 0);
+}
+
+/* Prepares rows of a; false if one of them has a block that is too small. */
+static bool prepare(nbits_few_rows *f) {
+  const ew_matmul_nbits_params *p = f->w->p;
+  const bool rounded = p->accuracy == 4;
+  bool ok = true;
+  EW_PLAIN_FOR (int32_t i = 0; i < p->m && ok; i++) {
+    const real *a = f->g->a + (int64_t)i * f->g->a_row;
+    real *ready = f->ready + (int64_t)i * f->row;
 #define BITS(B)                                                 \
   if (p->bits == B && rounded) {                                \
     if (EW_USES(NBITS, B) && EW_USES(NBITS_ACCURACY, 4))        \
-      f.rows = bytes_##B, ok = prepare_##B(&f, a, ready, true); \
+      f->rows = bytes_##B, ok = prepare_##B(f, a, ready, true); \
   } else if (p->bits == B && EW_USES(NBITS, B))                 \
-  f.rows = floats_##B, ok = prepare_##B(&f, a, ready, false)
-        BITS(2);
-        BITS(4);
-        BITS(8);
+  f->rows = floats_##B, ok = prepare_##B(f, a, ready, false)
+    BITS(2);
+    BITS(4);
+    BITS(8);
 #undef BITS
-      }
-      if (ok) task = group_task;
+  }
+  if (ok && f->by_blocks) f->rows = rows_by_blocks;
+#if VF > 4
+  if (ok && p->m > 2 && !f->by_blocks) {
+    f->abreast = f->ready + (int64_t)p->m * f->row;
+    memset(f->abreast, 0, (size_t)(floats_of(f, p->m) - (int64_t)p->m * f->row) * sizeof(float));
+    put_abreast(f);
+  }
+#endif
+  return ok;
+}
+
+/* Rows [from, from + count) of a. */
+static void some_rows(ew_context *ctx, const ew_nbits *all, const ew_gemm_job *of_all,
+                      real *scratch, int32_t from, int32_t count) {
+  ew_matmul_nbits_params params = *all->p;
+  ew_nbits w = *all;
+  ew_gemm_job g = *of_all;
+  const ew_matmul_nbits_params *p = w.p = &params;
+  params.m = g.m = count, g.a += (int64_t)from * g.a_row, g.y += (int64_t)from * g.y_row;
+  if (g.finish.residual) g.finish.residual += (int64_t)from * g.y_row;
+  nbits_few_rows f = {.w = &w, .g = &g, .ready = scratch};
+  ew_task task = dequantize_task;
+  if (lay_out(&f)) {
+    if (prepare(&f))
+      task = group_task;
+    else if (count > 1) { /* the others are products of digits nonetheless */
+      for (int32_t i = 0; i < count; i++) some_rows(ctx, all, of_all, scratch, from + i, 1);
+      return;
     }
   }
   if (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2)) {
@@ -421,10 +668,19 @@ void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g,
   }
   /* A task takes about 5 microseconds. */
   const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14
-                                                        : rounded               ? 16
+                                                        : p->accuracy == 4      ? 16
                                                                                 : 15);
   const int32_t threads = ew_parallel_width(ctx),
                 tasks = worth < threads ? (int32_t)worth + 1 : threads;
   f.cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
   ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
+}
+
+void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch) {
+  nbits_few_rows f = {.w = w, .g = g, .ready = scratch};
+  int32_t most = w->p->m;
+  if (lay_out(&f))
+    while (most > 1 && floats_of(&f, most) > ROOM) most = (most + 1) / 2;
+  for (int32_t i = 0; i < w->p->m; i += most)
+    some_rows(ctx, w, g, scratch, i, w->p->m - i < most ? w->p->m - i : most);
 }
