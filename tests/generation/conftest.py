@@ -47,6 +47,9 @@ class SamplingEngine:
     def read(self, address, n):
         return ctypes.string_at(address, n)
 
+    def copy(self, source, target, n):
+        self.write(target, self.read(source, n))
+
     def call(self, name, *args):
         function = getattr(self.library, name)
         function.restype = ctypes.c_int64

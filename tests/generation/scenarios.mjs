@@ -38,7 +38,11 @@ class Decoder {
   logits = exports.ew_alloc(1200) >>> 0;
   verified = 8;
   rows = exports.ew_alloc(1200 * 8) >>> 0;
-  pace = { allows: () => true, ran() {}, verified() {}, gave() {} };
+  pace = {
+    ...{ allows: () => true, ran() {}, verified() {}, gave() {} },
+    drafts: { allows: () => true, read() {}, over() {} },
+  };
+  wrong = 0; // it guesses one of so many tokens wrongly
   verify(s, ids) {
     ids.forEach((id, i) => {
       engine.write(this.rows + 1200 * i, engine.read(this.forward(s, [id]), 1200));
@@ -63,6 +67,7 @@ class Decoder {
     all.push(...ids);
     let h = 17;
     for (const id of all.slice(-3)) h = (Math.imul(h, 31) + id) >>> 0;
+    if (this.wrong && all.length % this.wrong === 0) h = (h + 1) >>> 0;
     const values = Float32Array.from(
       { length: 300 },
       (_, i) => ((Math.imul(h + i, 2654435761) >>> 9) % 4096) / 256 - 8,
@@ -76,9 +81,9 @@ const tokenizer = {
   decode: (ids) => ids.map((i) => String.fromCharCode(97 + (i % 26)) + (i % 3 ? "" : " ")).join(""),
 };
 const results = [];
-for (const { ids, config, object, prefill_chunk, generation_config, processor } of JSON.parse(
-  readFileSync(0, "utf8"),
-)) {
+for (const case_ of JSON.parse(readFileSync(0, "utf8"))) {
+  const { ids, config, object, prefill_chunk, generation_config, processor, assistant } = case_;
+  const small = assistant && Object.assign(new Decoder(), { wrong: assistant });
   const decoder = Object.assign(new Decoder(), { prefill_chunk, generation_config });
   const result = { warnings: 0, text: "" };
   const plain =
@@ -91,6 +96,7 @@ for (const { ids, config, object, prefill_chunk, generation_config, processor } 
       await generate(decoder, ids, object ?? {}, {
         fields: { return_dict_in_generate: true, ...config },
         tokenizer,
+        assistant_model: small,
         warn: () => result.warnings++,
         streamer: plain
           ? new DecodingStreamer(tokenizer, {
@@ -110,7 +116,7 @@ for (const { ids, config, object, prefill_chunk, generation_config, processor } 
   result.scores = result.scores?.map((step) =>
     step.map((one) => one && Array.from(one, (x) => (x === -Infinity ? null : x))),
   );
-  result.leaked = live.size + decoder.sequences.size;
+  result.leaked = live.size + decoder.sequences.size + (small?.sequences.size ?? 0);
   results.push(result);
 }
 

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 from edgewise.errors import EdgewiseError
-from edgewise.logic.generation.speculation import Pace
+from edgewise.logic.generation.speculation import DraftPace, Pace
 from edgewise.text import TextStreamer, generate
 
 from .conftest import ROOT
@@ -168,12 +168,33 @@ CASES = [{"ids": [5, 6, 7], "config": config} for config in SCENARIOS] + [
         ([1, 2], {}, {"processor": 44}),
         ([1, 2], {**SAMPLED}, {"processor": 44}),
         ([1, 2], {"num_beams": 3}, {"processor": 44}),
+        *(
+            ([5, 6, 7], {"max_new_tokens": 50, **fields}, more)
+            for fields in (
+                {},
+                {"prompt_lookup_num_tokens": 5, "num_assistant_tokens": 3},
+                {"repetition_penalty": 1.1, "assistant_confidence_threshold": 0, **SAMPLED},
+                {"num_return_sequences": 3, **SAMPLED},
+            )
+            for more in ({}, {"assistant": 4}, {"assistant": 1})
+        ),
     )
 ]
 
 
+class Drafts(DraftPace):
+    """Reads all guesses of a smaller model."""
+
+    def allows(self, pace, behind):
+        return True
+
+
 class Eager(Pace):
     """Reads all guesses."""
+
+    def __init__(self):
+        super().__init__()
+        self.drafts = Drafts()
 
     def allows(self, length, count):
         return True
@@ -183,7 +204,8 @@ class Decoder:
     vocab_size, max_length, config, generation_config, prefill_chunk = 300, 64, {}, {}, None
     verified, pace = 8, Eager()
 
-    def __init__(self, engine):
+    def __init__(self, engine, wrong=0):
+        self.wrong = wrong  # it guesses one of so many tokens wrongly
         self.engine, self.sequences, self.next, self.logits = engine, {}, 0, engine.alloc(1200)
         self.rows = engine.alloc(1200 * self.verified)
 
@@ -206,6 +228,8 @@ class Decoder:
         h = 17
         for i in self.sequences[sequence][-3:]:
             h = (h * 31 + i) % 2**32
+        if self.wrong and len(self.sequences[sequence]) % self.wrong == 0:
+            h += 1
         values = [((h + i) * 2654435761 % 2**32 >> 9) % 4096 / 256 - 8 for i in range(300)]
         self.engine.write(self.logits, struct.pack("<300f", *values))
         return self.logits
@@ -223,6 +247,7 @@ class Letters:
 
 def python_result(engine, case):
     decoder, text = Decoder(engine), []
+    small = Decoder(engine, case["assistant"]) if "assistant" in case else None
     decoder.prefill_chunk, decoder.generation_config = (
         case.get("prefill_chunk"),
         case.get("generation_config", {}),
@@ -249,15 +274,17 @@ def python_result(engine, case):
                         tokenizer=Letters(),
                         streamer=TextStreamer(Letters(), on_text=text.append) if plain else None,
                         logits_processor=add if processor else None,
+                        assistant_model=small,
                         **{"return_dict_in_generate": True, **config},
                     )
                 )
             except EdgewiseError as error:
                 result = {"error": type(error).__name__}
-        assert not decoder.sequences
+        assert not decoder.sequences and not (small and small.sequences)
     finally:
-        engine.free(decoder.logits)
-        engine.free(decoder.rows)
+        for one in (decoder, small) if small else (decoder,):
+            engine.free(one.logits)
+            engine.free(one.rows)
     return {
         **result,
         "warnings": sum(issubclass(w.category, UserWarning) for w in warned),
@@ -293,9 +320,12 @@ def test_javascript_gives_the_same(engine, tmp_path):
     assert throwing == [["mine", True, 0]] * 10
     assert aborted == {"error": "Aborted", "early": True, "sequences": [True], "leaked": 0}
     assert len(theirs) == len(CASES)
-    errors = 0
+    errors, alone = 0, None
     for case, other in zip(CASES, theirs):
         mine = python_result(engine, case)
+        if "assistant" in case:  # the text is that without it
+            assert mine == alone
+        alone = mine
         assert other["leaked"] == 0, case
         for name in ("error", "sequences", "finish_reasons", "warnings", "text"):
             assert mine.get(name) == other.get(name), (case, name, mine.get(name), other.get(name))

@@ -157,19 +157,53 @@ export async function pipeline(
   }
   const client = await startClient();
   try {
-    const transfer =
-      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    const transfer = transferOf(request);
     const loaded = await client.call("load", request, {
       signal: options.signal,
       onProgress: options.progress_callback,
       transfer,
     });
+    if (options.assistant_model !== undefined)
+      await loadAssistant(client, loaded.model, options.assistant_model, options);
     return makePipeline(client, loaded.model, loaded.info);
   } catch (e) {
     client.end(); // each pipeline has its own worker, so this frees everything
     throw e;
   }
 }
+
+/** Loads a smaller model to the worker of another one, whose tokens it guesses. */
+async function loadAssistant(
+  client: Client,
+  assists: number,
+  model: ModelSource,
+  {
+    device,
+    flavour,
+    threads,
+    capacity,
+    cache,
+    cache_files,
+    signal,
+    progress_callback,
+  }: PipelineOptions,
+): Promise<void> {
+  const shared = { device, flavour, threads, capacity, cache, cache_files, signal };
+  const request = await loadRequest("text-generation", model, shared as PipelineOptions);
+  await client.call(
+    "load",
+    { ...request, assists },
+    {
+      signal,
+      onProgress: progress_callback,
+      transfer: transferOf(request),
+    },
+  );
+}
+
+/** What a request takes with it. */
+const transferOf = ({ model }: LoadRequest): Transferable[] =>
+  typeof model === "object" && "port" in model ? [model.port] : [];
 
 /**
  * Loads a codec: EnCodec, DAC, SNAC, Mimi and others like them.
@@ -280,6 +314,7 @@ const OWN: Readonly<Record<string, readonly string[]>> = {
   "text-to-speech": ["codec", "audio_tokens", "vocoder"],
   "speaker-diarization": ["embedding"],
   "audio-to-audio": ["sampling_rate"],
+  "text-generation": ["assistant_model"],
 };
 const LANGUAGE = ["capacity", "cache_dtype", "cache_bytes", "training"];
 const COMPILING = [...LANGUAGE, "max_length", "personalize", ...Object.values(OWN).flat()];
@@ -328,6 +363,7 @@ const OPTIONS: readonly string[] = [
   "vocoder",
   "embedding",
   "sampling_rate",
+  "assistant_model",
 ] satisfies (keyof PipelineOptions)[];
 
 /** The request to load a model, with defaults filled in. */

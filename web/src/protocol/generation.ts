@@ -55,6 +55,10 @@ export interface GenerationFields {
    * (none).
    */
   prompt_lookup_num_tokens?: number | null;
+  /** With a smaller model that guesses: tokens that it guesses at once. Default: 20. */
+  num_assistant_tokens?: number | null;
+  /** The same: it guesses until a token is less likely than this. Default: 0.4. */
+  assistant_confidence_threshold?: number | null;
   /** Divisor of the logits before sampling. Default: 1; `pipeline`: 0.7. */
   temperature?: number | null;
   /** Sample from this many most likely tokens; 0: from all. Default: 50. */

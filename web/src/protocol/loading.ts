@@ -84,6 +84,8 @@ export interface LoadRequest {
   vocoder?: LoadRequest["model"] | undefined;
   /** Of a codec, where the caller says it. */
   sampling_rate?: number | undefined;
+  /** The model of this worker whose tokens this one guesses. */
+  assists?: number | undefined;
 }
 
 /** Properties of a loaded pipeline. */

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError, TokenizerError, memory_in_words
 from ...logic.generation.config import Configuration
+from ...logic.generation.draft import check_tokenizers
 from ...logic.generation.prefix import common, continuations
 from ...logic.generation.run import Output
 from ...logic.generation.text import (
@@ -52,10 +53,12 @@ class TextGenerationPipeline:
         model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
             hub (needs `edgewise[hub]`); or a CausalLM or another decoder.
         tokenizer: a Tokenizer, a path or an id. Default: the model's.
+        assistant_model: a smaller model with the same tokenizer, as `model`: it guesses tokens, as
+            edgewise.generate's.
         options: of CausalLM, for a path.
 
     Attributes:
-        model, tokenizer: as loaded.
+        model, tokenizer, assistant_model: as loaded.
         generation_config: defaults of calls.
 
     Raises:
@@ -69,20 +72,15 @@ class TextGenerationPipeline:
         self,
         model: str | os.PathLike[str] | CausalLM | Any,
         tokenizer: Tokenizer | str | os.PathLike[str] | Any = None,
+        assistant_model: str | os.PathLike[str] | CausalLM | Any = None,
         **options: Any,
     ):
-        self.model: Any
-        if isinstance(model, (str, os.PathLike)):
-            from ..training.adapters import CausalLM
-
-            self.model = CausalLM(model, **options)
-        elif options:
+        if options and not isinstance(model, (str, os.PathLike)):
             raise InputError(
                 f"the model is loaded already, so {', '.join(options)} cannot have an effect",
                 "pipeline",
             )
-        else:
-            self.model = model
+        self.model: Any = _loaded(model, options)
         if tokenizer is None:
             tokenizer = _find_tokenizer(self.model)
         self.tokenizer: Any = (
@@ -90,6 +88,9 @@ class TextGenerationPipeline:
             if isinstance(tokenizer, (str, os.PathLike))
             else tokenizer
         )
+        self.assistant_model: Any = None
+        if assistant_model is not None:
+            self.assistant_model = self._assistant(assistant_model)
         self.generation_config = self._defaults()
 
     def profile(self, text_inputs: Any = None, **fields: Any) -> Profile:
@@ -339,6 +340,14 @@ class TextGenerationPipeline:
         """
         return int(_method_of_model(self.model, "load_prefix")(source))
 
+    def _assistant(self, given: Any) -> Any:
+        """The smaller model, whose tokenizer is compared."""
+        small = _loaded(given, {})
+        if hasattr(small, "package") and hasattr(self.tokenizer, "token_of"):
+            other, count = _find_tokenizer(small), min(small.vocab_size, self.model.vocab_size)
+            check_tokenizers(self.tokenizer.token_of, other.token_of, count)
+        return small
+
     def _generate(
         self,
         prompt: list[int],
@@ -352,6 +361,7 @@ class TextGenerationPipeline:
             prompt,
             config,
             tokenizer=self.tokenizer,
+            assistant_model=self.assistant_model,
             **options,
             **{**fields, "return_dict_in_generate": True},
         )
@@ -527,6 +537,15 @@ def _method(tokenizer: object, name: str) -> Any:
             ),
         )
     return method
+
+
+def _loaded(model: Any, options: dict[str, Any]) -> Any:
+    """A model that may be a path or an id. options: of CausalLM."""
+    if not isinstance(model, (str, os.PathLike)):
+        return model
+    from ..training.adapters import CausalLM
+
+    return CausalLM(model, **options)
 
 
 def _find_tokenizer(model: object) -> Tokenizer:

@@ -145,6 +145,7 @@ class GenerationHost:
         criteria, processors: of the caller.
         cache: continue earlier generations, and be continued, where the decoder keeps them.
         format: what the texts have to be; None: anything.
+        assistant: a smaller model that guesses tokens, or None.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class GenerationHost:
         processors: list[Processor] | None = None,
         cache: bool = False,
         format: Format | None = None,
+        assistant: Decoder | None = None,
     ) -> None:
         self.decoder, self.streamer, self.signal = decoder, streamer, signal
         self.keeps: Keeps | None = decoder if cache and isinstance(decoder, Keeps) else None
@@ -170,10 +172,15 @@ class GenerationHost:
         self.pace: Pace = getattr(decoder, "pace", None) or Pace()
         self.criteria, self.processors = criteria or [], processors or []
         self.format = format
+        self.assistant: GenerationHost | None = None
+        if assistant is not None:
+            self.assistant = GenerationHost(assistant, cache=cache)
         self.open, self.copy, self.truncate = decoder.open, decoder.copy, decoder.truncate
         self.now = time.monotonic
         self.lock = getattr(decoder, "lock", None)
         self.reason = self._reason()
+        if self.assistant is not None:
+            self.assistant.reason = self.reason
         self.logits = self.rows = 0  # this generation's own, where others take turns with it
 
     def _reason(self) -> Callable[[], Aborted | None] | None:
@@ -194,9 +201,7 @@ class GenerationHost:
                     request = next(steps)
                     continue
                 try:
-                    logits = (
-                        self.verify(request) if request.kind == "verify" else self.forward(request)
-                    )
+                    logits = self._answer(request)
                 except BaseException as e:
                     request = steps.throw(e)
                 else:
@@ -206,10 +211,23 @@ class GenerationHost:
             return result
         finally:
             steps.close()
-            for own in (self.logits, self.rows):
-                if own:
-                    self.engine.free(own)
-            self.logits = self.rows = 0
+            for host in (self, self.assistant):
+                if host is not None:
+                    host.free()
+
+    def free(self) -> None:
+        """Frees the memory of logits."""
+        for own in (self.logits, self.rows):
+            if own:
+                self.engine.free(own)
+        self.logits = self.rows = 0
+
+    def _answer(self, request: Forward | Verify) -> Logits:
+        """The logits that are asked for."""
+        if request.kind == "verify":
+            return self.verify(request)
+        assistant = self.assistant if request.drafts else None
+        return (assistant or self).forward(request)
 
     def forward(self, request: Forward) -> Logits:
         """What a request asks for."""

@@ -9,6 +9,7 @@ from ...errors import InputError, ModelError
 from ..native import setting, written
 from .config import Configuration
 from .fields import BEAMS_ONLY, SAMPLING_ONLY
+from .requests import Host
 
 NEW_TOKENS = 20
 """How many tokens are added where nothing says it: the default of max_length."""
@@ -74,6 +75,18 @@ def checked_prompt(prompt: Sequence[Any], bos: int | None, vocab_size: int) -> l
                 "The tokenizer and the model do not belong together.",
             )
     return ids
+
+
+def check_assistant(host: Host) -> None:
+    """Raises InputError if the smaller model that guesses tokens has another vocabulary."""
+    assistant = host.assistant
+    if assistant is not None and assistant.vocab_size != host.vocab_size:
+        raise InputError(
+            f"the assistant_model has a vocabulary of {assistant.vocab_size} tokens, and the model"
+            f" one of {host.vocab_size}",
+            "generate",
+            "Give a smaller model with the same tokenizer.",
+        )
 
 
 def check_streamer(config: Configuration, prompts: int) -> None:

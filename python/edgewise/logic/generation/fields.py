@@ -100,14 +100,10 @@ GENERATION_FIELDS: dict[str, tuple[Any, FieldUse, str]] = {
         "accepted",
         "",
     ),  # transformers, too, reads it for encoder-decoder models only
-    "is_assistant": (
-        False,
-        "accepted",
-        "",
-    ),  # these work only with an assistant model, which generate() refuses
-    "num_assistant_tokens": (20, "accepted", ""),
-    "num_assistant_tokens_schedule": ("constant", "accepted", ""),
-    "assistant_confidence_threshold": (0.4, "accepted", ""),
+    "is_assistant": (False, "accepted", ""),
+    "num_assistant_tokens": (20, "used", ""),  # these two with an assistant model alone
+    "assistant_confidence_threshold": (0.4, "used", ""),
+    "num_assistant_tokens_schedule": ("constant", "accepted", ""),  # measured times decide
     "max_matching_ngram_size": (None, "accepted", ""),
     "assistant_lookbehind": (10, "accepted", ""),
     "target_lookbehind": (10, "accepted", ""),
@@ -180,6 +176,7 @@ INTEGERS = {
     "forced_bos_token_id": 0,
     "bos_token_id": 0,
     "prompt_lookup_num_tokens": 1,
+    "num_assistant_tokens": 1,
 }
 # Fields that are numbers.
 FLOATS = [
@@ -195,9 +192,17 @@ FLOATS = [
     "frequency_penalty",
     "length_penalty",
     "max_time",
+    "assistant_confidence_threshold",
 ]
 # Fields that cannot be None: the default is used instead.
-NOT_NONE = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"]
+NOT_NONE = [
+    "num_beams",
+    "num_return_sequences",
+    "early_stopping",
+    "length_penalty",
+    "num_assistant_tokens",
+    "assistant_confidence_threshold",
+]
 
 # Values besides the default that mean "off", as transformers reads them.
 OFF_VALUES: dict[str, list[Any]] = {

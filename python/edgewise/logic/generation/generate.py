@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..native import seed_words
-from .arguments import check_streamer, checked_prompt, length_limit, warnings_of
+from .arguments import check_assistant, check_streamer, checked_prompt, length_limit, warnings_of
 from .beams import BeamSearch
 from .config import Configuration, of_file
 from .requests import Host, Loop, Steps
@@ -77,6 +77,7 @@ def prepared(
     Raises:
         UnsupportedField, InputError: an argument cannot be used.
     """
+    check_assistant(host)
     config = resolved(defaults, given, fields)
     warnings = warnings_of(config, fields)
     bos: int | None = config.get("bos_token_id")

@@ -36,12 +36,14 @@ class Forward:
         ids: token ids, at least one.
         room: tokens that may follow.
         choosing: of Host.choosing; None: all logits are needed.
+        drafts: whether the sequence is one of Host.assistant.
     """
 
     sequence: Any
     ids: list[int]
     room: int
     choosing: Any
+    drafts: bool
     kind: Literal["forward"] = "forward"
 
 
@@ -165,6 +167,11 @@ class Host(Protocol):
     @property
     def engine(self) -> Engine:
         """Memory and functions, in which tokens are chosen."""
+        ...
+
+    @property
+    def assistant(self) -> Host | None:
+        """The smaller model that guesses tokens; None: there is none."""
         ...
 
     def open(self) -> Any:

@@ -12,8 +12,7 @@ from ..native import float32_bytes, float32s, float_bits, int32_bytes, int32s
 from .config import Configuration, error_for
 from .kept import Taken
 from .records import pack, size
-from .requests import Constraint, Engine, Forward, Host, Logits, Step, Steps, Verify
-from .speculation import Ahead, speculation_of
+from .requests import Constraint, Engine, Forward, Host, Logits, Step, Steps
 from .stop_strings import StopStrings
 
 FinishReason = Literal["eos", "length", "stop_string", "max_time", "stopping_criteria"]
@@ -95,7 +94,8 @@ class Run:
         self.made: list[int] = []  # the sequence, where there is one
         self.read = 0  # tokens of the prompt in whole pieces that it holds
         self.current: list[list[int]] = []  # sequences that an abort interrupts
-        self.ahead: Ahead = None
+        self.others: list[Run] = []  # freed with it
+        self.drafts = False  # whether the host is the smaller model of another run
         self.params = self.lists = self.work = self.rng = self.ids_at = 0
 
     def allocate(self, chooses: bool = False) -> None:
@@ -128,7 +128,8 @@ class Run:
     def free(self) -> None:
         """Closes the sequences and frees the memory."""
         sequences, addresses, constraint = self.sequences, self.addresses, self.constraint
-        taken = self.taken
+        taken, others = self.taken, self.others
+        self.others = []
         self.sequences = []
         self.addresses = []
         self.constraint = None
@@ -136,6 +137,8 @@ class Run:
         if taken is not None:
             made = self.made or (self.current[0] if len(self.current) == 1 else self.prompt)
             self.host.give(taken, self.prompt[: self.read], made[self.read :])
+        for other in others:
+            other.free()
         if constraint is not None:
             constraint.close()
         for sequence in sequences:
@@ -215,54 +218,12 @@ class Run:
         self.host.truncate(sequence, 0)
         return (yield from self.compute(sequence, list(ids), 1))
 
-    def guess(self) -> None:
-        """From the next sequence on, `following` may read tokens ahead."""
-        host = self.host
-        usable = self.cached and self.choosing is None
-        verified = host.verified if usable else 0
-        self.ahead = speculation_of(host.pace, self.config, verified, 4 * host.vocab_size)
-
-    def following(self, sequence: Any, ids: list[int]) -> Steps[Logits]:
-        """As `forward`, but may read tokens ahead that are likely to be chosen next."""
-        ahead, host = self.ahead, self.host
-        if ahead is None:
-            return (yield from self.forward(sequence, ids))
-        known = ahead.chosen(ids[-1])
-        if known:
-            return known
-        self.cut(sequence, ids)
-        room = self.task.limit - len(ids) - 1
-        if len(ids) - 1 + host.verified > host.max_length:
-            room = 0
-        guesses = ahead.guess(ids, room)
-        start = host.now()
-        if not guesses:
-            logits = yield from self.forward(sequence, ids)
-            host.pace.ran(host.now() - start)
-            return logits
-        self.check_abort()
-        try:
-            address: int = yield Verify(sequence, [ids[-1], *guesses])
-        except Exception:
-            self.check_abort()
-            raise
-        host.pace.verified(host.now() - start)
-        ahead.read(guesses, address)
-        return address
-
-    def cut(self, sequence: Any, ids: list[int]) -> None:
-        """Removes tokens that were read ahead and not chosen. All but the last of `ids` are in the
-        sequence.
-        """
-        if self.ahead is not None and self.ahead.left():
-            self.host.truncate(sequence, len(ids) - 1)
-
     def compute(self, sequence: Any, ids: list[int], room: int) -> Steps[Logits]:
         """The logits after ids that are appended to a sequence. Where an abort ended the work, the
         error has the sequences so far.
         """
         try:
-            logits: Logits = yield Forward(sequence, ids, room, self.choosing)
+            logits: Logits = yield Forward(sequence, ids, room, self.choosing, self.drafts)
         except Exception:
             self.check_abort()
             raise

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .requests import Logits, Loop, Step
-from .run import FinishReason, Recorded, Run
+from .draft import Draft
+from .requests import Host, Logits, Loop, Step, Steps, Verify
+from .run import FinishReason, Output, Recorded, Run, Task
+from .speculation import Ahead, Speculation, speculation_of
+
+RANDOM_BYTES = 16
+"""Of the state of random numbers in the engine."""
 
 
 class Sampling(Run):
     """Generates num_return_sequences sequences, one after the other."""
+
+    def __init__(self, host: Host, task: Task, output: Output) -> None:
+        super().__init__(host, task, output)
+        self.ahead: Ahead = None
+        self.draft: Draft | None = None
 
     def steps(self) -> Loop:
         """Adds the sequences to the output."""
@@ -46,7 +56,7 @@ class Sampling(Run):
         records = self.output_scores or self.output_logits
         ids, logits = list(self.prompt), first
         self.current = [ids]
-        self.guess()
+        self._begin_guesses()
         reason: FinishReason | None = None
         constraint = self.constraint
         place: Any = None if constraint is None else constraint.first()
@@ -74,12 +84,82 @@ class Sampling(Run):
             if reason is None:
                 if constraint is not None:
                     place = constraint.after(place, token)
-                logits = yield from self.following(sequence, ids)
-        self.cut(sequence, ids)
+                logits = yield from self._following(sequence, ids)
+        self._cut(sequence, ids)
+        if self.draft is not None:
+            self.draft.closed(ids)
         self.current = []
         self.made = ids
         self.output.sequences.append(ids)
         self.output.finish_reasons.append(reason)
+
+    def _begin_guesses(self) -> None:
+        """From the next sequence on, `_following` may read tokens ahead."""
+        host, row = self.host, 4 * self.host.vocab_size
+        verified = host.verified if self.cached and self.choosing is None else 0
+        assistant = host.assistant if verified > 1 else None
+        self.ahead = speculation_of(host.pace, self.config, verified, row, assistant is not None)
+        if self.draft is None and assistant is not None:
+            self.draft = Draft(assistant, self.task, host.pace)
+            self.others.append(self.draft)
+        if self.draft is not None:
+            self.draft.begins()
+
+    def _following(self, sequence: Any, ids: list[int]) -> Steps[Logits]:
+        """As `forward`, but may read tokens ahead that are likely to be chosen next."""
+        ahead, host = self.ahead, self.host
+        if ahead is None:
+            return (yield from self.forward(sequence, ids))
+        known = ahead.chosen(ids[-1])
+        if known:
+            return known
+        self._cut(sequence, ids)
+        guesses = yield from self._guess(ahead, ids)
+        start = host.now()
+        if not guesses:
+            logits = yield from self.forward(sequence, ids)
+            host.pace.ran(host.now() - start)
+            return logits
+        self.check_abort()
+        try:
+            address: int = yield Verify(sequence, [ids[-1], *guesses])
+        except Exception:
+            self.check_abort()
+            raise
+        host.pace.verified(host.now() - start)
+        ahead.read(guesses, address)
+        return address
+
+    def _guess(self, ahead: Speculation, ids: list[int]) -> Steps[list[int]]:
+        """Tokens to read after `ids`: those of the text or, where these save no time, those of the
+        smaller model.
+        """
+        draft, host = self.draft, self.host
+        room = self.task.limit - len(ids) - 1
+        if len(ids) - 1 + host.verified > host.max_length:
+            room = 0
+        guesses = ahead.guess(ids, room)
+        if draft is None:
+            return guesses
+        draft.over(ids)
+        if guesses:
+            return guesses
+        try:
+            return (
+                yield from draft.guess(
+                    ids, min(room, host.verified - 1), self.engine.read(self.rng, RANDOM_BYTES)
+                )
+            )
+        except Exception:
+            self.check_abort()
+            raise
+
+    def _cut(self, sequence: Any, ids: list[int]) -> None:
+        """Removes tokens that were read ahead and not chosen. All but the last of `ids` are in the
+        sequence.
+        """
+        if self.ahead is not None and self.ahead.left():
+            self.host.truncate(sequence, len(ids) - 1)
 
     def _next(self, ids: list[int], logits: Logits, place: Any) -> int:
         """Chooses the token after `ids`, which are at a place in the format. -1: the format is

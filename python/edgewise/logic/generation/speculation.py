@@ -30,9 +30,16 @@ MARGIN = 1.1
 """Guesses have to save this much time."""
 FADING = 0.99
 """By which a time that forbids guesses counts less each time: it may have been another load's."""
+FEW = 16
+"""Tokens that a smaller model reads between two guesses, at most; more are a text of its own."""
+TRIED = 0.02
+"""Share of the time that guesses may cost which are read to see whether they save any by now."""
+USUAL_LENGTH = 100.0
+"""Tokens of a text, before there was one."""
 
 
-def _mean(mean: float, new: float) -> float:
+def mean_of(mean: float, new: float) -> float:
+    """A mean that follows a new number. mean: 0.0: there was none."""
     return new if mean == 0.0 else PAST * mean + (1 - PAST) * new
 
 
@@ -89,6 +96,7 @@ class Pace:
         self.several = 0.0  # and of one of guesses
         # by how many of the last tokens were found before: mean tokens that a guess gives
         self.gains: list[float] = [0.5 * i for i in range(MAX_MATCH + 1)]
+        self.drafts = DraftPace()  # of this decoder as the smaller model of another one
 
     def allows(self, length: int, count: int) -> bool:
         """Whether a guess is to be read.
@@ -108,15 +116,60 @@ class Pace:
 
     def ran(self, seconds: float) -> None:
         """Tells of a run of one token."""
-        self.single = _mean(self.single, seconds)
+        self.single = mean_of(self.single, seconds)
 
     def verified(self, seconds: float) -> None:
         """Tells of a run of guesses."""
-        self.several = _mean(self.several, seconds)
+        self.several = mean_of(self.several, seconds)
 
     def gave(self, length: int, tokens: int) -> None:
         """Tells how many tokens a guess gave, or would have given."""
-        self.gains[length] = _mean(self.gains[length], tokens)
+        self.gains[length] = mean_of(self.gains[length], tokens)
+
+
+class DraftPace:
+    """Whether the guesses of a smaller model save time, by what was measured so far."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.guessing = 0.0  # mean seconds of a round's guesses
+        self.reading = 0.0  # mean seconds of reading a token of a text
+        self.gain = 0.0  # mean tokens of a round
+        self.length = USUAL_LENGTH  # mean tokens of a text
+        self.time = 0.0  # seconds of all texts
+        self.lost = 0.0  # seconds of rounds that were read to try them
+
+    def cost(self, pace: Pace) -> float:
+        """Expected seconds of a round, less than which its tokens have to take one by one."""
+        return MARGIN * ((pace.several or PRIOR * pace.single) + self.guessing)
+
+    def allows(self, pace: Pace, behind: int) -> bool:
+        """Whether a round is to begin.
+
+        Args:
+            pace: of the larger model.
+            behind: tokens that the smaller model has to read before.
+        """
+        if pace.single == 0.0:
+            return False
+        if self.rounds == 0:
+            return True
+        saved = self.gain * pace.single - self.cost(pace)
+        reading = self.reading * behind if behind > FEW else 0.0
+        if saved > 0 and saved / self.gain * self.length >= reading:
+            return True
+        return self.lost + max(0.0, reading - saved) <= TRIED * self.time
+
+    def read(self, tokens: int, seconds: float) -> None:
+        """Tells of tokens that the smaller model read before it guessed."""
+        self.reading = mean_of(self.reading, seconds / tokens)
+        self.lost += seconds
+
+    def over(self, pace: Pace, tokens: int) -> None:
+        """Tells how many tokens a round gave."""
+        self.gain = mean_of(self.gain, float(tokens))
+        self.rounds += 1
+        self.lost = max(0.0, self.lost + self.cost(pace) - tokens * pace.single)
 
 
 class Speculation:
@@ -124,7 +177,7 @@ class Speculation:
 
     Args:
         pace: of the decoder.
-        most: tokens of a guess.
+        most: tokens of a guess; 0: nothing is looked up.
         row: bytes of the logits of a token.
     """
 
@@ -165,6 +218,8 @@ class Speculation:
             ids: of the sequence.
             room: tokens that may be read.
         """
+        if self.most < 1:
+            return []
         self.lookup.add(ids)
         if room < 1:
             return []
@@ -191,7 +246,9 @@ Ahead = Speculation | None
 """None: no tokens are read ahead."""
 
 
-def speculation_of(pace: Pace, config: Configuration, verified: int, row: int) -> Ahead:
+def speculation_of(
+    pace: Pace, config: Configuration, verified: int, row: int, drafts: bool
+) -> Ahead:
     """What reads tokens of a new sequence ahead.
 
     Args:
@@ -199,8 +256,9 @@ def speculation_of(pace: Pace, config: Configuration, verified: int, row: int) -
         config: of the call.
         verified: tokens of a run that gives the logits of all of them; 0: there is none.
         row: bytes of the logits of a token.
+        drafts: whether a smaller model guesses.
     """
     most: int | None = config.get("prompt_lookup_num_tokens")
-    if most is None or verified < 2:
+    if (most is None and not drafts) or verified < 2:
         return None
-    return Speculation(pace, min(most, verified - 1), row)
+    return Speculation(pace, min(most or 0, verified - 1), row)

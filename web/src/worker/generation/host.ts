@@ -38,6 +38,7 @@ export class GenerationHost<S> implements Host {
   private rows = 0;
   private readonly kept: Kept | undefined;
   readonly format: Format | null;
+  readonly assistant: GenerationHost<unknown> | null;
 
   constructor(
     private readonly decoder: Decoder<S>,
@@ -56,6 +57,8 @@ export class GenerationHost<S> implements Host {
     this.criteria = listed(options.stopping_criteria);
     this.processors = listed(options.logits_processor);
     this.format = options.format ?? null;
+    const { assistant_model: small, cache = false } = options;
+    this.assistant = small ? new GenerationHost(small, { cache }) : null;
   }
 
   /** What logic returns, with turns of the event loop between its steps. */
@@ -70,7 +73,7 @@ export class GenerationHost<S> implements Host {
           try {
             logits = await (request.kind === "verify"
               ? this.verify(request)
-              : this.forward(request));
+              : ((request.drafts && this.assistant) || this).forward(request));
           } catch (e) {
             step = steps.throw(e);
             continue;

@@ -112,6 +112,8 @@ export interface GenerationOptions {
   cache?: boolean;
   /** What the texts have to be. */
   format?: Format | null;
+  /** A smaller model with the same tokenizer, which guesses tokens. */
+  assistant_model?: Decoder | undefined;
   /** Receives warnings. Default: console.warn. */
   warn?: (message: string) => void;
 }

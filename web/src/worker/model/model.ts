@@ -33,6 +33,8 @@ export interface Model {
   onnx: (() => Promise<Onnx>) | undefined;
   /** The text of its config.json. */
   config: string | undefined;
+  /** A smaller model that guesses its tokens. */
+  assistant?: Model;
 }
 
 /** An .onnx model; `graph`: name of the .onnx file among `files`. */

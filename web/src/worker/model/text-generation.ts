@@ -110,6 +110,7 @@ export async function generateText(
       cache: request.options.cache ?? true,
       format,
       logits_processor: watch.processor,
+      assistant_model: model.assistant?.decoder,
     }).then(
       (output) => output as GenerateOutput,
       (e: unknown) => soFar(e, signal, prompt),

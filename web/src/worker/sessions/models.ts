@@ -1,10 +1,12 @@
 // Language models: loading, text generation and the tokenizer.
 
+import { check_tokenizers } from "../../logic/generation/draft.ts";
 import type { TokenScore } from "../../logic/openai/answers.ts";
 import type { Generated, GenerateRequest } from "../../protocol/generation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
+import type { Model } from "../model/model.ts";
 import { chatWithTools, generateText } from "../model/text-generation.ts";
 
 type Names =
@@ -32,6 +34,22 @@ function prefixMethods(scope: Scope): Pick<Handlers, "save_prefix" | "load_prefi
   };
 }
 
+/** Lets a model guess the tokens of another one. @throws InputError: the tokenizers differ */
+function assist(model: Model, small: Model): void {
+  const count = Math.min(model.decoder.vocab_size, small.decoder.vocab_size);
+  try {
+    check_tokenizers(
+      (id) => model.tokenizer.tokenOf(id),
+      (id) => small.tokenizer.tokenOf(id),
+      count,
+    );
+  } catch (e) {
+    small.device.close();
+    throw e;
+  }
+  model.assistant = small;
+}
+
 /** The methods of text-generation pipelines. */
 export function modelMethods(scope: Scope): Pick<Handlers, Names> {
   let next = 1;
@@ -42,7 +60,9 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     clearTimeout(idle);
     idle = setTimeout(() => {
       const read = async () => {
-        if (await scope.models.get(id)?.decoder.readAhead()) readAhead(id);
+        const model = scope.models.get(id);
+        const read = (await model?.decoder.readAhead()) || model?.assistant?.decoder.readAhead();
+        if (await read) readAhead(id);
       };
       void scope.turn(id, read).catch(() => undefined); // nobody waits for it
     }, IDLE);
@@ -71,6 +91,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
       const trains = request.programs && import("../training/index.ts").catch(() => undefined);
       const loaded = await loadModel(request, signal, (progress) => send({ progress }));
       await trains;
+      if (request.assists !== undefined) assist(scope.model(request.assists), loaded);
       scope.models.set(next, loaded);
       return { model: next++, info: loaded.info };
     },
@@ -96,7 +117,9 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
         : tokenizer.applyChatTemplate(messages, variables);
     },
     unload({ model }) {
-      scope.models.get(model)?.device.close();
+      const { device, assistant } = scope.models.get(model) ?? {};
+      device?.close();
+      assistant?.device.close();
       scope.models.delete(model);
     },
   };
