@@ -22,7 +22,7 @@ ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all 
 # The same of the part for GPUs that language models need, and of those with more shaders.
 GPU_LIMITS = {"webgpu": 37_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
-GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000}
+GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000, "webgpu-test": 5_000}
 
 # Scripts of the worker that a task needs beside worker.js and worker-inference.js, which runs any
 # graph, and their bytes after brotli at most; docs/guide/pipelines.md has the sizes. The goal is

@@ -41,6 +41,7 @@ export const WORKER_PARTS = [
   "worker-webgpu-images",
   "worker-webgpu-probe",
   "worker-webgpu-serial",
+  "worker-webgpu-test",
   "worker-webgpu-training",
   "worker-writing",
 ] as const;

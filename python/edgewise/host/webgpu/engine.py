@@ -14,6 +14,7 @@ from ..engine.native import NativeEngine
 from .device import WebGPUDevice
 from .gpu import Gpu
 from .pipelines import Pipelines
+from .self_test import check_gpu
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
@@ -50,7 +51,7 @@ class WebGPUEngine(NativeEngine):
         machine: what shaders refer to that differs between machines (link.declarations).
 
     Raises:
-        EngineError: there is no implementation of WebGPU, or no GPU.
+        EngineError: there is no implementation of WebGPU, no GPU, or one that computes wrongly.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class WebGPUEngine(NativeEngine):
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
+        check_gpu(self)
 
     def in_child(self) -> None:
         self.lock = _Forked()

@@ -90,7 +90,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
 
   /**
    * Opens the GPU, and the engine in WebAssembly beside it.
-   * @throws EngineError there is no GPU; InputError, OutOfMemory
+   * @throws EngineError there is no GPU, or one that computes wrongly; InputError, OutOfMemory
    */
   static async open(options: DeviceOptions): Promise<GpuDevice> {
     const opening = Engine.open(options);
@@ -109,7 +109,18 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       gpu.device.destroy();
       throw e;
     });
-    return new GpuDevice(gpu, engine, options);
+    return new GpuDevice(gpu, engine, options).checked().catch((e: unknown) => {
+      gpu.close();
+      engine.close();
+      throw e;
+    });
+  }
+
+  /** Itself, after the test of its GPU. Throws EngineError if that computes wrongly. */
+  private async checked(): Promise<this> {
+    const { checkGpu } = await import("./self-test.ts");
+    await checkGpu(this, this.wasm);
+    return this;
   }
 
   /**
@@ -124,7 +135,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     kernels: readonly string[],
   ): Promise<GpuDevice | string> {
     const { faster, mainProduct } = await import("./probe.ts");
-    const open = async () => new GpuDevice(await Gpu.open(false), wasm, wasm.options);
+    const open = async () => new GpuDevice(await Gpu.open(false), wasm, wasm.options).checked();
     return faster(open, wasm, mainProduct(sizes, kernels));
   }
 

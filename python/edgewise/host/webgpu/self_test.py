@@ -1,0 +1,68 @@
+"""Tests a GPU before it is used: wrong numbers without a word are the commonest fault of GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...compiler.gpu.self_test import self_test
+from ...errors import EngineError
+from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, wrong_of
+
+if TYPE_CHECKING:
+    from ...compiler.plan import Plan
+    from ..engine import Device
+    from .engine import WebGPUEngine
+
+_TESTED: set[str] = set()  # adapters that compute rightly, with their drivers
+
+
+def check_gpu(engine: WebGPUEngine) -> None:
+    """Compares the results of a GPU with those of the engine in C; once for each adapter.
+
+    Raises:
+        EngineError: they differ.
+    """
+    name = f"{engine.gpu.name} {engine.serial} {engine.gpu.subgroups}"
+    if name in _TESTED:
+        return
+    plan, slots = self_test()
+    expected = _results(engine.host_device, plan, slots)
+    found = _results(engine.device, plan, slots)
+    wrong = wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
+    if wrong is not None:
+        raise EngineError(
+            f"the GPU {engine.gpu.name} computes wrongly: {wrong}",
+            "webgpu",
+            "Use the processor (device 'cpu'), or another driver, and report this to its maker.",
+        )
+    _TESTED.add(name)
+
+
+def _results(device: Device, plan: Plan, slots: list[TestSlot]) -> list[list[float]]:
+    """The numbers of each slot after a run; none for what is given."""
+    loaded = device.load_plan(plan)
+    buffers = [device.allocate(slot.nbytes) for slot in plan.slots]
+    try:
+        for i, (slot, buffer) in enumerate(zip(slots, buffers)):
+            loaded.bind(i, buffer)
+            if slot.kind != "result":
+                device.write(buffer, _given(i, slot))
+        loaded.run()
+        return [
+            np.frombuffer(device.read(buffer), np.float32).tolist() if slot.kind == "result" else []
+            for slot, buffer in zip(slots, buffers)
+        ]
+    finally:
+        loaded.free()
+        for buffer in buffers:
+            device.release(buffer)
+
+
+def _given(i: int, slot: TestSlot) -> bytes:
+    if slot.kind == "numbers":
+        return np.array(numbers(i, slot.count), np.float32).tobytes()
+    if slot.kind == "ids":
+        return np.array(integers(i, slot.count, slot.limit), np.int64).tobytes()
+    return bytes(integers(i, slot.count, 256))
