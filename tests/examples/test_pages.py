@@ -185,7 +185,6 @@ def test_documents(visit, example_server: str, tmp_path: Path) -> None:
     v.page.fill("#question", models.TEXTS[0])
     v.page.click("#ask")
     wait(v.page, "document.querySelector('#status').textContent.includes('answered in')")
-    passages = v.page.inner_text("#passages")  # all texts are nearly one vector of this model
-    assert any(name in passages for name in texts) and v.page.inner_text("#answer")
+    assert "fox.txt" in v.page.inner_text("#passages") and v.page.inner_text("#answer")
     v.page.reload()
     wait(v.page, f"document.querySelector('#status').textContent === '{count} passages'")

@@ -345,10 +345,11 @@ def test_index_files(sentence_model, tmp_path):
     assert again.texts == TEXTS and again.search(TEXTS[1], 3) == index.search(TEXTS[1], 3)
     again.add("More")
     assert len(again) == len(TEXTS) + 1
-    away = -np.array(pipe(TEXTS[:1], pooling="mean")[0])  # what no other options make surely
-    other = VectorIndex(np.tile(away, (len(TEXTS), 1)).astype(np.float32), "int8").save(texts=TEXTS)
-    with pytest.raises(InputError, match="another model or other options"):
-        pipe.load_index(other, pooling="mean")
+    own = np.array(pipe(TEXTS[:1], pooling="mean", normalize=True)[0])
+    for away in (-own, 5 * own):  # what no other options make surely, and another length
+        rows = np.tile(away, (len(TEXTS), 1)).astype(np.float32)
+        with pytest.raises(InputError, match="another model or other options"):
+            pipe.load_index(VectorIndex(rows, "int8").save(texts=TEXTS), pooling="mean")
     data = index.save()
     with pytest.raises(ModelError):
         pipe.load_index(data[:-1], pooling="mean")

@@ -73,6 +73,17 @@ def tokenizer():
     return BertTokenizerFast(tokenizer_object=made, model_max_length=128)
 
 
+def tell_texts_apart(model):
+    """Weights with which a text is the sum of its words: with any others all texts are nearly one
+    vector, and rounding decides which are nearest.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.constant_(parameter, float(name.endswith("LayerNorm.weight")))
+        else:
+            torch.nn.init.normal_(parameter, std=1.0 if "word_embeddings" in name else 0.1)
+
+
 def save(folder, task):
     """Writes the folder of a model; returns (model, tokenizer)."""
     torch.manual_seed(sum(map(ord, task)))
@@ -83,6 +94,8 @@ def save(folder, task):
     model = kind(BertConfig(vocab_size=len(words), **SIZES, **more)).eval()
     for parameter in model.parameters():  # so that scores differ
         torch.nn.init.normal_(parameter, std=0.3)
+    if task == "feature-extraction":
+        tell_texts_apart(model)
     (folder / "onnx").mkdir(parents=True)
     words.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(model.config.to_dict()))

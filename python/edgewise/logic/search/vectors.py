@@ -211,7 +211,7 @@ def check_same(score: float) -> None:
     Raises:
         InputError: it is another one, or has other options.
     """
-    if not score >= SAME:
+    if not (score >= SAME and score <= 2 - SAME):  # more: they have not the length 1
         raise InputError(
             "its vectors were made with another model or other options",
             "load_index",
