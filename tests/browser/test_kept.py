@@ -6,10 +6,13 @@ import random
 import shutil
 
 import pytest
+from edgewise import CausalLM, generate
 from edgewise.compiler.compile import compile_package
 from edgewise.host.session.open import folder_files
 
+from tests.generation.decoders import decoder
 from tests.generation.hybrid import hybrid_model
+from tests.generation.test_kept import MADE
 
 from .conftest import MODEL
 
@@ -76,6 +79,7 @@ def conversations(page, model, vocab, options, count=8, least=512, tokens=30):
     assert sum(one["cached"] for one in got["results"]) >= least
     assert all(one["plain"] == 0 for one in got["results"])
     assert got["memory"] > 0 and got["again"] == 0
+    return calls, [one["ids"] for one in got["results"]]
 
 
 @pytest.mark.parametrize("options", [{}, {"cache_dtype": "int4"}], ids=["float32", "int4"])
@@ -84,14 +88,24 @@ def test_conversations(visit, server, options):
     conversations(visit(server), "/demo/model/", vocab, {"capacity": 512, **options})
 
 
-def test_states_that_cannot_be_cut(visit, server, files, tmp_path):
+@pytest.mark.parametrize("kind", ["hybrid", "windows"])
+def test_states_that_cannot_be_cut(visit, server, files, tmp_path, kind):
     vocab = json.loads((MODEL / "config.json").read_text())["vocab_size"]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(MODEL / name, tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    model = hybrid_model("optimum", vocab=vocab)
+    if kind == "hybrid":
+        model = hybrid_model("optimum", vocab=vocab)
+    else:
+        model = decoder(MADE[kind], vocab=vocab).model
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     sources, _ = folder_files(tmp_path)
     compile_package(sources, capacity=512).write(target := io.BytesIO())
     (files / "kept.edge").write_bytes(target.getvalue())
-    conversations(visit(server), "/files/kept.edge", vocab, {})
+    calls, found = conversations(visit(server), "/files/kept.edge", vocab, {})
+    if kind == "windows":
+        lm = CausalLM(files / "kept.edge")
+        assert lm.window is not None
+        for call, ids in zip(calls, found):
+            fields = {"do_sample": False, **call["fields"], "cache": False}
+            assert list(generate(lm, call["prompt"], **fields)[0]) == ids

@@ -14,7 +14,7 @@ MS = "com.microsoft"
 DIM = WIDTH // HEADS  # of a head
 SIZE = 16  # of a head of GroupQueryAttention, of which onnxruntime wants multiples
 WINDOW, ROWS = 6, 8  # positions that a query sees; rows of a cache that holds a window
-LENGTH = 128  # of the tables of cosines
+LENGTH = 2048  # of the tables of cosines
 
 
 @dataclass

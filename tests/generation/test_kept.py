@@ -15,15 +15,22 @@ from tiers import slow_unless
 
 from tests.training import llama
 
+from .decoders import decoder
 from .hybrid import hybrid_model
 
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
 CAPACITY = 700
+# Layers that see all tokens or a window of them, and some with a recurrent state besides
+WINDOWS = ["attention", ("gqa", {"window": 20}), ("gqa", {"window": 90})]
+MADE = {"windows": WINDOWS, "mixed": [*WINDOWS, "recurrent"]}
 
 
 def saved(tmp_path, kind):
     path = tmp_path / "model.onnx"
-    model = hybrid_model().SerializeToString() if kind == "hybrid" else llama.base(kind)
+    if kind in MADE:
+        model = decoder(MADE[kind]).model.SerializeToString()
+    else:
+        model = hybrid_model().SerializeToString() if kind == "hybrid" else llama.base(kind)
     path.write_bytes(model)
     return path
 
@@ -72,7 +79,7 @@ def edited(r, vocab, conversations):
     "kind, seed",
     slow_unless(
         lambda kind, seed: seed == (kind != "q4"),
-        [(k, s) for k in ("q4", "fp32", "hybrid") for s in range(5)],
+        [(k, s) for k in ("q4", "fp32", "hybrid", "windows", "mixed") for s in range(5)],
     ),
 )
 def test_random_conversations(tmp_path, kind, seed):
@@ -83,7 +90,7 @@ def test_random_conversations(tmp_path, kind, seed):
     dtype = (None, "int4", "float16", "int8", "int4")[seed]
     plain = load(path, cache_bytes=0, cache_dtype=dtype)
     whole = plain.bytes_for(CAPACITY)
-    whole += 3 * sum(c["bytes"] for c in plain.caches if c["name"] in plain.fixed_states)
+    whole += 3 * plain.marked_bytes(CAPACITY)
     lm = load(path, cache_bytes=r.choice([None, whole, 2 * whole + 4096]), cache_dtype=dtype)
     vocab, conversations, reused = lm.vocab_size, [[text(r, lm.vocab_size, 300)]], 0
     for _ in range(20):
@@ -208,8 +215,8 @@ def test_budgets_that_are_none(given):
 class Counted:
     """A store of sequences that are numbers."""
 
-    def __init__(self, size=10):
-        self.next, self.live, self.size = 0, set(), size
+    def __init__(self, size=10, mark_bytes=0):
+        self.next, self.live, self.size, self.mark_bytes = 0, set(), size, mark_bytes
 
     def bytes_for(self, count):
         return self.size
@@ -232,6 +239,12 @@ class Counted:
     def truncate(self, sequence, n):
         assert sequence in self.live
 
+    def cuts(self, sequence, n):
+        return not self.mark_bytes
+
+    def marked_bytes(self, n):
+        return self.mark_bytes
+
     def save(self, sequence):
         return self.open()
 
@@ -245,8 +258,8 @@ class Counted:
 @pytest.mark.parametrize("mark_bytes", [0, 3])
 def test_the_least_recently_used_goes_first(mark_bytes):
     """Within the budget: sequences, and copies of their states."""
-    store, r = Counted(), random.Random(0)
-    kept = Kept(store, 50, 4, mark_bytes)
+    store, r = Counted(mark_bytes=mark_bytes), random.Random(0)
+    kept = Kept(store, 50, 4)
     for _ in range(300):
         start = r.choice([[1] * 12, [2] * 8, []])
         prompt = start + [r.randrange(3) for _ in range(r.randint(1, 40))]
@@ -263,12 +276,12 @@ def test_the_least_recently_used_goes_first(mark_bytes):
 def test_one_sequence_of_any_size():
     """Is kept where no budget is given, and nothing beside it."""
     store = Counted(2 * BUDGET)
-    kept = Kept(store, None, 4, 0)
+    kept = Kept(store, None, 4)
     for ids in ([1] * 8, [2] * 8):
         kept.give(kept.take("k", ids), ids, [], "k")
         assert kept.bytes() == 2 * BUDGET and len(store.live) == 1
     assert kept.take("k", [2] * 9).past == 8
-    kept = Kept(store, 2 * BUDGET - 1, 4, 0)
+    kept = Kept(store, 2 * BUDGET - 1, 4)
     kept.give(kept.take("k", [1] * 8), [1] * 8, [], "k")
     assert kept.bytes() == 0
 
@@ -276,7 +289,7 @@ def test_one_sequence_of_any_size():
 def test_a_system_prompt_that_two_conversations_share():
     """The second copies what both begin with; the first is still there."""
     store = Counted()
-    kept = Kept(store, 100, 4, 0)
+    kept = Kept(store, 100, 4)
     first = kept.take("k", [1] * 40)
     kept.give(first, [1] * 40, [], "k")
     second = kept.take("k", [1] * 8 + [2] * 20)

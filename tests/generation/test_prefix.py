@@ -24,6 +24,7 @@ from tiers import slow_unless
 from .test_kept import CAPACITY, LORA, answer, load, saved, text
 
 PIECE = 128
+FAST = [("q4", "int4"), ("fp32", None), ("hybrid", "int8"), ("windows", None)]
 
 
 def opened(data):
@@ -46,8 +47,11 @@ def prompts(r, prefix, vocab):
 @pytest.mark.parametrize(
     "kind, dtype",
     slow_unless(
-        lambda kind, dtype: (kind, dtype) in [("q4", "int4"), ("fp32", None), ("hybrid", "int8")],
-        [(k, d) for k in ("q4", "fp32", "hybrid") for d in (None, "float16", "int8", "int4")],
+        lambda kind, dtype: (kind, dtype) in FAST,
+        [
+            *((k, d) for k in ("q4", "fp32", "hybrid") for d in (None, "float16", "int8", "int4")),
+            *(("windows", None), ("mixed", "float16")),
+        ],
     ),
 )
 def test_results_are_those_without(tmp_path, kind, dtype):
@@ -76,7 +80,7 @@ def test_results_are_those_without(tmp_path, kind, dtype):
             assert got[:2] == expected[:2]
             assert got[2] >= 2 * PIECE
     whole = plain.bytes_for(CAPACITY)
-    whole += sum(c["bytes"] for c in plain.caches if c["name"] in plain.fixed_states)
+    whole += plain.marked_bytes(CAPACITY)
     assert len(data) < whole  # room that no token has taken is not in the file
 
 
@@ -110,6 +114,29 @@ def test_packages_with_wrong_rows(tmp_path, rows):
         wrong["decoder"]["caches"][caches.index(cache)]["rows"] = rows
         with pytest.raises(PackageError, match="rows"):
             check_manifest(checker, wrong)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("window"),
+        lambda d: d["window"].update(rows=d["window"]["rows"] - 1),
+        lambda d: d["window"].update(size=200),
+        lambda d: d["window"].update(size=0),
+        lambda d: d["caches"][-1].pop("sliding"),
+        lambda d: d["plans"][0]["registers"].pop("held"),
+        lambda d: d["plans"][0]["registers"].update(held=4, dropped=3),
+        lambda d: d["plans"][1]["registers"].update(window=9),
+    ],
+)
+def test_packages_with_wrong_windows(tmp_path, change):
+    load(saved(tmp_path, "windows")).package.save(str(tmp_path / "model.edge"))
+    manifest = CausalLM(str(tmp_path / "model.edge")).package.manifest
+    checker = Checker("package", records())
+    check_manifest(checker, manifest)
+    change(manifest["decoder"])
+    with pytest.raises(PackageError, match="window|registers|rows"):
+        check_manifest(checker, manifest)
 
 
 def test_pipelines(tmp_path):

@@ -20,17 +20,17 @@ CACHES = [
     {"name": "s", "bytes": 7, "fixed": True},
     {"name": "__proto__", "bytes": CAPACITY * 2, "rows": [1, 2]},
 ]
-MODEL = PrefixModel(CAPACITY, 50, "int8", CACHES, PIECE, 77, "d", "")
+MODEL = PrefixModel(CAPACITY, 50, "int8", CACHES, None, PIECE, 77, "d", "")
 
 
 @both
 def test_parts_of_caches(form):
-    spans = module(form, "generation.prefix").spans
+    spans = module(form, "generation.sliding").spans
     for cache in CACHES:
         data = np.random.default_rng(0).integers(0, 256, cache["bytes"], np.uint8)
         outer, row = cache.get("rows", (1, 0))
         for count in (4, 8, 20):
-            parts = [data[at : at + n] for at, n in spans(cache, CAPACITY, count)]
+            parts = [data[at : at + n] for at, n in spans(cache, None, CAPACITY, count, 0)]
             expected = data.reshape(outer, CAPACITY, row)[:, :count].ravel() if row else data
             assert np.array_equal(np.concatenate(parts), expected)
 

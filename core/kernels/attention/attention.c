@@ -516,8 +516,10 @@ int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *cons
   w.block = enough ? ROWS : MIN_ROWS, w.row_blocks = (w.rows - 1) / w.block + 1;
   /* too few heads to occupy all threads evenly: divide the keys as well */
   if (w.rows && w.row_blocks == 1 && items < 4 * threads && items % threads) {
+    /* as many as the keys that are seen suffice for, whatever a cache holds before them */
+    const attention_row first = make_row(&w, 0, 0, 0);
     const int64_t room = PARTIAL / ((int64_t)items * w.rows * (p->v_dim + 2)),
-                  most = p->kv_len / MIN_PART;
+                  most = (first.to - first.from + p->q_len - 1) / MIN_PART;
     w.parts = (int32_t)(room < most ? room : most);
     w.parts = w.parts < 1 ? 1 : w.parts < threads ? w.parts : threads;
     if (w.parts > 1) w.partial = partial;

@@ -128,7 +128,8 @@ export interface ModelInfo {
   /**
    * Bytes. `engine` is the total that the engine holds; the others are parts of it. `kept`: the
    * states of earlier conversations. `cachePerSequence`: keys and values of a new conversation,
-   * which take more in steps as it gets longer; `cachePerToken`: as much for each token.
+   * which take more in steps as it gets longer; `cachePerToken`: as much for each token, but for
+   * layers of a sliding window, which have all their rows before long.
    */
   memory: {
     engine: number;

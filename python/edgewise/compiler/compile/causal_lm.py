@@ -166,11 +166,13 @@ def compile_causal_lm(
         "caches": [
             Cache(name=n, bytes=s.nbytes, fixed=True)
             if n in model.whole
-            else Cache(name=n, bytes=s.nbytes, rows=_rows(s, found.states[n].axis))
+            else _growing(s, found.states[n].axis, room)
             for n, s in slots.items()
         ],
         "plans": [_describe(tokens, plan) for tokens, plan in plans.items()],
     }
+    if any(cache.get("sliding") for cache in decoder["caches"]):
+        decoder["window"] = model.windows[room]
     fed = fed_shapes(graph, 1)
     if FEATURES in fed:
         decoder["features"] = fed[FEATURES][-1]
@@ -245,6 +247,8 @@ def _fitting_plans(
             room = e.fitting
         except _WithoutGrowth:
             model.grows = False
+        except _WithoutSliding:
+            model.slides = False
     raise ModelError(
         "its position tables are too short", model.graph.name or "model", "Give a capacity."
     )
@@ -284,6 +288,10 @@ class _TooLarge(Exception):
 
 class _WithoutGrowth(Exception):
     """Plans can be made only for caches with room for all tokens."""
+
+
+class _WithoutSliding(Exception):
+    """Plans take caches of a sliding window of different sizes."""
 
 
 def _check_reserved(model: DecoderCompiler, plan: Plan, tokens: int, capacity: int) -> None:
@@ -341,6 +349,7 @@ def _plans(
                 "Give a larger one.",
             )
         chunks = (fixed,)
+    model.longest = min(max(chunks), capacity)
     plans: dict[int, Plan] = {}
     for tokens in sorted({min(c, capacity) for c in chunks}):
         try:
@@ -361,6 +370,9 @@ def _plans(
             model.graph.name or "model",
             "Export the model for one token, or any number of tokens, in each run.",
         )
+    caches = [{s.name: s.nbytes for s in p.slots if s.kind == "cache"} for p in plans.values()]
+    if model.slides and capacity in model.windows and any(one != caches[0] for one in caches):
+        raise _WithoutSliding
     return plans
 
 
@@ -390,11 +402,21 @@ def _shorter(model: DecoderCompiler, tokens: int, capacity: int, least: int) -> 
     return {}
 
 
-def _rows(slot: Slot, axis: int | None) -> tuple[int, int]:
-    """Parts of a cache, and bytes of a token in each. axis: of the tokens."""
+def _growing(slot: Slot, axis: int | None, capacity: int) -> Cache:
+    """A cache that grows by each token.
+
+    Args:
+        slot: of the cache.
+        axis: of the tokens.
+        capacity: most tokens of a sequence.
+    """
     assert axis is not None, slot.name
-    outer = product(slot.shape[:axis])
-    return outer, slot.nbytes // max(1, outer * slot.shape[axis])
+    outer, count = product(slot.shape[:axis]), slot.shape[axis]
+    rows = outer, slot.nbytes // max(1, outer * count)
+    cache = Cache(name=slot.name, bytes=slot.nbytes, rows=rows)
+    if count < capacity:
+        cache["sliding"] = True
+    return cache
 
 
 def _describe(tokens: int, plan: Plan) -> DecoderPlan:
@@ -403,6 +425,9 @@ def _describe(tokens: int, plan: Plan) -> DecoderPlan:
         registers["room"] = ROOM
     if "rows" in plan.registers:
         registers["rows"] = plan.registers.index("rows")
+    if "held" in plan.registers:
+        first = plan.registers.index("held")
+        registers["held"], registers["dropped"], registers["window"] = range(first, first + 3)
     return {
         "tokens": tokens,
         "file": f"plan/{tokens}",

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UnsupportedOp
+from ...logic.generation.sliding import BLOCK, rows_of
 from ...logic.manifest.limits import ROOM_STEP
+from ...logic.manifest.schema import SlidingWindow
 from ..bind import BoundGraph
 from ..declare.op import Dim
 from ..declare.symbolic import NotStatic, Sym
@@ -16,11 +18,13 @@ from ..ir import Graph, Value
 from ..passes.last_position import keep_position
 from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
+from ..plan.builder import Register, SlidingCaches
 from ..plan.explain import GENERATION, explained
 from ..targets import CPU, Target
 from .caches import Interface, state_shape, static_rooms
 from .computed import COUNTS, computed_inputs
 from .features import fed_shapes
+from .sliding import sliding_caches
 from .states import STATES_OF_OPS, StateInput
 from .tables import one_size
 
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
 
 # Registers of the plans: tokens in the cache, the token of the run that the logits are of, and
 # tokens that the caches have room for. After them, of some: of how many tokens from that one on
-# there are logits.
+# there are logits; and of caches of a sliding window the rows before the run, the positions before
+# these, and the rows that they have room for.
 PAST, LAST, ROOM = 0, 1, 2
 MAX_VERIFIED = 16
 """Tokens of a run whose logits are all wanted, at most."""
@@ -54,6 +59,9 @@ class DecoderCompiler:
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
         grows: whether caches may be bound to memory for fewer tokens than the capacity.
+        slides: whether caches of a sliding window may hold fewer tokens.
+        longest: most tokens of a run.
+        windows: {capacity: the window of such caches}, found when a plan is compiled.
         vocab_size, padded, whole, saved: found when a plan is compiled: the size of the vocabulary,
             whether a run may be padded after its last token, names of the states that runs write as
             a whole, and the parameters that an adapter holds as a whole.
@@ -67,6 +75,9 @@ class DecoderCompiler:
     cache_dtype: int
     target: Target
     grows: bool = True
+    slides: bool = True
+    longest: int = 1
+    windows: dict[int, SlidingWindow] = field(default_factory=dict)
     vocab_size: int = 0
     padded: bool = True
     whole: set[str] = field(default_factory=set)
@@ -122,6 +133,13 @@ class DecoderCompiler:
             shapes[name] = [past if i == state.axis else d for i, d in enumerate(shape)]
         states = self.found.states.values()
         self.saved = []
+        registers: list[Register] = [
+            ("past", 0, capacity - tokens),
+            ("last", 0, tokens - 1),
+            *([("room", least, capacity)] if self.grows else []),
+            *([("rows", 1, rows.max)] if isinstance(rows, Sym) else []),
+        ]
+        sliding = SlidingCaches()
         graph = one_size(self.graph, capacity)
         # Tables are chosen by the number of tokens: padding does not count.
         self.padded = self.padded and graph is self.graph
@@ -135,14 +153,11 @@ class DecoderCompiler:
                 outputs=[self.found.logits, *(s.output for s in states)],
                 cache_shapes=full,
                 cache_dtype=self.cache_dtype,
-                registers=[
-                    ("past", 0, capacity - tokens),
-                    ("last", 0, tokens - 1),
-                    *([("room", least, capacity)] if self.grows else []),
-                    *([("rows", 1, rows.max)] if isinstance(rows, Sym) else []),
-                ],
+                registers=registers,
+                sliding=sliding,
                 prepare=self._prepare,
                 transform=lambda bound: self._transform(bound, tokens, last, rows),
+                finish=lambda bound: self._slide(bound, full, registers, sliding, tokens),
                 computed=computed_inputs(self.found, self.config, past, tokens, rooms),
                 float_outputs=True,
                 jumps=self.target.jumps and self.lora is None and not self.trainable,
@@ -150,6 +165,55 @@ class DecoderCompiler:
                 target=self.target,
             )
         return plan
+
+    def _slide(
+        self,
+        bound: BoundGraph,
+        full: dict[str, list[Any]],
+        registers: list[Register],
+        sliding: SlidingCaches,
+        tokens: int,
+    ) -> None:
+        """Lets caches of a sliding window hold the last positions alone, where that is less.
+
+        Args:
+            bound: the graph of a run, after all passes.
+            full: shapes of the caches, {input name: shape}.
+            registers: of the plan.
+            sliding: receives these caches.
+            tokens: of the run.
+        """
+        growing = {s.name: s.axis for s in self.found.states.values() if s.axis is not None}
+        if not (self.grows and self.slides and self.target is CPU and growing):
+            return
+        least, capacity = registers[ROOM][1:]
+        sizes = {
+            name: size
+            for name, size in sliding_caches(bound, growing).items()
+            if rows_of(size, self.longest) < capacity
+        }
+        if not sizes:
+            return
+        size = max(sizes.values())
+        rows = rows_of(size, self.longest)
+        rows += (capacity - rows) % BLOCK  # the last positions that are dropped are a whole block
+        self.windows[capacity] = {"size": size, "rows": rows}
+        first = len(registers)
+        held, sliding.dropped, room = (
+            Sym(first, 1, 0, 0, rows - tokens),
+            Sym(first + 1, 1, 0, 0, capacity - rows),
+            Sym(first + 2, 1, 0, least, rows, packed=True),
+        )
+        registers += [
+            ("held", held.min, held.max),
+            ("dropped", 0, capacity - rows),
+            ("window", least, rows),
+        ]
+        for name in sizes:
+            axis = growing[name]
+            full[name][axis] = room
+            shape = bound.inputs[name].shape
+            sliding.shapes[name] = [held if i == axis else d for i, d in enumerate(shape)]
 
     def _prepare(self, bound: BoundGraph) -> None:
         """Lets the plan write states, and names the logits so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...errors import EdgewiseError, ModelError, UnsupportedOp
@@ -27,12 +28,26 @@ BLOCK, MAX_ROW = 32, 512
 Register = tuple[str, int, int]
 
 
+@dataclass
+class SlidingCaches:
+    """Caches that hold the rows of the last positions: those that any token of a run sees.
+
+    Attributes:
+        shapes: {input name: shape of the rows before a run}.
+        dropped: positions before these.
+    """
+
+    shapes: dict[str, list[Dim]] = field(default_factory=dict)
+    dropped: Dim = 0
+
+
 def lower(
     bound: BoundGraph,
     cache_shapes: Mapping[str, Sequence[Dim]] | None = None,
     registers: Sequence[Register] = (),
     cache_dtype: int = FLOAT,
     target: Target = CPU,
+    sliding: SlidingCaches | None = None,
 ) -> Plan:
     """Lowers a BoundGraph to a Plan.
 
@@ -44,12 +59,13 @@ def lower(
         cache_dtype: what caches of float32 numbers are stored as: FLOAT, FLOAT16, or INT8 or UINT8:
             rows of 8 or 4 bits (the kernel store_rows).
         target: device that the plan is for.
+        sliding: those of the caches that hold some positions only.
 
     Raises:
         UnsupportedOp: the target cannot run a node.
         ModelError: a node's inputs or attributes make no sense.
     """
-    builder = Builder(cache_shapes or {}, cache_dtype, target)
+    builder = Builder(cache_shapes or {}, cache_dtype, target, sliding)
     builder.lower_nodes(bound.nodes)
     builder.init, builder.label = False, None
     builder.finish(bound)
@@ -71,7 +87,7 @@ class Builder(Layouts):
 
     Args:
         cache_shapes: as of `lower`.
-        cache_dtype: as of `lower`.
+        cache_dtype, sliding: as of `lower`.
         target: device that the plan is for.
 
     Attributes:
@@ -86,8 +102,10 @@ class Builder(Layouts):
         cache_shapes: Mapping[str, Sequence[Dim]],
         cache_dtype: int = FLOAT,
         target: Target = CPU,
+        sliding: SlidingCaches | None = None,
     ) -> None:
         super().__init__(target)
+        self.sliding = sliding or SlidingCaches()
         self.cache_shapes, self.cache_dtype = cache_shapes, cache_dtype
         self.steps: list[Step] = []
         self.init_steps: list[Step] = []
@@ -208,10 +226,11 @@ class Builder(Layouts):
             if any(isinstance(x, Sym) for x in value.numbers):
                 return self._register_numbers(value)
             return self.const_bytes(pack(value.dtype, value.numbers), value.dtype, value.shape)
-        dtype, full = value.dtype, list(value.shape)
+        dtype, full, shape = value.dtype, list(value.shape), value.shape
         strides = strides_of(value.shape)
         if value.role == "cache":
             full = list(self.cache_shapes[value.name])
+            shape = self.sliding.shapes.get(value.name, value.shape)
             dtype = self.cache_dtype if dtype == FLOAT else dtype
             if dtype != value.dtype and dtype in ROWS:
                 return self._cache_of_rows(value, full, dtype)
@@ -220,7 +239,7 @@ class Builder(Layouts):
             raise AssertionError(f"{value} is used before it is computed")
         kind = "cache" if value.role == "kept" else value.role  # of a sequence, too
         buffer = self._slot_with_room(value.name, kind, dtype, full)
-        return View(buffer, 0, value.shape, strides, dtype)
+        return View(buffer, 0, shape, strides, dtype)
 
     def _slot_with_room(self, name: str, kind: str, dtype: int, full: Sequence[Dim]) -> Storage:
         """The slot of a tensor of this shape; it grows where a register decides its size, unless
@@ -249,7 +268,8 @@ class Builder(Layouts):
         full[-1] = -(-row // BLOCK) * blocks
         buffer = self._slot_with_room(value.name, "cache", dtype, full)
         buffer.bits = bits
-        return View(buffer, 0, value.shape, strides_of(full), dtype)
+        shape = self.sliding.shapes.get(value.name, value.shape)
+        return View(buffer, 0, shape, strides_of(full), dtype)
 
     def _constant_view(self, tensor: Tensor) -> View:
         """A constant of the model: a weight slot, or bytes of the plan where it is small."""

@@ -11,7 +11,7 @@ from ..declare.symbolic import Sym
 from ..ir import Graph
 from ..passes import optimize
 from ..targets import CPU, Target
-from .builder import Register, lower
+from .builder import Register, SlidingCaches, lower
 from .explain import compiler_errors
 from .plan import Plan
 
@@ -56,6 +56,7 @@ def compile_graph(
     cache_shapes: Mapping[str, Sequence[int | Sym]] | None = None,
     cache_dtype: int = FLOAT,
     registers: Sequence[Register] = (),
+    sliding: SlidingCaches | None = None,
     doing: str = "be compiled",
     target: Target = CPU,
     **options: Unpack[BindOptions],
@@ -69,7 +70,8 @@ def compile_graph(
         transform: a change once the ops are recognised, before they are combined.
         finish: a change after all passes.
         optimized: whether passes run; without them nodes that no output needs are dropped.
-        cache_shapes, cache_dtype, registers: as of `builder.lower`.
+        cache_shapes, cache_dtype, registers, sliding: as of `builder.lower`. `finish` may change
+            them.
         doing: the purpose that a malformed graph cannot serve, for errors.
         target: device that the plan is for.
 
@@ -91,4 +93,4 @@ def compile_graph(
             bound.prune()
         if finish is not None:
             finish(bound)
-        return lower(bound, cache_shapes, registers, cache_dtype, target), bound
+        return lower(bound, cache_shapes, registers, cache_dtype, target, sliding), bound

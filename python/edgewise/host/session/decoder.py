@@ -26,9 +26,10 @@ from ...logic.generation.rooms import (
     next_room,
     sequence_bytes,
 )
+from ...logic.generation.sliding import dropped_for, first_seen, marked, marked_bytes, shifts, spans
 from ...logic.generation.speculation import Pace
 from ...logic.manifest.limits import CACHE_DTYPES
-from ...logic.manifest.schema import Manifest, ManifestSlot
+from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from . import prefix
@@ -117,8 +118,9 @@ class DecoderModel(Owner):
             self.device, self.states, checks_of(self.package) if verify else None
         )
         self.plans: list[DecoderPlan] = []
-        # by number: the caches by name, the tokens so far, whether states of fixed shape hold
-        # others than these, and the features of the prompt or None
+        # by number: the caches by name, the tokens so far, whether states that cannot be cut hold
+        # others than these, the features of the prompt or None, the tokens that caches have room
+        # for, and the positions that those of a sliding window have dropped
         self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
@@ -138,8 +140,7 @@ class DecoderModel(Owner):
             self.free()
             raise
         if self.prefill_chunk is not None and cache_bytes != 0:
-            fixed = sum(c["bytes"] for c in self.caches if c["name"] in self.fixed_states)
-            self.kept = Kept(self, cache_bytes, self.prefill_chunk, fixed)
+            self.kept = Kept(self, cache_bytes, self.prefill_chunk)
 
     def _open_package(
         self,
@@ -164,7 +165,7 @@ class DecoderModel(Owner):
             self.vocab_size,
             "recompute" if self.recompute else "append",
             self.padded,
-            len(self.fixed_states) > 0,
+            len(self.fixed_states) > 0 or self.window is not None,
         )
         several = [p.tokens for p in self.plans if "rows" in p.registers]
         self.verified = max(several, default=0) if self.padded and not self.fixed_states else 0
@@ -191,6 +192,7 @@ class DecoderModel(Owner):
         self.caches = described["caches"]
         self.padded = described.get("padded") is not False
         self.fixed_states = [c["name"] for c in self.caches if c.get("fixed")]
+        self.window = described.get("window")
         self.grows = grows(described["plans"])
         self.first_room = first_room(self.max_length, self.grows)
         self.first_bytes = self._sizes(self.first_room)
@@ -239,12 +241,12 @@ class DecoderModel(Owner):
                 "Load or build the model with a smaller capacity, close other sequences, or",
             )
             handle, self.next = self.next, self.next + 1
-            self.sequences[handle] = [caches, [], False, features, self.first_room]
+            self.sequences[handle] = [caches, [], False, features, self.first_room, 0]
             return handle
 
     def _sizes(self, room: int) -> dict[str, int]:
         """{name: bytes} of the caches of a sequence with room for so many tokens."""
-        return {c["name"]: bytes_of_cache(c, self.max_length, room) for c in self.caches}
+        return {c["name"]: bytes_of_cache(c, room) for c in self.caches}
 
     def _allocate_caches(
         self, sizes: Mapping[str, int], what: str, remedy: str
@@ -276,14 +278,22 @@ class DecoderModel(Owner):
         """The tokens that a sequence's caches have room for."""
         return cast("int", self.sequences[sequence][4])
 
+    def dropped_of(self, sequence: int) -> int:
+        """The positions that a sequence's caches of a sliding window have dropped."""
+        return cast("int", self.sequences[sequence][5])
+
+    def drop_before(self, sequence: int, count: int) -> None:
+        """Prepares an empty sequence for states after `count` tokens."""
+        self.sequences[sequence][5] = first_seen(self.window, count)
+
     def bytes_for(self, count: int) -> int:
         """The memory of a new sequence with room for `count` tokens."""
         room = least_room(count, self.max_length) if self.grows else self.max_length
-        return sequence_bytes(self.caches, self.max_length, room)
+        return sequence_bytes(self.caches, room)
 
     def bytes_of(self, sequence: int) -> int:
         """The memory of a sequence."""
-        return sequence_bytes(self.caches, self.max_length, self.room_of(sequence))
+        return sequence_bytes(self.caches, self.room_of(sequence))
 
     @property
     def cache_memory(self) -> int:
@@ -309,14 +319,16 @@ class DecoderModel(Owner):
     def _move(self, sequence: int, room: int) -> None:
         """Moves a sequence to caches with another room. Raises OutOfMemory."""
         state, sizes = self.state(sequence), self._sizes(room)
-        growing = {c["name"]: c for c in self.caches if c.get("rows") is not None}
+        before_sizes = self._sizes(state[4])
+        growing = {c["name"]: c for c in self.caches if sizes[c["name"]] != before_sizes[c["name"]]}
         caches = self._allocate_caches(
             {name: sizes[name] for name in growing},
             f"the attention cache of a sequence grows to {room} tokens, which take",
             "Give a shorter prompt or a smaller max_new_tokens, close other sequences, or",
         )
         for name, cache in growing.items():
-            for at, to, n in moves(cache, len(state[1]), state[4], room):
+            count = len(state[1]) - (state[5] if cache.get("sliding") else 0)
+            for at, to, n in moves(cache, count, state[4], room):
                 self.device.copy(state[0][name].part(at, n), caches[name].part(to, n), n)
         before = [state[0][name] for name in growing]
         state[0].update(caches)
@@ -380,11 +392,11 @@ class DecoderModel(Owner):
         with self.lock:
             a, b = self.state(source), self.state(target)
             if b[4] != a[4]:
-                b[1] = []
+                b[1], b[5] = [], 0
                 self._move(target, a[4])
             for c in self.caches:
                 self.device.copy(a[0][c["name"]], b[0][c["name"]])
-            b[1], b[2], b[3] = list(a[1]), a[2], a[3]
+            b[1], b[2], b[3], b[5] = list(a[1]), a[2], a[3], a[5]
 
     def length(self, sequence: int) -> int:
         """Number of tokens of a sequence. Raises InputError if it is not open."""
@@ -397,8 +409,15 @@ class DecoderModel(Owner):
             tokens: list[int] = state[1]
             check_length(length, len(tokens))
             if length < len(tokens):
-                state[2] = True
+                state[2] = not self.cuts(sequence, length)
             del tokens[length:]
+
+    def cuts(self, sequence: int, length: int) -> bool:
+        """Whether the states of a sequence are those of its first tokens once it is cut to them."""
+        state = self.state(sequence)
+        if state[2] or self.fixed_states:
+            return False
+        return bool(state[5] <= first_seen(self.window, length))
 
     # ---- sequences of earlier generations
     def take(self, prompt: list[int]) -> Taken | None:
@@ -525,6 +544,7 @@ class DecoderModel(Owner):
             self.vocab_size,
             self.cache_dtype,
             self.caches,
+            self.window,
             self.prefill_chunk,
             self.package.manifest["table_hash"],
             self.digest,
@@ -545,19 +565,40 @@ class DecoderModel(Owner):
         return f"{self.changes}/{values}"
 
     def save(self, sequence: int) -> dict[str, Buffer]:
-        """A copy of the states of fixed shape of a sequence."""
-        states = self.state(sequence)[0]
-        fixed = {name: self.first_bytes[name] for name in self.fixed_states}
-        saved = self._allocate_caches(fixed, "a copy of a sequence's states takes", "Or")
-        for name, buffer in saved.items():
-            self.device.copy(states[name], buffer)
+        """A copy of the states of a sequence that cannot be cut."""
+        state = self.state(sequence)
+        parts = self._marked_spans(sequence, len(state[1]))
+        sizes = {name: sum(n for _, n in found) for name, found in parts.items()}
+        saved = self._allocate_caches(sizes, "a copy of a sequence's states takes", "Or")
+        for name, found in parts.items():
+            done = 0
+            for at, n in found:
+                self.device.copy(state[0][name].part(at, n), saved[name].part(done, n), n)
+                done += n
         return saved
+
+    def marked_bytes(self, n: int) -> int:
+        """The memory of such a copy after `n` tokens."""
+        return marked_bytes(self.caches, self.window, n)
+
+    def _marked_spans(self, sequence: int, count: int) -> dict[str, list[tuple[int, int]]]:
+        """{cache: (offset, bytes) of the parts of a copy} of the states after `count` tokens."""
+        return {c["name"]: self.spans_of(sequence, c, count) for c in self.caches if marked(c)}
+
+    def spans_of(self, sequence: int, cache: Cache, count: int) -> list[tuple[int, int]]:
+        """(offset, bytes) of the states after `count` tokens in a cache of a sequence."""
+        state = self.state(sequence)
+        return spans(cache, self.window, state[4], count, state[5])
 
     def restore(self, saved: Mapping[str, Buffer], sequence: int, n: int) -> None:
         """Removes all but the first `n` tokens, after which the states were saved."""
         state = self.state(sequence)
-        for name, buffer in saved.items():
-            self.device.copy(buffer, state[0][name])
+        state[5] = first_seen(self.window, n)
+        for name, found in self._marked_spans(sequence, n).items():
+            done = 0
+            for at, size in found:
+                self.device.copy(saved[name].part(done, size), state[0][name].part(at, size), size)
+                done += size
         del state[1][n:]
         state[2] = False
 
@@ -676,21 +717,38 @@ class DecoderModel(Owner):
         together = features.prompt.together if features else ()
         runs = runs_of(self.shape, ids, len(tokens), tokens, stale, together)
         if every:
-            runs = [PlanRun(self.verified, ids, len(tokens))]
+            before = runs_of(self.shape, tokens, 0, []) if stale and self.shape.fixed else []
+            runs = [*before, PlanRun(self.verified, ids, len(tokens))]
+        if stale:  # states that cannot be cut begin again
+            state[5] = 0
         if self.grows:
             self.reserve(sequence, needed(runs))
         try:
-            if stale:  # states that cannot be cut begin again
+            if stale:
                 for name in self.fixed_states:
                     self.device.fill(state[0][name], 0, 0, self.first_bytes[name])
             for size, part, past in runs:
-                logits = self._plan_for(size, past).run(sequence, part, past, every)
+                self._slide(sequence, past, size)
+                of_all = every and past == len(tokens)
+                logits = self._plan_for(size, past).run(sequence, part, past, of_all)
         except BaseException:
-            state[2] = True
+            state[2] = not self.cuts(sequence, len(tokens))
             raise
         tokens += ids
         state[2] = False
         return logits
+
+    def _slide(self, sequence: int, past: int, count: int) -> None:
+        """Drops positions of caches of a sliding window before a run of `count` tokens."""
+        state = self.state(sequence)
+        dropped = dropped_for(self.window, state[5], past, count)
+        by = dropped - state[5]
+        for cache in self.caches if by else ():
+            if cache.get("sliding"):
+                memory = state[0][cache["name"]]
+                for at, to, n in shifts(cache, past - state[5], by, state[4]):
+                    self.device.copy(memory.part(at, n), memory.part(to, n), n)
+        state[5] = dropped
 
     def _plan_for(self, size: int, past: int) -> DecoderPlan:
         """The plan of a run of `size` tokens that follow `past` others."""

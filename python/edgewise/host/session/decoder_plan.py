@@ -131,6 +131,12 @@ class DecoderPlan:
         feed(self, lm.features_of(sequence), past, len(ids))
         if "room" in self.registers:
             self.loaded.register(self.registers["room"], lm.room_of(sequence))
+        if lm.window is not None:
+            dropped = lm.dropped_of(sequence)
+            rows = min(lm.window["rows"], lm.room_of(sequence))
+            of_window = {"held": past - dropped, "dropped": dropped, "window": rows}
+            for name, value in of_window.items():
+                self.loaded.register(self.registers[name], value)
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], 0 if every else len(ids) - 1)

@@ -17,7 +17,6 @@ from ...logic.generation.prefix import (
     check_bytes,
     check_file,
     metadata_of,
-    spans,
     sum_of,
     tensors_of,
     weight_parts,
@@ -72,7 +71,7 @@ def save(lm: DecoderModel, ids: list[int], target: Any) -> bytes | None:
         contents = {IDS: int32_bytes(ids[:count])}
         for cache in model.caches:
             buffer = lm.memory_of(sequence)[cache["name"]]
-            parts = spans(cache, lm.room_of(sequence), count)
+            parts = lm.spans_of(sequence, cache, count)
             contents[STATE + cache["name"]] = b"".join(
                 lm.device.read(buffer, at, n) for at, n in parts
             )
@@ -111,9 +110,10 @@ def load(lm: DecoderModel, source: str | os.PathLike[str] | bytes | Source) -> i
     def fill(sequence: int) -> None:
         lm.reserve(sequence, len(ids))
         memory = lm.memory_of(sequence)
+        lm.drop_before(sequence, len(ids))
         for cache in model.caches:
             data, done = memoryview(contents[STATE + cache["name"]]), 0
-            for at, n in spans(cache, lm.room_of(sequence), len(ids)):
+            for at, n in lm.spans_of(sequence, cache, len(ids)):
                 lm.device.write(memory[cache["name"]], data[done : done + n], at)
                 done += n
         lm.state(sequence)[1].extend(ids)

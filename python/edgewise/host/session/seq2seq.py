@@ -238,11 +238,11 @@ class Seq2SeqModel(DecoderModel):
         return handle
 
     def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
-        caches, _, _, _, _, source = self.sequences[sequence]
+        caches, _, _, _, _, _, source = self.sequences[sequence]
         return {**caches, **source.caches}
 
     def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
-        plan.loaded.register(plan.registers["source"], self.sequences[sequence][5].positions)
+        plan.loaded.register(plan.registers["source"], self.sequences[sequence][6].positions)
 
     def _plan_for(self, size: int, past: int) -> DecoderPlan:
         return self.plans[-1] if past else super()._plan_for(size, past)

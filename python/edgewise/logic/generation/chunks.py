@@ -24,7 +24,7 @@ class Shape:
             no caches, all tokens are run again; "steps": the first run fills the caches, each later
             one takes a single token.
         padded: whether the last run of ids may be padded.
-        fixed: whether sequences have states of fixed shape. They cannot be cut: where they hold
+        fixed: whether sequences have states that cannot be cut to every length: where they hold
             other tokens than the sequence, all tokens are run again.
     """
 
@@ -72,8 +72,8 @@ def runs_of(
         ids: token ids.
         past: number of tokens of the sequence.
         before: these tokens; read where they are run again.
-        stale: whether states of the sequence hold other tokens: some were removed, or a run failed.
-            States of fixed shape are to be emptied before the first run.
+        stale: whether states of the sequence that cannot be cut hold other tokens: some were
+            removed, or a run failed. Those of fixed shape are to be emptied before the first run.
         together: tokens of the sequence that one run takes, in order.
 
     Raises:

@@ -52,6 +52,14 @@ class Store(Protocol):
         """Removes all but the first `n` tokens."""
         ...
 
+    def cuts(self, sequence: Any, n: int) -> bool:
+        """Whether its states are those of its first `n` tokens after `truncate`."""
+        ...
+
+    def marked_bytes(self, n: int) -> int:
+        """The memory of a copy of states that cannot be cut, after `n` tokens; 0: of none."""
+        ...
+
     def save(self, sequence: Any) -> Any:
         """A copy of the states of a sequence that cannot be cut."""
         ...
@@ -129,14 +137,14 @@ class Kept:
         store: has the sequences.
         budget: bytes that they may take; None: BUDGET, or one sequence of any size.
         piece: tokens of a piece.
-        mark_bytes: of its states that cannot be cut; 0: it has none.
 
     Raises:
         InputError: the budget is not a number of bytes.
     """
 
-    def __init__(self, store: Store, budget: int | None, piece: int, mark_bytes: int) -> None:
-        self.store, self.piece, self.mark_bytes = store, piece, mark_bytes
+    def __init__(self, store: Store, budget: int | None, piece: int) -> None:
+        self.store, self.piece = store, piece
+        self.marked = store.marked_bytes(piece) > 0  # whether states cannot always be cut
         self.budget = checked_budget(budget)
         self.any_size = budget is None
         self.entries: list[Entry] = []  # the latest is the last
@@ -179,7 +187,7 @@ class Kept:
             length: as above.
             last: whether less than a piece of the prompt follows.
         """
-        if self.mark_bytes == 0 or not (last or length % (MARK_EVERY * self.piece) == 0):
+        if not self.marked or not (last or length % (MARK_EVERY * self.piece) == 0):
             return
         taken.marks.append(Mark(length, self.store.save(taken.sequence)))
         if len(taken.marks) > MAX_MARKS:
@@ -196,12 +204,12 @@ class Kept:
         """
         held = ids
         budget = max(self.budget, self._bytes_of(taken)) if self.any_size else self.budget
-        if self.mark_bytes > 0:
-            while taken.marks and taken.marks[-1].length > len(ids):
-                self.store.drop(taken.marks.pop().saved)
+        if self.marked:
+            self._drop_after(taken, len(ids))
             while len(taken.marks) > 1 and self._bytes_of(taken) > budget:
                 self.store.drop(taken.marks.pop(0).saved)
-            held = ids[: taken.marks[-1].length] if taken.marks else []
+            if not self.store.cuts(taken.sequence, len(ids)):
+                held = ids[: taken.marks[-1].length] if taken.marks else []
         if not held or taken.key != key or self._bytes_of(taken) > budget:
             self._free(taken)
             return
@@ -246,7 +254,7 @@ class Kept:
             InputError: the budget has no room for them.
             OutOfMemory: there is no memory for a sequence.
         """
-        needed = self.store.bytes_for(len(ids)) + self.mark_bytes
+        needed = self.store.bytes_for(len(ids)) + self.store.marked_bytes(len(ids))
         if needed > self.budget and not self.any_size:
             raise InputError(
                 f"a sequence takes {needed} bytes, those that are kept may take {self.budget}",
@@ -273,7 +281,7 @@ class Kept:
         while n < most and entry.ids[n] == prompt[n]:
             n += 1
         n -= n % self.piece
-        if self.mark_bytes == 0:
+        if not self.marked or self.store.cuts(entry.taken.sequence, n):
             return n
         lengths = [mark.length for mark in entry.taken.marks if mark.length <= n]
         return lengths[-1] if lengths else 0
@@ -292,11 +300,12 @@ class Kept:
         taken = Taken(sequence, past, source.taken.key, [])
         try:
             self.store.copy(source.taken.sequence, sequence)
-            if self.mark_bytes == 0:
+            if not self.marked or self.store.cuts(sequence, past):
                 self.store.truncate(sequence, past)
             else:
                 mark = [one for one in source.taken.marks if one.length == past][0]
                 self.store.restore(mark.saved, sequence, past)
+            if self.marked:
                 taken.marks.append(Mark(past, self.store.save(sequence)))
         except Exception:
             self.store.close(sequence)
@@ -306,15 +315,19 @@ class Kept:
     def _cut(self, taken: Taken, length: int) -> None:
         """Removes all but the first tokens. Frees the sequence if that fails."""
         try:
-            if self.mark_bytes == 0:
+            self._drop_after(taken, length)
+            if not self.marked or self.store.cuts(taken.sequence, length):
                 self.store.truncate(taken.sequence, length)
-                return
-            while taken.marks[-1].length > length:
-                self.store.drop(taken.marks.pop().saved)
-            self.store.restore(taken.marks[-1].saved, taken.sequence, length)
+            else:
+                self.store.restore(taken.marks[-1].saved, taken.sequence, length)
         except Exception:
             self._free(taken)
             raise
+
+    def _drop_after(self, taken: Taken, length: int) -> None:
+        """Frees the copies of states after more tokens."""
+        while taken.marks and taken.marks[-1].length > length:
+            self.store.drop(taken.marks.pop().saved)
 
     def _open(self) -> Any:
         """A new sequence, in the place of old ones where there is no room."""
@@ -329,7 +342,8 @@ class Kept:
             return self.store.open()
 
     def _bytes_of(self, taken: Taken) -> int:
-        return self.store.bytes_of(taken.sequence) + self.mark_bytes * len(taken.marks)
+        copies = [self.store.marked_bytes(mark.length) for mark in taken.marks]
+        return self.store.bytes_of(taken.sequence) + sum(copies)
 
     def _forget(self, entry: Entry) -> None:
         self.entries.remove(entry)

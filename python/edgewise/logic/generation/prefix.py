@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, ModelError
-from ..manifest.schema import Cache, Weight
+from ..manifest.schema import Cache, SlidingWindow, Weight
 from ..native import sha256, utf8_bytes, written
 from ..personal.files import Stored
+from .sliding import first_of
 
 FORMAT = "edgewise-prefix"
 VERSION = "1"
@@ -42,6 +43,7 @@ class PrefixModel:
         vocab_size: of its vocabulary.
         cache_dtype: how keys and values are stored.
         caches: of a sequence.
+        window: of those that are sliding; None: there are none.
         piece: tokens of a piece; None: it has no states.
         engine: hash of the engine's table.
         digest: `sum_of` its plans and weights.
@@ -52,6 +54,7 @@ class PrefixModel:
     vocab_size: int
     cache_dtype: str
     caches: Sequence[Cache]
+    window: SlidingWindow | None
     piece: int | None
     engine: int
     digest: str
@@ -139,21 +142,6 @@ def common(prompts: list[list[int]]) -> list[int]:
     return first[:n]
 
 
-def spans(cache: Cache, room: int, count: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of the first tokens in a cache; of a state that cannot be cut, all.
-
-    Args:
-        cache: of the manifest.
-        room: tokens that the cache has room for.
-        count: tokens.
-    """
-    rows = cache.get("rows")
-    if rows is None:
-        return [(0, cache["bytes"])]
-    row = rows[1]
-    return [(i * room * row, count * row) for i in range(rows[0])]
-
-
 def tensors_of(model: PrefixModel, count: int) -> list[tuple[str, Stored]]:
     """The tensors of a file.
 
@@ -164,7 +152,8 @@ def tensors_of(model: PrefixModel, count: int) -> list[tuple[str, Stored]]:
     found = [(IDS, Stored("int32", [count]))]
     for cache in model.caches:
         rows = cache.get("rows")
-        shape = [cache["bytes"]] if rows is None else [rows[0], count, rows[1]]
+        first = first_of(cache, model.window, count)
+        shape = [cache["bytes"]] if rows is None else [rows[0], count - first, rows[1]]
         found.append((STATE + cache["name"], Stored("uint8", shape)))
     return found
 

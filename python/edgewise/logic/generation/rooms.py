@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..manifest.limits import ROOM_STEP
 from ..manifest.schema import Cache, DecoderPlan
 from .chunks import PlanRun
+from .sliding import rows_in
 
 
 def grows(plans: Sequence[DecoderPlan]) -> bool:
@@ -49,21 +50,20 @@ def needed(runs: Sequence[PlanRun]) -> int:
     return max([run.past + run.size for run in runs])
 
 
-def cache_bytes(cache: Cache, capacity: int, room: int) -> int:
+def cache_bytes(cache: Cache, room: int) -> int:
     """The bytes of a cache with room for so many tokens.
 
     Args:
         cache: of the manifest.
-        capacity: most tokens of a sequence.
         room: tokens.
     """
     rows = cache.get("rows")
-    return cache["bytes"] if rows is None or room == capacity else rows[0] * rows[1] * room
+    return cache["bytes"] if rows is None else rows[0] * rows[1] * rows_in(cache, room)
 
 
-def sequence_bytes(caches: Sequence[Cache], capacity: int, room: int) -> int:
+def sequence_bytes(caches: Sequence[Cache], room: int) -> int:
     """The bytes of all caches of a sequence with room for so many tokens."""
-    return sum([cache_bytes(cache, capacity, room) for cache in caches])
+    return sum([cache_bytes(cache, room) for cache in caches])
 
 
 def moves(cache: Cache, count: int, room: int, larger: int) -> list[tuple[int, int, int]]:
@@ -71,7 +71,7 @@ def moves(cache: Cache, count: int, room: int, larger: int) -> list[tuple[int, i
 
     Args:
         cache: of the manifest, which grows.
-        count: tokens that are there.
+        count: rows that are there.
         room: of the cache.
         larger: room of the one in its place.
     """
@@ -81,4 +81,5 @@ def moves(cache: Cache, count: int, room: int, larger: int) -> list[tuple[int, i
     row = rows[1]
     if count == 0:
         return []
-    return [(i * room * row, i * larger * row, count * row) for i in range(rows[0])]
+    part, new = rows_in(cache, room) * row, rows_in(cache, larger) * row
+    return [(i * part, i * new, count * row) for i in range(rows[0])]

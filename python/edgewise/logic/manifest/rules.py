@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..generation.sliding import rows_of
 from .checker import Checker
 from .limits import (
     FEATURES,
@@ -30,6 +31,7 @@ from .schema import (
     Cache,
     Decoder,
     DecoderPlan,
+    DecoderRegisters,
     Encoder,
     Manifest,
     ManifestSlot,
@@ -217,10 +219,7 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
         tokens.append(plan["tokens"])
         check_plan(c, plan, at, contents)
         room = plan["registers"].get("room")
-        rows = plan["registers"].get("rows")
-        known = 2 + (0 if room is None else 1) + (0 if rows is None else 1)
-        if len(plan["registers"]) != known or rows is not None and rows != known - 1:
-            c.fail(f"{at}.registers", "has registers other than 'past', 'last', 'room' and 'rows'")
+        _check_registers(c, plan["registers"], decoder.get("window") is not None, f"{at}.registers")
         if (room is None) != (decoder["plans"][0]["registers"].get("room") is None):
             c.fail(f"{at}.registers", "differs from those of the other plans in 'room'")
         kinds: set[str] = set()
@@ -242,8 +241,23 @@ def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
         c.fail("decoder.plans", f"has no plan for {decoder['capacity']} tokens")
 
 
+def _check_registers(c: Checker, registers: DecoderRegisters, sliding: bool, at: str) -> None:
+    """Checks the numbers of registers. sliding: whether there are caches of a sliding window."""
+    numbers = [registers.get(n) for n in ("room", "rows", "held", "dropped", "window")]
+    given = [n for n in numbers if n is not None]
+    if len(registers) != 2 + len(given) or given != list(range(2, 2 + len(given))):
+        names = "'past', 'last', 'room', 'rows', 'held', 'dropped' and 'window'"
+        c.fail(at, f"has registers other than {names}, or others in this order")
+    if any((n is not None) != sliding for n in numbers[2:]) or sliding and numbers[0] is None:
+        c.fail(at, "contradicts decoder.window")
+
+
 def _check_rows(c: Checker, decoder: Decoder) -> None:
     """Checks the parts of caches that grow."""
+    window = decoder.get("window")
+    longest = max([plan["tokens"] for plan in decoder["plans"]], default=1)
+    if window is not None and window["rows"] < rows_of(window["size"], longest):
+        c.fail("decoder.window.rows", f"is less than {rows_of(window['size'], longest)}")
     growing = any(plan["registers"].get("room") is not None for plan in decoder["plans"])
     for i, cache in enumerate(decoder["caches"]):
         rows = cache.get("rows")
@@ -254,8 +268,11 @@ def _check_rows(c: Checker, decoder: Decoder) -> None:
             continue
         if cache.get("fixed"):
             c.fail(at, "is of a state that does not grow")
-        if rows[0] * rows[1] * decoder["capacity"] != cache["bytes"]:
-            c.fail(at, f"does not give {cache['bytes']} bytes for {decoder['capacity']} tokens")
+        count = decoder["capacity"]
+        if cache.get("sliding"):
+            count = 0 if window is None else window["rows"]
+        if rows[0] * rows[1] * count != cache["bytes"]:
+            c.fail(at, f"does not give {cache['bytes']} bytes for {count} tokens")
 
 
 def _check_decoder_slot(

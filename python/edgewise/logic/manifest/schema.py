@@ -92,25 +92,31 @@ class Cache(TypedDict):
     `fixed`: it has the same shape in each run and holds what all tokens so far have left, such as
     the state of a recurrent layer. Without: it grows by each token. `rows`: the parts of a cache
     that grows, each with room for all tokens, such as heads, and the bytes of a token in a part.
+    `sliding`: it holds the rows of the decoder's `window`, of the last tokens.
     """
 
     name: Name
     bytes: int
     fixed: NotRequired[bool]
     rows: NotRequired[tuple[int, int]]
+    sliding: NotRequired[bool]
 
 
 # ---- language models
 class DecoderRegisters(TypedDict):
     """Numbers of the registers with the past length; the index of the token that the logits are of;
-    the number of tokens that caches have room for (none: they have room for all); and the number of
-    tokens from `last` on that there are logits of (none: it is one).
+    the number of tokens that caches have room for (none: they have room for all); the number of
+    tokens from `last` on that there are logits of (none: it is one); and of caches of a sliding
+    window the rows before a run, the positions before these, and the rows that they have room for.
     """
 
     past: Annotated[int, Range(0, 0)]
     last: Annotated[int, Range(1, 1)]
     room: NotRequired[Annotated[int, Range(2, 2)]]
     rows: NotRequired[Annotated[int, Range(2, 3)]]
+    held: NotRequired[Annotated[int, Range(3, 4)]]
+    dropped: NotRequired[Annotated[int, Range(4, 5)]]
+    window: NotRequired[Annotated[int, Range(5, 6)]]
 
 
 class DecoderPlan(PlanFile):
@@ -118,6 +124,16 @@ class DecoderPlan(PlanFile):
 
     tokens: Tokens
     registers: DecoderRegisters
+
+
+class SlidingWindow(TypedDict):
+    """The window of layers whose caches hold the rows of the last tokens.
+
+    `size`: positions that a token sees, with its own. `rows`: of such a cache.
+    """
+
+    size: Tokens
+    rows: Tokens
 
 
 class Decoder(TypedDict):
@@ -129,6 +145,7 @@ class Decoder(TypedDict):
         capacity: most tokens of a sequence.
         cache_dtype: element type of keys and values; default: float32.
         caches: of one sequence.
+        window: of the caches that are `sliding`; none: there are none.
         lora: configuration of the adapters that its plans have.
         saved: weights that its plans have as states; packages have none.
         features: numbers of a row that may replace the embedding of a token; none: there is no
@@ -146,6 +163,7 @@ class Decoder(TypedDict):
     lora: NotRequired[JsonObject | None]
     saved: NotRequired[Annotated[list[dict[str, Any]], RULED] | None]
     caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
+    window: NotRequired[SlidingWindow]
     features: NotRequired[Vocabulary]
     positions: NotRequired[bool]
     sees: NotRequired[Sees]

@@ -23,7 +23,7 @@ export function checkRoom(
     Array.from(of, (x) => x.bytes).reduce((a, b) => a + b, 0);
   const { caches, capacity } = decoder;
   const room = first_room(capacity, grows(decoder.plans));
-  const [held, cached] = [sum(weights.values()), sequence_bytes(caches, capacity, room)];
+  const [held, cached] = [sum(weights.values()), sequence_bytes(caches, room)];
   if (held + cached > MAX_MEMORY)
     throw new OutOfMemory(
       `its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ` +

@@ -2,7 +2,7 @@
 // of the generation loop (generation/): from token ids to logits.
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
-import type { Cache, DecoderPlan } from "../../gen/schema.ts";
+import type { Cache, DecoderPlan, SlidingWindow } from "../../gen/schema.ts";
 import { check_length, runs_of, type Shape, type Span } from "../../logic/generation/chunks.ts";
 import { Kept } from "../../logic/generation/kept.ts";
 import {
@@ -15,6 +15,14 @@ import {
   next_room,
   sequence_bytes,
 } from "../../logic/generation/rooms.ts";
+import {
+  dropped_for,
+  first_seen,
+  marked,
+  marked_bytes,
+  shifts,
+  spans,
+} from "../../logic/generation/sliding.ts";
 import { Pace } from "../../logic/generation/speculation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
@@ -33,7 +41,9 @@ export interface DecoderState {
   caches: Map<string, Buffer>;
   /** Tokens that they have room for. */
   room: number;
-  /** Whether states of fixed shape hold other tokens than `ids`: they cannot be cut. */
+  /** Positions that caches of a sliding window have dropped. */
+  dropped: number;
+  /** Whether states that cannot be cut hold other tokens than `ids`. */
   stale: boolean;
   /** Tokens that were chosen and, but for the last one, run before they were asked for. */
   ahead: number[];
@@ -68,7 +78,7 @@ export interface Feeding {
 /** A part of a cache. */
 type Part = readonly [at: number, bytes: number];
 
-/** A copy of states of fixed shape. */
+/** A copy of states that cannot be cut. */
 interface Saved {
   device: Device;
   states: ReadonlyMap<string, Buffer>;
@@ -103,6 +113,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly prefill_chunk: number | undefined;
   /** Whether sequences have states of fixed shape. */
   private readonly fixed: boolean;
+  /** The window of caches that hold the last positions alone; undefined: there are none. */
+  private readonly window: SlidingWindow | undefined;
   /** Tokens that `verify` takes at most; 0: none. */
   readonly verified: number;
   /** What generations measured of it. */
@@ -161,6 +173,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
     this.fixed = info.caches.some((c) => c.fixed);
+    this.window = info.window;
     this.grows = grows(info.plans);
     this.firstRoom = first_room(this.max_length, this.grows);
     const sizes = info.plans.map(({ tokens }) => tokens);
@@ -171,16 +184,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
       vocab_size: this.vocab_size,
       way: info.recompute ? "recompute" : "append",
       padded: info.padded,
-      fixed: this.fixed,
+      fixed: this.fixed || this.window !== undefined,
     };
     const several = info.plans.filter(({ registers }) => registers.rows !== undefined);
     this.verified = info.padded && !this.fixed ? (several.at(-1)?.tokens ?? 0) : 0;
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
-    if (!info.recompute && budget !== 0) {
-      const states = info.caches.reduce((sum, c) => sum + (c.fixed ? c.bytes : 0), 0);
-      this.kept = new Kept(this, budget, most, states);
-    }
+    if (!info.recompute && budget !== 0) this.kept = new Kept(this, budget, most);
     this.start();
   }
 
@@ -266,7 +276,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   open(features?: unknown): DecoderState {
     const caches = this.cachesOfOne();
     const { firstRoom: room } = this;
-    const sequence = { past: 0, ids: [], stale: false, caches, room, ahead: [], features };
+    const empty = { past: 0, ids: [], dropped: 0, stale: false, ahead: [] };
+    const sequence: DecoderState = { ...empty, caches, room, features };
     this.sequences.add(sequence);
     return sequence;
   }
@@ -279,12 +290,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Caches with room for so many tokens: all or none. @throws OutOfMemory */
   private allocate(described: readonly Cache[], room: number): Map<string, Buffer> {
-    const { device, max_length } = this;
+    const { device } = this;
     const caches = new Map<string, Buffer>();
     try {
       for (const cache of described) {
         const what = `the attention cache '${cache.name}' of a sequence of ${room} tokens`;
-        caches.set(cache.name, device.allocate(cache_bytes(cache, max_length, room), what));
+        caches.set(cache.name, device.allocate(cache_bytes(cache, room), what));
       }
     } catch (e) {
       for (const buffer of caches.values()) device.release(buffer);
@@ -297,17 +308,18 @@ export class EngineDecoder implements Decoder<DecoderState> {
   bytes_for(count: number): number {
     const { max_length, info } = this;
     const room = this.grows ? least_room(count, max_length) : max_length;
-    return sequence_bytes(info.caches, max_length, room);
+    return sequence_bytes(info.caches, room);
   }
 
   /** The memory of a sequence. */
   bytes_of({ room }: DecoderState): number {
-    return sequence_bytes(this.info.caches, this.max_length, room);
+    return sequence_bytes(this.info.caches, room);
   }
 
   /** The memory of a token, where caches grow with each. */
   get bytesPerToken(): number {
-    return this.info.caches.reduce((sum, { rows }) => sum + (rows ? rows[0] * rows[1] : 0), 0);
+    const growing = this.info.caches.filter(({ sliding }) => !sliding);
+    return growing.reduce((sum, { rows }) => sum + (rows ? rows[0] * rows[1] : 0), 0);
   }
 
   /**
@@ -330,11 +342,14 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** Moves a sequence to caches with another room. @throws OutOfMemory */
   private move(sequence: DecoderState, room: number): void {
     const { device } = this;
-    const growing = this.info.caches.filter((cache) => cache.rows);
+    const growing = this.info.caches.filter(
+      (cache) => cache_bytes(cache, room) !== cache_bytes(cache, sequence.room),
+    );
     const caches = this.allocate(growing, room);
     for (const cache of growing) {
       const [from, to] = [sequence.caches.get(cache.name)!, caches.get(cache.name)!];
-      for (const [at, place, bytes] of moves(cache, sequence.past, sequence.room, room))
+      const count = sequence.past - (cache.sliding ? sequence.dropped : 0);
+      for (const [at, place, bytes] of moves(cache, count, sequence.room, room))
         device.copy(from.part(at, bytes), to.part(place, bytes));
       sequence.caches.set(cache.name, to);
       device.release(from);
@@ -363,11 +378,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
   copy(source: DecoderState, target: DecoderState): void {
     if (target.room !== source.room) {
       this.truncate(target, 0);
+      target.dropped = 0;
       this.move(target, source.room);
     }
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
+    target.dropped = source.dropped;
     target.stale = source.stale;
     target.features = source.features;
     target.ahead = source.ahead.slice();
@@ -377,10 +394,15 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** Removes all tokens after the first `n`. */
   truncate(sequence: DecoderState, n: number): void {
     check_length(n, sequence.past);
-    if (n < sequence.past) sequence.stale = true;
+    if (n < sequence.past) sequence.stale = !this.cuts(sequence, n);
     sequence.past = n;
     sequence.ahead = [];
     sequence.ids.length = Math.min(sequence.ids.length, n);
+  }
+
+  /** Whether the states of a sequence are those of its first `n` tokens once it is cut to them. */
+  cuts({ stale, dropped }: DecoderState, n: number): boolean {
+    return !stale && !this.fixed && dropped <= first_seen(this.window ?? null, n);
   }
 
   /** Names the weights and the adapter that states come from. */
@@ -410,13 +432,11 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /**
    * Reads the first ids of a prompt, in pieces.
    * @param count of ids, in whole pieces
-   * @param spansOf offsets and sizes of their parts in a cache with room for so many tokens
-   * @returns these parts of each cache
+   * @returns the states after them, by the names of caches
    */
   async statesOf(
     ids: number[],
     count: number,
-    spansOf: (cache: Cache, room: number) => readonly Part[],
     signal: AbortSignal,
   ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
     const { kept, prefill_chunk: piece = 1 } = this;
@@ -434,7 +454,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       for (const cache of this.info.caches) {
         const buffer = sequence.caches.get(cache.name)!;
         const read = ([at, bytes]: Part) => this.device.read(buffer, at, bytes);
-        const parts = await Promise.all(spansOf(cache, sequence.room).map(read));
+        const parts = await Promise.all(this.spansOf(sequence, cache, count).map(read));
         found.set(cache.name, new Uint8Array(await new Blob(parts).arrayBuffer()));
       }
       return found;
@@ -448,19 +468,18 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * Writes states to an empty sequence.
    * @param ids that they come from
    * @param stateOf the bytes of a cache
-   * @param spansOf offsets and sizes of their parts in one with room for so many tokens
    */
   fill(
     sequence: DecoderState,
     ids: readonly number[],
     stateOf: (cache: Cache) => Uint8Array,
-    spansOf: (cache: Cache, room: number) => readonly Part[],
   ): void {
     if (this.grows) this.reserve(sequence, ids.length);
+    sequence.dropped = first_seen(this.window ?? null, ids.length);
     for (const cache of this.info.caches) {
       const data = stateOf(cache);
       let done = 0;
-      for (const [at, bytes] of spansOf(cache, sequence.room)) {
+      for (const [at, bytes] of this.spansOf(sequence, cache, ids.length)) {
         const part = data.subarray(done, (done += bytes));
         this.device.write(sequence.caches.get(cache.name)!, part, at);
       }
@@ -476,15 +495,31 @@ export class EngineDecoder implements Decoder<DecoderState> {
     this.spare = [];
   }
 
-  /** A copy of the states of fixed shape of a sequence. */
+  /** Offsets and sizes of the states after `count` tokens in a cache of a sequence. */
+  private spansOf({ room, dropped }: DecoderState, cache: Cache, count: number): readonly Part[] {
+    return spans(cache, this.window ?? null, room, count, dropped);
+  }
+
+  /** The memory of a copy of states that cannot be cut, after `n` tokens. */
+  marked_bytes(n: number): number {
+    return marked_bytes(this.info.caches, this.window ?? null, n);
+  }
+
+  /** A copy of the states of a sequence that cannot be cut. */
   save(sequence: DecoderState): Saved {
     const { device } = this;
     const states = new Map<string, Buffer>();
     try {
-      for (const { name, fixed, bytes } of this.info.caches) {
-        if (!fixed) continue;
-        states.set(name, device.allocate(bytes, `a copy of the state '${name}'`));
-        device.copy(sequence.caches.get(name)!, states.get(name)!);
+      for (const cache of this.info.caches.filter(marked)) {
+        const parts = this.spansOf(sequence, cache, sequence.past);
+        const bytes = parts.reduce((sum, [, size]) => sum + size, 0);
+        const copy = device.allocate(bytes, `a copy of the state '${cache.name}'`);
+        states.set(cache.name, copy);
+        let done = 0;
+        for (const [at, size] of parts) {
+          device.copy(sequence.caches.get(cache.name)!.part(at, size), copy.part(done, size));
+          done += size;
+        }
       }
     } catch (e) {
       this.drop({ device, states });
@@ -495,9 +530,17 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Removes all but the first `n` tokens, after which the states were saved. */
   restore({ states }: Saved, sequence: DecoderState, n: number): void {
-    for (const [name, buffer] of states) this.device.copy(buffer, sequence.caches.get(name)!);
     this.truncate(sequence, n);
+    sequence.dropped = first_seen(this.window ?? null, n);
     sequence.stale = false;
+    for (const cache of this.info.caches.filter(marked)) {
+      let done = 0;
+      for (const [at, size] of this.spansOf(sequence, cache, n)) {
+        const from = states.get(cache.name)!.part(done, size);
+        this.device.copy(from, sequence.caches.get(cache.name)!.part(at, size));
+        done += size;
+      }
+    }
   }
 
   /** Frees a copy of states. */
@@ -594,7 +637,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       await this.refilled?.();
       for (const { one, ids } of before) {
         const [caches, room] = [this.cachesOfOne(), this.firstRoom];
-        Object.assign(one, { past: 0, ids: [], stale: false, caches, room });
+        Object.assign(one, { past: 0, ids: [], dropped: 0, stale: false, caches, room });
         if (ids.length) this.run(one, ids);
       }
       return true;
@@ -613,22 +656,38 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const together = this.feeding?.together(sequence.features) ?? [];
     const { ids: before, stale } = sequence;
     const usual = runs_of(this.shape, Array.from(ids), past, before, stale, together);
-    const runs = every ? [{ size: this.verified, ids: Array.from(ids), past }] : usual;
+    const again = every && stale && this.shape.fixed ? runs_of(this.shape, before, 0, []) : [];
+    const verified = { size: this.verified, ids: Array.from(ids), past };
+    const runs = every ? [...again, verified] : usual;
+    if (stale) sequence.dropped = 0;
     if (this.grows) this.reserve(sequence, needed(runs));
-    if (sequence.stale) this.empty(sequence.caches);
+    if (stale) this.empty(sequence.caches);
     try {
       for (const run of runs) {
         const loaded = this.plans.find(({ info }) => info.tokens === run.size)!;
-        output = this.runPlan(loaded, sequence, run.ids, run.past, every);
+        this.slide(sequence, run.past, run.size);
+        output = this.runPlan(loaded, sequence, run.ids, run.past, run === verified);
       }
     } catch (e) {
-      sequence.stale = true;
+      sequence.stale = !this.cuts(sequence, past);
       throw e;
     }
     sequence.stale = false;
     sequence.past = past + ids.length;
     sequence.ids.push(...Array.from(ids));
     return output!;
+  }
+
+  /** Drops positions of caches of a sliding window before a run of `count` tokens. */
+  private slide(sequence: DecoderState, past: number, count: number): void {
+    const dropped = dropped_for(this.window ?? null, sequence.dropped, past, count);
+    const by = dropped - sequence.dropped;
+    for (const cache of by ? this.info.caches.filter(({ sliding }) => sliding) : []) {
+      const memory = sequence.caches.get(cache.name)!;
+      for (const [at, to, bytes] of shifts(cache, past - sequence.dropped, by, sequence.room))
+        this.device.copy(memory.part(at, bytes), memory.part(to, bytes));
+    }
+    sequence.dropped = dropped;
   }
 
   private runPlan(
@@ -660,8 +719,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const { device, staging } = this;
     const used = ids.length;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
-    const { room } = loaded.info.registers;
+    const { room, held, dropped, window } = loaded.info.registers;
     if (room !== undefined) device.register(loaded.plan, room, sequence.room);
+    if (this.window && held !== undefined) {
+      device.register(loaded.plan, held, past - sequence.dropped);
+      device.register(loaded.plan, dropped!, sequence.dropped);
+      device.register(loaded.plan, window!, Math.min(this.window.rows, sequence.room));
+    }
     ids.forEach((id, i) => {
       staging[2 * i] = id; // low half of an int64
     });

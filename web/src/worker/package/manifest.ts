@@ -8,6 +8,7 @@ import type {
   PlanFile,
   Processor,
   Seq2SeqPlan,
+  SlidingWindow,
   State,
   TrainingPlans,
   Weight,
@@ -30,6 +31,8 @@ export interface DecoderInfo {
   cacheDtype: CacheDType;
   /** Caches of one sequence. */
   caches: Cache[];
+  /** The window of those that hold the last positions alone; undefined: there are none. */
+  window: SlidingWindow | undefined;
   /** Numbers of a row that may replace the embedding of a token; 0: plans take none. */
   features: number;
   /** Whether plans take positions of time, height and width. */

@@ -61,11 +61,11 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
 
 function decoderOf(decoder: Decoder): DecoderInfo {
   const { recompute, capacity, vocab_size: vocabSize, cache_dtype, caches, plans } = decoder;
-  const { padded = true, features = 0, positions = false, sees = null } = decoder;
+  const { padded = true, features = 0, positions = false, sees = null, window } = decoder;
   const ascending = [...plans].sort((a, b) => a.tokens - b.tokens);
   const cacheDtype = cache_dtype ?? "float32";
   const own = { recompute, padded, capacity, vocabSize, cacheDtype, caches, plans: ascending };
-  return { ...own, features, positions, sees };
+  return { ...own, window, features, positions, sees };
 }
 
 function seq2seqOf({ encoder, decoder }: Seq2SeqPipeline): Seq2SeqInfo {

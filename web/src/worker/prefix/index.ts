@@ -10,7 +10,6 @@ import {
   metadata_of,
   type PrefixModel,
   STATE,
-  spans,
   sum_of,
   tensors_of,
   weight_parts,
@@ -43,8 +42,7 @@ export async function savePrefix(
   const about = await describe(model);
   const { capacity } = about;
   const count = whole_pieces(ids.length, about.piece, capacity);
-  const spansOf = (cache: PrefixModel["caches"][number], room: number) => spans(cache, room, count);
-  const states = await model.decoder.statesOf(ids, count, spansOf, signal);
+  const states = await model.decoder.statesOf(ids, count, signal);
   const contents: Bytes = new Map([[IDS, int32_bytes(ids.slice(0, count))]]);
   for (const [name, bytes] of states) contents.set(STATE + name, bytes);
   const infos = new Map(
@@ -80,12 +78,7 @@ export async function loadPrefix(model: Model, file: Blob, where = "prefix"): Pr
   const ids = int32s(contents.get(IDS)!);
   check_bytes(about, ids, sum_of(digests(contents)), metadata, where);
   decoder.kept.put(decoder.key(), ids, (sequence) =>
-    decoder.fill(
-      sequence,
-      ids,
-      ({ name }) => contents.get(STATE + name)!,
-      (cache, room) => spans(cache, room, count),
-    ),
+    decoder.fill(sequence, ids, ({ name }) => contents.get(STATE + name)!),
   );
   model.info.memory.kept = decoder.kept.bytes();
   return count;
@@ -135,6 +128,7 @@ async function describe(model: Model): Promise<PrefixModel> {
     vocab_size: info.vocabSize,
     cache_dtype: info.cacheDtype,
     caches: info.caches,
+    window: info.window ?? null,
     piece: decoder.prefill_chunk ?? null,
     engine: device.tableHash,
     digest,

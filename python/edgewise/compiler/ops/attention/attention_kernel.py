@@ -59,6 +59,7 @@ def emit_attention(
     if k.shape[2] != 1 and k.strides[2] == v.strides[2] == 0:
         k = builder.contiguous(k)  # the contract bounds the kernel's work by the memory it reads
     batch, heads, q_len, dim = q.shape
+    masks = [_of_rows(builder, m, k.shape[2]) for m in masks]
     mask = _as_one_mask(builder, masks, [batch, heads, q_len, k.shape[2]])
     builder.emit(
         "attention",
@@ -89,6 +90,14 @@ def emit_attention(
 def _strides(name: str, axes: str, strides: Sequence[Dim]) -> dict[str, Dim]:
     """The stride parameters of an operand: q_b, q_h and q_s, for example."""
     return {f"{name}_{axis}": stride for axis, stride in zip(axes, strides)}
+
+
+def _of_rows(builder: Builder, mask: View, rows: Dim) -> View:
+    """The columns of a mask for the rows of a cache, which may have dropped the first ones."""
+    axis = len(mask.shape) - 1
+    if axis < 0 or mask.shape[axis] in (1, rows) or builder.sliding.dropped == 0:
+        return mask
+    return mask.slice(axis, builder.sliding.dropped, rows)
 
 
 def _as_one_mask(builder: Builder, masks: Sequence[View], shape: Shape) -> View | None:

@@ -221,13 +221,15 @@ def gqa_lower(node: BoundNode, builder: Builder) -> None:
     batch, q_len = x.shape[0], q.shape[2]
     starts, total = _starts(node)
     past = node.inputs[3].shape[2] if node.has(3) else 0
-    together = starts == [past] * batch
+    together = starts == [past] * batch  # always, where the past is a cache of the session
     # (first row of the batch, number of rows, length of their past) of each call of a kernel
     calls = [(0, batch, past)] if together else [(i, 1, s) for i, s in enumerate(starts)]
     if node.attr("do_rotary", 0):
         q, k = _lower_rotation(node, builder, q, k, calls)
     if together:
-        keys, values = append(builder, node, k, 3, 1)[0], append(builder, node, v, 4, 2)[0]
+        # A cache of a sliding window has fewer rows before the new ones than there are positions.
+        (keys, held), (values, _) = append(builder, node, k, 3, 1), append(builder, node, v, 4, 2)
+        calls = [(0, batch, held)]
     else:
         keys, values = (
             _append_each(builder, node, new, i, j, starts, total)
@@ -243,7 +245,7 @@ def gqa_lower(node: BoundNode, builder: Builder) -> None:
         masks = []
         if mask is not None:
             m = mask if together or mask.shape[0] == 1 else mask.slice(0, at, 1)
-            masks = [m if m.shape[3] in (1, length) else m.slice(3, 0, length)]
+            masks = [m if together or m.shape[3] in (1, length) else m.slice(3, 0, length)]
         emit_attention(
             builder,
             q.slice(0, at, count),

@@ -65,9 +65,9 @@ def concat_lower(node: BoundNode, builder: Builder) -> None:
     at = 0
     if node.inputs[0].role == "cache":  # its buffer has room to append in place
         first = builder.stored(node.inputs[0], rows=True)
-        y = first.extended(axis, node.outputs[0].shape[axis])
-        builder.alias(node.outputs[0], y)
         parts, at = node.inputs[1:], first.shape[axis]
+        y = first.extended(axis, sum((v.shape[axis] for v in parts), at))
+        builder.alias(node.outputs[0], y)
     else:
         y, parts = builder.out(node.outputs[0]), node.inputs
     for v in parts:
