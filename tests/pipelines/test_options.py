@@ -5,6 +5,7 @@ to all pipelines: unknown options, lists, iterators, closing, files.
 import importlib
 import inspect
 import shutil
+from pathlib import Path
 
 import edgewise
 import pytest
@@ -19,6 +20,7 @@ from .tiny import TEXTS
 transformers = pytest.importorskip("transformers")
 
 CONTEXT = TEXTS[1]
+DEMO = str(Path(__file__).parents[2] / "web/demo/model")
 ENCODING = {"truncation": True, "max_length": 9, "padding": True, "add_special_tokens": False}
 # {task: (head of the model, input, {option: a value})}
 TASKS_OF_TEXT = {
@@ -271,3 +273,21 @@ def test_files_of_a_task(tmp_path):
     with pytest.raises(ModelError, match=r"config\.json"):
         ModelFiles(tmp_path, ["encoder_model"]).json("config.json")
     assert set(DTYPES) >= {"fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "bnb4"}
+
+
+def test_mistakes_in_making_a_pipeline(tmp_path):
+    """An EdgewiseError that names what was meant, at once."""
+    make = edgewise.pipeline
+    with pytest.raises(InputError, match="'max_lenght'. Did you mean 'max_length'"):
+        make("text-generation", DEMO, max_lenght=64)
+    with pytest.raises(InputError, match="no device 'cuda'"):
+        make("text-generation", DEMO, device="cuda")
+    assert make("text-generation", DEMO, device="cpu").model.max_length
+    with pytest.raises(InputError, match="a model of texts"):
+        make("image-classification", DEMO)
+    with pytest.raises(InputError, match="Did you mean 'session_options'"):
+        make("text-classification", str(tmp_path), sesion_options=None)
+
+
+def test_pipelines_are_shown():
+    assert "max_length=" in repr(edgewise.pipeline("text-generation", DEMO))

@@ -199,9 +199,10 @@ def _translated(model: str, where: str) -> Iterator[None]:
         raise InputError("the model has no such revision", place, "Check the name.") from None
     except errors.LocalEntryNotFoundError as e:
         raise ModelError(
-            f"it is not in the cache and cannot be downloaded ({_reason(e)})",
+            "there is no such file or folder; as the id of a model of the hub it is not in the"
+            f" cache and cannot be downloaded ({_reason(e)})",
             place,
-            "Check the connection, HF_ENDPOINT and HF_HUB_OFFLINE.",
+            "Check the path; for the hub the connection, HF_ENDPOINT and HF_HUB_OFFLINE.",
         ) from None
     except errors.EntryNotFoundError:
         raise ModelError("the hub has no such file", place, "The model is incomplete.") from None

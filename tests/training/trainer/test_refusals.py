@@ -1,16 +1,23 @@
 """Trainer: arguments and data that are not valid, and calls that fail."""
 
+import sys
+import types
+from pathlib import Path
+
 import edgewise
 import numpy as np
 import onnx
 import pytest
 from edgewise.compiler.training import losses, optimizers
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError
+from edgewise.training import History
 from edgewise.training.peft import LoraConfig
 from onnx import helper as h
 
 from .. import llama
 from .models import net, rows, trainer
+
+DEMO = str(Path(__file__).parents[3] / "web/demo/model")
 
 
 # ---- what goes wrong ----
@@ -151,3 +158,81 @@ def test_mostly_quantized_models_want_adapters():
     folder = Path(__file__).parents[2] / "zoo" / "models" / "q4_llama"
     with pytest.raises(InputError, match="quantized"):
         edgewise.Trainer(folder / "model.onnx")
+
+
+def test_mistakes_are_told(tmp_path):
+    """Options that do not exist, and paths that would be learned as texts."""
+    with pytest.raises(InputError, match="'learning_rat'. Did you mean 'learning_rate'"):
+        edgewise.Trainer(DEMO, learning_rat=1e-3)
+    trainer = edgewise.Trainer(DEMO, adapters={"r": 2}, sequence_length=16)
+    with pytest.raises(InputError, match="Did you mean 'max_steps'"):
+        trainer.fit("Once upon a time", max_step=1)
+    path = tmp_path / "letters.txt"
+    path.write_text("Once upon a time")
+    for given in (path, str(path)):
+        with pytest.raises(InputError, match="the path of a file.*read_data"):
+            trainer.fit(given, max_steps=1)
+
+
+def test_objects_are_shown():
+    trainer = edgewise.Trainer(DEMO, adapters={"r": 2}, sequence_length=16, batch_size=2)
+    shown = repr(trainer)
+    assert "LoRA of rank 2" in shown and "batch_size=2" in shown and "AdamW" in shown
+    history = trainer.fit("Once upon a time there was a robot. " * 9, max_steps=3, progress=False)
+    first, last = history.losses[0], history.losses[-1]
+    assert repr(history) == f"History(3 updates, loss {first:.4f} to {last:.4f}, stopped='done')"
+
+
+def test_a_history_is_a_table_and_a_picture(monkeypatch):
+    history = History([3.0, 2.0, 1.5], [(4, 2.5), (6, 2.25)], first=3)
+    drawn = []
+
+    class Axes:
+        def plot(self, x, y, **fields):
+            drawn.append((list(x), list(y), fields["label"]))
+
+        def __getattr__(self, name):
+            return lambda *args: None
+
+    history.plot(Axes())
+    training, held = ([4, 5, 6], [3.0, 2.0, 1.5], "training"), ([4, 6], [2.5, 2.25], "held out")
+    assert drawn == [training, held]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        history.to_pandas()
+
+
+def test_a_history_in_pandas():
+    pandas = pytest.importorskip("pandas")
+    table = History([3.0, 2.0, 1.5], [(4, 2.5), (6, 2.25)], first=3).to_pandas()
+    assert isinstance(table, pandas.DataFrame) and list(table.index) == [4, 5, 6]
+    assert table.loss.tolist() == [3.0, 2.0, 1.5]
+    assert table.evaluation[4] == 2.5 and table.evaluation.isna().tolist() == [False, True, False]
+
+
+def test_progress_in_a_notebook(monkeypatch):
+    """tqdm's bar where that is installed, else a line."""
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    made = []
+
+    class Bar:
+        def __init__(self, total, initial, unit):
+            self.total, self.n, self.words = total, initial, ""
+            made.append(self)
+
+        def set_postfix_str(self, words, refresh):
+            self.words = words
+
+        def update(self, by):
+            self.n += by
+
+        def close(self):
+            self.closed = True
+
+    tqdm = types.ModuleType("tqdm.auto")
+    tqdm.tqdm = Bar
+    monkeypatch.setitem(sys.modules, "tqdm.auto", tqdm)
+    trainer = edgewise.Trainer(DEMO, adapters={"r": 2}, sequence_length=16)
+    trainer.fit("Once upon a time there was a robot. " * 9, max_steps=3)
+    (bar,) = made
+    assert (bar.total, bar.n) == (3, 3) and "tokens/s" in bar.words and bar.closed

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError, memory_in_words
 from ...logic.options import check_known
+from ..arguments import check_device, options_of, shown
 from ..engine import Owner
 from ..session import InferenceSession
 from ..session.packaged import ProgramSession
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ..text import Tokenizer
 
 __all__ = ["Pipeline"]
-
-_DEVICES = (None, "auto", "cpu", "wasm", -1)
 
 
 class Pipeline(Owner):
@@ -98,10 +97,7 @@ class Pipeline(Owner):
         self.engine, self.session_options = engine, session_options
         self.sessions: dict[str, Any] = {}  # of InferenceSession, or ProgramSession of packages
         self.files: ModelFiles | None = None
-        if device not in _DEVICES or isinstance(device, bool):
-            raise InputError(
-                f"there is no device {device!r}", "device", 'Leave it out, or give "cpu".'
-            )
+        check_device(device)
         self.defaults = {**self.CALL}
         self.defaults = self.options(options, f'pipeline("{self.task}")')
         self.batch_size = check_batch_size(batch_size)
@@ -129,6 +125,10 @@ class Pipeline(Owner):
         if self.TOKENIZER or tokenizer is not None:
             self.tokenizer = self._tokenizer(tokenizer)
         self.check(self.defaults)
+
+    def __repr__(self) -> str:
+        where = self.files.where if self.files is not None else None
+        return shown(self, [("task", self.task), ("model", where)])
 
     # What subclasses use and override
 
@@ -221,7 +221,10 @@ class Pipeline(Owner):
         Raises:
             InputError: an option is unknown.
         """
-        check_known(list(given), [*self.CALL, "batch_size"], where or self.task)
+        known = [*self.CALL, "batch_size"]
+        if where:  # of the pipeline itself
+            known += [n for n in options_of(Pipeline.__init__) if n not in known]
+        check_known(list(given), known, where or self.task)
         return {**self.defaults, **given}
 
     def session(self, stem: str) -> Any:

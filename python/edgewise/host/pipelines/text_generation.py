@@ -25,6 +25,7 @@ from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, tr
 from ...logic.grammar.partial import ParsedText, is_json, parsed
 from ...logic.tools.answers import Answers, check_chat
 from ...logic.tools.choice import check_given, chosen_tools
+from ..arguments import check_device, shown
 from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
@@ -80,6 +81,7 @@ class TextGenerationPipeline:
                 f"the model is loaded already, so {', '.join(options)} cannot have an effect",
                 "pipeline",
             )
+        check_device(options.pop("device", None))
         self.model: Any = _loaded(model, options)
         if tokenizer is None:
             tokenizer = _find_tokenizer(self.model)
@@ -92,6 +94,9 @@ class TextGenerationPipeline:
         if assistant_model is not None:
             self.assistant_model = self._assistant(assistant_model)
         self.generation_config = self._defaults()
+
+    def __repr__(self) -> str:
+        return shown(self, [("model", self.model)])
 
     def profile(self, text_inputs: Any = None, **fields: Any) -> Profile:
         """A Profile of a generation.

@@ -14,6 +14,7 @@ from ...compiler.session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ...compiler.targets import target_of
 from ...errors import Aborted, EdgewiseError, EngineError, InputError, memory_in_words
 from ...seeds import check_seed, seed_of_run
+from ..arguments import shown
 from ..engine import Ends, Owner, default_engine
 from ..hub import local_path
 from ..profile import Profile, Watch
@@ -117,6 +118,9 @@ class InferenceSession(Owner):
         self.runs = 0
         self._start(engine or engine_of(names, self.options.intra_op_num_threads))
         self._recorder = Recorder(self) if self.options.enable_profiling else None
+
+    def __repr__(self) -> str:
+        return shown(self, [("inputs", list(self.inputs)), ("outputs", list(self.outputs))])
 
     def _start(self, engine: Engine | None) -> None:
         """Prepares for runs on an engine; None: that of the process."""

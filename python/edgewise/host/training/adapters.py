@@ -18,6 +18,7 @@ from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
 from ...logic.generation.prefix import PREFIX
 from ...logic.training.adapters import check_fit, half_of, rank_axis
+from ..arguments import options_in_words, shown
 from ..engine import Buffer, Engine
 from ..session import decoder
 from ..session.seq2seq import Seq2SeqModel
@@ -331,6 +332,7 @@ class CausalLM(Adapted):
         InputError: `lora` was given with a package, which is compiled already.
     """
 
+    @options_in_words
     @memory_in_words
     def __init__(
         self,
@@ -375,6 +377,15 @@ class CausalLM(Adapted):
         prefix = self.package.file(PREFIX)
         if prefix is not None and self.kept is not None and self.kept_key() is not None:
             self.load_prefix(prefix)
+
+    def __repr__(self) -> str:
+        fields = [
+            ("max_length", self.max_length),
+            ("vocab_size", self.vocab_size),
+            ("adapters", list(self.adapters) or None),
+            ("adapter", self.adapter),
+        ]
+        return shown(self, fields)
 
 
 class Seq2SeqLM(Adapted, Seq2SeqModel):

@@ -65,6 +65,13 @@ class ImagePipeline(Pipeline):
 
     def default_processor(self) -> dict[str, Any]:
         """The configuration of a processor for a model without preprocessor_config.json."""
+        if self._json("tokenizer_config.json") and "vision_config" not in self.config:
+            raise InputError(
+                f"it is a model of texts ({self.config.get('model_type')}), and has no"
+                " preprocessor_config.json",
+                self.task,
+                "Give a model of pictures.",
+            )
         raise InputError(
             "the model has no preprocessor_config.json",
             self.task,

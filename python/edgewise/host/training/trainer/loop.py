@@ -4,6 +4,7 @@ follows what.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -56,19 +57,63 @@ class Progress:
     seconds_left: float
     evaluation: float | None = None
 
-    def show(self, unit: str) -> None:
-        """Writes one line to stderr over the one before. unit: "tokens" or "rows"."""
-        filled = round(BAR * self.step / max(1, self.total))
+    def words(self, unit: str) -> str:
+        """The update in words. unit: "tokens" or "rows"."""
         evaluation = "" if self.evaluation is None else f" evaluation {self.evaluation:.4f}"
+        return (
+            f"loss {self.loss:.4f}{evaluation} lr {self.learning_rate:.2e}"
+            f" {self.tokens_per_second:.0f} {unit}/s"
+        )
+
+
+class Bar:
+    """Shows updates: in a notebook with tqdm, where that is installed; else in one line of stderr,
+    which is written over the one before.
+
+    Args:
+        tqdm: the class of bars, or None.
+    """
+
+    def __init__(self, tqdm: Any = None) -> None:
+        self._tqdm = tqdm
+        self._bar: Any = None
+
+    @classmethod
+    def of(cls, wanted: bool | None) -> Bar | None:
+        """A Bar if one is wanted. None: where stderr is a terminal or a notebook's cell."""
+        notebook = "ipykernel" in sys.modules or "pyodide_kernel" in sys.modules
+        if not (sys.stderr.isatty() or notebook if wanted is None else wanted):
+            return None
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            return cls()
+        return cls(tqdm if notebook else None)
+
+    def show(self, at: Progress, unit: str) -> None:
+        """Shows an update. unit: "tokens" or "rows"."""
+        if self._tqdm is not None:
+            if self._bar is None:
+                self._bar = self._tqdm(total=at.total, initial=at.step - 1, unit="update")
+            self._bar.set_postfix_str(at.words(unit), refresh=False)
+            self._bar.update(at.step - self._bar.n)
+            return
+        filled = round(BAR * at.step / max(1, at.total))
         sys.stderr.write(
-            f"\r{'#' * filled}{'.' * (BAR - filled)} {self.step}/{self.total}"
-            f" loss {self.loss:.4f}{evaluation} lr {self.learning_rate:.2e}"
-            f" {self.tokens_per_second:.0f} {unit}/s {self.seconds_left:.0f} s left "
+            f"\r{'#' * filled}{'.' * (BAR - filled)} {at.step}/{at.total}"
+            f" {at.words(unit)} {at.seconds_left:.0f} s left "
         )
         sys.stderr.flush()
 
+    def close(self) -> None:
+        """Ends the line."""
+        if self._bar is not None:
+            self._bar.close()
+        else:
+            sys.stderr.write("\n")
 
-@dataclass
+
+@dataclass(repr=False)
 class History:
     """Result of `Trainer.fit`.
 
@@ -77,12 +122,67 @@ class History:
         evaluations: [(step, loss on the evaluation data)].
         stopped: why the loop ended: "done", "early_stopping" or "callback".
         report: of data that are records: how many are too long, and the tokens that were cut off.
+        first: updates of the trainer before this call.
     """
 
     losses: list[float] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     stopped: str = "done"
     report: Report | None = None
+    first: int = 0
+
+    def __repr__(self) -> str:
+        losses = self.losses
+        course = f"loss {losses[0]:.4f} to {losses[-1]:.4f}, " if losses else ""
+        held = f"held out {self.evaluations[-1][1]:.4f}, " if self.evaluations else ""
+        return f"History({len(losses)} updates, {course}{held}stopped={self.stopped!r})"
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each update: `step` (its index), `loss`, and
+        `evaluation` where the evaluation data were evaluated after it.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        pandas = _library("pandas")
+        held = dict(self.evaluations)
+        steps = range(self.first + 1, self.first + 1 + len(self.losses))
+        rows = {"loss": self.losses, "evaluation": [held.get(step) for step in steps]}
+        index = pandas.Index(steps, name="step")
+        return pandas.DataFrame(rows, index=index).astype("float64")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the losses with matplotlib.
+
+        Args:
+            ax: the matplotlib Axes to draw on. Default: new ones.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        if ax is None:
+            ax = _library("matplotlib.pyplot").subplots()[1]
+        steps = range(self.first + 1, self.first + 1 + len(self.losses))
+        ax.plot(steps, self.losses, label="training")
+        if self.evaluations:
+            ax.plot(*zip(*self.evaluations), marker="o", label="held out")
+        ax.set_xlabel("update")
+        ax.set_ylabel("loss")
+        ax.legend()
+        return ax
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        package = name.partition(".")[0]
+        raise InputError(
+            f"it needs {package}, which is not installed", "History", f"pip install {package}"
+        ) from None
 
 
 Data = str | Iterable[str | Sequence[int] | Record] | Mapping[str, object] | Rows
@@ -100,6 +200,7 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
     """
     if hasattr(data, "get") and hasattr(data, "__len__") and not isinstance(data, dict):
         return cast(Rows, data)
+    _refuse_paths(data)
     if isinstance(data, dict):
         return ArrayRows(data, options.batch_size, options.seed)
     if options.preference is not None:
@@ -120,6 +221,21 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
     pad = model.pad
     rows = token_rows(ids, options.sequence_length, model.end, pad)
     return TokenRows(rows, options.batch_size, options.seed, pad)
+
+
+MAX_PATH = 4096
+
+
+def _refuse_paths(data: object) -> None:
+    """Raises InputError for the path of a file, which would be learned as a text."""
+    if isinstance(data, os.PathLike) or (
+        isinstance(data, str) and len(data) <= MAX_PATH and os.path.isfile(data)
+    ):
+        raise InputError(
+            "it is the path of a file",
+            "data",
+            f"Read it: edgewise.training.read_data({os.fspath(data)!r}).",
+        )
 
 
 def record_rows(records: Sequence[Record], model: TrainedModel, options: Options) -> TokenRows:
@@ -245,7 +361,8 @@ class Loop:
             trainer.session.step - self.first,
             trainer.first_epoch,
         )
-        self.show = sys.stderr.isatty() if fit.progress is None else fit.progress
+        self.before = trainer.session.step
+        self.bar = Bar.of(fit.progress)
 
     def run(self) -> History:
         """Updates up to the end of the run, or until a callback, a signal or an error stops it."""
@@ -253,8 +370,8 @@ class Loop:
         try:
             ended = drive(run.fit(), self._answer)
         finally:
-            if self.show:
-                sys.stderr.write("\n")
+            if self.bar is not None:
+                self.bar.close()
             trainer.refresh()
         if not ended:
             raise Aborted(
@@ -265,7 +382,7 @@ class Loop:
         trainer.done = run.ended != "callback"
         evaluations = [(self.first + step, loss) for step, loss in run.evaluations]
         report = getattr(self.rows, "report", None)
-        return History(run.losses, evaluations, run.ended, report)
+        return History(run.losses, evaluations, run.ended, report, self.before)
 
     def _answer(self, request: RunRequest) -> Any:
         """Does what a request asks for."""
@@ -308,6 +425,6 @@ class Loop:
             event.seconds_left,
             event.evaluation,
         )
-        if self.show:
-            at.show("tokens" if self.trainer.options.is_lm else "rows")
+        if self.bar is not None:
+            self.bar.show(at, "tokens" if self.trainer.options.is_lm else "rows")
         return not any(callback(at) is False for callback in self.fit.callbacks)

@@ -21,6 +21,7 @@ from ....logic.training.preferences import Preference, Unit, judged, preferred, 
 from ....logic.training.records import Record
 from ....logic.training.run import UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
+from ...arguments import options_in_words, shown
 from ...drive import drive
 from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
@@ -126,6 +127,7 @@ class Trainer(Owner):
     epoch = cursor = first_update = first_epoch = total = 0
     done = False
 
+    @options_in_words
     @memory_in_words
     def __init__(
         self,
@@ -189,6 +191,16 @@ class Trainer(Owner):
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
         self.start_lock()
+
+    def __repr__(self) -> str:
+        options = self.options
+        lora = options.lora
+        trained = "parameters" if lora is None else f"LoRA of rank {lora.r}"
+        sequence = options.sequence_length if options.is_lm else None
+        fields: list[tuple[str, object]] = [("model", self.model.path), ("trains", trained)]
+        fields += [("optimizer", type(options.optimizer).__name__), ("lr", options.optimizer.lr)]
+        fields += [("batch_size", options.batch_size), ("sequence_length", sequence)]
+        return shown(self, fields)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -360,6 +372,7 @@ class Trainer(Owner):
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
 
+    @options_in_words
     @memory_in_words
     def fit(
         self,

@@ -1,0 +1,54 @@
+"""Arguments of what users call: options that do not exist, and how objects are shown."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from ..errors import InputError
+from ..logic.options import check_known
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_DEVICES = (None, "auto", "cpu", "wasm", -1)
+
+
+def options_of(function: Callable[..., Any]) -> list[str]:
+    """The names of a function's arguments that can be given by name, but for `self`."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters
+    return [n for n, p in parameters.items() if p.kind in kinds and n != "self"]
+
+
+def options_in_words(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorates what users call: an option that does not exist is an InputError, which names the
+    one that was meant.
+    """
+    known = options_of(function)
+    where = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        check_known(list(kwargs), known, where)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_device(device: object) -> None:
+    """Raises InputError for a device that an engine does not have."""
+    if device not in _DEVICES or isinstance(device, bool):
+        raise InputError(
+            f"there is no device {device!r}",
+            "device",
+            'Leave it out, or give "cpu"; for a GPU pass engine=edgewise.open_engine("webgpu").',
+        )
+
+
+def shown(object_: object, fields: Sequence[tuple[str, object]]) -> str:
+    """An object for `repr`: its class, and what it was made of."""
+    inside = ", ".join(f"{name}={value!r}" for name, value in fields if value is not None)
+    return f"{type(object_).__name__}({inside})"
