@@ -4,6 +4,10 @@ Hugging Face PEFT).
 Inserted once the ops are recognised and before they are combined, in training and in generation
 alike: y + (x A^T) B^T * scaling, with A [r, in] and B [out, r] as states. The base layer stays as
 it is, quantized or not.
+
+DoRA (Liu et al. 2024) multiplies each output of W + scaling B A by m / |its row|, with m [out] as a
+state. The norms of the rows are constants for the gradient, as in PEFT; in generation they are
+computed when adapters change, not in each run.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, UnsupportedOp
-from ..declare.dtypes import FLOAT, FLOAT16
+from ..declare.dtypes import FLOAT, FLOAT16, INT64, UINT8
 from ..ir import BoundNode, Value
 from .layers import kind_of, layers, matrix_shape, module_name, stored_weight, uses_of_weights
 
@@ -30,6 +34,8 @@ Initial = tuple[Any, ...]
 # Nodes after a layer that leave its output the output of the model.
 _OUTPUT_OPS = ("Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Identity", "Slice", "Gather")
 _WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+_ROWS = 256  # of a quantized weight that are numbers at once
+_LEAST = 1e-30  # of a squared norm, so that nothing is divided by 0
 
 
 class AdapterConfig(Protocol):
@@ -40,6 +46,7 @@ class AdapterConfig(Protocol):
     bias: str
     lora_dropout: float
     init_lora_weights: Any
+    use_dora: bool
 
     def matches(self, name: str) -> bool:
         """Whether the layer of this name gets an adapter."""
@@ -85,6 +92,8 @@ class LoraLayer:
             nodes, or shared with another layer.
         transposed: whether the initializer is stored as [out, in].
         x, y: names of its input and output in the file.
+        magnitude: of DoRA: name of the state with the norms of the rows; else None.
+        bias: of DoRA: name of the vector that the layer's node adds, in the file; None without.
     """
 
     name: str
@@ -96,6 +105,8 @@ class LoraLayer:
     transposed: bool
     x: str
     y: str
+    magnitude: str | None = None
+    bias: str | None = None
 
 
 @dataclass
@@ -115,7 +126,11 @@ class SavedParameter:
 
 # ---- insertion
 def insert_lora(
-    bound: BoundGraph, config: AdapterConfig, weighed: bool = True, required: bool = True
+    bound: BoundGraph,
+    config: AdapterConfig,
+    weighed: bool = True,
+    required: bool = True,
+    norms: list[tuple[LoraLayer, Value, Value]] | None = None,
 ) -> tuple[list[AdapterState], list[LoraLayer]]:
     """Inserts adapters at the layers that a LoraConfig chooses.
 
@@ -125,6 +140,7 @@ def insert_lora(
         weighed: whether the state SCALE multiplies the adapters; training, where it is 1, saves
             that step of each layer.
         required: whether a layer must be chosen; a part of a model may have none.
+        norms: of DoRA, gets (layer, the state with its magnitudes, the norms of its rows).
 
     Returns:
         (states, layers) in the order of the graph; the states are in bound.states.
@@ -149,6 +165,8 @@ def insert_lora(
             )
         seen.add(name)
         inserter.insert(name, n)
+    if norms is not None:
+        norms.extend(inserter.norms)
     return inserter.states, inserter.layers
 
 
@@ -205,12 +223,19 @@ class _Inserter:
         self.states = [AdapterState(SCALE, [1], ("fill", 1.0))]
         self.layers: list[LoraLayer] = []
         self._scale = bound.state(SCALE, FLOAT, [1]) if weighed else None
+        self.norms: list[tuple[LoraLayer, Value, Value]] = []
         self._uses = uses_of_weights(bound)
 
     def insert(self, name: str, n: BoundNode) -> None:
         """Adds an adapter to the output of a layer."""
-        bound, binder = self.bound, self.bound.binder
+        bound = self.bound
         tail, kind, y = len(bound.nodes), kind_of(n), n.outputs[0]
+        if self.config.use_dora and kind != "linear":
+            raise UnsupportedOp(
+                f"DoRA is for linear layers, '{name}' is {_A[kind]}",
+                n.where,
+                "Leave it out of target_modules, or train it without use_dora.",
+            )
         weight, stored_by_rows = stored_weight(n)
         if weight is not None and self._uses.get(weight, 0) > 1:
             weight = None  # merging the adapter into a tied weight would change the other layer
@@ -219,9 +244,28 @@ class _Inserter:
         scaling = self.config.scaling_of(name)
         x = n.inputs[1] if kind == "embedding" else n.inputs[0]
         a, b = (s.name for s in self.states[-2:])
-        self.layers.append(
-            LoraLayer(name, kind, a, b, scaling, weight, stored_by_rows, file_name(x), file_name(y))
+        layer = LoraLayer(
+            name, kind, a, b, scaling, weight, stored_by_rows, file_name(x), file_name(y)
         )
+        self.layers.append(layer)
+        if self.config.use_dora:
+            new = self._decomposed(layer, n, low, up)
+            if self._scale is not None:
+                self._once(tail)
+        else:
+            new = bound.binder.op("Add", y, self._added(kind, low, up, scaling))
+        bound.replace(y, new)
+        # The new nodes follow the layer directly, and read what it computes.
+        made = bound.nodes[tail:]
+        for m in made:
+            m.inputs = [y if v is new else v for v in m.inputs]
+        del bound.nodes[tail:]
+        at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
+        bound.nodes[at:at] = made
+
+    def _added(self, kind: str, low: Value, up: Value, scaling: float) -> Value:
+        """The output of an adapter."""
+        binder = self.bound.binder
         alpha, factor = 1.0, self._scale
         if factor is None and kind != "conv":
             alpha = scaling  # the product scales
@@ -231,20 +275,143 @@ class _Inserter:
         if factor is not None:
             low = binder.op("Mul", low, factor)
         if kind == "conv":
-            added = binder.op("Conv", low, up)
-        elif alpha != 1.0:
-            added = binder.op("FusedMatMul", low, up, domain=MS, transB=1, alpha=alpha)
-        else:
-            added = binder.op("MatMul", low, binder.op("Transpose", up, perm=[1, 0]))
-        new = binder.op("Add", y, added)
-        last = bound.nodes[-1]
-        bound.replace(y, new)
-        last.inputs = [y, added]
-        # The new nodes follow the layer directly.
-        made = bound.nodes[tail:]
-        del bound.nodes[tail:]
-        at = next(i for i, m in enumerate(bound.nodes) if m is n) + 1
-        bound.nodes[at:at] = made
+            return binder.op("Conv", low, up)
+        return self._product(low, up, alpha)
+
+    def _product(self, low: Value, up: Value, alpha: float) -> Value:
+        """alpha low up^T"""
+        binder = self.bound.binder
+        if alpha != 1.0:
+            return binder.op("FusedMatMul", low, up, domain=MS, transB=1, alpha=alpha)
+        return binder.op("MatMul", low, binder.op("Transpose", up, perm=[1, 0]))
+
+    # ---- DoRA
+    def _decomposed(self, layer: LoraLayer, n: BoundNode, low: Value, up: Value) -> Value:
+        """b + gain ((y - b) + scaling low up^T), where gain is m / norm, y the output of a layer
+        and b its bias. With dropout the first y stands beside (gain - 1) times that of the input
+        after it.
+        """
+        binder, y = self.bound.binder, n.outputs[0]
+        bias = _bias_of(n)
+        layer.magnitude = f"{layer.name}.lora_magnitude_vector"
+        layer.bias = None if bias is None else file_name(bias)
+        m = self._state(layer.magnitude, [up.shape[0]], ("fill", 0.0))
+        norm = self._norm(layer, n)
+        self.norms.append((layer, m, norm))
+        one = binder.constant(FLOAT, [1], [1.0])
+        if self._scale is None:
+            gain = binder.op("Div", m, binder.op("StopGradient", norm, domain="edgewise"))
+        else:  # 0 where an adapter has nothing of a layer
+            none = binder.op("Equal", m, binder.constant(FLOAT, [1], [0.0]))
+            gain = binder.op("Where", none, one, binder.op("Div", m, norm))
+        product = self._product(low, up, layer.scaling)
+        dropped = low.producer.inputs[0] if low.producer is not None else n.inputs[0]
+        if self._scale is None and dropped is n.inputs[0]:
+            plain = y if bias is None else binder.op("Sub", y, bias)
+            whole = binder.op("Mul", binder.op("Add", plain, product), gain)
+            return whole if bias is None else binder.op("Add", whole, bias)
+        plain = y if bias is None else binder.op("Sub", y, bias)
+        if dropped is not n.inputs[0]:
+            plain = self._again(n, dropped)
+        more = binder.op("Mul", plain, binder.op("Sub", gain, one))
+        added = binder.op("Add", more, binder.op("Mul", product, gain))
+        if self._scale is not None:
+            added = binder.op("Mul", added, self._scale)
+        return binder.op("Add", y, added)
+
+    def _once(self, first: int) -> None:
+        """Lets the nodes from here on that depend on states alone run when adapters have changed,
+        not in each run.
+        """
+        for m in self.bound.nodes[first:]:
+            if all(v is None or v.fixed for v in m.inputs):
+                for v in m.outputs:
+                    v.constant = True
+
+    def _again(self, n: BoundNode, x: Value, **changed: Any) -> Value:
+        """The product of a layer with another input, without its bias."""
+        inputs, place = [x, *n.inputs[1:]], _BIAS.get(n.op)
+        if place is not None:
+            inputs[place : place + 1] = []
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        attrs = {**n.attrs, **changed}
+        return self.bound.binder.op(n.op, *inputs, domain=n.domain, **attrs)
+
+    def _norm(self, layer: LoraLayer, n: BoundNode) -> Value:
+        """|W + scaling B A| of each row, float32 [out]: of |W|^2, which is computed once, W A^T,
+        which the layer computes from A, and A A^T. No quantized weight is expanded.
+        """
+        binder = self.bound.binder
+        a, b = (self.bound.states[name] for name in (layer.a, layer.b))
+        exact = {"accuracy_level": 1} if n.op == "MatMulNBits" else {}
+        crossed = binder.op("Transpose", self._again(n, a, **exact), perm=[1, 0])
+        gram = binder.op("MatMul", a, binder.op("Transpose", a, perm=[1, 0]))
+        two = binder.constant(FLOAT, [1], [2.0 * layer.scaling])
+        square = binder.constant(FLOAT, [1], [layer.scaling**2])
+        inner = binder.op(
+            "Add",
+            binder.op("Mul", crossed, two),
+            binder.op("Mul", binder.op("MatMul", b, gram), square),
+        )
+        axis = binder.ints([1])
+        change = binder.op("ReduceSum", binder.op("Mul", b, inner), axis, keepdims=0)
+        squares = binder.op("Add", self._squares(layer, n), change)
+        least = binder.constant(FLOAT, [1], [_LEAST])
+        return binder.op("Sqrt", binder.op("Max", squares, least))
+
+    def _squares(self, layer: LoraLayer, n: BoundNode) -> Value:
+        """|W|^2 of each row, float32 [out]."""
+        binder = self.bound.binder
+        if n.op == "MatMulNBits" and _is_plain(n):
+            return self._squares_of_bits(n)
+        if n.op not in ("MatMul", "Gemm", "FusedMatMul"):
+            raise UnsupportedOp(
+                f"DoRA needs the norms of its weight, which are not computed of {n.op} of this"
+                " kind",
+                f"layer '{layer.name}'",
+                "Train LoRA (without use_dora), or take the model's float file or the one with"
+                " 4-bit weights.",
+            )
+        axis = binder.ints([1 if n.attr("transB", 0) else 0])
+        found = binder.op("ReduceSumSquare", n.inputs[1], axis, keepdims=0)
+        alpha = float(n.attr("alpha", 1.0))
+        if alpha == 1.0:
+            return found
+        return binder.op("Mul", found, binder.constant(FLOAT, [1], [alpha * alpha]))
+
+    def _squares_of_bits(self, n: BoundNode) -> Value:
+        """_squares of MatMulNBits, of some rows at a time."""
+        binder = self.bound.binder
+        out, width, bits = n.attr("N"), n.attr("K"), n.attr("bits", 4)
+        blocks = -(-width // n.attr("block_size"))
+        zeros = n.input(3)
+        stored = [
+            (n.inputs[1], n.inputs[1].shape[-1] * blocks),
+            (n.inputs[2], blocks),
+            (zeros, -(-blocks * bits // 8)),
+        ]
+        table, scales, zeros = (
+            v and binder.op("Reshape", v, binder.constant(INT64, [2], [out, columns]))
+            for v, columns in stored
+        )
+        squares = []
+        for first in range(0, out, _ROWS):
+            some = list(range(first, min(first + _ROWS, out)))
+            rows = binder.op(
+                "GatherBlockQuantized",
+                *(table, binder.ints(some), scales, *([zeros] if zeros is not None else [])),
+                domain=MS,
+                bits=bits,
+                block_size=n.attr("block_size"),
+                gather_axis=0,
+                quantize_axis=1,
+            )
+            if rows.shape[1] != width:
+                ends = [binder.ints([x]) for x in (0, width, 1)]
+                rows = binder.op("Slice", rows, *ends)
+            squares.append(binder.op("ReduceSumSquare", rows, binder.ints([1]), keepdims=0))
+        return binder.op("Concat", *squares, axis=0) if len(squares) > 1 else squares[0]
 
     # ---- (x A^T, B) of each kind of layer
     def _linear(self, name: str, n: BoundNode) -> tuple[Value, Value]:
@@ -296,6 +463,32 @@ class _Inserter:
         if self.config.init_lora_weights:
             return "fill", 0.0
         return "uniform", 1.0 / math.sqrt(rank), len(self.states)
+
+
+# Inputs of nodes that are added to their products.
+_BIAS = {"Gemm": 2, "MatMulNBits": 5}
+_A = {"conv": "a convolution", "embedding": "an embedding"}
+
+
+def _bias_of(n: BoundNode) -> Value | None:
+    """What a layer's node adds to its product; None where it adds nothing.
+
+    Raises:
+        UnsupportedOp: it adds a multiple of it.
+    """
+    place = _BIAS.get(n.op)
+    bias = None if place is None else n.input(place)
+    if bias is not None and n.attr("beta", 1.0) != 1.0:
+        raise UnsupportedOp(
+            "its bias is scaled by the node", n.where, "Leave it out of target_modules."
+        )
+    return bias
+
+
+def _is_plain(n: BoundNode) -> bool:
+    """Whether a MatMulNBits has zero points as integers, and blocks in order."""
+    zeros = n.input(3)
+    return n.attr("bits", 4) in (2, 4, 8) and (zeros is None or zeros.dtype == UINT8) and not n.has(4)
 
 
 def _dropped(binder: Binder, config: AdapterConfig, x: Value) -> Value:

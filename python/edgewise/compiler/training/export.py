@@ -113,6 +113,7 @@ def export_lora(
     target: Target,
     external_data: str | None = None,
     parameters: Arrays | None = None,
+    gains: Mapping[str, bytes] | None = None,
 ) -> bytes | None:
     """Writes the model with adapters: merged into float weights, as nodes beside quantized ones.
 
@@ -123,9 +124,10 @@ def export_lora(
         merged: {initializer: (dtype code, shape, bytes)}, outputs of the program's plan `merge`.
         target, external_data: as ModelEditor.write's.
         parameters: of export_parameters, trained together with the adapters.
+        gains: of DoRA: {layer: float32 [out]}, factors of the outputs of layers that have nodes.
     """
     e = ModelEditor(source)
-    put_lora(e, layers, adapters, merged, parameters)
+    put_lora(e, layers, adapters, merged, parameters, gains)
     return e.write(target, external_data)
 
 
@@ -135,6 +137,7 @@ def put_lora(
     adapters: Arrays,
     merged: Arrays,
     parameters: Arrays | None = None,
+    gains: Mapping[str, bytes] | None = None,
 ) -> None:
     """Puts adapters into a model. Args: as of export_lora. Raises InputError."""
     for name, x in merged.items():
@@ -142,13 +145,14 @@ def put_lora(
     _set_parameters(e, parameters or {})
     for layer in layers:
         if layer.weight not in merged:
-            _beside(e, layer, adapters)
+            _beside(e, layer, adapters, (gains or {}).get(layer.name))
 
 
-def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
+def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays, gain: bytes | None) -> None:
     """Adds y = base(x) + (x A^T) (scaling B)^T after the node that computes y.
 
-    For an embedding the rows of A^T are gathered; for a convolution A and B are convolutions.
+    For an embedding the rows of A^T are gathered; for a convolution A and B are convolutions. With
+    DoRA y is bias + gain (base(x) - bias + ...).
     """
     made = e.producer(layer.y)
     if made is None:
@@ -172,11 +176,38 @@ def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
         ),
         Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add"),
     ]
+    if gain is not None:
+        nodes[-1:] = _gained(e, layer, names, gain, dtype)
     at = next(i for i, n in enumerate(e.graph.nodes) if n is made) + 1
     x_made = e.producer(layer.x)
     if x_made is not None:  # in files that are not sorted, x may be computed after y
         at = max(at, next(i for i, n in enumerate(e.graph.nodes) if n is x_made) + 1)
     e.graph.nodes[at:at] = nodes
+
+
+def _gained(
+    e: ModelEditor, layer: LoraLayer, names: Mapping[str, str], gain: bytes, dtype: int
+) -> list[Node]:
+    """The nodes bias + gain (base - bias + up)."""
+    kinds = ("lora_gain", "lora_sum", "lora_plain", "lora_whole")
+    own = {k: e.unused_name(f"{layer.name}.{k}") for k in kinds}
+    numbers = unpack(FLOAT, gain, len(gain) // 4)
+    e.set_initializer(own["lora_gain"], (dtype, (len(numbers),), pack(dtype, numbers)))
+
+    def node(op: str, a: str, b: str, y: str) -> Node:
+        return Node(op, [a, b], [y], {}, "", y)
+
+    base, bias = names["base"], layer.bias
+    whole = layer.y if bias is None else own["lora_whole"]
+    first = [] if bias is None else [node("Sub", base, bias, own["lora_plain"])]
+    last = [] if bias is None else [node("Add", whole, bias, layer.y)]
+    plain = base if bias is None else own["lora_plain"]
+    return [
+        *first,
+        node("Add", plain, names["lora_up"], own["lora_sum"]),
+        node("Mul", own["lora_sum"], own["lora_gain"], whole),
+        *last,
+    ]
 
 
 def _set_adapter(

@@ -9,6 +9,8 @@
     initialize: sets the states to their first values (weights from the model's file, adapters
         to random numbers)
     begin: the same, without the states that a host can copy from the file
+    magnitudes: sets DoRA's magnitudes to the norms of the rows of weights with adapters
+    gains: outputs magnitudes divided by these norms, by name of the layer
     merge: adds the adapters to the base weights
     saved: outputs the parameters that are stored in the adapter as a whole
 
@@ -200,7 +202,7 @@ class Program:
             UnsupportedOp, ModelError, InputError: as bind.
         """
         if kind not in self.plans:
-            if kind in ("update", "initialize", "begin") and self.trained is None:
+            if kind in ("update", "initialize", "begin", "magnitudes", "gains") and self.trained is None:
                 self.plan("accumulate" if kind == "update" else "train")
             with explained(TRAINING, self.graph.name), self._of_fewer_tokens():
                 self.plans[kind] = self._compile(kind)
@@ -231,6 +233,8 @@ class Program:
             return self._checkpointed(kind)
         if kind == "evaluate":
             return self._forward(kind, lambda bound, graph, loss: None)
+        if kind in ("magnitudes", "gains"):
+            return self._of_norms(kind)
         if kind == "initialize":
             return initialize(self)
         if kind == "begin":
@@ -312,6 +316,38 @@ class Program:
             prepare=prepare,
             transform=transform,
             finish=finish,
+            doing=TRAINING.broken,
+            target=self.target,
+        )
+        return plan
+
+    def _of_norms(self, kind: str) -> Plan:
+        """A plan of the norms of the rows that DoRA's layers multiply with."""
+
+        def transform(bound: BoundGraph) -> None:
+            graph = Gradients(bound)
+            norms: list[tuple[LoraLayer, Value, Value]] = []
+            insert_lora(bound, cast("LoraConfig", self.lora), False, norms)
+            bound.outputs = {}
+            bound.effects = []
+            for layer, magnitudes, norm in norms:
+                if kind == "magnitudes":
+                    bound.effects.append(
+                        graph.op("Assign", magnitudes, norm, domain="edgewise")
+                    )
+                else:
+                    bound.outputs[layer.name] = graph.div(magnitudes, norm)
+
+        plan, _ = compile_graph(
+            self.graph,
+            self.shapes,
+            self.dtypes,
+            self.known,
+            outputs=self._wanted_outputs([o.name for o in self.graph.outputs]),
+            computed=self.computed,
+            float_outputs=True,
+            trainable=self.trainable,
+            transform=transform,
             doing=TRAINING.broken,
             target=self.target,
         )

@@ -151,8 +151,8 @@ def _low_rank_product(
 
 
 def merge(program: Program) -> Plan:
-    """A plan that computes W + scaling * (B A) for each base weight, in the file's layout and type.
-    Its outputs have the names of the weights.
+    """A plan that computes W + scaling * (B A) for each base weight, in the file's layout and type,
+    with DoRA its rows brought to their magnitudes. Its outputs have the names of the weights.
     """
     base = program.graph.constants
     layers = [(x.weight, x) for x in program.lora_layers if x.weight is not None]
@@ -170,6 +170,9 @@ def merge(program: Program) -> Plan:
             if weight not in sums:
                 sums[weight] = graph.op("Cast", w, to=FLOAT) if w.dtype != FLOAT else w
             sums[weight] = graph.add(sums[weight], graph.scale(delta, x.scaling))
+            if x.magnitude is not None:
+                m = bound.state(x.magnitude, FLOAT, program.states[x.magnitude].shape)
+                sums[weight] = _with_norms(graph, sums[weight], m, x.transposed)
         for name, v in sums.items():
             dtype = base[name].dtype
             bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
@@ -177,6 +180,14 @@ def merge(program: Program) -> Plan:
     return auxiliary_plan(
         "merge", program.target, change, {weight: base[weight] for weight, _ in layers}
     )
+
+
+def _with_norms(graph: Gradients, w: Value, norms: Value, by_rows: bool) -> Value:
+    """A matrix whose rows, or columns, have other norms. by_rows: it is [out, in]."""
+    axis = 1 if by_rows else 0
+    own = graph.op("ReduceL2", w, graph.ints([axis]), keepdims=1)
+    least = graph.op("Max", own, graph.number(1e-15))
+    return graph.mul(w, graph.div(graph.reshape(norms, own.shape), least))
 
 
 def save(program: Program) -> Plan:

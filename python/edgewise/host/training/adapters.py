@@ -17,7 +17,7 @@ from ...compiler.targets import CPU, target_of
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
 from ...logic.generation.prefix import PREFIX
-from ...logic.training.adapters import check_fit, half_of, rank_axis
+from ...logic.training.adapters import check_fit, half_of, name_of_magnitude, rank_axis
 from ..arguments import options_in_words, shown
 from ..engine import Buffer, Engine
 from ..session import decoder
@@ -56,9 +56,10 @@ def fitted(
     """
     tensors = adapter.tensors()
     halves = {n: half for n in tensors if (half := half_of(n)) is not None}
-    given = {n: list(_shape_of(tensors[n])) for n in halves}
+    magnitudes = {name_of_magnitude(module): x for module, x in adapter.magnitudes.items()}
+    given = {n: list(_shape_of(tensors[n])) for n in (*halves, *magnitudes)}
     check_fit(given, {n: list(shape) for n, shape in shapes.items()}, exact, "adapter")
-    out: dict[str, bytes] = {}
+    out = {name: floats(x).tobytes() for name, x in magnitudes.items()}
     for name, half in halves.items():
         values, module = floats(tensors[name]), half.module
         if half.is_a:
@@ -78,14 +79,16 @@ def room_for(adapters: Iterable[Adapter]) -> LoraConfig:
     """A configuration of plans that have room for adapters: for all of their layers, of the largest
     of their ranks.
     """
-    modules, ranks = set[str](), {1}
+    modules, ranks, use_dora = set[str](), {1}, False
     for adapter in adapters:
+        use_dora = use_dora or adapter.config.use_dora
         for name, tensor in adapter.tensors().items():
             half, axis = half_of(name), rank_axis(name)
             if half is not None and axis is not None:
                 modules.add(half.module)
                 ranks.add(_shape_of(tensor)[axis])
-    return LoraConfig(r=max(ranks), lora_alpha=max(ranks), target_modules=sorted(modules))
+    r, targets = max(ranks), sorted(modules)
+    return LoraConfig(r=r, lora_alpha=r, target_modules=targets, use_dora=use_dora)
 
 
 def _shape_of(tensor: Tensor | Stored) -> Sequence[int]:
@@ -273,6 +276,9 @@ class Adapted(decoder.DecoderModel):
                 self.device.release(buffer)
             self._swapped = fresh
             self.changes -= 1  # the key names the adapter
+        if self.lora is not None and self.lora.use_dora:
+            self.refresh(())  # the norms of rows follow from adapters
+            self.changes -= 1
         self.adapter, self.scale = name, scale
 
     def kept_key(self) -> str | None:

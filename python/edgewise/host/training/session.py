@@ -184,6 +184,10 @@ class TrainingSession(Owner):
                     self.buffers["begin", SEED][0], struct.pack("<q", seed_of_run(self.seed, -1))
                 )
             loaded.run()
+            if self.program.lora is not None and self.program.lora.use_dora:
+                loaded.free()
+                loaded = self._load("magnitudes", weights)
+                loaded.run()
         finally:
             loaded.free()
             weights.free()
@@ -428,6 +432,13 @@ class TrainingSession(Owner):
         file's types. Takes engine memory while it runs.
         """
         return {name: data for name, (_, _, data) in self._once("merge").items()}
+
+    @locked
+    def gains(self) -> dict[str, bytes]:
+        """Of DoRA: factors of the outputs of layers, {layer: bytes of float32 [out]}."""
+        if self.program.lora is None or not self.program.lora.use_dora:
+            return {}
+        return {name: data for name, (_, _, data) in self._once("gains").items()}
 
     @locked
     def saved(self) -> dict[str, tuple[int, tuple[int, ...], bytes]]:

@@ -14,6 +14,7 @@ from ...errors import InputError, ModelError, UnsupportedField
 
 PREFIX = "base_model.model."  # of the tensors' names in a file
 _LINEAR = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
+_MAGNITUDE = re.compile(r"(.+)\.lora_magnitude_vector(?:\.default)?(?:\.weight)?")
 _EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
 
 
@@ -35,6 +36,17 @@ def half_of(name: str) -> Half | None:
     if embedding is not None:
         return Half(embedding[1], embedding[2] == "A", True)
     return None
+
+
+def magnitude_of(name: str) -> str | None:
+    """The module whose rows' norms the tensor of a name without PREFIX holds (DoRA), or None."""
+    found = _MAGNITUDE.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def name_of_magnitude(module: str) -> str:
+    """The name of the tensor with the norms of a module's rows, without PREFIX."""
+    return f"{module}.lora_magnitude_vector"
 
 
 def name_of(half: Half) -> str:
@@ -66,13 +78,16 @@ def names_of(names: Sequence[str], where: str) -> dict[str, str]:
     for key in names:
         name = key.removeprefix(PREFIX)
         half = half_of(name)
+        module = magnitude_of(name)
         if half is not None:
             found[key] = name_of(half)
+        elif module is not None:
+            found[key] = name_of_magnitude(module)
         elif is_adapter([name]):
             raise UnsupportedField(
                 f"'{key}' belongs to a variant of LoRA that is not supported",
                 where,
-                "Train the adapter as plain LoRA (no DoRA, no lora_bias).",
+                "Train the adapter as LoRA or DoRA (no lora_bias).",
             )
         elif ".original_module." not in name:
             base = name.replace(".base_layer.", ".")
@@ -89,6 +104,40 @@ def names_of(names: Sequence[str], where: str) -> dict[str, str]:
                 "The file is incomplete; fetch it again.",
             )
     return found
+
+
+def check_magnitudes(shapes: dict[str, list[int]], use_dora: bool, where: str) -> None:
+    """Checks that an adapter has DoRA's magnitudes where its configuration says so.
+
+    Args:
+        shapes: of the tensors of an adapter, by the names of `names_of`.
+        use_dora: whether the configuration says that there are magnitudes.
+        where: name of the file, for errors.
+
+    Raises:
+        ModelError: some are missing, do not fit, or are too many.
+    """
+    remedy = "Take the adapter_config.json that belongs to these weights."
+    for name, shape in shapes.items():
+        module = magnitude_of(name)
+        if module is not None:
+            b = shapes.get(name_of(Half(module, False, False)))
+            if not use_dora or b is None:
+                says = "the configuration says LoRA" if not use_dora else "its lora_B is missing"
+                raise ModelError(f"'{name}' belongs to DoRA, and {says}", where, remedy)
+            if shape != [b[0]]:
+                raise ModelError(
+                    f"'{module}' has magnitudes {shape}, and lora_B {b}",
+                    where,
+                    "The file is damaged, or not of a linear layer.",
+                )
+        half = half_of(name)
+        if use_dora and half is not None and name_of_magnitude(half.module) not in shapes:
+            raise ModelError(
+                f"'{half.module}' has no lora_magnitude_vector, and the configuration says DoRA",
+                where,
+                remedy,
+            )
 
 
 def check_pairs(shapes: dict[str, list[int]], rank_of: Callable[[str], int], where: str) -> None:
@@ -139,6 +188,7 @@ def check_fit(
     Raises:
         InputError: it has layers that the model does not adapt, larger ranks, or other widths.
     """
+    _check_kind(shapes, states, exact, where)
     for name, shape in shapes.items():
         half, axis = half_of(name), rank_axis(name)
         if half is None or axis is None:
@@ -161,6 +211,29 @@ def check_fit(
                 where,
                 remedy if own > rank else "Give an adapter of the same rank.",
             )
+
+
+def _check_kind(
+    shapes: dict[str, list[int]], states: dict[str, list[int]], exact: bool, where: str
+) -> None:
+    """Checks that DoRA meets DoRA. Args, Raises: as check_fit's."""
+    for name in shapes:
+        module, half = magnitude_of(name), half_of(name)
+        if module is not None and name not in states:
+            if name_of(Half(module, True, False)) in states:
+                raise InputError(
+                    f"it is DoRA at '{module}', the model was compiled for LoRA",
+                    where,
+                    "Compile the model with use_dora.",
+                )
+        if exact and half is not None:
+            own = name_of_magnitude(half.module)
+            if own in states and own not in shapes:
+                raise InputError(
+                    f"it is LoRA at '{half.module}', which is trained with use_dora",
+                    where,
+                    "Train without use_dora, or begin with a DoRA adapter.",
+                )
 
 
 def _without_adapter(module: str, states: dict[str, list[int]], where: str) -> InputError:

@@ -22,6 +22,7 @@ FIELDS = (
     "target_modules",
     "exclude_modules",
     "use_rslora",
+    "use_dora",
     "modules_to_save",
     "bias",
     "fan_in_fan_out",
@@ -155,7 +156,7 @@ def _wanted_of(name: str, value: object) -> str:
     elif name == "bias":
         fits = value in ("none", "all", "lora_only")
         wanted = 'It is "none", "all" or "lora_only".'
-    elif name in ("use_rslora", "fan_in_fan_out"):
+    elif name in ("use_rslora", "use_dora", "fan_in_fan_out"):
         fits, wanted = isinstance(value, bool), "It is true or false."
     elif name in MODULES:
         text = name != "modules_to_save"

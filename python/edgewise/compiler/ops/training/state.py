@@ -1,4 +1,5 @@
-"""Operators that write states: tensors in slots that keep their contents between runs.
+"""Operators that write states: tensors in slots that keep their contents between runs; and one
+that has no gradient.
 
 A state is updated in place; the output is the state with its new value.
 """
@@ -11,7 +12,15 @@ from ...declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
 from ...declare.op import Op, fail, like, takes, unsupported
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Inferred, View
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+        View,
+    )
 
 
 def in_place(node: BoundNode, builder: Builder, i: int = 0, o: int = 0) -> View:
@@ -57,6 +66,25 @@ def assign_lower(node: BoundNode, builder: Builder) -> None:
             return
         fail(node, f"{node.inputs[1]} is a part of a state, or another one", "Report this model.")
     builder.copy(x, y)
+
+
+# Input: x; output: x, through which no gradient goes.
+stop_gradient = Op("StopGradient", "edgewise")
+
+
+@stop_gradient.infer
+def stop_gradient_infer(node: BoundNode) -> Inferred:
+    return [like(node, 0)]
+
+
+@stop_gradient.lower
+def stop_gradient_lower(node: BoundNode, builder: Builder) -> None:
+    builder.alias(node.outputs[0], builder.view(node.inputs[0]))
+
+
+@stop_gradient.grad
+def stop_gradient_grad(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
+    return [None]
 
 
 # Inputs: a cache, x, which is the cache with more rows along the attribute `axis`; cache = x.

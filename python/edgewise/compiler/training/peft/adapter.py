@@ -11,9 +11,12 @@ from ....errors import InputError, ModelError, memory_in_words
 from ....json_text import parse_json, written_json
 from ....logic.training.adapters import (
     PREFIX,
+    check_magnitudes,
     check_pairs,
     half_of,
+    magnitude_of,
     name_of,
+    name_of_magnitude,
     names_of,
     written_config,
 )
@@ -29,7 +32,8 @@ MAX_CONFIG = 1 << 22  # bytes
 
 @dataclass
 class Adapter:
-    """The tensors of an adapter. A module computes base(x) + scaling * B(A(dropout(x))).
+    """The tensors of an adapter. A module computes base(x) + scaling * B(A(dropout(x))); with DoRA
+    the rows of W + scaling * B A are brought to its magnitudes.
 
     Tensors are `Tensor`s in a file, arrays, or what else `edgewise.compiler.onnx.sink.as_stored`
     takes.
@@ -41,12 +45,14 @@ class Adapter:
         embeddings: {module: (A, B)}, A [r, rows] and B [width, r].
         saved: {parameter name: tensor} of modules_to_save and of trained biases, which replace the
             base's.
+        magnitudes: {module: [out]} of DoRA.
     """
 
     config: LoraConfig
     lora: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     embeddings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
+    magnitudes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: LoraConfig, tensors: Mapping[str, Any], where: str = "adapter") -> Adapter:
@@ -63,8 +69,10 @@ class Adapter:
         adapter = cls(config)
         named = {name: tensors[key] for key, name in names_of(list(tensors), where).items()}
         for name, x in named.items():
-            half = half_of(name)
-            if half is None:
+            half, module = half_of(name), magnitude_of(name)
+            if module is not None:
+                adapter.magnitudes[module] = x
+            elif half is None:
                 adapter.saved[name] = x
             elif half.is_a:
                 kind = adapter.embeddings if half.embedding else adapter.lora
@@ -78,6 +86,8 @@ class Adapter:
             out[f"{module}.lora_A.weight"], out[f"{module}.lora_B.weight"] = pair
         for module, pair in self.embeddings.items():
             out[f"{module}.lora_embedding_A"], out[f"{module}.lora_embedding_B"] = pair
+        for module, x in self.magnitudes.items():
+            out[name_of_magnitude(module)] = x
         for name, x in self.saved.items():
             module, _, parameter = name.rpartition(".")
             out[
@@ -137,6 +147,7 @@ def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
     adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
     try:
         shapes = {n: list(t.shape) for n, t in adapter.tensors().items()}
+        check_magnitudes(shapes, adapter.config.use_dora, weights.name)
         check_pairs(shapes, adapter.config.rank_of, weights.name)
     except InputError as e:  # a pattern of the file
         raise ModelError(e.what, config.name, e.remedy) from None

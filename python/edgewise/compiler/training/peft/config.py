@@ -39,6 +39,7 @@ class LoraConfig:
         layers_to_transform, layers_pattern: indices of layers, and the name before the index.
         rank_pattern, alpha_pattern: {module name or regular expression: value} for modules that
             differ.
+        use_dora: DoRA: the norm of each row of a linear layer's weight is trained by itself.
         modules_to_save: modules trained as a whole and kept in the adapter.
         bias: "none", "all" or "lora_only".
         fan_in_fan_out: the base model stores its weights as [in, out].
@@ -55,6 +56,7 @@ class LoraConfig:
     target_modules: list[str] | str | None = None
     exclude_modules: list[str] | str | None = None
     use_rslora: bool = False
+    use_dora: bool = False
     modules_to_save: list[str] | None = None
     bias: str = "none"
     fan_in_fan_out: bool = False

@@ -226,9 +226,16 @@ class Options:
             "schedule": self.schedule if isinstance(self.schedule, str) else "function",
             "warmup_steps": self.warmup,
             "optimizer": self.optimizer.describe(),
-            "lora": asdict(self.lora) if self.lora is not None else None,
+            "lora": _recorded(self.lora) if self.lora is not None else None,
             **({"preference": asdict(self.preference)} if self.preference is not None else {}),
         }
+
+
+def _recorded(lora: LoraConfig) -> dict[str, object]:
+    """The fields of a configuration; use_dora, which older checkpoints lack, only where it is
+    set.
+    """
+    return {k: v for k, v in asdict(lora).items() if k != "use_dora" or v}
 
 
 def options_of(

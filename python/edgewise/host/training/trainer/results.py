@@ -76,7 +76,10 @@ def export_model(
         n: (constants[n].dtype, constants[n].shape, data) for n, data in session.merged().items()
     }
     rest = {n: x for n, x in parameters.items() if n not in merged}
-    return export_lora(source, program.lora_layers, adapter, merged, path, external_data, rest)
+    gains = session.gains() if any(x.weight not in merged for x in program.lora_layers) else {}
+    return export_lora(
+        source, program.lora_layers, adapter, merged, path, external_data, rest, gains
+    )
 
 
 def adapter_states(
