@@ -7,11 +7,14 @@ pytest.importorskip("websockets")
 import numpy as np
 import torch
 from edgewise import LoraConfig, Trainer
+from edgewise.compiler.training.safetensors import load_safetensors
 from edgewise.errors import InputError
 from edgewise.extras.federated.codec import Schema
 from edgewise.extras.federated.local_training import LocalTraining, drawn
 from edgewise.host.training.trainer.loop import rows_of
+from edgewise.training.peft import WEIGHTS
 
+from tests.training import llama
 from tests.training.llama import Lora
 from tests.training.trainer.models import net, rows
 
@@ -162,3 +165,33 @@ def test_one_update_shows_its_row_and_a_mean_of_eight_does_not():
 
     assert all(found(change)[k] > 0.9999 for k, change in enumerate(changes))
     assert found(sum(changes)).max() < 0.95
+
+
+def test_variants_send_what_their_file_has(tmp_path):
+    """Magnitudes of DoRA and whole modules, in the layout of the adapter's file."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(llama.base("fp32"))
+    fields = {"target_modules": ["q_proj"], "modules_to_save": ["down_proj", "norm"]}
+    adapters = LoraConfig(r=2, use_dora=True, **fields)
+    trainer = Trainer(path, adapters=adapters, batch_size=2, sequence_length=16)
+    one = LocalTraining(trainer, [list(range(3, 200)), list(range(200, 3, -1))])
+    weights = one.weights()
+    trainer.save_adapter(tmp_path / "adapter")
+    tensors, _ = load_safetensors(tmp_path / "adapter" / WEIGHTS)
+    assert {n.removeprefix("base_model.model."): tuple(t.shape) for n, t in tensors.items()} == (
+        {n: x.shape for n, x in weights.items()}
+    )
+    for name, tensor in tensors.items():
+        sent = weights[name.removeprefix("base_model.model.")]
+        assert sent.tobytes() == tensor.bytes(), name
+    ends = {n.split("model.layers.0.")[1] for n in weights if "layers.0" in n}
+    names = [f"self_attn.q_proj.lora_{x}" for x in ("A.weight", "B.weight", "magnitude_vector")]
+    assert ends == {*names, "mlp.down_proj.weight"} and "model.norm.weight" in weights
+    made = one.train(weights, {"local-steps": 2}, 0, 1, lambda: False).values
+    assert all(np.any(made[n] != weights[n]) for n in weights)
+    part = one.train(weights, {"local-steps": 2, "part": "B"}, 0, 1, lambda: False).values
+    changed = {n for n in weights if np.any(part[n] != weights[n])}
+    assert changed == {n for n in weights if n.endswith("lora_B.weight")}
+    one.put(made)
+    assert all(np.array_equal(x, made[n]) for n, x in one.weights().items())
+    one.close()

@@ -220,12 +220,41 @@ def test_package_with_adapters(tmp_path):
     lm.set_adapter("a")
     close(logits(lm, [5, 9, 77]), want, 1e-5)
     lm.free(), trainer.free()
-    with pytest.raises(edgewise.EdgewiseError, match="adapters alone"):
-        compile_training_package(
-            folder_files(path)[0],
-            [{"name": "lora", "lora": {"modules_to_save": ["norm"]}}],
-            model_file="model.onnx",
-        )
+
+
+def test_package_with_whole_modules(tmp_path):
+    """A package that trains modules as a whole takes them from adapters."""
+    from edgewise.compiler.training.package import compile_training_package
+    from edgewise.host.session.open import folder_files
+
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "model.onnx").write_bytes(llama.base("fp32"))
+    fields = {"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["down_proj", "norm"]}
+    trainer = edgewise.Trainer(
+        path / "model.onnx",
+        adapters=LoraConfig(**fields),
+        batch_size=2,
+        sequence_length=16,
+        learning_rate=1e-2,
+    )
+    trainer.step(llama.batch())
+    trainer.save_adapter(tmp_path / "a")
+    package = compile_training_package(
+        folder_files(path)[0],
+        [{"name": "lora", "batch": 1, "sequence": 16, "lora": fields}],
+        model_file="model.onnx",
+    )
+    with open(tmp_path / "model.edge", "wb") as f:
+        package.write(f)
+    lm = edgewise.CausalLM(tmp_path / "model.edge")
+    base = logits(lm, [5, 9, 77])
+    lm.load_adapter(tmp_path / "a", "a")
+    lm.set_adapter("a")
+    close(logits(lm, [5, 9, 77]), logits(trainer.language_model(), [5, 9, 77]), 1e-4)
+    lm.set_adapter(None)
+    close(logits(lm, [5, 9, 77]), base, 1e-6)
+    lm.free(), trainer.free()
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,16 @@ export interface TrainingPrograms {
   target_modules?: string | string[];
   /** Scale by `lora_alpha / sqrt(r)` instead (rsLoRA). Default: false. */
   use_rslora?: boolean;
+  /** DoRA: the norms of the rows of weights are trained by themselves. Default: false. */
+  use_dora?: boolean;
+  /** Ranks of modules that differ, by the names of modules or the ends of them. */
+  rank_pattern?: Record<string, number>;
+  /** `lora_alpha` of modules that differ, likewise. */
+  alpha_pattern?: Record<string, number>;
+  /** Modules that are trained as a whole, and kept in the adapter. Default: none. */
+  modules_to_save?: string[];
+  /** Biases that are trained: none, all, or those of adapted layers. Default: `none`. */
+  bias?: "none" | "all" | "lora_only";
   /**
    * Optimizer: `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or
    * an object with PyTorch's argument names: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default:

@@ -50,6 +50,7 @@ export const PROGRAM: ProgramInfo = {
   batch: 1,
   sequence: 4,
   lora: { r: 2, lora_alpha: 2, use_rslora: false },
+  saved: [],
   optimizer: { type: "AdamW", lr: 0.1 },
   maxGradNorm: null,
   plans: new Map(

@@ -5,7 +5,9 @@ import { test } from "node:test";
 import { safetensorsHead } from "../../src/shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../src/shared/errors.ts";
 import type { LoraInfo } from "../../src/worker/package/manifest.ts";
+import { rescaled } from "../../src/worker/training/adapter-config.ts";
 import { openFile, readTensors } from "../../src/worker/training/adapter-files.ts";
+import { fromFile, tensorsOf, toFile } from "../../src/worker/training/adapter-tensors.ts";
 import { PROGRAM } from "../common/fake-trainer.ts";
 
 const LORA: LoraInfo = { r: 1, lora_alpha: 2, use_rslora: false };
@@ -81,4 +83,32 @@ test("adapters that do not fit are refused", async () => {
       (e: Error) => e instanceof kind && words.test(e.message),
       words.source,
     );
+});
+
+test("whole modules are transposed where the model stores them so", () => {
+  const states = new Map(program.states);
+  const state = { ...PROGRAM.states.get("layer.lora_A.weight")!, kind: "parameter" as const };
+  states.set("onnx::MatMul_1", { ...state, name: "onnx::MatMul_1", shape: [2, 3], bytes: 24 });
+  const saved = [
+    { parameter: "onnx::MatMul_1", name: "head.weight", transposed: true, shape: [2, 3] },
+  ];
+  const tensors = tensorsOf({ ...program, states, saved }, LORA);
+  const head = tensors.get("base_model.model.head.weight")!;
+  assert.deepEqual(head.info, { dtype: "float32", shape: [3, 2], bytes: 24 });
+  const bytes = new Uint8Array(Float32Array.of(1, 2, 3, 4, 5, 6).buffer);
+  const written = toFile(bytes, head);
+  assert.deepEqual([...new Float32Array(written.buffer)], [1, 4, 2, 5, 3, 6]);
+  assert.deepEqual([...fromFile(written, head, [3, 2])], [...bytes]);
+});
+
+test("ranks and scalings by module", () => {
+  const lora = { ...LORA, r: 2, rank_pattern: { layer: 1 }, alpha_pattern: { layer: 6 } };
+  const shapes = Array.from(tensorsOf(program, lora).values(), ({ shape }) => shape);
+  assert.deepEqual(shapes, [
+    [1, 2],
+    [2, 1],
+  ]);
+  const made = rescaled(program, lora, ["layer"]); // the program's is 2 / 2
+  assert.deepEqual([...made.factors], [["layer", 6]]);
+  assert.deepEqual(made.lora.alpha_pattern, { layer: 1 });
 });

@@ -488,7 +488,8 @@ def _bias_of(n: BoundNode) -> Value | None:
 def _is_plain(n: BoundNode) -> bool:
     """Whether a MatMulNBits has zero points as integers, and blocks in order."""
     zeros = n.input(3)
-    return n.attr("bits", 4) in (2, 4, 8) and (zeros is None or zeros.dtype == UINT8) and not n.has(4)
+    whole = zeros is None or zeros.dtype == UINT8
+    return whole and n.attr("bits", 4) in (2, 4, 8) and not n.has(4)
 
 
 def _dropped(binder: Binder, config: AdapterConfig, x: Value) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from ...errors import InputError, UnsupportedField
+from ...errors import InputError
 from ...logic.manifest.schema import (
     LoraFields,
     OptimizerFields,
@@ -75,9 +75,8 @@ def add_training(
     Raises:
         OutOfMemory: it takes more than `memory`.
         InputError: the package has a program of this name, or was read from a file.
-        UnsupportedField: lora has modules_to_save or bias.
     """
-    _check(package, name, lora)
+    _check(package, name)
     graph = package.graph
     assert graph is not None  # _check
     config = package.json("config.json", {})
@@ -102,7 +101,8 @@ def add_training(
         program = make(batch, False)
     else:
         program, batch = fit_rows(make, memory, batch, fewer=_fits(fit))
-    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
+    kinds = [*PLANS, *(["magnitudes"] if lora is not None and lora.use_dora else [])]
+    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in kinds]
     add_plans(package, plans)
     described: dict[str, TrainingPlan] = {
         kind: {
@@ -110,7 +110,7 @@ def add_training(
             "slots": [s.describe() for s in plan.slots],
             "arena_bytes": plan.arena_bytes,
         }
-        for kind, (file, plan) in zip(PLANS, plans)
+        for kind, (file, plan) in zip(kinds, plans)
     }
     configs = package.json("generation_config.json", {}), config
     entry: TrainingProgram = {
@@ -138,7 +138,7 @@ def _fits(fit: object) -> bool:
     return fit is not None
 
 
-def _check(package: Package, name: str, lora: LoraConfig | None) -> None:
+def _check(package: Package, name: str) -> None:
     if package.graph is None:
         raise InputError(
             "its model is not available",
@@ -147,12 +147,6 @@ def _check(package: Package, name: str, lora: LoraConfig | None) -> None:
         )
     if any(p["name"] == name for p in package.manifest.get("training", ())):
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
-    if lora is not None and (lora.modules_to_save or lora.bias != "none"):
-        raise UnsupportedField(
-            "pages train adapters alone",
-            "modules_to_save or bias",
-            "Leave them out; edgewise.Trainer has them.",
-        )
 
 
 def compile_training_package(

@@ -53,6 +53,9 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "loss",
 )
 
+# Plans of states that are known once that of a step is compiled.
+AFTER_A_STEP = ("update", "initialize", "begin", "magnitudes", "gains", "swap")
+
 if TYPE_CHECKING:
     from ...logic.manifest.limits import StateKind
     from ...logic.manifest.schema import State as ManifestState
@@ -202,7 +205,7 @@ class Program:
             UnsupportedOp, ModelError, InputError: as bind.
         """
         if kind not in self.plans:
-            if kind in ("update", "initialize", "begin", "magnitudes", "gains") and self.trained is None:
+            if self.trained is None and kind in AFTER_A_STEP:
                 self.plan("accumulate" if kind == "update" else "train")
             with explained(TRAINING, self.graph.name), self._of_fewer_tokens():
                 self.plans[kind] = self._compile(kind)
@@ -332,9 +335,7 @@ class Program:
             bound.effects = []
             for layer, magnitudes, norm in norms:
                 if kind == "magnitudes":
-                    bound.effects.append(
-                        graph.op("Assign", magnitudes, norm, domain="edgewise")
-                    )
+                    bound.effects.append(graph.op("Assign", magnitudes, norm, domain="edgewise"))
                 else:
                     bound.outputs[layer.name] = graph.div(magnitudes, norm)
 

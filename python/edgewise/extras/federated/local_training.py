@@ -15,6 +15,7 @@ from ...host.training.data import Rows
 from ...host.training.trainer import Progress, Trainer
 from ...host.training.trainer.loop import Data, rows_of
 from ...logic.federated.terms import SETTINGS, check_audit, number_of, steps_of, texts_of
+from ...logic.training.adapters import name_of_saved
 from ...logic.training.checkpoints import is_of_optimizer
 from .client import Trained
 from .codec import Floats, Schema, Values
@@ -30,7 +31,9 @@ class LocalTraining:
     a round again gives the same update.
 
     Args:
-        trainer: with adapters, or for all parameters. Modules of modules_to_save are not sent.
+        trainer: with adapters, or for all parameters. What is sent has the names and layout of the
+            adapter's file: magnitudes of DoRA, and what modules_to_save and bias train, belong to
+            it.
         data: as Trainer.fit's; None: nothing is trained here, for a server's first weights.
         examples: weight of the updates. Default: the number of rows.
 
@@ -49,13 +52,13 @@ class LocalTraining:
         os.close(handle)
         trainer.save(self._start)
         self.rate = trainer.optimizer.lr
-        self.names = [
-            name
-            for name, state in trainer.program.states.items()
-            if state.kind == "parameter" or state.kind == "adapter" and ".lora_" in name
-        ]
-        states = trainer.program.states
-        self._schema = Schema.of({name: states[name].shape for name in self.names})
+        self._places = _places_of(trainer)
+        self.names = list(self._places)
+        states, shapes = trainer.program.states, {}
+        for name, (state, turned) in self._places.items():
+            shape = states[state].shape
+            shapes[name] = shape[::-1] if turned else shape
+        self._schema = Schema.of(shapes)
 
     @property
     def schema(self) -> Schema:
@@ -70,17 +73,21 @@ class LocalTraining:
 
     def weights(self) -> dict[str, Floats]:
         """The present values."""
-        return {
-            name: np.frombuffer(self.trainer.session.read(name), np.float32).reshape(shape).copy()
-            for name, shape in self.schema.shapes.items()
-        }
+        found = {}
+        for name, shape in self.schema.shapes.items():
+            state, turned = self._places[name]
+            flat = np.frombuffer(self.trainer.session.read(state), np.float32)
+            values = flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)
+            found[name] = values.copy()
+        return found
 
     def put(self, weights: Values) -> None:
         """Replaces the values."""
         for name in self.schema.shapes:
-            self.trainer.session.write(
-                name, np.ascontiguousarray(weights[name], np.float32).tobytes()
-            )
+            state, turned = self._places[name]
+            values = np.asarray(weights[name], np.float32)
+            values = np.ascontiguousarray(values.T if turned else values)
+            self.trainer.session.write(state, values.tobytes())
         self.trainer.refresh()
 
     def evaluate(self, weights: Values, data: Data) -> float:
@@ -181,6 +188,19 @@ class LocalTraining:
         assert texts is not None
         check_audit(audit, options.batch_size, options.sequence_length)
         return rows_of(texts, self.trainer.model, dataclasses.replace(options, seed=seed))
+
+
+def _places_of(trainer: Trainer) -> dict[str, tuple[str, bool]]:
+    """What is trained: {name in the adapter's file, or of the parameter: (state, whether the file
+    has its transpose)}.
+    """
+    program = trainer.program
+    if program.lora is None:
+        return {n: (n, False) for n, s in program.states.items() if s.kind == "parameter"}
+    own = [n for n, s in program.states.items() if s.kind == "adapter" and ".lora_" in n]
+    modules = [layer.name for layer in program.lora_layers]
+    saved = {name_of_saved(s.name, modules): (s.parameter, s.transposed) for s in program.saved}
+    return {n: (n, False) for n in own} | saved
 
 
 def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:

@@ -207,12 +207,13 @@ Kind = Literal["weight", "computed", "cache", "state", "input", "output", "temp"
 WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
 StateKind = Literal["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]
 WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
-TrainingKind = Literal["train", "accumulate", "update", "evaluate", "initialize"]
+TrainingKind = Literal["train", "accumulate", "update", "evaluate", "initialize", "magnitudes"]
 TRAINING_PLANS: Mapping[TrainingKind, tuple[str, ...]] = {
     "train": ("input_ids", "labels", "learning_rate", "loss"),
     "accumulate": ("input_ids", "labels", "loss"),
     "update": ("learning_rate", "gradient_scale"),
     "evaluate": ("input_ids", "labels", "loss"),
     "initialize": (),
+    "magnitudes": (),
 }
-"""Inputs and outputs that each plan of a training program has."""
+"""Inputs and outputs that each plan of a training program has; "magnitudes" is there for DoRA."""

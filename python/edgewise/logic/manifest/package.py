@@ -215,7 +215,9 @@ def plans_of(manifest: Manifest) -> list[PlanSlots]:
                     plans += entry["plans"]
     for training in manifest.get("training", []):
         for kind in TRAINING_PLANS:
-            plans.append(training["plans"][kind])
+            plan = training["plans"].get(kind)
+            if plan is not None:
+                plans.append(plan)
     return [PlanSlots(plan["file"], plan["slots"]) for plan in plans if "file" in plan]
 
 

@@ -202,8 +202,12 @@ def caches_of(c: Checker, caches: Sequence[Cache], at: str) -> dict[str, int]:
 
 def check_decoder(c: Checker, decoder: Decoder, contents: Contents) -> None:
     """Checks `decoder`, the part of a package of task "text-generation"."""
-    if decoder.get("saved") is not None and c.read_list(decoder["saved"], "decoder.saved"):
-        c.fail("decoder.saved", "is not empty: packages hold adapters only")
+    for i, saved in enumerate(decoder.get("saved") or []):
+        at = f"decoder.saved[{i}]"
+        if saved["parameter"] not in contents.weights:
+            c.fail(at, f"names the weight '{saved['parameter']}', which is not in the package")
+        if saved["transposed"] and len(saved["shape"]) != 2:
+            c.fail(at, "is the transpose of what is not a matrix")
     if decoder.get("lora") is not None:
         c.read_object(decoder["lora"], "decoder.lora")
     caches = caches_of(c, decoder["caches"], "decoder.caches")
@@ -469,7 +473,9 @@ def check_training(c: Checker, programs: Sequence[TrainingProgram], contents: Co
         names.add(program["name"])
         states = _check_states(c, program["states"], f"{at}.states", contents)
         for kind, required in TRAINING_PLANS.items():
-            plan = program["plans"][kind]
+            plan = program["plans"].get(kind)
+            if plan is None:  # of those that need not be there
+                continue
             _check_training_plan(c, plan, f"{at}.plans.{kind}", required, program, states, contents)
         for state in program["states"]:
             if state["kind"] == "adapter":

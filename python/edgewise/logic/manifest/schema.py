@@ -136,6 +136,22 @@ class SlidingWindow(TypedDict):
     rows: Tokens
 
 
+class SavedParameter(TypedDict):
+    """A weight that adapters replace.
+
+    Fields:
+        parameter: the weight.
+        name: in PEFT's files.
+        transposed: whether it is stored there as its transpose.
+        shape: of the weight.
+    """
+
+    parameter: Name
+    name: Name
+    transposed: bool
+    shape: Shape
+
+
 class Decoder(TypedDict):
     """A language model.
 
@@ -147,7 +163,7 @@ class Decoder(TypedDict):
         caches: of one sequence.
         window: of the caches that are `sliding`; none: there are none.
         lora: configuration of the adapters that its plans have.
-        saved: weights that its plans have as states; packages have none.
+        saved: weights that adapters replace as a whole (modules_to_save and bias).
         features: numbers of a row that may replace the embedding of a token; none: there is no
             such input.
         positions: whether its plans take positions of time, height and width.
@@ -161,7 +177,7 @@ class Decoder(TypedDict):
     logits_type: Literal["float32"]
     cache_dtype: NotRequired[CacheDType]
     lora: NotRequired[JsonObject | None]
-    saved: NotRequired[Annotated[list[dict[str, Any]], RULED] | None]
+    saved: NotRequired[list[SavedParameter] | None]
     caches: Annotated[list[Cache], Entries(0, MAX_CACHES)]
     window: NotRequired[SlidingWindow]
     features: NotRequired[Vocabulary]
@@ -251,6 +267,7 @@ class TrainingPlans(TypedDict):
     update: TrainingPlan
     evaluate: TrainingPlan
     initialize: TrainingPlan
+    magnitudes: NotRequired[TrainingPlan]
 
 
 class State(TypedDict):
@@ -275,6 +292,7 @@ class LoraFields(TypedDict):
     r: Annotated[int, Range(1, MAX_LORA_RANK)]
     lora_alpha: float
     use_rslora: NotRequired[bool]
+    use_dora: NotRequired[bool]
 
 
 class OptimizerFields(TypedDict):

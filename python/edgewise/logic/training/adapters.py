@@ -57,6 +57,17 @@ def name_of(half: Half) -> str:
     return f"{half.module}.lora_{which}.weight"
 
 
+def name_of_saved(name: str, adapted: Sequence[str]) -> str:
+    """The name in a file, without PREFIX, of a parameter that replaces the base's.
+
+    Args:
+        name: of the parameter.
+        adapted: modules with an adapter.
+    """
+    module, _, parameter = name.rpartition(".")
+    return f"{module}.base_layer.{parameter}" if module in adapted else name
+
+
 def is_adapter(names: Sequence[str]) -> bool:
     """Whether the tensors of a file are those of an adapter, not whole parameters."""
     return any(".lora_" in name or name.startswith("lora_") for name in names)

@@ -6,12 +6,15 @@ that is set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError, ModelError, UnsupportedField
 from ..native import written
+from .adapters import scaling
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.]+")  # a module's name as a pattern
 MAX_RANK = 1 << 20
 MAX = 1e300  # of other numbers
 MAX_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
@@ -172,6 +175,63 @@ def _wanted_of(name: str, value: object) -> str:
             f"It gives {kind} by module name or regular expression, for at most {MAX_PATTERNS}."
         )
     return "" if fits else wanted
+
+
+def value_of(patterns: Mapping[str, Any], module: str, otherwise: float) -> float:
+    """The value of the first pattern that names a module, or the module's end after a dot.
+
+    Args:
+        patterns: of rank_pattern or alpha_pattern, which `check_plain` has checked.
+        module: full name.
+        otherwise: where none does.
+    """
+    for pattern in patterns:
+        start = len(module) - len(pattern)
+        if start < 0 or start > 0 and module[start - 1] != ".":
+            continue
+        if all(p == "." or p == module[start + i] for i, p in enumerate(pattern)):
+            return float(patterns[pattern])
+    return otherwise
+
+
+def _table_of(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A field with values by name."""
+    found: Any = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def check_plain(fields: Mapping[str, Any], where: str) -> None:
+    """Checks that the patterns of rank_pattern and alpha_pattern are names of modules.
+
+    Raises:
+        UnsupportedField: one is another regular expression.
+    """
+    for name in ("rank_pattern", "alpha_pattern"):
+        for pattern in _table_of(fields, name):
+            if _PLAIN.fullmatch(pattern) is None:
+                raise UnsupportedField(
+                    f"{name} has {written(pattern)[:80]}, a regular expression",
+                    where,
+                    "Pages take names of modules there: write them out.",
+                )
+
+
+def rank_in(fields: Mapping[str, Any], module: str) -> int:
+    """The rank of a module. fields: of a configuration that `check_plain` has checked."""
+    return int(value_of(_table_of(fields, "rank_pattern"), module, fields["r"]))
+
+
+def scaling_in(fields: Mapping[str, Any], module: str) -> float:
+    """The factor of a module's adapter. fields: of a configuration that `check_plain` has
+    checked.
+    """
+    alpha = value_of(_table_of(fields, "alpha_pattern"), module, fields["lora_alpha"])
+    return scaling(alpha, rank_in(fields, module), fields.get("use_rslora") is True)
+
+
+def has_patterns(fields: Mapping[str, Any]) -> bool:
+    """Whether modules of a configuration have ranks or scalings of their own."""
+    return len(_table_of(fields, "rank_pattern")) + len(_table_of(fields, "alpha_pattern")) > 0
 
 
 def is_number(x: object) -> bool:

@@ -7,6 +7,7 @@ import type {
   OptimizerFields,
   PlanFile,
   Processor,
+  SavedParameter,
   Seq2SeqPlan,
   SlidingWindow,
   State,
@@ -43,7 +44,14 @@ export interface DecoderInfo {
   plans: DecoderPlan[];
 }
 /** Plans of a training program: see python/edgewise/compiler/training/program.py. */
-export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
+export const TRAINING_PLANS = [
+  "train",
+  "accumulate",
+  "update",
+  "evaluate",
+  "initialize",
+  "magnitudes",
+] as const;
 /** Name of a plan of a training program. */
 export type TrainingPlan = keyof TrainingPlans;
 /**
@@ -58,6 +66,7 @@ export interface LoraInfo {
   r: number;
   lora_alpha: number;
   use_rslora: boolean;
+  use_dora?: boolean;
   [field: string]: unknown;
 }
 /** A way to train the model: plans for batches of `batch` x `sequence` tokens, and their states. */
@@ -67,6 +76,8 @@ export interface ProgramInfo {
   sequence: number;
   /** Null if all parameters are trained. */
   lora: LoraInfo | null;
+  /** Parameters that are trained as a whole and kept in the adapter. */
+  saved: readonly SavedParameter[];
   optimizer: OptimizerFields & { [field: string]: unknown };
   /** Null: no clipping. */
   maxGradNorm: number | null;

@@ -5,6 +5,7 @@ import type {
   Decoder,
   Inference,
   Manifest as ManifestJson,
+  SavedParameter,
   Seq2SeqDecoder,
   Seq2SeqPipeline,
   TrainingProgram,
@@ -54,7 +55,12 @@ export function manifestOf(c: Checker, root: ManifestJson): Manifest {
     programs: graphs.read && pipeline ? programs : undefined,
     seq2seq: seq2seq ? seq2seqOf(root as unknown as Seq2SeqPipeline) : undefined,
     processor: (pipeline && root.processor) || {},
-    training: new Map((root.training ?? []).map((program) => [program.name, programOf(program)])),
+    training: new Map(
+      (root.training ?? []).map((program) => [
+        program.name,
+        programOf(program, (!seq2seq && root.decoder?.saved) || []),
+      ]),
+    ),
     cache: root.cache,
   };
 }
@@ -86,20 +92,23 @@ function seq2seqOf({ encoder, decoder }: Seq2SeqPipeline): Seq2SeqInfo {
   };
 }
 
-function programOf(program: TrainingProgram): ProgramInfo {
+function programOf(program: TrainingProgram, saved: readonly SavedParameter[]): ProgramInfo {
   const { name, batch, sequence, lora, optimizer, states, plans } = program;
   return {
     name,
     batch,
     sequence,
     lora: lora ? ({ ...lora, use_rslora: lora.use_rslora === true } satisfies LoraInfo) : null,
+    saved: lora ? saved : [],
     optimizer: { ...optimizer },
     maxGradNorm: program.max_grad_norm ?? null,
     accumulation: program.gradient_accumulation_steps,
     plans: new Map(
-      TRAINING_PLANS.map((kind) => {
-        const { file, slots, arena_bytes: arenaBytes } = plans[kind];
-        return [kind, { file, slots, arenaBytes }];
+      TRAINING_PLANS.flatMap((kind) => {
+        const plan = plans[kind];
+        if (!plan) return [];
+        const { file, slots, arena_bytes: arenaBytes } = plan;
+        return [[kind, { file, slots, arenaBytes }] as const];
       }),
     ),
     states: new Map(states.map((state) => [state.name, state as StateInfo])),

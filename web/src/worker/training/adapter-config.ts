@@ -1,7 +1,14 @@
 // Names and configurations of adapters.
 
-import { is_rank, read_config } from "../../logic/training/lora.ts";
-import { InputError, ModelError, UnsupportedField } from "../../shared/errors.ts";
+import {
+  check_plain,
+  has_patterns,
+  is_rank,
+  rank_in,
+  read_config,
+  scaling_in,
+} from "../../logic/training/lora.ts";
+import { InputError, ModelError } from "../../shared/errors.ts";
 import { written } from "../../shared/native.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 
@@ -43,15 +50,40 @@ export async function configOf(
     throw new ModelError("it is not valid JSON", json.name, "Copy the file again.");
   }
   const fields = read_config(config, json.name) as Record<string, unknown>;
-  for (const field of ["rank_pattern", "alpha_pattern"])
-    if (Object.keys((fields[field] as object | undefined) ?? {}).length)
-      throw new UnsupportedField(
-        `it has a ${field}`,
-        json.name,
-        "Adapters with one rank and one scaling are understood in a page.",
-      );
-  const { r = 8, lora_alpha = 8, use_rslora = false } = fields as Partial<LoraInfo>; // as in PEFT
-  return { ...own, ...fields, ...ranked(own, r, json.name), lora_alpha, use_rslora };
+  check_plain(fields, json.name);
+  const { r = 8, lora_alpha = 8 } = fields as Partial<LoraInfo>; // as in PEFT
+  const { use_rslora = false, use_dora = false } = fields as Partial<LoraInfo>;
+  const rank = has_patterns(fields) || has_patterns(own) ? { r } : ranked(own, r, json.name);
+  const patterns = { rank_pattern: {}, alpha_pattern: {} };
+  return { ...own, ...patterns, ...fields, ...rank, lora_alpha, use_rslora, use_dora };
+}
+
+/** Whether the scaling of a program's adapters is that of each module, or fixed by their norms. */
+export function scaledByModule(program: ProgramInfo, lora: LoraInfo): boolean {
+  return has_patterns(program.lora!) || has_patterns(lora) || lora.use_dora === true;
+}
+
+/**
+ * The factors that turn B of each module into one with the scaling that the program was compiled
+ * with, and the configuration of the result.
+ */
+export function rescaled(
+  program: ProgramInfo,
+  lora: LoraInfo,
+  modules: readonly string[],
+): { factors: Map<string, number>; lora: LoraInfo } {
+  const own = program.lora!;
+  const factors = new Map<string, number>();
+  const alphas: Record<string, number> = {};
+  for (const module of modules) {
+    const factor = scaling_in(lora, module) / scaling_in(own, module);
+    if (Math.abs(factor - 1) < 1e-12) continue;
+    factors.set(module, factor);
+    const rank = rank_in(lora, module);
+    alphas[module] = scaling_in(own, module) * (lora.use_rslora ? Math.sqrt(rank) : rank);
+  }
+  const kept = (lora.alpha_pattern ?? {}) as Record<string, number>;
+  return { factors, lora: { ...lora, alpha_pattern: { ...alphas, ...kept, ...alphas } } };
 }
 
 /**

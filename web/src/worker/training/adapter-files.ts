@@ -1,6 +1,13 @@
 // Reading of adapters' files, and checks against the model.
 
-import { check_fit, check_pairs, is_adapter, names_of } from "../../logic/training/adapters.ts";
+import {
+  check_fit,
+  check_magnitudes,
+  check_pairs,
+  is_adapter,
+  names_of,
+} from "../../logic/training/adapters.ts";
+import { rank_in } from "../../logic/training/lora.ts";
 import {
   asFloat32,
   readSafetensors,
@@ -8,8 +15,8 @@ import {
 } from "../../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
 import { BlobReader } from "../../shared/files/blobs.ts";
-import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
-import { padded, resultsOf } from "./adapter-tensors.ts";
+import type { LoraInfo, Manifest, ProgramInfo } from "../package/manifest.ts";
+import { type FileTensor, fromFile, resultsOf, tensorsIn } from "./adapter-tensors.ts";
 
 /** A file with its name. */
 interface NamedFile {
@@ -64,18 +71,17 @@ export async function readTensors(
   program: ProgramInfo,
   lora: LoraInfo | undefined,
 ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
-  const states = resultsOf(program);
-  check(given, states, lora, weights.name);
+  const room = tensorsIn(program, program.lora ?? undefined);
+  check(given, room, lora, weights.name);
   const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
+  // an adapter of fewer layers
+  for (const { name, bytes } of resultsOf(program)) tensors.set(name, new Uint8Array(bytes));
   const reader = new BlobReader(weights.blob, weights.name);
-  const offset = ({ name }: StateInfo): number => given.get(name)?.offset ?? 0;
-  for (const state of [...states].sort((a, b) => offset(a) - offset(b))) {
-    const { name: key } = state;
+  const offset = ({ name }: FileTensor): number => given.get(name)?.offset ?? 0;
+  for (const tensor of [...room].sort((a, b) => offset(a) - offset(b))) {
+    const { name: key, state } = tensor;
     const found = given.get(key);
-    if (!found) {
-      tensors.set(key, new Uint8Array(state.bytes)); // an adapter of fewer layers
-      continue;
-    }
+    if (!found) continue;
     const bytes = await reader.copy(found.offset, found.bytes);
     const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
     if (!numbers.every(Number.isFinite))
@@ -84,7 +90,7 @@ export async function readTensors(
         weights.name,
         "Training diverged: train it again with a lower learning rate.",
       );
-    tensors.set(state.name, padded(new Uint8Array(numbers.buffer), found.shape, state.shape));
+    tensors.set(state.name, fromFile(new Uint8Array(numbers.buffer), tensor, found.shape));
   }
   return tensors;
 }
@@ -92,21 +98,23 @@ export async function readTensors(
 /** Checks names and shapes: those of an adapter, or of all trained parameters. */
 function check(
   given: ReadonlyMap<string, TensorPlace>,
-  states: readonly StateInfo[],
+  tensors: readonly FileTensor[],
   lora: LoraInfo | undefined,
   where: string,
 ): void {
   const shapes = new Map(Array.from(given, ([name, { shape }]) => [name, shape]));
-  const room = new Map(states.map(({ name, shape }) => [name, shape]));
+  const room = new Map(tensors.map(({ name, shape }) => [name, shape]));
   if (lora) {
-    check_pairs(shapes, () => lora.r, where);
+    check_magnitudes(shapes, lora.use_dora === true, where);
+    check_pairs(shapes, (module) => rank_in(lora, module), where);
     check_fit(shapes, room, false, where);
   }
   const remedy = "It was made for another model.";
   for (const name of shapes.keys())
     if (!room.has(name))
       throw new InputError(`it contains '${name}', which this model does not train`, where, remedy);
-  for (const [name, shape] of lora ? [] : room)
+  const whole = tensors.filter(({ state }) => !lora || state.kind === "parameter");
+  for (const { name, shape } of whole)
     if (shapes.get(name)?.join() !== shape.join())
       throw new InputError(`it has no parameter '${name}' of shape [${shape}]`, where, remedy);
 }

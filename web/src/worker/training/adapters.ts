@@ -3,16 +3,16 @@
 // the others are copies in host memory, exchanged with it on demand.
 
 import type { Buffer, Device } from "../../device/device.ts";
-import { half_of, scaling, written_config } from "../../logic/training/adapters.ts";
+import { scaling, written_config } from "../../logic/training/adapters.ts";
 import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
-import { checkAdapterName, configOf } from "./adapter-config.ts";
+import { checkAdapterName, configOf, rescaled, scaledByModule } from "./adapter-config.ts";
 import { openFile, readTensors } from "./adapter-files.ts";
-import { cut, resultsOf, tensorsOf } from "./adapter-tensors.ts";
+import { modulesOf, resultsOf, tensorsIn, tensorsOf, toFile } from "./adapter-tensors.ts";
 import { SCALE, type Session } from "./session.ts";
 
 interface Entry {
@@ -134,15 +134,16 @@ export class Adapters {
     this.entries.set(name, entry);
     this.decoder.clearCache(); // training needs the memory
     this.resident.set(program, entry);
-    if (!program.lora) this.adopt(program, session);
+    this.adopt(program, session);
     await this.use(name, 1);
   }
 
   /** Takes over the parameters of a session, so that they remain after its end. */
   private adopt(program: ProgramInfo, session: Session): void {
     const places = new Map<string, Buffer>();
-    for (const state of session.results) places.set(state.name, session.buffer(state));
-    this.parameters.set(program, places);
+    for (const state of session.results)
+      if (state.kind !== "adapter") places.set(state.name, session.buffer(state));
+    if (places.size) this.parameters.set(program, places);
   }
 
   /**
@@ -153,7 +154,7 @@ export class Adapters {
     const entry = this.entry(name);
     if (this.active !== entry || entry.scale !== 1) await this.use(name, 1);
     entry.tensors = undefined;
-    this.stale = !entry.program.lora;
+    this.stale = follows(entry.program);
   }
 
   /** Executes `work`, which reads a session's states; then restores the active adapter. */
@@ -172,7 +173,7 @@ export class Adapters {
 
   /** Prepares a generation: recomputes the decoder's constants if training changed weights. */
   refresh(): void {
-    if (this.stale && this.decoderUses) this.decoder.useWeights(this.decoderUses);
+    if (this.stale && this.active) this.decoder.useWeights(this.decoderUses ?? new Map());
     this.stale = false;
   }
 
@@ -201,6 +202,12 @@ export class Adapters {
   ): Promise<ReadonlyMap<string, Uint8Array>> {
     const entry = this.entry(name);
     const same = entry.lora?.r === lora?.r && entry.lora?.lora_alpha === lora?.lora_alpha;
+    if (lora?.use_dora && !entry.lora?.use_dora)
+      throw new InputError(
+        `adapter '${name}' is LoRA, and the model was compiled to train DoRA`,
+        "options.initial",
+        "Compile the model without use_dora.",
+      );
     if (entry.program !== program || !same)
       throw new InputError(
         `adapter '${name}' has another kind, rank or scaling than the run`,
@@ -220,8 +227,8 @@ export class Adapters {
       this.resident.set(program, entry);
       await session.recovery.rebuild(device, weights);
       entry.tensors = undefined;
+      this.adopt(program, session);
       if (program.lora) this.setScale(program, factorOf(entry));
-      else this.adopt(program, session);
       await session.recovery.repeat();
     }
     await this.restore();
@@ -251,7 +258,7 @@ export class Adapters {
         this.changes++;
         entry.session = undefined;
         if (lost) await this.remove(entry.name); // with a GPU, before its first copy
-        if (!entry.program.lora) {
+        if (this.parameters.has(entry.program)) {
           const used = this.active === entry;
           if (used) this.base();
           this.resident.delete(entry.program);
@@ -277,9 +284,11 @@ export class Adapters {
       );
     if (name === null) return this.base();
     const entry = this.entry(name);
-    if (!entry.program.lora && scale !== 1)
+    if ((!entry.program.lora || entry.program.saved.length) && scale !== 1)
       throw new InputError(
-        "a set of all parameters cannot be scaled",
+        entry.program.lora
+          ? "an adapter with whole modules cannot be scaled"
+          : "a set of all parameters cannot be scaled",
         `adapter '${name}'`,
         "Leave the scale at 1, or train adapters (LoRA) instead.",
       );
@@ -289,7 +298,9 @@ export class Adapters {
     this.active = entry;
     if (entry.program.lora) {
       this.setScale(entry.program, scale * factorOf(entry));
-      if (other || this.decoderUses) this.rebind(undefined);
+      const { program } = entry;
+      if (program.saved.length) this.rebind(this.placesOf(program));
+      else if (other || this.decoderUses || follows(program)) this.rebind(undefined);
     } else {
       this.silence();
       this.rebind(this.placesOf(entry.program));
@@ -357,7 +368,7 @@ export class Adapters {
   }
 
   private bufferOf(program: ProgramInfo, state: StateInfo): Buffer {
-    return program.lora
+    return state.kind === "adapter"
       ? this.weights.adapter(state.name, state.bytes)
       : this.memoryOf(program).get(state.name)!;
   }
@@ -366,7 +377,7 @@ export class Adapters {
     let places = this.parameters.get(program);
     if (!places) {
       places = new Map();
-      for (const state of resultsOf(program))
+      for (const state of resultsOf(program).filter(({ kind }) => kind !== "adapter"))
         places.set(state.name, this.device.allocate(state.bytes, `the parameter '${state.name}'`));
       this.parameters.set(program, places);
     }
@@ -378,7 +389,8 @@ export class Adapters {
     const memory = this.memoryOf(program);
     const places = new Map<string, Buffer>();
     for (const state of resultsOf(program))
-      if (state.initial[0] === "constant") places.set(state.initial[1], memory.get(state.name)!);
+      if (state.kind !== "adapter" && state.initial[0] === "constant")
+        places.set(state.initial[1], memory.get(state.name)!);
     return places;
   }
 
@@ -446,15 +458,11 @@ export class Adapters {
     );
     const parts: BlobPart[] = [head];
     for (const key of order) {
-      const { state, info } = tensors.get(key)!;
-      parts.push(cut(entry.tensors.get(state.name)!, state.shape, info.shape));
+      const tensor = tensors.get(key)!;
+      parts.push(toFile(entry.tensors.get(tensor.state.name)!, tensor));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
-    const modules = Array.from(tensors.values(), ({ state }) => half_of(state.name)?.module);
-    const fields = written_config(
-      entry.lora,
-      modules.filter((name) => name !== undefined),
-    );
+    const fields = written_config(entry.lora, modulesOf([...tensors.values()]));
     const config = JSON.stringify(fields, null, 2);
     return [
       { name: "adapter_model.safetensors", blob: new Blob(parts) },
@@ -479,20 +487,41 @@ export class Adapters {
       );
     const { weights, program, given } = await openFile(files, this.manifest);
     const full = !program.lora;
-    if (full) this.check(program);
+    if (full || program.saved.length) this.check(program);
     const json = files.find((f) => f.name.endsWith("adapter_config.json"));
-    const lora = full ? undefined : await configOf(program, json, weights.name);
+    let lora = full ? undefined : await configOf(program, json, weights.name);
     const tensors = await readTensors(weights, given, program, lora);
+    if (lora && scaledByModule(program, lora)) lora = this.rescale(program, lora, tensors);
     if (this.entries.has(name)) await this.remove(name);
     const entry: Entry = { name, program, lora, scale: 1, tensors, session: undefined };
     this.changes++;
     this.entries.set(name, entry);
     return this.info(entry);
   }
+
+  /** Gives an adapter the scaling of the program, where the decoder has one for each module. */
+  private rescale(
+    program: ProgramInfo,
+    lora: LoraInfo,
+    tensors: Map<string, Uint8Array<ArrayBuffer>>,
+  ): LoraInfo {
+    const made = rescaled(program, lora, modulesOf(tensorsIn(program, lora)));
+    for (const [module, factor] of made.factors) {
+      const bytes = tensors.get(`${module}.lora_B.weight`);
+      const numbers = bytes && new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+      numbers?.forEach((x, i) => (numbers[i] = x * factor));
+    }
+    return made.lora;
+  }
+}
+
+/** Whether the decoder's constants follow from what a program trains. */
+function follows(program: ProgramInfo): boolean {
+  return !program.lora || program.lora.use_dora === true || program.saved.length > 0;
 }
 
 /** Factor of the scale that replaces the compiled LoRA scaling by the adapter's own. */
 function factorOf({ lora, program }: Entry): number {
   const of = (x: LoraInfo) => scaling(x.lora_alpha, x.r, x.use_rslora);
-  return lora ? of(lora) / of(program.lora!) : 1;
+  return lora && !scaledByModule(program, lora) ? of(lora) / of(program.lora!) : 1;
 }

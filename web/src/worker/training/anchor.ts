@@ -30,7 +30,7 @@ export class Anchor {
     if (!mu && !freeze) return undefined;
     const anchor = new Anchor(session, mu);
     for (const state of session.results) {
-      const frozen = freeze && rank_axis(state.name) === 0;
+      const frozen = freeze && rank_axis(state.name) !== 1;
       if (frozen || (mu && state.dtype === "float32" && state.kind !== "buffer"))
         anchor.first.push([state, await anchor.read(state), frozen]);
     }

@@ -494,6 +494,7 @@ export function programOf(kind: string, { plans, states }: Described, rate: numb
     batch: 0,
     sequence: 0,
     lora: null,
+    saved: [],
     optimizer: { type: "", lr: rate },
     maxGradNorm: null,
     accumulation: undefined,

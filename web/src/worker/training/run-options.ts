@@ -2,6 +2,7 @@
 
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
+import { has_patterns, scaling_in } from "../../logic/training/lora.ts";
 import { check_number, check_options, check_whole } from "../../logic/training/options.ts";
 import { check_preference, type Preference, RATE } from "../../logic/training/preferences.ts";
 import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
@@ -169,6 +170,19 @@ export function loraOf(
   }
   const rank = ranked(own, r ?? own.r, "options");
   const lora_alpha = alpha ?? (own.lora_alpha * rank.r) / own.r;
+  if (has_patterns(own) && (rank.r !== own.r || lora_alpha !== own.lora_alpha))
+    throw new InputError(
+      "the model was compiled with rank_pattern or alpha_pattern, which say r and lora_alpha",
+      "options",
+      "Leave out r and lora_alpha, or compile the model with others.",
+    );
+  const scales = { ...own, ...rank, lora_alpha };
+  if (own.use_dora && Math.abs(scaling_in(scales, "") / scaling_in(own, "") - 1) > 1e-12)
+    throw new InputError(
+      "the scaling of DoRA is that which the model was compiled with",
+      "options.lora_alpha",
+      "Leave it out, or compile the model with another one.",
+    );
   check_number(lora_alpha, "options.lora_alpha", true);
   return { ...own, ...rank, lora_alpha };
 }

@@ -117,8 +117,19 @@ export class Session {
       } finally {
         this.device.freePlan(plan);
       }
+      if (this.program.plans.has("magnitudes")) this.once("magnitudes");
       this.runs = 0;
     });
+  }
+
+  /** Runs a plan that is not needed again. */
+  private once(kind: TrainingPlan): void {
+    const plan = this.make(kind);
+    try {
+      this.device.run(plan, `${this.where}, ${kind}`);
+    } finally {
+      this.device.freePlan(plan);
+    }
   }
 
   /**

@@ -17,6 +17,7 @@ from ....logic.training.adapters import (
     magnitude_of,
     name_of,
     name_of_magnitude,
+    name_of_saved,
     names_of,
     written_config,
 )
@@ -89,14 +90,7 @@ class Adapter:
         for module, x in self.magnitudes.items():
             out[name_of_magnitude(module)] = x
         for name, x in self.saved.items():
-            module, _, parameter = name.rpartition(".")
-            out[
-                (
-                    f"{module}.base_layer.{parameter}"
-                    if module in self.lora or module in self.embeddings
-                    else name
-                )
-            ] = x
+            out[name_of_saved(name, [*self.lora, *self.embeddings])] = x
         return out
 
 

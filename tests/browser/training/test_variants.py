@@ -1,0 +1,150 @@
+"""Variants of LoRA in pages: DoRA, ranks by module, modules that are trained as a whole."""
+
+import json
+
+import pytest
+
+from ..conftest import MODEL
+from .harness import BATCH, SEQUENCE, TEXT
+
+VARIANTS = {
+    "dora": {
+        "use_dora": True,
+        "rank_pattern": {"q_proj": 2, "layers.1.mlp.down_proj": 6},
+        "alpha_pattern": {"v_proj": 3},
+    },
+    "whole": {"use_rslora": True, "modules_to_save": ["norm"], "target_modules": ["q_proj"]},
+}
+SIZES = {"batch": BATCH, "sequence": SEQUENCE}
+FIELDS = {"r": 4, "lora_alpha": 8}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request, files):
+    """A package that trains a variant: /files/variant-NAME.edge."""
+    from edgewise.compiler.training.package import compile_training_package
+    from edgewise.host.session.open import folder_files
+
+    lora = FIELDS | VARIANTS[request.param]
+    program = {"name": "lora", "lora": lora, **SIZES}
+    with open(files / f"variant-{request.param}.edge", "wb") as f:
+        compile_training_package(folder_files(MODEL)[0], [program]).write(f)
+    return request.param, lora
+
+
+def test_variants_as_in_python(visit, server, files, variant, tmp_path):
+    """The losses, the adapter and the words are those of Python; a run goes on with the same bits;
+    the base stays as it is.
+    """
+    import edgewise
+    from edgewise.compiler.training.package import default_lora
+    from edgewise.training.peft import load_adapter
+
+    name, lora = variant
+    options = {"max_steps": 4, "seed": 3, "learning_rate": 0.05}
+
+    def trainer_of(**more):
+        return edgewise.Trainer(
+            str(MODEL),
+            adapters=default_lora(**lora),
+            batch_size=BATCH,
+            sequence_length=SEQUENCE,
+            seed=3,
+            learning_rate=0.05,
+            **more,
+        )
+
+    trainer = trainer_of()
+    losses = trainer.fit([TEXT], max_steps=4, progress=False).losses
+    trainer.save_adapter(tmp_path / "mine")
+    for file in (tmp_path / "mine").iterdir():
+        (files / f"{name}-{file.name}").write_bytes(file.read_bytes())
+    lm = edgewise.CausalLM(str(files / f"variant-{name}.edge"))
+    lm.load_adapter(tmp_path / "mine")
+    lm.set_adapter("default")
+    v = visit(server)
+    got = v.run(
+        """
+            const p = await ew.pipeline("text-generation", `/files/variant-${arg.name}.edge`, {
+              flavour: "simd128",
+            });
+            const greedy = async () =>
+              (await p("Once upon a time", { max_new_tokens: 12, do_sample: false }))[0]
+                .generated_text;
+            const base = await greedy();
+            const checkpoint = { name: "variant", every: 2 };
+            const { losses } = await ew.fineTune(p, arg.text, { ...arg.options, name: "a" });
+            const text = await greedy();
+            const saved = await p.saveAdapter("a");
+            const more = { ...arg.options, name: "b", checkpoint };
+            const t = await ew.Trainer.create(p, arg.text, more);
+            await t.step();
+            await t.step();
+            await t.save();
+            await t.close();
+            const again = await ew.fineTune(p, arg.text, { ...more, resume: true });
+            const resumed = await greedy();
+            const file = async (n) =>
+              new File([await (await fetch(`/files/${arg.name}-${n}`)).blob()], n);
+            await p.loadAdapter("python", [
+              await file("adapter_model.safetensors"),
+              await file("adapter_config.json"),
+            ]);
+            await p.setAdapter("python");
+            const python = await greedy();
+            await p.loadAdapter("back", await p.saveAdapter("a"));
+            await p.setAdapter("back");
+            const back = await greedy();
+            const same = [];
+            const files = await p.saveAdapter("back");
+            for (const [i, a] of (await p.saveAdapter("a")).entries())
+              same.push((await a.text()) === (await files[i].text()));
+            await p.setAdapter("b");
+            const third = await greedy();
+            await p.setAdapter(null);
+            const without = await greedy();
+            let scaled;
+            try {
+              await p.setAdapter("b", 0.5);
+              scaled = await greedy();
+            } catch (e) {
+              scaled = e.message;
+            }
+            const kept = await Promise.all(
+              saved.map(async (f) => [f.name, [...new Uint8Array(await f.arrayBuffer())]]),
+            );
+            const texts = { base, text, resumed, python, back, third, without };
+            await p.dispose();
+            return { losses, again: again.losses, texts, scaled, same, kept };
+        """,
+        {"name": name, "text": TEXT, "options": options},
+    )
+    assert "error" not in got, got
+    assert got["losses"] == pytest.approx(losses, rel=1e-4)
+    assert got["again"] == got["losses"]
+    texts = got["texts"]
+    assert texts["base"] == texts["without"] != texts["text"]
+    assert texts["text"] == texts["resumed"] == texts["third"] == texts["back"]
+    prompt = "Once upon a time"
+    made = trainer.generate(prompt, max_new_tokens=12, do_sample=False)
+    made = made.removeprefix("<|startoftext|>").removesuffix("<|endoftext|>")
+    assert made == texts["python"]
+    assert texts["python"] == texts["text"]
+    assert all(got["same"]), "files are written as they were read"
+    (tmp_path / "page").mkdir()
+    for file, data in got["kept"]:
+        (tmp_path / "page" / file).write_bytes(bytes(data))
+    config = json.loads((tmp_path / "page" / "adapter_config.json").read_text())
+    theirs = json.loads((tmp_path / "mine" / "adapter_config.json").read_text())
+    assert config.keys() == theirs.keys() and config["use_dora"] == (name == "dora")
+    page, mine = load_adapter(tmp_path / "page"), load_adapter(tmp_path / "mine")
+    assert page.tensors().keys() == mine.tensors().keys()
+    if name == "whole":
+        assert list(page.saved) == ["model.norm.weight"]
+        assert "cannot be scaled" in got["scaled"]
+    else:
+        assert len(page.magnitudes) == len(page.lora) == 42
+        assert got["scaled"].startswith("Once")
+    lm.load_adapter(tmp_path / "page", "page")
+    lm.set_adapter("page")
+    lm.free(), trainer.free()
