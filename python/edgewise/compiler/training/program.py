@@ -330,7 +330,7 @@ class Program:
         def transform(bound: BoundGraph) -> None:
             graph = Gradients(bound)
             norms: list[tuple[LoraLayer, Value, Value]] = []
-            insert_lora(bound, cast("LoraConfig", self.lora), False, norms)
+            insert_lora(bound, cast("LoraConfig", self.lora), False, norms=norms)
             bound.outputs = {}
             bound.effects = []
             for layer, magnitudes, norm in norms:
