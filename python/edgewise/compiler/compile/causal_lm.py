@@ -180,7 +180,13 @@ def compile_causal_lm(
     if lora is not None:
         decoder["lora"] = asdict(lora)  # type: ignore[call-overload]
         decoder["saved"] = [
-            {**asdict(s), "shape": list(graph.constants[s.parameter].shape)} for s in model.saved
+            {
+                "parameter": s.parameter,
+                "name": s.name,
+                "transposed": s.transposed,
+                "shape": list(graph.constants[s.parameter].shape),
+            }
+            for s in model.saved
         ]
     return decoder, list(plans.values())
 
