@@ -496,6 +496,116 @@ static int32_t check_dynamic_quantize(const void *params, ew_reach *reach, bool 
   return EW_CHECKED;
 }
 
+static int32_t run_expert_gemm(ew_context *c, const void *p, void *const *operand) { return ew_k_expert_gemm(c, p, operand); }
+static int32_t check_expert_gemm(const void *params, ew_reach *reach, bool *empty) {
+  const ew_expert_gemm_params *p = params;
+  const int64_t slots = p->slots;
+  const int64_t each = p->each;
+  const int64_t experts = p->experts;
+  const int64_t n = p->n;
+  const int64_t k = p->k;
+  const int64_t a_row = p->a_row;
+  const int64_t b_expert = p->b_expert;
+  const int64_t b_row = p->b_row;
+  const int64_t b_col = p->b_col;
+  const int64_t b_type = p->b_type;
+  const int64_t index_type = p->index_type;
+  bool bad = false;
+  if (slots < 0) return 8;
+  if (n < 0) return 9;
+  if (!(each > 0)) return 0;
+  if (!(experts > 0)) return 1;
+  if (!(ew_check_max(ew_check_max(slots, n), k) <= 1073741824)) return 2;
+  if (!(ew_check_mul(&bad, slots * n, k) <= INT64_C(1152921504606846976)) || bad) return 3;
+  if (!(k > 0)) return 4;
+  if (!(ew_check_min(ew_check_min(ew_check_min(a_row, b_expert), b_row), b_col) >= 0)) return 5;
+  if (!((index_type == 6 || index_type == 7))) return 6;
+  if (!((b_type == 1 || b_type == 10))) return 7;
+  if (EW_TOO_LONG(slots) || EW_TOO_LONG(n) || EW_TOO_LONG(each) || EW_TOO_LONG(a_row) || EW_TOO_LONG(k) || EW_TOO_LONG(index_type) || EW_TOO_LONG(b_type) || EW_TOO_LONG(experts) || EW_TOO_LONG(b_expert) || EW_TOO_LONG(b_row) || EW_TOO_LONG(b_col)) return EW_CHECK_OVERFLOW;
+  if ((*empty = slots == 0 || n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_max(ew_check_ceil_div(&bad, slots, each) - 1, 0) * a_row + k};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, slots};
+  reach[2] = (ew_reach){ew_check_bytes_of(&bad, b_type), 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_max(experts - 1, 0) * b_expert + ew_check_max(k - 1, 0) * b_row, (n - 1) * b_col), 1)};
+  reach[3] = (ew_reach){4, 0, experts * n};
+  reach[4] = (ew_reach){4, 0, slots * n};
+  reach[5] = (ew_reach){4, 0, 262144 + slots + experts + ew_check_min(slots, 256) * (n + k)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_expert_nbits(ew_context *c, const void *p, void *const *operand) { return ew_k_expert_nbits(c, p, operand); }
+static int32_t check_expert_nbits(const void *params, ew_reach *reach, bool *empty) {
+  const ew_expert_nbits_params *p = params;
+  const int64_t slots = p->slots;
+  const int64_t each = p->each;
+  const int64_t experts = p->experts;
+  const int64_t n = p->n;
+  const int64_t k = p->k;
+  const int64_t a_row = p->a_row;
+  const int64_t bits = p->bits;
+  const int64_t block = p->block;
+  const int64_t scale_type = p->scale_type;
+  const int64_t zero_type = p->zero_type;
+  const int64_t transposed = p->transposed;
+  const int64_t index_type = p->index_type;
+  bool bad = false;
+  if (slots < 0) return 12;
+  if (n < 0) return 13;
+  if (!(each > 0)) return 0;
+  if (!(experts > 0)) return 1;
+  if (!(ew_check_max(ew_check_max(slots, n), k) <= 1073741824)) return 2;
+  if (!(ew_check_mul(&bad, slots * n, k) <= INT64_C(1152921504606846976)) || bad) return 3;
+  if (!(k > 0)) return 4;
+  if (!((bits == 2 || bits == 4 || bits == 8))) return 5;
+  if (!(block >= 16)) return 6;
+  if (!(block <= 1073741824)) return 7;
+  if (!(a_row >= 0)) return 8;
+  if (!((index_type == 6 || index_type == 7))) return 9;
+  if (!((scale_type == 1 || scale_type == 10))) return 10;
+  if (!((zero_type == 1 || zero_type == 2 || zero_type == 10))) return 11;
+  if (EW_TOO_LONG(slots) || EW_TOO_LONG(n) || EW_TOO_LONG(each) || EW_TOO_LONG(a_row) || EW_TOO_LONG(transposed) || EW_TOO_LONG(k) || EW_TOO_LONG(index_type) || EW_TOO_LONG(experts) || EW_TOO_LONG(block) || EW_TOO_LONG(bits) || EW_TOO_LONG(scale_type) || EW_TOO_LONG(zero_type)) return EW_CHECK_OVERFLOW;
+  if ((*empty = slots == 0 || n == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_max(ew_check_ceil_div(&bad, slots, each) - 1, 0) * a_row + (transposed ? n : k)};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, slots};
+  reach[2] = (ew_reach){1, 0, ew_check_mul(&bad, ew_check_mul(&bad, experts * n, ew_check_ceil_div(&bad, k, block)), ew_check_ceil_div(&bad, block * bits, 8))};
+  reach[3] = (ew_reach){ew_check_bytes_of(&bad, scale_type), 0, ew_check_mul(&bad, experts * n, ew_check_ceil_div(&bad, k, block))};
+  reach[4] = (ew_reach){ew_check_bytes_of(&bad, zero_type), 0, ew_check_mul(&bad, experts * n, zero_type == 2 ? ew_check_ceil_div(&bad, ew_check_ceil_div(&bad, k, block) * bits, 8) : ew_check_ceil_div(&bad, k, block))};
+  reach[5] = (ew_reach){4, 0, experts * (transposed ? k : n)};
+  reach[6] = (ew_reach){4, 0, slots * (transposed ? k : n)};
+  reach[7] = (ew_reach){4, 0, 262144 + slots + experts + ew_check_min(slots, 256) * (n + k)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
+static int32_t run_expert_outer(ew_context *c, const void *p, void *const *operand) { return ew_k_expert_outer(c, p, operand); }
+static int32_t check_expert_outer(const void *params, ew_reach *reach, bool *empty) {
+  const ew_expert_outer_params *p = params;
+  const int64_t slots = p->slots;
+  const int64_t a_each = p->a_each;
+  const int64_t b_each = p->b_each;
+  const int64_t experts = p->experts;
+  const int64_t n = p->n;
+  const int64_t k = p->k;
+  const int64_t a_row = p->a_row;
+  const int64_t b_row = p->b_row;
+  const int64_t index_type = p->index_type;
+  bool bad = false;
+  if (experts < 0) return 5;
+  if (n < 0) return 6;
+  if (k < 0) return 7;
+  if (!(ew_check_min(ew_check_min(slots, a_each), b_each) > 0)) return 0;
+  if (!(ew_check_max(ew_check_max(slots, n), k) <= 1073741824)) return 1;
+  if (!(ew_check_mul(&bad, slots * n, k) <= INT64_C(1152921504606846976)) || bad) return 2;
+  if (!(ew_check_min(a_row, b_row) >= 0)) return 3;
+  if (!((index_type == 6 || index_type == 7))) return 4;
+  if (EW_TOO_LONG(experts) || EW_TOO_LONG(n) || EW_TOO_LONG(k) || EW_TOO_LONG(slots) || EW_TOO_LONG(a_each) || EW_TOO_LONG(a_row) || EW_TOO_LONG(b_each) || EW_TOO_LONG(b_row) || EW_TOO_LONG(index_type)) return EW_CHECK_OVERFLOW;
+  if ((*empty = experts == 0 || n == 0 || k == 0)) return EW_CHECKED;
+  reach[0] = (ew_reach){4, 0, ew_check_max(ew_check_ceil_div(&bad, slots, a_each) - 1, 0) * a_row + n};
+  reach[1] = (ew_reach){4, 0, ew_check_max(ew_check_ceil_div(&bad, slots, b_each) - 1, 0) * b_row + k};
+  reach[2] = (ew_reach){ew_check_bytes_of(&bad, index_type), 0, slots};
+  reach[3] = (ew_reach){4, 0, ew_check_mul(&bad, experts * n, k)};
+  reach[4] = (ew_reach){4, 0, 262144 + slots + experts + ew_check_min(slots, 256) * (n + k)};
+  return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
+}
+
 static int32_t run_fill(ew_context *c, const void *p, void *const *operand) { return ew_k_fill(c, p, operand); }
 static int32_t check_fill(const void *params, ew_reach *reach, bool *empty) {
   const ew_fill_params *p = params;
@@ -1935,6 +2045,9 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {run_cumsum, check_cumsum},
   {run_dequantize, check_dequantize},
   {run_dynamic_quantize, check_dynamic_quantize},
+  {run_expert_gemm, check_expert_gemm},
+  {run_expert_nbits, check_expert_nbits},
+  {run_expert_outer, check_expert_outer},
   {run_fill, check_fill},
   {run_gated_grad, check_gated_grad},
   {run_gather, check_gather},
@@ -1994,20 +2107,25 @@ ew_kernel_code ew_code = {EW_CODE_MARK, EW_TABLE_HASH, EW_KERNEL_COUNT, {
   {8, 23, UINT64_MAX}, /* conv: activation */
   {11, 13, UINT64_MAX}, /* conv_winograd: activation */
   {12, 0, UINT64_MAX}, /* copy: size */
-  {20, 1, UINT64_MAX}, /* gated_grad: activation */
-  {25, 18, UINT64_MAX}, /* gemm: b_type */
-  {25, 20, UINT64_MAX}, /* gemm: activation */
-  {30, 36, UINT64_MAX}, /* integer_product: activation */
-  {35, 3, UINT64_MAX}, /* matmul_nbits: bits */
-  {35, 5, UINT64_MAX}, /* matmul_nbits: format */
-  {35, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
-  {35, 10, UINT64_MAX}, /* matmul_nbits: activation */
-  {35, 12, UINT64_MAX}, /* matmul_nbits: transposed */
-  {35, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
-  {56, 5, UINT64_MAX}, /* rope: interleaved */
-  {65, 0, UINT64_MAX}, /* unary: op */
-  {65, 1, UINT64_MAX}, /* unary: type */
-  {68, 0, UINT64_MAX}, /* where: size */
+  {19, 9, UINT64_MAX}, /* expert_gemm: b_type */
+  {20, 6, UINT64_MAX}, /* expert_nbits: bits */
+  {20, 10, UINT64_MAX}, /* expert_nbits: accuracy */
+  {20, 11, UINT64_MAX}, /* expert_nbits: transposed */
+  {20, 8, UINT64_MAX}, /* expert_nbits: scale_type */
+  {23, 1, UINT64_MAX}, /* gated_grad: activation */
+  {28, 18, UINT64_MAX}, /* gemm: b_type */
+  {28, 20, UINT64_MAX}, /* gemm: activation */
+  {33, 36, UINT64_MAX}, /* integer_product: activation */
+  {38, 3, UINT64_MAX}, /* matmul_nbits: bits */
+  {38, 5, UINT64_MAX}, /* matmul_nbits: format */
+  {38, 11, UINT64_MAX}, /* matmul_nbits: accuracy */
+  {38, 10, UINT64_MAX}, /* matmul_nbits: activation */
+  {38, 12, UINT64_MAX}, /* matmul_nbits: transposed */
+  {38, 6, UINT64_MAX}, /* matmul_nbits: scale_type */
+  {59, 5, UINT64_MAX}, /* rope: interleaved */
+  {68, 0, UINT64_MAX}, /* unary: op */
+  {68, 1, UINT64_MAX}, /* unary: type */
+  {71, 0, UINT64_MAX}, /* where: size */
 }};
 
 const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
@@ -2030,6 +2148,9 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_cumsum_params), 2, 0x2, 0x0, {[1] = 1}},
   {sizeof(ew_dequantize_params), 4, 0x8, 0x4, {0}},
   {sizeof(ew_dynamic_quantize_params), 4, 0xe, 0x0, {0}},
+  {sizeof(ew_expert_gemm_params), 6, 0x30, 0x8, {0}},
+  {sizeof(ew_expert_nbits_params), 8, 0xc0, 0x30, {0}},
+  {sizeof(ew_expert_outer_params), 5, 0x18, 0x0, {0}},
   {sizeof(ew_fill_params), 1, 0x1, 0x0, {0}},
   {sizeof(ew_gated_grad_params), 6, 0x38, 0x34, {[3] = 7, [4] = 7, [5] = 7}},
   {sizeof(ew_gather_params), 3, 0x4, 0x0, {0}},

@@ -3,14 +3,14 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x891188e1u
-enum { EW_KERNEL_COUNT = 69, EW_MAX_OPERANDS = 16 };
+#define EW_TABLE_HASH 0xebf3f57eu
+enum { EW_KERNEL_COUNT = 72, EW_MAX_OPERANDS = 16 };
 
 /* Ids of the kernels that decide which step is next (jumps.c). */
-enum { EW_KERNEL_BRANCH = 5, EW_KERNEL_LOOP_BEGIN = 33, EW_KERNEL_LOOP_END = 34 };
+enum { EW_KERNEL_BRANCH = 5, EW_KERNEL_LOOP_BEGIN = 36, EW_KERNEL_LOOP_END = 37 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
-enum { EW_VARIANT_COUNT = 22 };
+enum { EW_VARIANT_COUNT = 27 };
 
 enum ew_activation { EW_ACTIVATION_NONE, EW_ACTIVATION_RELU, EW_ACTIVATION_GELU, EW_ACTIVATION_GELU_TANH, EW_ACTIVATION_SILU, EW_ACTIVATION_TANH, EW_ACTIVATION_SIGMOID, EW_ACTIVATION_QUICK_GELU, EW_ACTIVATION_RELU6, EW_ACTIVATION_COUNT };
 enum ew_binary { EW_BINARY_ADD, EW_BINARY_SUB, EW_BINARY_MUL, EW_BINARY_DIV, EW_BINARY_MOD, EW_BINARY_FMOD, EW_BINARY_POW, EW_BINARY_MIN, EW_BINARY_MAX, EW_BINARY_EQUAL, EW_BINARY_LESS, EW_BINARY_LESS_EQUAL, EW_BINARY_GREATER, EW_BINARY_GREATER_EQUAL, EW_BINARY_AND, EW_BINARY_OR, EW_BINARY_XOR, EW_BINARY_BIT_AND, EW_BINARY_BIT_OR, EW_BINARY_BIT_XOR, EW_BINARY_SHIFT_LEFT, EW_BINARY_SHIFT_RIGHT, EW_BINARY_PRELU, EW_BINARY_SILU_MUL, EW_BINARY_GELU_MUL, EW_BINARY_GELU_TANH_MUL, EW_BINARY_COUNT };
@@ -119,6 +119,21 @@ int32_t ew_k_dequantize(ew_context *, const ew_dequantize_params *, void *const 
 typedef struct { int32_t n; } ew_dynamic_quantize_params;
 enum { EW_DYNAMIC_QUANTIZE_X, EW_DYNAMIC_QUANTIZE_Y, EW_DYNAMIC_QUANTIZE_SCALE, EW_DYNAMIC_QUANTIZE_ZERO };
 int32_t ew_k_dynamic_quantize(ew_context *, const ew_dynamic_quantize_params *, void *const *operand);
+
+/* expert_gemm: y[s] = alpha * a[s / each] @ b[index[s]] + bias[index[s]]: a row of each slot with the weights of its expert. b_normal: as in gemm. */
+typedef struct { int32_t slots; int32_t each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t b_expert; int32_t b_row; int32_t b_col; int32_t b_type; int32_t b_normal; int32_t index_type; float alpha; } ew_expert_gemm_params;
+enum { EW_EXPERT_GEMM_A, EW_EXPERT_GEMM_INDEX, EW_EXPERT_GEMM_B, EW_EXPERT_GEMM_BIAS, EW_EXPERT_GEMM_Y, EW_EXPERT_GEMM_SCRATCH };
+int32_t ew_k_expert_gemm(ew_context *, const ew_expert_gemm_params *, void *const *operand);
+
+/* expert_nbits: matmul_nbits of each slot's row a[s / each] with the weights of its expert index[s]: y[s] = a[s / each] @ b[index[s]] + bias[index[s]]; transposed: y [slots, k], the product of the gradient. */
+typedef struct { int32_t slots; int32_t each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t bits; int32_t block; int32_t scale_type; int32_t zero_type; int32_t accuracy; int32_t transposed; int32_t index_type; } ew_expert_nbits_params;
+enum { EW_EXPERT_NBITS_A, EW_EXPERT_NBITS_INDEX, EW_EXPERT_NBITS_B, EW_EXPERT_NBITS_SCALES, EW_EXPERT_NBITS_ZEROS, EW_EXPERT_NBITS_BIAS, EW_EXPERT_NBITS_Y, EW_EXPERT_NBITS_SCRATCH };
+int32_t ew_k_expert_nbits(ew_context *, const ew_expert_nbits_params *, void *const *operand);
+
+/* expert_outer: The gradient of experts' weights: y[e] is the sum of the products of a[s / a_each] as a column with b[s / b_each] as a row, over the slots s with index[s] = e. */
+typedef struct { int32_t slots; int32_t a_each; int32_t b_each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t b_row; int32_t index_type; } ew_expert_outer_params;
+enum { EW_EXPERT_OUTER_A, EW_EXPERT_OUTER_B, EW_EXPERT_OUTER_INDEX, EW_EXPERT_OUTER_Y, EW_EXPERT_OUTER_SCRATCH };
+int32_t ew_k_expert_outer(ew_context *, const ew_expert_outer_params *, void *const *operand);
 
 /* fill: Fills y with a bit pattern of `size` bytes, the low 4 of them in value_low. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t ys[6]; int32_t value_low; int32_t value_high; } ew_fill_params;

@@ -8,6 +8,7 @@ from edgewise.compiler.bind.autodiff import add_gradients
 from edgewise.compiler.declare.dtypes import FLOAT
 from edgewise.compiler.declare.values import RunTensor
 from edgewise.compiler.plan import compile_graph
+from edgewise.compiler.targets import target_of
 from edgewise.host.session.compiled import Compiled
 from edgewise.ir import Value
 from onnx import helper, numpy_helper
@@ -80,7 +81,11 @@ def gradients(model, feeds, engine, wrt=None, seeds=None, seed=0, without=()):
 
     codes = {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in feeds.items()}
     plan, bound = compile_graph(
-        session.graph, {n: list(x.shape) for n, x in feeds.items()}, codes, transform=differentiate
+        session.graph,
+        {n: list(x.shape) for n, x in feeds.items()},
+        codes,
+        transform=differentiate,
+        target=target_of(session.device),
     )
     compiled = Compiled(session, plan, bound)
     try:

@@ -147,7 +147,7 @@ def compile_causal_lm(
     """
     # Adapters are for layers of the graph itself, not of its branches.
     branches = target.jumps and lora is None and not trainable
-    graph = static_groups(static_mixtures(graph, branches), branches)
+    graph = static_groups(static_mixtures(graph, branches))
     found = interface(graph)
     states = found.states
     _check_options(capacity, cache_dtype, target)

@@ -2,15 +2,18 @@
 the graph cuts them at numbers that only a run can tell. Source: `grouped_mm` as transformers 5
 exports it (gpt-oss, LFM2-MoE and so on).
 
-Here each expert computes all rows, in runs in which it has any, and a mask keeps its own.
+Here the products of all groups are one `ExpertMatMul` (ops/product/experts.py), whose index is the
+expert of each row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..declare.dtypes import FLOAT, INT64
-from ..ir import Graph, Info, Node, Tensor
+from ..bind.operators import check_operators
+from ..declare.dtypes import INT64
+from ..ir import Graph, Node, Tensor
 
 PREFIX = "grouped/"
 
@@ -31,76 +34,56 @@ class Group:
     product: Node
 
 
-def static_groups(graph: Graph, branches: bool = True) -> Graph:
+def static_groups(graph: Graph) -> Graph:
     """A graph whose grouped products have shapes that are known; the graph itself where it has
     none.
 
-    Args:
-        graph: a model.
-        branches: whether a product without rows is left out in a run, by `If`.
+    Raises:
+        UnsupportedOp: Edgewise lacks an operator of the graph.
     """
     groups = _Groups(graph)
     found = {id(n): g for n in graph.nodes if (g := groups.of(n))}
     if not found:
         return graph
+    check_operators(graph)  # the graph that follows may have operators that no file has
     of_products = {id(g.product) for gs in found.values() for g in gs}
     nodes: list[Node] = []
     for node in graph.nodes:
         if id(node) in found:
-            nodes += _all_rows(node, found[id(node)], branches)
+            nodes += _product(node, found[id(node)], groups)
         elif id(node) not in of_products:
             nodes.append(node)
     constants = dict(graph.constants)
-    for name, kind, shape, number in (
-        ("zero", INT64, [], 0),
-        ("one", INT64, [], 1),
-        ("axis", INT64, [1], 1),
-        ("nothing", FLOAT, [], 0.0),
+    for name, shape, number in (
+        ("zero", [], 0),
+        ("one", [], 1),
+        ("first", [1], 0),
+        ("second", [1], 1),
     ):
-        constants[PREFIX + name] = Tensor.of(PREFIX + name, kind, shape, [number])
-    whole = replace(graph, nodes=nodes, constants=constants, values=None)
+        constants[PREFIX + name] = Tensor.of(PREFIX + name, INT64, shape, [number])
+    whole = replace(graph, nodes=nodes, constants=constants, values=None, ours=True)
     needed, _ = whole.needed(o.name for o in graph.outputs)  # without what gathered the rows
     return replace(whole, nodes=needed, values=None)
 
 
-def _all_rows(concat: Node, groups: list[Group], branches: bool) -> list[Node]:
-    """The products of all groups, added up."""
+def _product(concat: Node, groups: list[Group], graph: _Groups) -> list[Node]:
+    """The products of all groups. A row's expert is the number of groups that end before it."""
     p = PREFIX + concat.outputs[0] + "/"
     rows = groups[0].rows
-    nodes = [
+    ends, joined = graph.stacked([g.end for g in groups], p + "end")
+    weights, stacked = graph.stacked([g.product.inputs[1] for g in groups], p + "weight")
+    index = p + "index"
+    return [
+        *joined,
+        *stacked,
         Node("Shape", [rows], [p + "shape"], {"start": 0, "end": 1}),
         Node("Squeeze", [p + "shape"], [p + "count"]),
         Node("Range", [PREFIX + "zero", p + "count", PREFIX + "one"], [p + "place"]),
-    ]
-    parts: list[str] = []
-    for i, group in enumerate(groups):
-        nodes += _rows_of(group, rows, f"{p}{i}/", branches, parts[-1] if parts else "")
-        parts.append(f"{p}{i}/sum")
-    nodes[-1] = replace(nodes[-1], outputs=[concat.outputs[0]])
-    return nodes
-
-
-def _rows_of(group: Group, rows: str, p: str, branches: bool, before: str) -> list[Node]:
-    """The sum of what was before and the products of the group's rows."""
-    place = p.rsplit("/", 2)[0] + "/place"
-    masked = [
-        Node("GreaterOrEqual", [place, group.start], [p + "after"]),
-        Node("Less", [place, group.end], [p + "before"]),
-        Node("And", [p + "after", p + "before"], [p + "own"]),
-        Node("Unsqueeze", [p + "own", PREFIX + "axis"], [p + "mask"]),
-        replace(group.product, inputs=[rows, *group.product.inputs[1:]], outputs=[p + "all"]),
-    ]
-    other = before or PREFIX + "nothing"
-    new = Node("Where", [p + "mask", p + "all", other], [p + "new"])
-    if not before or not branches:
-        return [*masked, replace(new, outputs=[p + "sum"])]
-    then = Graph(p, [*masked, new], outputs=[Info(p + "new")])
-    same = Node("Identity", [before], [p + "same"])
-    otherwise = Graph(p, [same], outputs=[Info(p + "same")])
-    branch = {"then_branch": then, "else_branch": otherwise}
-    return [
-        Node("Greater", [group.end, group.start], [p + "any"]),
-        Node("If", [p + "any"], [p + "sum"], branch),
+        Node("Unsqueeze", [p + "place", PREFIX + "second"], [p + "column"]),
+        Node("GreaterOrEqual", [p + "column", ends], [p + "passed"]),
+        Node("Cast", [p + "passed"], [p + "each"], {"to": INT64}),
+        Node("ReduceSum", [p + "each", PREFIX + "second"], [index], {"keepdims": 0}),
+        Node("ExpertMatMul", [rows, weights, index], [concat.outputs[0]], domain="edgewise"),
     ]
 
 
@@ -130,6 +113,32 @@ class _Groups:
         first = self._constant(groups[0].start)
         whole = len({g.rows for g in groups}) == 1 and first is not None
         return groups if whole and first is not None and first.numbers() == [0] else None
+
+    def stacked(self, names: Sequence[str], p: str) -> tuple[str, list[Node]]:
+        """A tensor of these, along a new first dimension, and the nodes that make it. It is there
+        already where they are its parts.
+        """
+        nodes = [self.by_output.get(n) for n in names]
+        splits = [self._split_of(n) for n in nodes]
+        first = splits[0]
+        if first is not None and all(s is first for s in splits):
+            parts = [n.inputs[0] for n in nodes if n is not None]
+            if parts == first.outputs:
+                return first.inputs[0], []
+        each = [f"{p}/{i}" for i in range(len(names))]
+        made = [Node("Unsqueeze", [n, PREFIX + "first"], [e]) for n, e in zip(names, each)]
+        return p, [*made, Node("Concat", each, [p], {"axis": 0})]
+
+    def _split_of(self, squeeze: Node | None) -> Node | None:
+        """The node that cuts a tensor along its first dimension, of which this takes a part."""
+        if squeeze is None or squeeze.op != "Squeeze" or len(squeeze.inputs) < 2:
+            return None
+        axis = self._constant(squeeze.inputs[1])
+        if axis is None or axis.numbers() != [0]:
+            return None
+        split = self.by_output.get(squeeze.inputs[0])
+        whole = split is not None and split.op == "Split" and split.attrs.get("axis", 0) == 0
+        return split if whole else None
 
     def _group(self, name: str) -> Group | None:
         product = self.by_output.get(name)

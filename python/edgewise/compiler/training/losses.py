@@ -14,8 +14,10 @@ from typing import Protocol, cast
 from ...errors import InputError
 from ..bind.autodiff import Gradients
 from ..declare.dtypes import FLOAT, INT64
+from ..declare.symbolic import product
 from ..ir import Graph, Value
 from ..onnx import as_source, read_model
+from .balance import balance_loss, real_tokens
 
 Values = Mapping[str, Value]
 TOKEN_WEIGHTS = "token_weights"  # weights of the losses of labels, float32 [batch, sequence]
@@ -182,12 +184,16 @@ class CausalLMLoss:
         ignore_index: labels with this value (padding, prompts) have no loss.
         output: name of the logits [batch, sequence, vocabulary].
         target: name of the labels that are fed: the input ids, int64 [batch, sequence].
+        router_aux_loss_coef: of mixtures of experts, the factor of the loss that spreads tokens
+            over experts, as transformers adds it for `output_router_logits`; tokens after a row's
+            last label are padding and do not count. 0: none.
     """
 
     label_smoothing: float = 0.0
     ignore_index: int = -100
     output: str = "logits"
     target: str = "labels"
+    router_aux_loss_coef: float = 0.0
 
     def inputs(self, outputs: Values) -> Targets:
         """{target: int64 [batch, sequence]}.
@@ -205,8 +211,19 @@ class CausalLMLoss:
         return {self.target: (INT64, x.shape[:2])}
 
     def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
-        """The scalar: the mean over the labels with a loss."""
-        return self._of(graph, outputs, fed, "mean")
+        """The scalar: the mean over the labels with a loss.
+
+        Raises:
+            InputError: router_aux_loss_coef is for another kind of model.
+        """
+        loss = self._of(graph, outputs, fed, "mean")
+        return graph.add(loss, self._balance(graph, fed)) if self.router_aux_loss_coef else loss
+
+    def _balance(self, graph: Gradients, fed: Values) -> Value:
+        """The loss of the routers, with its factor."""
+        real = real_tokens(graph, fed[self.target], self.ignore_index)
+        flat = graph.reshape(real, [product(real.shape)])
+        return graph.scale(balance_loss(graph, flat), float(self.router_aux_loss_coef))
 
     def weighed(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The scalar: the sum of the losses of labels times their TOKEN_WEIGHTS."""
@@ -218,7 +235,11 @@ class CausalLMLoss:
         none = graph.constant(FLOAT, [batch, 1], [0.0] * batch)
         flat = graph.reshape(graph.op("Concat", following, none, axis=1), [batch * sequence])
         losses = self._of(graph, outputs, fed, "none")
-        return graph.op("ReduceSum", graph.mul(losses, flat), keepdims=0)
+        loss = graph.op("ReduceSum", graph.mul(losses, flat), keepdims=0)
+        if not self.router_aux_loss_coef:
+            return loss
+        share = graph.op("ReduceSum", flat, keepdims=0)
+        return graph.add(loss, graph.mul(self._balance(graph, fed), share))
 
     def each(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The losses [batch, sequence], at each place that of the next label; 0 without one."""

@@ -131,7 +131,7 @@ class Program:
         if isinstance(self.loss, CausalLMLoss):
             graph = of_whole_rows(graph)
         # Shapes that depend on which expert a token chooses, as exporters write them.
-        graph = static_groups(static_mixtures(graph, False), False)
+        graph = static_groups(static_mixtures(graph, False))
         self.graph, self.target = separate(graph), target
         self.shapes, self.dtypes, self.known, self.computed = (
             {k: list(v) for k, v in shapes.items()},

@@ -1,10 +1,9 @@
 """MoE and QMoE of com.microsoft: mixtures of experts, in which a router chooses k experts for each
 token.
 
-If a step has no more tokens times k than there are experts, only the chosen experts' weights are
-gathered and multiplied: decoding reads the weights of k experts, not of all. A longer step computes
-every expert for all of its tokens, one expert after the other; an expert that a token did not
-choose gets weight 0.
+Each of the k choices of a token is a row of products that sort their rows by expert
+(product/experts.py): an expert computes the tokens that chose it, and the weights of an expert that
+no token chose are not read.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .slicing import cut
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
 
-    Product = Callable[[Binder, Value, list[Value | None]], Value]
+    Product = Callable[[Binder, Value, Value, int], Value]
 
 ACTIVATIONS: dict[str, tuple[str | None, dict[str, str]]] = {
     "relu": ("Relu", {}),
@@ -42,24 +41,11 @@ class _Layer:
 
     Attributes:
         tensors: its weights, bias and so on, [experts, ...] each; None where absent.
-        product: (graph, x [rows, in], the tensors of one expert) -> [rows, out].
+        product: (graph, x [rows, in], index [slots] of experts, slots per row) -> [slots, out].
     """
 
     tensors: list[Value | None]
     product: Product
-
-    def of_expert(self, graph: Binder, i: int, x: Value) -> Value:
-        """Expert i's layer applied to x."""
-        tensors = [
-            graph.reshape(cut(graph, v, 0, i, i + 1), v.shape[1:]) if v is not None else None
-            for v in self.tensors
-        ]
-        return self.product(graph, x, tensors)
-
-    def gathered(self, graph: Binder, index: Value) -> _Layer:
-        """The layer of these experts only."""
-        tensors = [graph.op("Gather", v, index) if v is not None else None for v in self.tensors]
-        return _Layer(tensors, self.product)
 
 
 # fc1, fc2, and fc3, which only some activations need
@@ -99,14 +85,6 @@ def _activated(node: BoundNode, graph: Binder, h: Value, gate: Value | None) -> 
     steep = graph.op("Mul", h, _number(graph, alpha)) if alpha != 1 else h
     h = graph.op("Mul", h, graph.op("Sigmoid", steep))
     return graph.op("Mul", h, graph.op("Add", gate, _number(graph, beta)) if beta else gate)
-
-
-def _through(node: BoundNode, graph: Binder, layers: _Layers, i: int, x: Value) -> Value:
-    """Expert i applied to x [rows, hidden]."""
-    first, second, third = layers
-    h = first.of_expert(graph, i, x)
-    gate = third.of_expert(graph, i, x) if third is not None else None
-    return second.of_expert(graph, i, _activated(node, graph, h, gate))
 
 
 def _routed(
@@ -176,59 +154,31 @@ def _mixture(
     _check_mixture(node, layers, weights)
     x, scores = node.inputs[:2]
     index, shares = _routed(node, graph, scores, weights, over_all)
-    tokens = product(x.shape[:-1])
-    rows = graph.reshape(x, [tokens, x.shape[-1]])
-    mix = _chosen_experts if tokens * node.attr("k", 1) <= scores.shape[1] else _all_experts
-    return [graph.reshape(mix(node, graph, layers, rows, index, shares), x.shape)]
-
-
-def _chosen_experts(
-    node: BoundNode, graph: Binder, layers: _Layers, rows: Value, index: Value, shares: Value
-) -> Value:
-    """The mixture of rows [tokens, hidden], with the weights of the chosen experts gathered."""
-    tokens, k = rows.shape[0], node.attr("k", 1)
-    flat = graph.reshape(index, [tokens * k])
+    tokens, k, width = product(x.shape[:-1]), node.attr("k", 1), x.shape[-1]
+    rows, chosen = graph.reshape(x, [tokens, width]), graph.reshape(index, [tokens * k])
     first, second, third = layers
-    layers = (
-        first.gathered(graph, flat),
-        second.gathered(graph, flat),
-        third.gathered(graph, flat) if third is not None else None,
-    )
-    outs = []
-    for t in range(tokens):
-        row = cut(graph, rows, 0, t, t + 1)
-        found = [_through(node, graph, layers, t * k + j, row) for j in range(k)]
-        share = cut(graph, shares, 0, t, t + 1)
-        every = graph.op("Concat", *found, axis=0) if k > 1 else found[0]
-        outs.append(graph.op("MatMul", share, every))
-    if not outs:
-        return rows
-    return outs[0] if tokens == 1 else graph.op("Concat", *outs, axis=0)
-
-
-def _all_experts(
-    node: BoundNode, graph: Binder, layers: _Layers, rows: Value, index: Value, shares: Value
-) -> Value:
-    """The mixture of rows [tokens, hidden], with every expert computed for every token."""
-    experts = node.inputs[1].shape[1]
-    zeros = graph.op("Expand", _number(graph, 0.0), graph.ints([rows.shape[0], experts]))
-    shares = graph.op("ScatterElements", zeros, index, shares, axis=1)
-    parts: list[Value] = []
-    for i in range(experts):
-        part = _through(node, graph, layers, i, rows)
-        part = graph.op("Mul", part, cut(graph, shares, 1, i, i + 1))
-        parts.append(part if not i else graph.op("Add", parts[-1], part))
-    return parts[-1]
+    h = first.product(graph, rows, chosen, k)
+    gate = third.product(graph, rows, chosen, k) if third is not None else None
+    made = second.product(graph, _activated(node, graph, h, gate), chosen, 1)
+    if k == 1:
+        mixed = graph.op("Mul", made, shares)
+    else:
+        shares = graph.reshape(shares, [tokens, 1, k])
+        mixed = graph.op("MatMul", shares, graph.reshape(made, [tokens, k, width]))
+    return [graph.reshape(mixed, x.shape)]
 
 
 # Inputs: input, router_probs, then the weights [experts, out, in] and the bias of fc1, fc2, fc3.
-moe = Op("MoE", MS, half=[2, 4, 6])
+moe = Op("MoE", MS, half=[2, 4, 6], parameters=(2, 3, 4, 5, 6, 7))
 
 
-def _dense_product(graph: Binder, x: Value, tensors: list[Value | None]) -> Value:
-    w, bias = tensors
-    y = graph.op("MatMul", x, graph.op("Transpose", w, perm=[1, 0]))
-    return graph.op("Add", y, bias) if bias is not None else y
+def _dense_layer(w: Value, bias: Value | None) -> _Layer:
+    """A layer with weights [experts, out, in]."""
+
+    def product_of(graph: Binder, x: Value, index: Value, each: int) -> Value:
+        return graph.op("ExpertMatMul", x, w, index, bias, domain="edgewise", transB=1, each=each)
+
+    return _Layer([w, bias], product_of)
 
 
 @moe.decompose
@@ -252,15 +202,14 @@ def moe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         if inputs[i] is not None:
             shaped(node, i + 1, "bias", *inputs[i].shape[:2])
     first, second, third = (
-        _Layer([inputs[i], inputs[i + 1]], _dense_product) if inputs[i] is not None else None
-        for i in (2, 4, 6)
+        _dense_layer(inputs[i], inputs[i + 1]) if inputs[i] is not None else None for i in (2, 4, 6)
     )
     return _mixture(node, graph, _checked_layers(node, first, second, third), True)
 
 
 # Inputs: input, router_probs; weights, scales and bias of fc1, fc2 and fc3; the zero points of
 # each; router_weights.
-qmoe = Op("QMoE", MS, half=[3, 6, 9])
+qmoe = Op("QMoE", MS, half=[3, 6, 9], parameters=(4, 7, 10))
 
 
 def _quantized_layer(node: BoundNode, graph: Binder, i: int, zero: int, bits: int) -> _Layer:
@@ -308,35 +257,30 @@ def _quantized_layer(node: BoundNode, graph: Binder, i: int, zero: int, bits: in
         or list(scales.shape) != [experts, out, width // block]
     ):
         fail(node, f"blocks of {block} do not fit {width} inputs with the scales {scales}")
-    return _Layer([w, scales, bias, zeros], _blockwise_product(width, out, bits, block))
+
+    def product_of(graph: Binder, x: Value, index: Value, each: int) -> Value:
+        return graph.op(
+            "ExpertMatMulNBits",
+            x,
+            w,
+            scales,
+            zeros,
+            index,
+            bias,
+            domain="edgewise",
+            K=width,
+            N=out,
+            bits=bits,
+            block_size=block,
+            each=each,
+        )
+
+    return _Layer([w, scales, bias, zeros], product_of)
 
 
 def _repeated(graph: Binder, v: Value, shape: Value) -> Value:
     """v [experts, out] repeated along a new last dimension."""
     return graph.op("Expand", graph.op("Unsqueeze", v, graph.ints([2])), shape)
-
-
-def _blockwise_product(width: int, out: int, bits: int, block: int) -> Product:
-    """The product of a layer with `width` inputs and `out` outputs by MatMulNBits."""
-
-    def product_of(graph: Binder, x: Value, tensors: list[Value | None]) -> Value:
-        w, scales, bias, zeros = tensors
-        return graph.op(
-            "MatMulNBits",
-            x,
-            w,
-            scales,
-            zeros,
-            None,
-            bias,
-            domain=MS,
-            K=width,
-            N=out,
-            bits=bits,
-            block_size=block,
-        )
-
-    return product_of
 
 
 @qmoe.decompose

@@ -115,6 +115,109 @@ Kernel(
     ),
 )
 
+# Working memory of the products of experts: that of `gemm` and `matmul_nbits`, the slots in the
+# order of their experts, and the rows of up to 256 slots of one expert.
+_EXPERT_ROWS = "262144 + slots + experts + min(slots, 256) * (n + k)"
+_EXPERT_RULES = [
+    "each > 0",
+    "experts > 0",
+    "max(slots, n, k) <= 1073741824",
+    "slots*n*k <= 1152921504606846976",
+]
+
+Kernel(
+    "expert_gemm",
+    params(
+        "slots each experts n k a_row b_expert b_row b_col b_type b_normal index_type alpha:f32"
+    ),
+    [
+        read("a", FLOAT, "ceil_div(slots, each):a_row, k"),
+        read("index", typed("index_type", INT32, INT64), "slots"),
+        read("b", typed("b_type", FLOAT, FLOAT16), "experts:b_expert, k:b_row, n:b_col"),
+        read("bias", FLOAT, "experts, n", optional=True),
+        write("y", FLOAT, "slots, n"),
+    ],
+    require=[*_EXPERT_RULES, "k > 0", "min(a_row, b_expert, b_row, b_col) >= 0"],
+    empty=["slots", "n"],
+    cost=Cost("2*slots*n*k"),
+    c=CImplementation(scratch=_EXPERT_ROWS, variants={"b_type": "B_TYPE"}),
+    doc=(
+        "y[s] = alpha * a[s / each] @ b[index[s]] + bias[index[s]]: a row of each slot with the "
+        "weights of its expert. b_normal: as in gemm."
+    ),
+)
+
+Kernel(
+    "expert_nbits",
+    params(
+        "slots each experts n k a_row bits block scale_type zero_type accuracy transposed "
+        "index_type"
+    ),
+    [
+        read("a", FLOAT, "ceil_div(slots, each):a_row, n if transposed else k"),
+        read("index", typed("index_type", INT32, INT64), "slots"),
+        read("b", UINT8, "experts, n, ceil_div(k, block), ceil_div(block * bits, 8)"),
+        read("scales", typed("scale_type", FLOAT, FLOAT16), "experts, n, ceil_div(k, block)"),
+        read(
+            "zeros",
+            typed("zero_type", FLOAT, UINT8, FLOAT16),
+            "experts, n, ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else "
+            "ceil_div(k, block)",
+            optional=True,
+        ),
+        read("bias", FLOAT, "experts, k if transposed else n", optional=True),
+        write("y", FLOAT, "slots, k if transposed else n"),
+    ],
+    require=[
+        *_EXPERT_RULES,
+        "k > 0",
+        "bits in (2, 4, 8)",
+        "block >= 16",
+        "block <= 1073741824",
+        "a_row >= 0",
+    ],
+    empty=["slots", "n"],
+    cost=Cost("2*slots*n*k", integer="not transposed and accuracy == 4"),
+    c=CImplementation(
+        scratch=_EXPERT_ROWS,
+        variants={
+            "bits": "NBITS",
+            "accuracy": "NBITS_ACCURACY",
+            "transposed": "NBITS_TRANSPOSED",
+            "scale_type": "NBITS_SCALES",
+        },
+    ),
+    doc=(
+        "matmul_nbits of each slot's row a[s / each] with the weights of its expert index[s]: y[s] "
+        "= a[s / each] @ b[index[s]] + bias[index[s]]; transposed: y [slots, k], the product of "
+        "the gradient."
+    ),
+)
+
+Kernel(
+    "expert_outer",
+    params("slots a_each b_each experts n k a_row b_row index_type"),
+    [
+        read("a", FLOAT, "ceil_div(slots, a_each):a_row, n"),
+        read("b", FLOAT, "ceil_div(slots, b_each):b_row, k"),
+        read("index", typed("index_type", INT32, INT64), "slots"),
+        write("y", FLOAT, "experts, n, k"),
+    ],
+    require=[
+        "min(slots, a_each, b_each) > 0",
+        "max(slots, n, k) <= 1073741824",
+        "slots*n*k <= 1152921504606846976",
+        "min(a_row, b_row) >= 0",
+    ],
+    empty=["experts", "n", "k"],
+    cost=Cost("2*slots*n*k"),
+    c=CImplementation(scratch=_EXPERT_ROWS),
+    doc=(
+        "The gradient of experts' weights: y[e] is the sum of the products of a[s / a_each] as a "
+        "column with b[s / b_each] as a row, over the slots s with index[s] = e."
+    ),
+)
+
 Kernel(
     "product",
     params("type dims[6] k as[6] bs[6] a_k b_k"),

@@ -17,7 +17,7 @@ from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ....compiler.training.language_model import fixed_rows, special_token
-from ....compiler.training.losses import Loss, loss_of
+from ....compiler.training.losses import CausalLMLoss, Loss, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
 from ....compiler.training.parameters import choose, quantized_count
 from ....compiler.training.peft import LoraConfig
@@ -189,6 +189,7 @@ class Options:
     memory: float | None
     checkpointing: bool
     seed: int
+    router_aux_loss_coef: float = 0.0
     preference: Preference | None = None
     fits: bool = False
 
@@ -228,6 +229,11 @@ class Options:
             "optimizer": self.optimizer.describe(),
             "lora": _recorded(self.lora) if self.lora is not None else None,
             **({"preference": asdict(self.preference)} if self.preference is not None else {}),
+            **(
+                {"router_aux_loss_coef": self.router_aux_loss_coef}
+                if self.router_aux_loss_coef
+                else {}
+            ),
         }
 
 
@@ -265,6 +271,8 @@ def options_of(
             "no loss was given", "loss", "Pass loss='cross_entropy', 'mse' or another."
         )
     loss = "causal_lm" if loss is None else loss
+    if given["router_aux_loss_coef"]:
+        loss = _balanced(given["router_aux_loss_coef"], is_lm and preference is None)
     loss_of(loss)  # raises if there is no such loss
     defaults = LANGUAGE_MODEL if is_lm else OTHER_MODEL
     lora = _lora(adapters)
@@ -315,6 +323,21 @@ def options_of(
     if not callable(options.schedule):
         check_schedule(options.schedule, "schedule")
     return options
+
+
+def _balanced(coefficient: float, usable: bool) -> CausalLMLoss:
+    """The loss of next tokens and of routers. Raises InputError for a factor that has no use."""
+    if not usable:
+        raise InputError(
+            "only next tokens of a language model are learned with it",
+            "router_aux_loss_coef",
+            "Leave it out.",
+        )
+    if not isinstance(coefficient, (int, float)) or not 0 < coefficient < float("inf"):
+        raise InputError(
+            f"{coefficient!r} is not a factor", "router_aux_loss_coef", "Give a positive number."
+        )
+    return CausalLMLoss(router_aux_loss_coef=coefficient)
 
 
 def _check_positions(model: TrainedModel, options: Options) -> None:

@@ -102,6 +102,8 @@ class Trainer(Owner):
         seed: of the order of the rows, of dropout, and of adapters' first values. An int from 0 on.
         beta, simpo_gamma, desirable_weight, undesirable_weight: of preferences, as TRL's: default
             0.1, 0.5, 1, 1.
+        router_aux_loss_coef: of language models that are mixtures of experts, the factor of the
+            loss that spreads tokens over experts (Mixtral's is 0.02); 0: none.
         dtype: which .onnx file of a folder: "fp32", "fp16", "q4", ...
         engine: default: the process's.
         tokenizer: a Tokenizer or a path. Default: the folder's.
@@ -157,6 +159,7 @@ class Trainer(Owner):
         simpo_gamma: float | None = None,
         desirable_weight: float | None = None,
         undesirable_weight: float | None = None,
+        router_aux_loss_coef: float = 0.0,
         dtype: str | None = None,
         engine: Engine | None = None,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
@@ -179,14 +182,15 @@ class Trainer(Owner):
             "checkpointing": checkpointing,
             "fit": fit,
             "seed": seed,
+            "router_aux_loss_coef": router_aux_loss_coef,
             "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
         self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
-        target = CPU if engine is None else target_of(engine.device)
-        self._programs = ProgramFactory(
-            self.graph, self.options, target, read_config(self.model.files)
-        )
+        target, config = CPU, read_config(self.model.files)
+        if engine is not None:
+            target = target_of(engine.device)
+        self._programs = ProgramFactory(self.graph, self.options, target, config)
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
