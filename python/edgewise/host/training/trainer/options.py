@@ -293,19 +293,7 @@ def options_of(
     options = Options(
         is_lm=is_lm, loss=loss, optimizer=made, lora=lora, preference=preference, **given
     )
-    check_options(
-        {
-            "learning_rate": made.lr,
-            "max_grad_norm": options.max_grad_norm,
-            "max_grad_value": options.max_grad_value,
-            "memory": options.memory,
-            "batch_size": options.batch_size,
-            "gradient_accumulation_steps": options.accumulation,
-            "warmup_steps": options.warmup,
-            "total_steps": options.total_steps,
-            "sequence_length": options.sequence_length if is_lm else None,
-        }
-    )
+    _check_numbers(options)
     if options.fits and (not is_lm or preference is not None):
         raise InputError(
             "rows are chosen for next tokens of language models alone",
@@ -323,6 +311,22 @@ def options_of(
     if not callable(options.schedule):
         check_schedule(options.schedule, "schedule")
     return options
+
+
+def _check_numbers(options: Options) -> None:
+    check_options(
+        {
+            "learning_rate": options.optimizer.lr,
+            "max_grad_norm": options.max_grad_norm,
+            "max_grad_value": options.max_grad_value,
+            "memory": options.memory,
+            "batch_size": options.batch_size,
+            "gradient_accumulation_steps": options.accumulation,
+            "warmup_steps": options.warmup,
+            "total_steps": options.total_steps,
+            "sequence_length": options.sequence_length if options.is_lm else None,
+        }
+    )
 
 
 def _balanced(coefficient: float, usable: bool) -> CausalLMLoss:
