@@ -104,7 +104,9 @@ static attention_row make_row(const attention_work *w, int32_t b, int32_t kv_hea
     const real *mask = (const real *)row.mask + row.from;
     const int32_t n = row.to - row.from, after = ruled_out(mask, n, -1),
                   before = ruled_out(mask, n - after, 1);
-    if (before + after < n - VF) row.from += before, row.to -= after;
+    bool left = before + after <= n - VF;
+    for (int32_t j = before; !left && j < n - after; j++) left = mask[j] >= -1e30f;
+    if (left) row.from += before, row.to -= after;
   }
   return row;
 }

@@ -393,6 +393,8 @@ def _plan(model: DecoderCompiler, tokens: int, capacity: int) -> Plan:
     except NoGrowth:
         raise _WithoutGrowth from None
     except (ModelError, UnsupportedOp):
+        if model.slides and capacity in model.windows:
+            raise _WithoutSliding from None
         model.grows = False
         model.compile(tokens, capacity)
         raise _WithoutGrowth from None

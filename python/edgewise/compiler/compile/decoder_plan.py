@@ -189,7 +189,7 @@ class DecoderCompiler:
         least, capacity = registers[ROOM][1:]
         sizes = {
             name: size
-            for name, size in sliding_caches(bound, growing).items()
+            for name, size in sliding_caches(bound, growing, PAST).items()
             if rows_of(size, self.longest) < capacity
         }
         if not sizes:

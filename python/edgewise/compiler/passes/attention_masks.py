@@ -124,7 +124,7 @@ def added_mask(
         zero = Value("zero", FLOAT, [], numbers=[0.0])
         lowest = number(low)
         if alone and lowest is not None and lowest > -1e9:
-            low = Value("low", FLOAT, [], numbers=[-1e30])
+            low = Value("low", FLOAT, [], numbers=[-1e38])
         made[key] = r.insert(before, "Where", "", [condition, zero, low], FLOAT, condition.shape)
     return made[key]
 

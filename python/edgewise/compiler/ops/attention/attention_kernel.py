@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BOOL, FLOAT
 from ...declare.op import Op, fail
+from ...declare.symbolic import Sym
 from .attention_grad import attention_gradients, split_heads
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def _of_rows(builder: Builder, mask: View, rows: Dim) -> View:
     axis = len(mask.shape) - 1
     if axis < 0 or mask.shape[axis] in (1, rows) or builder.sliding.dropped == 0:
         return mask
+    if isinstance(mask.offset, Sym):  # of a row; an offset depends on one register
+        row, mask = mask, builder.temp(mask.dtype, mask.shape)
+        builder.copy(row, mask)
     return mask.slice(axis, builder.sliding.dropped, rows)
 
 
