@@ -60,7 +60,15 @@ export {
   deleteCheckpoint,
   models,
 } from "./models.ts";
-export { codec, type Info, info, modelFiles, pipeline } from "./pipeline.ts";
+export {
+  codec,
+  type Info,
+  info,
+  modelFiles,
+  type PipelineOf,
+  type PipelineTask,
+  pipeline,
+} from "./pipeline.ts";
 export type {
   AudioCodes,
   Codec,
@@ -137,6 +145,7 @@ export type {
   ToImageOptions,
 } from "./tensor-images.ts";
 export {
+  type FinishReason,
   type GenerateOptions,
   type MessageDelta,
   type ModelSource,

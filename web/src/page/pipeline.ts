@@ -94,41 +94,37 @@ function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
   return last ?? chooseBuild(platform(), env.flavour, env.threads);
 }
 
+/** The pipeline of a task. */
+export type PipelineOf<Task extends PipelineTask> = Task extends keyof TaskPipelines
+  ? TaskPipelines[Task]
+  : TextGenerationPipeline;
+
+/** The tasks of {@link pipeline}: their names, and the aliases of transformers.js. */
+export type PipelineTask = "text-generation" | keyof TaskPipelines;
+
 /**
- * Loads a model for text generation.
+ * Loads a model for a task.
  *
  * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler.
  * An .onnx model is compiled in the page (by Python, in Pyodide) the first time and read from the
  * browser's storage afterwards.
  *
- * @param task `"text-generation"`
- * @param model a hub id, an address, files, or the bytes of a package; see {@link ModelSource}
+ * @param task `"text-generation"`, or a key of {@link TaskPipelines}
+ * @param model a hub id, an address, files, or the bytes of a package; see {@link ModelSource}.
+ *   Packages of other tasks are built with `edgewise build --task`
  * @param options see {@link PipelineOptions}
- * @returns a callable pipeline
+ * @returns a callable pipeline; see {@link TextGenerationPipeline} and {@link TaskPipelines}
  * @throws InputError if an option is invalid
  * @throws ModelError, PackageError, TokenizerError if a file is damaged, missing or truncated
  * @throws UnsupportedOp if the model uses an operator that Edgewise does not implement
  * @throws OutOfMemory, Aborted
  */
-export async function pipeline(
-  task: "text-generation",
+// one signature, so that errors of types are about the argument that is wrong
+export async function pipeline<Task extends PipelineTask>(
+  task: Task,
   model: ModelSource,
   options?: PipelineOptions,
-): Promise<TextGenerationPipeline>;
-/**
- * Loads a model for another task of texts, sounds or pictures: the keys of {@link TaskPipelines}.
- *
- * @param task name of the task, or an alias of transformers.js
- * @param model as above; packages are built with `edgewise build --task`
- * @param options see {@link PipelineOptions}
- * @returns a callable pipeline; see {@link TaskPipelines}
- * @throws as above
- */
-export async function pipeline<T extends keyof TaskPipelines>(
-  task: T,
-  model: ModelSource,
-  options?: PipelineOptions,
-): Promise<TaskPipelines[T]>;
+): Promise<PipelineOf<Task>>;
 export async function pipeline(
   task: string,
   model: ModelSource,

@@ -346,13 +346,19 @@ export interface ToolRun {
   ended: "answer" | "rounds" | "time";
 }
 
-/** One generated sequence. */
-export interface TextGenerationOutput {
+/** Why a sequence ended. */
+export type FinishReason = "eos" | "length" | "stop_string" | "max_time" | "stopping_criteria";
+
+/**
+ * One generated sequence.
+ * @typeParam Text - `string`, or `Message[]` for a chat
+ */
+export interface TextGenerationOutput<Text extends string | Message[] = string | Message[]> {
   /**
    * Prompt and continuation, or the continuation only with `return_full_text: false`. For a chat:
    * all messages, followed by the assistant's answer.
    */
-  generated_text: string | Message[];
+  generated_text: Text;
   /** With a `response_format` of JSON: its value, as far as it is written. */
   parsed?: unknown;
   /** With `tools` and `return_full_text: false`: the answer's calls. */
@@ -361,11 +367,8 @@ export interface TextGenerationOutput {
   reasoning_content?: string;
   /** Token ids, in place of the text, with `return_tensors`. */
   generated_token_ids?: number[];
-  /**
-   * With `return_dict_in_generate`: why generation ended, one of `eos`, `length`, `stop_string`,
-   * `max_time`, `stopping_criteria`.
-   */
-  finish_reasons?: string;
+  /** With `return_dict_in_generate`: why generation ended. */
+  finish_reasons?: FinishReason;
   /**
    * With `return_dict_in_generate` and `num_beams` > 1: sum of log-probabilities divided by
    * length ** length_penalty.
@@ -407,6 +410,16 @@ export interface TextGenerationPipeline extends AdapterMethods {
    * @throws Aborted with the tokens generated so far in `sequences`
    * @throws OutOfMemory, EngineError
    */
+  (input: string | Prompt, options?: GenerateOptions): Promise<TextGenerationOutput<string>[]>;
+  (
+    input: Message[],
+    options: GenerateOptions & { return_full_text: false },
+  ): Promise<TextGenerationOutput<string>[]>;
+  (
+    input: Message[],
+    options?: GenerateOptions & { return_full_text?: true },
+  ): Promise<TextGenerationOutput<Message[]>[]>;
+  (input: string[], options?: GenerateOptions): Promise<TextGenerationOutput<string>[][]>;
   (input: string | Message[] | Prompt, options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
   /**

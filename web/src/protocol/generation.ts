@@ -12,8 +12,28 @@ export interface Message {
   [field: string]: unknown;
 }
 
-/** Generation options as passed by a caller, with the names of transformers' GenerationConfig. */
-export interface GenerationFields {
+/** Fields of transformers' GenerationConfig that cannot change the tokens; they have no effect. */
+export type NeutralField =
+  | "assistant_lookbehind"
+  | "cache_config"
+  | "cache_implementation"
+  | "compile_config"
+  | "decoder_start_token_id"
+  | "disable_compile"
+  | "is_assistant"
+  | "low_memory"
+  | "max_matching_ngram_size"
+  | "num_assistant_tokens_schedule"
+  | "prefill_chunk_size"
+  | "return_legacy_cache"
+  | "target_lookbehind"
+  | "transformers_version";
+
+/**
+ * Generation options as passed by a caller, with the names of transformers' GenerationConfig. Names
+ * that do not exist throw UnsupportedField.
+ */
+export interface GenerationFields extends Partial<Record<NeutralField, unknown>> {
   /**
    * Maximum number of tokens, prompt included; `max_new_tokens` takes precedence. Default: the
    * prompt's length plus 20. A value of 20 that is not a field of the call itself means this
@@ -152,8 +172,6 @@ export interface GenerationFields {
    * text).
    */
   response_format?: ResponseFormat | null;
-  /** Fields that cannot change the tokens are accepted; all others throw UnsupportedField. */
-  [name: string]: unknown;
 }
 
 /**

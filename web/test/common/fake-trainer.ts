@@ -54,6 +54,7 @@ export const PROGRAM: ProgramInfo = {
   accumulation: undefined,
   optimizer: { type: "AdamW", lr: 0.1 },
   maxGradNorm: null,
+  accumulation: undefined,
   plans: new Map(
     Object.entries(plans).map(([kind, slots]) => [
       kind as "train",

@@ -198,8 +198,8 @@ export async function languageSpeaker(
   return speaking(speak, codec.sampling_rate, codec.info, dispose);
 }
 
-type Given = Record<string, unknown>;
-type Own = Options & { generate_kwargs?: Given };
+type Given = Readonly<Record<string, unknown>>;
+type Own = Options & { generate_kwargs?: object };
 
 /** A language model whose tokens go to the worker of a codec, which has the rules. */
 class Writing {
