@@ -405,7 +405,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
 
 enum {
   FEW = 16,           /* maximum rows of a, if b is read by rows */
-  FEW_COLUMNS = 8,    /* maximum rows of a, if b is read by columns */
+  FEW_COLUMNS = 16,   /* maximum rows of a, if b is read by columns */
   SUMS = 4096,        /* floats of sums on the stack */
   MAX_SUMS = 24576,   /* floats of sums in scratch, at most, with several rows of a */
   SHORT_ROW = 64,     /* elements of a row of b below which several rows form one stream */
@@ -442,6 +442,7 @@ typedef struct {
   /* room: floats of sums per task; parts: parts of k, which the caller adds if there are several;
    * cols, depth: columns and rows of b per task */
   int32_t room, parts, cols, depth, column_tasks;
+  int32_t inner; /* rows of b per part of k that a task adds itself, after one another */
 } gemm_few_rows;
 
 /* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8
@@ -483,7 +484,8 @@ DOTS(dots_4x2_half, 4, 2, 1, HALVES)
 #undef DOTS
 /* One column after the other in a single loop: if it were inlined several times, its loads would
  * look like several streams to the prefetcher. As many rows of m as form whole groups are
- * multiplied with a column while it is in cache. out[m][out_row] */
+ * multiplied with a column while it is in cache. A row has the same accumulators in groups of one
+ * and two, and so the same bits. out[m][out_row] */
 #define COLUMNS(name, rows, turn, form)                                                         \
   static __attribute__((noinline)) void name(int32_t m, int32_t cols, int32_t k, const real *a, \
                                              int64_t a_row, const char *b, int64_t b_col,       \
@@ -497,7 +499,6 @@ DOTS(dots_4x2_half, 4, 2, 1, HALVES)
   }
 COLUMNS(columns_of_1, 1, 4, FLOATS)
 COLUMNS(columns_of_2, 2, 4, FLOATS)
-COLUMNS(columns_of_4, 4, 2, FLOATS)
 COLUMNS(raw_columns, 1, 4, RAW)
 #undef COLUMNS
 
@@ -529,18 +530,17 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const int32_t begin = index * f->cols, end = begin + at_most(g->n - begin, f->cols),
                 chunk = SUMS / 4 / FEW_COLUMNS;
-  /* rows of a must fit in cache beside a column */
   const bool raw = f->raw && EW_USES(B_TYPE, EW_F16),
-             alone = raw || (!s->is_half && g->k >= SHORT_COLUMN &&
-                             (g->m < 4 || (int64_t)g->m * g->k <= FIRST_CACHE));
+             alone = raw || (!s->is_half && g->k >= SHORT_COLUMN);
+  /* rows of a must fit in cache beside a column */
+  const int32_t fitting = at_most(FIRST_CACHE / (g->k + 1) / 2 + 1, FEW_COLUMNS / 2) * 2;
   for (int32_t j0 = begin; j0 < end; j0 += chunk) {
     const int32_t n = at_most(end - j0, chunk);
     float t[SUMS / 4];
     for (int32_t i = 0, rows; alone && i < g->m; i += rows) {
-      rows = g->m - i >= 4 ? (g->m - i) / 4 * 4 : ew_dots_rows(g->m - i);
+      rows = g->m - i >= 2 ? at_most((g->m - i) / 2 * 2, fitting) : 1;
       (raw         ? raw_columns
-       : rows >= 4 ? columns_of_4
-       : rows == 2 ? columns_of_2
+       : rows >= 2 ? columns_of_2
                    : columns_of_1)(rows, n, g->k, f->a + i * f->a_row, f->a_row,
                                    (const char *)g->b + j0 * s->col * (raw ? 2 : 4), s->col,
                                    t + i * chunk, chunk);
@@ -626,7 +626,10 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
                 end = begin + at_most(g->n - begin, f->cols), k0 = part * f->depth,
                 k = at_most(g->k - k0, f->depth);
   /* columns whose sums are kept at a time */
-  const int32_t most = (f->sums ? g->m == 1 ? f->room : at_most(f->room, MAX_SUMS) : SUMS) / g->m -
+  const int32_t buffers = k > f->inner ? 2 : 1,
+                most = (f->sums ? g->m == 1 ? f->room : at_most(f->room / buffers, MAX_SUMS)
+                                : SUMS / buffers) /
+                           g->m -
                        padded(0),
                 chunk = blocks_of(blocks_of(end - begin, blocks_of(end - begin, most)), NR) * NR;
   for (int32_t j = begin; j < end; j += chunk) {
@@ -635,14 +638,22 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
     const int32_t n = at_most(end - j, chunk), row = padded(n);
     const real *a = f->a + k0;
     const char *b = (const char *)g->b + (k0 * s->row + j) * (s->is_half ? 2 : 4);
-    memset(y, 0, (size_t)row * (size_t)g->m * sizeof *y);
     const bool alone = g->m <= 2 && n >= SHORT_ROW && g->m * n <= SUMS;
-    if (s->is_half && EW_USES(B_TYPE, EW_F16))
-      (f->raw ? add_raw : add_together_half)(k, g->m, n, a, f->a_row, b, s->row, y, row);
-    else
-      (!alone      ? add_together
-       : g->m == 1 ? add_alone
-                   : add_alone_2)(k, g->m, n, a, f->a_row, b, s->row, y, row);
+    for (int32_t k1 = 0; k1 < k; k1 += f->inner) {
+      real *to = k1 ? y + (int64_t)g->m * row : y;
+      const int32_t depth = at_most(k - k1, f->inner);
+      const char *from = b + k1 * s->row * (s->is_half ? 2 : 4);
+      memset(to, 0, (size_t)row * (size_t)g->m * sizeof *to);
+      if (s->is_half && EW_USES(B_TYPE, EW_F16))
+        (f->raw ? add_raw : add_together_half)(depth, g->m, n, a + k1, f->a_row, from, s->row, to,
+                                               row);
+      else
+        (!alone      ? add_together
+         : g->m == 1 ? add_alone
+                     : add_alone_2)(depth, g->m, n, a + k1, f->a_row, from, s->row, to, row);
+      if (k1) add_alone(1, 1, g->m * row, &(const float){1}, 0, to, 0, y, 0);
+    }
+    if (!k) memset(y, 0, (size_t)row * (size_t)g->m * sizeof *y);
     for (int32_t i = 0; f->parts == 1 && i < g->m; i++)
       ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, y + (int64_t)i * row, i, j, n,
                     g->y_row);
@@ -688,11 +699,17 @@ static __attribute__((noinline)) bool few_rows(ew_context *ctx, const ew_gemm_jo
   if (s->is_normal && g->m == 1 && g->k <= MAX_SCALED && scale(g->k, f.a, scaled))
     f.a = scaled, f.raw = true;
   /* A task takes about 30 microseconds: 2^17 multiply-adds that are mostly bound by memory. Columns
-   * are divided among tasks, or k if rows would have to be cut otherwise. */
-  const int64_t room = (int64_t)g->m * padded(g->n), worth = (int64_t)g->n * g->m * g->k >> 17;
-  const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads;
-  if (by_rows && packed_b && tasks > 1 && room <= (g->m == 1 ? b_floats / tasks : MAX_SUMS))
-    f.depth = blocks_of(g->k, tasks), f.parts = blocks_of(g->k, f.depth);
+   * are divided among tasks, or k if rows would have to be cut otherwise. k has the parts that it
+   * has for one row of a, so that each row has the bits of a product of that row alone. */
+  const int64_t room = (int64_t)g->m * padded(g->n), one = (int64_t)g->n * g->k >> 17,
+                worth = (int64_t)g->n * g->m * g->k >> 17;
+  const int32_t tasks = worth < threads ? (int32_t)worth + 1 : threads,
+                tasks_of_one = one < threads ? (int32_t)one + 1 : threads;
+  f.inner = g->k > 0 ? g->k : 1;
+  if (by_rows && packed_b && tasks_of_one > 1 && padded(g->n) <= b_floats / tasks_of_one)
+    f.inner = blocks_of(g->k, tasks_of_one);
+  if (f.inner < g->k && (g->m == 1 || (room <= MAX_SUMS && room <= b_floats / tasks_of_one)))
+    f.depth = f.inner, f.parts = blocks_of(g->k, f.depth);
   else
     f.cols = at_most((blocks_of(g->n, tasks) + 15) / 16 * 16, g->n);
   f.column_tasks = blocks_of(g->n, f.cols);
