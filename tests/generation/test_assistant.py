@@ -11,10 +11,12 @@ import onnx
 import onnxruntime
 import pytest
 from edgewise import CausalLM, generate, pipeline
+from edgewise.cli import main
 from edgewise.compiler.compile import compile_package
 from edgewise.compiler.onnx.source import BytesSource
 from edgewise.errors import Aborted, InputError
-from edgewise.logic.generation.speculation import DraftPace
+from edgewise.logic.generation.speculation import DraftPace, Lookup
+from edgewise.text.generate import model_defaults
 from onnx import numpy_helper
 
 from tests.logic.forms import both, module
@@ -40,8 +42,10 @@ def noisy(amount):
 
 @contextmanager
 def assistant(data):
-    files = {"model.onnx": BytesSource(data, "model.onnx")}
-    lm = CausalLM(compile_package(files, capacity=CAPACITY))
+    """A model. data: an .onnx file's bytes, or the path of a package."""
+    if isinstance(data, bytes):
+        data = compile_package({"model.onnx": BytesSource(data, "model.onnx")}, capacity=CAPACITY)
+    lm = CausalLM(data)
     try:
         yield lm
         assert not lm.sequences
@@ -233,3 +237,21 @@ def test_pipeline(tmp_path, runs):
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(InputError, match=f"another tokenizer: its token {vocab[b]} is"):
         pipeline("text-generation", MODEL, assistant_model=other)
+
+
+def test_packages_with_prompt_lookup(tmp_path, capsys, monkeypatch):
+    """`edgewise build --prompt-lookup`: a default of the package, beside the model's own."""
+    built = tmp_path / "built.edge"
+    assert not main(["build", str(MODEL), "--dtype=q4", f"-o{built}", "--prompt-lookup=15"])
+    own = model_defaults(CausalLM(MODEL, dtype="q4"))
+    with assistant(str(built)) as lm:
+        assert model_defaults(lm) == {**own, "prompt_lookup_num_tokens": 15}
+        looked, guess = [], Lookup.guess
+        monkeypatch.setattr(Lookup, "guess", lambda *a: looked.append(a[2]) or guess(*a))
+        generate(lm, [5, 6, 7, 8], max_new_tokens=5)
+        assert looked[0] == 3  # the second of five tokens is known, and one follows the guess
+        looked.clear()
+        generate(lm, [5, 6, 7, 8], max_new_tokens=5, prompt_lookup_num_tokens=None)
+        assert not looked
+    assert main(["build", str(MODEL), f"-o{built}", "--prompt-lookup=0"])
+    assert "Give at least 1" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...host.cli.options import add_command
+from ...host.cli.options import add_command, add_prompt_lookup, checked_prompt_lookup
 
 if TYPE_CHECKING:
     from ...host.cli.options import Commands
@@ -37,6 +37,12 @@ def add_parser(commands: Commands) -> None:
         default=[],
         metavar="NAME=FILE",
         help="second part of a split model (`edgewise split`), served as /v1/split/NAME",
+    )
+    add_prompt_lookup(parser)
+    add(
+        "--assistant-model",
+        metavar="MODEL",
+        help="smaller model with the same tokenizer that guesses tokens of the language model",
     )
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     add("--port", type=int, default=8000, help="default %(default)s; 0: a free one")
@@ -91,7 +97,8 @@ def run(args: argparse.Namespace) -> None:
     parts = _all_named(args.split, "--split")
     if not models and not parts:
         raise InputError("there is nothing to serve", "edgewise serve", "Name a model.")
-    catalog = Catalog(models, adapters, parts)
+    lookup = checked_prompt_lookup(args)
+    catalog = Catalog(models, adapters, parts, lookup, args.assistant_model)
     server = Server(catalog, options)
     names = ", ".join([*(name for name, _ in catalog.names()), *parts])
     print(f"{server.url}: {names}", flush=True)

@@ -56,6 +56,9 @@ class Catalog:
         parts: {name: path of an .onnx file or package} of second parts of split models.
         adapters: {name: folder in PEFT's layout} of the language model, of which there must then
             be one only. Each is a model of its own name.
+        lookup: prompt_lookup_num_tokens of language models, or None.
+        assistant: path of a smaller model that guesses tokens of the language model, of which
+            there must then be one only.
 
     Attributes:
         parts: {name: InferenceSession}. texts: {name: TextModel}.
@@ -71,6 +74,8 @@ class Catalog:
         models: Mapping[str, str],
         adapters: Mapping[str, str] | None = None,
         parts: Mapping[str, str] | None = None,
+        lookup: int | None = None,
+        assistant: str | None = None,
     ) -> None:
         self.parts: dict[str, InferenceSession] = {}
         self.texts: dict[str, TextModel] = {}
@@ -85,11 +90,19 @@ class Catalog:
                 "--adapter",
                 "Serve one language model with its adapters.",
             )
+        if assistant and len(writers) != 1:
+            raise InputError(
+                f"there are {len(writers)} language models for it",
+                "--assistant-model",
+                "Serve one language model with a smaller one.",
+            )
         if twice := set(adapters or ()) & set(models):
             raise InputError(f"the name {min(twice)!r} is a model's", "--adapter", "Rename it.")
         for name, path in models.items():
             if kinds[name] == "text-generation":
-                self.texts[name] = _text_model(path, adapters or {})
+                self.texts[name] = _text_model(path, adapters or {}, assistant)
+                if lookup is not None:
+                    self.texts[name].config.update({"prompt_lookup_num_tokens": lookup})
                 self.adapted |= dict.fromkeys(adapters or (), name)
             else:
                 self.vectors[name] = pipeline(EMBEDS, path)
@@ -168,13 +181,13 @@ def task_of(path: str) -> str:
     return str(task)
 
 
-def _text_model(path: str, folders: Mapping[str, str]) -> TextModel:
+def _text_model(path: str, folders: Mapping[str, str], assistant: str | None) -> TextModel:
     adapters = {name: load_adapter(folder) for name, folder in folders.items()}
     room = None if path.endswith(".edge") or not adapters else _room(adapters)
     model = CausalLM(path, lora=room)
     for name, adapter in adapters.items():
         model.load_adapter(adapter, name)
-    return TextModel(pipeline("text-generation", model), tuple(adapters))
+    return TextModel(pipeline("text-generation", model, assistant_model=assistant), tuple(adapters))
 
 
 def _room(adapters: Mapping[str, Adapter]) -> LoraConfig:

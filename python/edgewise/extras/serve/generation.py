@@ -158,6 +158,7 @@ class _Run:
             logits_processor=self._scores,
             tokenizer=self.model.pipe.tokenizer,
             cache=True,
+            assistant_model=self.model.pipe.assistant_model,
             return_dict_in_generate=True,
             **fields,
         )

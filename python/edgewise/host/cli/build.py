@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InputError
+from ...logic.generation.arguments import model_defaults
 from ...logic.generation.prefix import PREFIX
 from ...logic.manifest.limits import CACHE_DTYPES, TARGETS
 from ..hub import local_path
 from .options import (
     add_command,
     add_dtype,
+    add_prompt_lookup,
     add_training,
+    checked_prompt_lookup,
     parse_dims,
     require,
     set_training_defaults,
@@ -72,6 +76,7 @@ def add_parser(commands: Commands) -> None:
             ' {"messages": [...], "tools": [...]}, or a text'
         ),
     )
+    add_prompt_lookup(parser)
     parser.add_argument(
         "--dims",
         action="append",
@@ -159,11 +164,13 @@ def run(args: argparse.Namespace) -> None:
             "edgewise build",
             "Name one model and -o FILE.edge, or models and --engine FOLDER.",
         )
-    require(args, "output", "prefix")
+    require(args, "output", "prefix", "prompt_lookup")
     require(args, "engine", "flavour", "source")
     require(args, "task", "personalize")
     require(args, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
     packages = [_compile(args, model) for model in args.model]
+    if args.prompt_lookup is not None:
+        _add_prompt_lookup(packages[0], args)
     if args.prefix:
         _add_prefix(packages[0], args.prefix)
     if args.output:
@@ -172,16 +179,42 @@ def run(args: argparse.Namespace) -> None:
         _write_engine(args, packages)
 
 
+def _check_language_model(package: Package, option: str) -> None:
+    """Raises InputError if a package is for something else."""
+    if package.manifest["task"] != "text-generation":
+        raise InputError("it is for language models", option, "Remove it, or --task and --dims.")
+
+
+def _hold_files(package: Package) -> None:
+    """Takes the files of a package to memory, where they can be replaced."""
+    parts = package.blobs or package.manifest["files"]
+    package.blobs = {name: package.file(name) or b"" for name in parts if name != "weights"}
+
+
+def _add_prompt_lookup(package: Package, args: argparse.Namespace) -> None:
+    """Makes prompt_lookup_num_tokens a default of a package of a language model."""
+    from ...json_text import parse_json_object
+
+    count, name = checked_prompt_lookup(args), "generation_config.json"
+    _check_language_model(package, "--prompt-lookup")
+    _hold_files(package)
+    own = package.blobs.get(name)
+    if own is None:  # the defaults of a model without the file are those of its config.json
+        config = parse_json_object(package.blobs.get("config.json") or b"{}", "config.json")
+        settings = dict(model_defaults({}, config))
+    else:
+        settings = parse_json_object(own, name)
+    settings["prompt_lookup_num_tokens"] = count
+    package.blobs[name] = json.dumps(settings).encode()
+
+
 def _add_prefix(package: Package, path: str) -> None:
     """Adds the states after a prefix of conversations to a package of a language model."""
     from ...json_text import parse_json
     from ..pipelines.text_generation import TextGenerationPipeline
     from ..training.adapters import CausalLM
 
-    if package.manifest["task"] != "text-generation":
-        raise InputError(
-            "it is for language models", "--prefix", "Remove it, or --task and --dims."
-        )
+    _check_language_model(package, "--prefix")
     with open(path, "rb") as file:
         given = parse_json(file.read(), path)
     tools = given.get("tools") if isinstance(given, dict) else None
@@ -190,8 +223,7 @@ def _add_prefix(package: Package, path: str) -> None:
         raise InputError(
             "it has no messages", path, 'Write [{"role": "system", "content": "..."}, ...].'
         )
-    parts = package.blobs or package.manifest["files"]
-    package.blobs = {name: package.file(name) or b"" for name in parts if name != "weights"}
+    _hold_files(package)
     package.blobs.pop(PREFIX, None)  # of a package that was built so
     model = CausalLM(package)
     try:

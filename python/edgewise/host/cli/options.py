@@ -178,3 +178,24 @@ def _parse_number(text: str) -> float:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def add_prompt_lookup(parser: argparse.ArgumentParser) -> None:
+    """Declares --prompt-lookup."""
+    parser.add_argument(
+        "--prompt-lookup",
+        type=int,
+        metavar="N",
+        help=(
+            "of language models: the default of prompt_lookup_num_tokens, tokens that are read"
+            " ahead where a text repeats its prompt (15 is the most that is used; default: none)"
+        ),
+    )
+
+
+def checked_prompt_lookup(args: argparse.Namespace) -> int | None:
+    """What --prompt-lookup says. Raises InputError."""
+    count: int | None = args.prompt_lookup
+    if count is not None and count < 1:
+        raise InputError(f"it is {count}", "--prompt-lookup", "Give at least 1.")
+    return count
