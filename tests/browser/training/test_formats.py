@@ -6,6 +6,7 @@ import json
 import shutil
 
 from edgewise import merge_adapter
+from huggingface_hub import ModelCard
 
 from ..conftest import MODEL, ROOT
 from .harness import train
@@ -13,7 +14,7 @@ from .harness import train
 WLLAMA = ROOT / ".build" / "bundlers" / "node_modules" / "@wllama" / "wllama" / "esm"
 
 EXPORTS = """
-    await ew.fineTune(p, arg.text, { max_steps: 8, learning_rate: 5e-3, r: 3 });
+    const { losses } = await ew.fineTune(p, arg.text, { max_steps: 8, learning_rate: 5e-3, r: 3 });
     const text = (await p(arg.prompt, { max_new_tokens: 20, do_sample: false,
       return_full_text: false }))[0].generated_text;
     const onnx = "/demo/model/onnx/model_q4.onnx";
@@ -21,6 +22,9 @@ EXPORTS = """
       { format: "gguf", quantization: "f32", files: onnx });
     const config = new File([await (await fetch("/demo/model/config.json")).blob()], "config.json");
     const [alone] = await p.exportAdapter("adapter", { format: "gguf", files: config });
+    const peft = await p.exportAdapter("adapter",
+      { format: "peft", files: config, base_model: "small/storyteller", license: "mit" });
+    const card = await peft.find((f) => f.name === "README.md").text();
     const errors = [];
     const fails = [
       () => p.exportModel("adapter", { format: "gguf" }),
@@ -64,6 +68,8 @@ EXPORTS = """
     const base = await (await fetch("/files/base.gguf")).blob();
     return {
       text,
+      card,
+      losses,
       errors,
       merged: await run([merged]),
       base: await run([base]),
@@ -80,6 +86,11 @@ def test_llama_cpp_writes_the_same(visit, server, trainable, files):
     assert "error" not in got, json.dumps(got)[:900]
     assert got["merged"] == got["text"] == got["beside"] != got["base"]
     assert got["names"] == ["model.gguf", "adapter.gguf"]
+    card = ModelCard(got["card"])
+    assert (card.data.base_model, card.data.license) == ("small/storyteller", "mit")
+    first, last = got["losses"][0], got["losses"][-1]
+    assert f"| losses | {first:.4f} at first, {last:.4f} at last |" in card.text
+    assert "| updates | 8 |" in card.text and "| r | `3` |" in card.text
     kinds, words = zip(*got["errors"], strict=True)
     assert kinds == ("InputError",) * 4
     assert "built from" in words[0] and "nobody" in words[1]

@@ -76,7 +76,7 @@ def test_folder(folder, tmp_path, dtype, format):
     adapter = folder / "adapter"
     assert merge_adapter(folder, adapter, tmp_path, dtype=dtype, format=format) is None
     names = {p.name for p in tmp_path.iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json"}
+    assert names == {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
     close(transformers_logits(tmp_path), pytorch_logits(load_adapter(adapter)), 1e-5)
     merged = onnxruntime.InferenceSession(merge_adapter(folder, adapter, dtype=dtype))
     close(transformers_logits(tmp_path), run_ort(merged, IDS), 1e-5 if dtype == "fp32" else 2e-2)

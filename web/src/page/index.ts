@@ -169,6 +169,7 @@ export {
 export type {
   AdapterExportOptions,
   AdapterMethods,
+  CardOptions,
   ModelExportOptions,
 } from "./training/adapter-methods.ts";
 export {

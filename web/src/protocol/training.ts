@@ -207,6 +207,9 @@ export interface AdapterExport {
   /** Of a model: "gguf", "safetensors" or "mlx"; of an adapter: "gguf", "mlx" or "peft". */
   format: string;
   quantization: string | null;
+  /** Of the model card: the base's id on a hub, and its license. */
+  base_model: string | undefined;
+  license: string | undefined;
   /** Whether the adapter alone is wanted. */
   alone: boolean;
   /** Files of the model, or the address of its .onnx file. */

@@ -10,8 +10,9 @@ from ...compiler.formats.files import ModelFiles
 from ...compiler.onnx.sink import write_parts
 from ...compiler.onnx.source import Source
 from ...compiler.training.peft import CONFIG, WEIGHTS, load_adapter
+from .card import CARD, TrainingRun, base_of, card, training_section
 from .formats import HubModel, Parts
-from .merge import adapter_in
+from .merge import LIBRARY, adapter_in
 
 
 def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
@@ -20,8 +21,9 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     Args:
         files: {name: Source} of the model, and of the adapter under PEFT's names.
         options: "format", "quantization" (a name or None), "adapter", whether the adapter's files
-            are among them, and "model_file", the name of the .onnx file; None: the adapter alone is
-            written.
+            are among them, "model_file", the name of the .onnx file; None: the adapter alone is
+            written; "base_model" and "license" of the base, or None; and "run", what a card says
+            of the training, or None.
 
     Returns:
         ("{}", {file name: bytes})
@@ -39,4 +41,17 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
         parts = merged.parts(format_, quantization, os.path.splitext(os.path.basename(name))[0])
     if not isinstance(parts, Mapping):
         parts = {"adapter.gguf" if name is None else "model.gguf": parts}
+    if isinstance(parts, dict) and "adapter.gguf" not in parts and "model.gguf" not in parts:
+        parts[CARD] = [_card(ModelFiles(beside), options, name is None)]
     return "{}", {n: write_parts(None, p) or b"" for n, p in parts.items()}
+
+
+def _card(beside: ModelFiles, options: Mapping[str, Any], alone: bool) -> bytes:
+    """The model card of an export."""
+    base = base_of(beside)
+    base.id = options.get("base_model") or base.id
+    if options.get("license"):
+        base.license = {"license": options["license"]}
+    run = options.get("run")
+    training = training_section(TrainingRun(**run)) if run else ""
+    return card(base, LIBRARY[options["format"]], training, adapter=alone)

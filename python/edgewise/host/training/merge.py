@@ -12,6 +12,7 @@ from ...compiler.training.peft import Adapter, adapter_parts, load_adapter
 from ...errors import InputError, NoSuchFile, memory_in_words
 from ..hub import local_path
 from ..session.open import folder_files
+from .card import CARD, base_of, card, may_write, section_of
 from .formats import (
     FORMATS,
     HubModel,
@@ -47,8 +48,9 @@ def merge_adapter(
 
     In an .onnx file quantized weights stay as they are; beside them the adapter is added as nodes.
     The other formats have weights under transformers' names, quantized ones as the numbers that
-    they stand for; they are written for the families of `model_type` llama, mistral, smollm3,
-    qwen2, qwen3, olmo2 and granite, whose config.json is beside the model.
+    they stand for. Folders get a model card, README.md. They are written for the families of
+    `model_type` llama, mistral, smollm3, qwen2, qwen3, olmo2 and granite, whose config.json is
+    beside the model.
 
     Args:
         model: folder in the layout of the Hugging Face hub, or an .onnx file.
@@ -98,7 +100,28 @@ def merge_adapter(
     assert source is not None
     merged = HubModel(source, ModelFiles(given.files), loaded)
     name = os.path.basename(os.path.abspath(given.path or "model"))
-    return written(merged.parts(format_, quantization, name), path)
+    parts = merged.parts(format_, quantization, name)
+    if isinstance(parts, dict) and may_write(path):
+        base = base_of(merged.files, model)
+        training = "" if adapter is None else section_of(_card_beside(adapter))
+        parts[CARD] = [card(base, LIBRARY[format_], training, adapter=False)]
+    return written(parts, path)
+
+
+LIBRARY = {"safetensors": "transformers", "mlx": "mlx", "peft": "peft"}
+
+
+def _card_beside(adapter: str | os.PathLike[str] | dict[str, Any]) -> str:
+    """The card of an adapter; "" if there is none."""
+    if isinstance(adapter, dict):
+        data = adapter.get(CARD, b"")
+        return data.decode("utf-8", "replace") if isinstance(data, bytes) else ""
+    folder = adapter if os.path.isdir(adapter) else os.path.dirname(adapter)
+    try:
+        with open(os.path.join(folder, CARD), encoding="utf-8", errors="replace") as f:
+            return f.read(1 << 20)
+    except OSError:
+        return ""
 
 
 def _onnx(
@@ -145,7 +168,8 @@ def convert_adapter(
     """Writes a LoRA adapter for another library, beside whose own copy of the base it is used.
 
     Names become those of transformers: an adapter that was trained on a matrix which an exporter
-    fused (queries, keys and values) becomes one of each part.
+    fused (queries, keys and values) becomes one of each part. A folder gets a model card,
+    README.md.
 
     Args:
         adapter: as merge_adapter's.
@@ -160,7 +184,12 @@ def convert_adapter(
     Raises:
         As merge_adapter.
     """
-    return written(adapter_in(format, load_adapter(adapter), _files_of(model), quantization), path)
+    files = _files_of(model)
+    parts = adapter_in(format, load_adapter(adapter), files, quantization)
+    if isinstance(parts, dict) and may_write(path):
+        training = section_of(_card_beside(adapter))
+        parts[CARD] = [card(base_of(files, model), LIBRARY[format], training, adapter=True)]
+    return written(parts, path)
 
 
 def adapter_in(

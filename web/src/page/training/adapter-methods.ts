@@ -5,8 +5,16 @@ import { full } from "../env.ts";
 import { askToPersist } from "../persist.ts";
 import type { Handle } from "./handles.ts";
 
+/** What a model card, README.md, says of the base. Default: what the files of the model say. */
+export interface CardOptions {
+  /** Its id on the hub. */
+  base_model?: string;
+  /** Its license, as the hub names it: "apache-2.0". */
+  license?: string;
+}
+
 /** Options of {@link AdapterMethods.exportAdapter}. */
-export interface AdapterExportOptions {
+export interface AdapterExportOptions extends CardOptions {
   format: "gguf" | "mlx" | "peft";
   /** Type of the numbers of a GGUF file. Default: "f32". */
   quantization?: "f16" | "f32";
@@ -16,7 +24,7 @@ export interface AdapterExportOptions {
 }
 
 /** Options of {@link AdapterMethods.exportModel}. */
-export interface ModelExportOptions {
+export interface ModelExportOptions extends CardOptions {
   format: "gguf" | "safetensors" | "mlx";
   /**
    * Type of the matrices; "q8_0" and "q4_0" in a GGUF file alone, where the embedding and the
@@ -64,15 +72,16 @@ export interface AdapterMethods {
    * Exports an adapter for another library, beside whose own copy of the base it is used: "gguf",
    * one adapter.gguf for llama.cpp's `--lora`; "mlx", two files for mlx_lm's `--adapter-path`;
    * "peft", PEFT's files under transformers' names also where the .onnx file has other ones. Made
-   * by Python in the page (`env.pyodideUrl`). Mirrors `edgewise.convert_adapter`.
+   * by Python in the page (`env.pyodideUrl`). Mirrors `edgewise.convert_adapter`. Beside the files
+   * of "mlx" and "peft" is a model card, README.md, with the run of this visit.
    * @throws UnsupportedField if the format has nothing for a part of the adapter or its base
    */
   exportAdapter(name: string, options: AdapterExportOptions): Promise<File[]>;
   /**
    * Exports the model, with an adapter merged into its weights, for another library: "gguf", one
    * model.gguf of llama.cpp, tokenizer included; "safetensors" and "mlx", the files of a folder
-   * that transformers or mlx_lm loads. Made by Python in the page. Mirrors
-   * `edgewise.merge_adapter`.
+   * that transformers or mlx_lm loads, with a model card, README.md. Made by Python in the page.
+   * Mirrors `edgewise.merge_adapter`.
    * @param name of the adapter; null: the model as it is
    * @throws UnsupportedField if the format has nothing for a part of the model
    */
@@ -127,8 +136,9 @@ export function adapterMethods(handle: Handle): AdapterMethods {
     options: AdapterExportOptions | ModelExportOptions,
     alone: boolean,
   ): Promise<File[]> => {
-    const { format, quantization = null, files, signal } = options;
-    const request = { model, name, format, quantization, alone, files: given(files) };
+    const { format, quantization = null, base_model, license, files, signal } = options;
+    const of = { base_model, license };
+    const request = { model, name, format, quantization, ...of, alone, files: given(files) };
     const made = await client.call("adapter_export", request, { signal });
     return made.map((f) => new File([f.blob], f.name));
   };

@@ -28,6 +28,18 @@ interface Entry {
   tensors: Map<string, Uint8Array<ArrayBuffer>> | undefined;
   /** The session that trains it: the states on the device are newer than `tensors`. */
   session: Session | undefined;
+  /** The run that has trained it on this visit. */
+  run?: RunFacts;
+}
+
+/** What a model card says of a run, with the names of Python's TrainingRun. */
+export interface RunFacts {
+  updates: number;
+  losses: number[];
+  examples: number;
+  tokens: number;
+  evaluation: number | null;
+  options: Record<string, string | number>;
 }
 
 /** The adapters of a model. */
@@ -122,6 +134,11 @@ export class Adapters {
           : "Train one with fineTune, or load one with loadAdapter.",
       );
     return found;
+  }
+
+  /** The run that has trained an adapter on this visit. */
+  ranFor(name: string): RunFacts | undefined {
+    return this.entries.get(name)?.run;
   }
 
   /** Adds the adapter that a session trains, replacing one of the same name, and activates it. */
@@ -250,9 +267,10 @@ export class Adapters {
   }
 
   /** Ends a session, after saving the contents of its states. */
-  async end(session: Session): Promise<void> {
+  async end(session: Session, run?: RunFacts): Promise<void> {
     for (const entry of this.entries.values())
       if (entry.session === session) {
+        entry.run = run;
         const lost = !entry.tensors && this.resident.get(entry.program) !== entry;
         if (!lost) await this.copyOut(entry);
         this.changes++;

@@ -21,6 +21,7 @@ const BESIDE = [
   "vocab.json",
   "merges.txt",
   "added_tokens.json",
+  "README.md",
 ];
 
 /**
@@ -50,7 +51,7 @@ export async function exported(
   request: Omit<AdapterExport, "model">,
   signal: AbortSignal,
 ): Promise<Named[]> {
-  const { name, format, quantization, alone, files: given } = request;
+  const { name, format, quantization, base_model, license, alone, files: given } = request;
   let files: Map<string, Blob>;
   let graph: string | null = null;
   if (alone) {
@@ -66,7 +67,9 @@ export async function exported(
   }
   if (name !== null) await addAdapter(files, model, name);
   const adapter = name !== null;
-  const call = { of: "formats", format, quantization, adapter, model_file: graph };
+  const run = name === null ? undefined : adaptersOf(model).ranFor(name);
+  const card = { base_model: base_model ?? null, license: license ?? null, run: run ?? null };
+  const call = { of: "formats", format, quantization, adapter, model_file: graph, ...card };
   const made = await compiled(model, files, call, given, signal);
   return Array.from(made, ([file, blob]) => ({ name: file, blob }));
 }

@@ -35,6 +35,7 @@ import { InputError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
+import type { RunFacts } from "./adapters.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
@@ -538,12 +539,34 @@ export class TrainingRun {
     return bytes;
   }
 
+  /** What a model card says of this run. */
+  private facts(): RunFacts | undefined {
+    const { losses, evaluations } = this.run;
+    if (!losses.length) return undefined;
+    const { blocks, tokens, batch, sequence, gradient_accumulation_steps } = this.info;
+    const { learning_rate, schedule, warmup_steps, seed, preference, lora } = this.options;
+    const options = {
+      loss: preference?.loss ?? "causal_lm",
+      optimizer: this.session.program.optimizer.type,
+      learning_rate,
+      schedule,
+      warmup_steps,
+      batch_size: batch,
+      gradient_accumulation_steps,
+      sequence_length: sequence,
+      ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),
+      seed: String(seed),
+    };
+    const evaluation = evaluations.at(-1)?.[1] ?? null;
+    return { updates: losses.length, losses, examples: blocks, tokens, evaluation, options };
+  }
+
   /** Frees the memory of training. The trained adapter stays. */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
     this.wake?.();
-    const end = () => adaptersOf(this.model).end(this.session);
+    const end = () => adaptersOf(this.model).end(this.session, this.facts());
     await (this.recovery.onlyCopy ? end() : this.recovery.kept(end).catch(end));
     if (this.run.failed) await adaptersOf(this.model).remove(this.adapter);
   }

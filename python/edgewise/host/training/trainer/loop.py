@@ -22,6 +22,7 @@ from ....logic.training.preferences import Preference
 from ....logic.training.records import Record, are_records
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
 from ...drive import drive
+from ..card import TrainingRun
 from ..data import ArrayRows, Rows, TokenRows, encode_texts, examples_of
 from ..preferences import UnitRows, batch_size_of, preference_units
 from .options import Options, TrainedModel
@@ -373,6 +374,7 @@ class Loop:
             if self.bar is not None:
                 self.bar.close()
             trainer.refresh()
+            self._remember()
         if not ended:
             raise Aborted(
                 "training was stopped",
@@ -383,6 +385,22 @@ class Loop:
         evaluations = [(self.first + step, loss) for step, loss in run.evaluations]
         report = getattr(self.rows, "report", None)
         return History(run.losses, evaluations, run.ended, report, self.before)
+
+    def _remember(self) -> None:
+        """Keeps what a model card says of the run."""
+        run, options = self.logic, self.trainer.options
+        if not run.losses:
+            return
+        order = getattr(self.rows, "order", None)
+        tokens = [tokens_of(self.rows, i, None, 0) for i in range(len(self.rows))]
+        self.trainer.learned = TrainingRun(
+            len(run.losses),
+            run.losses,
+            None if order is None else order.count,
+            sum(tokens) or None,
+            run.evaluations[-1][1] if run.evaluations else None,
+            options.on_card(),
+        )
 
     def _answer(self, request: RunRequest) -> Any:
         """Does what a request asks for."""

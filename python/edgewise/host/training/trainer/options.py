@@ -61,6 +61,7 @@ class TrainedModel:
     ):
         self.dtype, self._tokenizer = dtype, tokenizer
         self.path: str | None = None
+        self.given = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
         self.model_file: str | None = None
         self.files: Mapping[str, Source] = {}
         if isinstance(model, Graph):
@@ -217,6 +218,23 @@ class Options:
             "groups": self.groups,
         }
 
+    def on_card(self) -> dict[str, object]:
+        """What a model card says of the options."""
+        lora = self.lora
+        return {
+            "loss": self.preference.loss if self.preference else _named(self.loss),
+            "optimizer": self.optimizer.op_name(),
+            "learning_rate": self.optimizer.lr,
+            "schedule": self.schedule if isinstance(self.schedule, str) else "function",
+            "warmup_steps": self.warmup,
+            "batch_size": self.batch_size,
+            "gradient_accumulation_steps": self.accumulation,
+            "sequence_length": self.sequence_length if self.is_lm else None,
+            "r": None if lora is None else lora.r,
+            "lora_alpha": None if lora is None else lora.lora_alpha,
+            "seed": self.seed,
+        }
+
     def record(self) -> dict[str, object]:
         """What a checkpoint says about the run."""
         return {
@@ -242,6 +260,10 @@ def _recorded(lora: LoraConfig) -> dict[str, object]:
     set.
     """
     return {k: v for k, v in asdict(lora).items() if k != "use_dora" or v}
+
+
+def _named(loss: object) -> str:
+    return loss if isinstance(loss, str) else type(loss).__name__
 
 
 def options_of(

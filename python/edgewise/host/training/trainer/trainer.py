@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
+from ....compiler.formats.files import ModelFiles
 from ....compiler.ir import Graph, Value
+from ....compiler.onnx.sink import write_folder
 from ....compiler.schema.training import LANGUAGE_MODEL
 from ....compiler.targets import CPU, target_of
 from ....compiler.training.fitting import estimate_of
 from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
-from ....compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
+from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
 from ....logic.training.memory import Estimate
@@ -27,6 +29,7 @@ from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
+from ..card import CARD, TrainingRun, base_of, card, may_write, training_section
 from ..data import Preview, Rows, preview
 from ..preferences import PreferenceHost, UnitRows
 from ..session import TrainingSession, learned_labels, weighed
@@ -128,6 +131,7 @@ class Trainer(Owner):
     # present `fit` began with, its updates, and whether it has ended.
     epoch = cursor = first_update = first_epoch = total = 0
     done = False
+    learned: TrainingRun | None = None  # the last `fit`, for model cards
 
     @options_in_words
     @memory_in_words
@@ -635,10 +639,14 @@ class Trainer(Owner):
     @memory_in_words
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
         """Writes the adapters in PEFT's layout: adapter_config.json and
-        adapter_model.safetensors.
+        adapter_model.safetensors; and a model card, README.md, unless there is another one.
         """
-        tensors = self.adapter()
-        save_adapter(Adapter.of(self._check_lora(), tensors), folder)
+        parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
+        if may_write(folder):
+            training = "" if self.learned is None else training_section(self.learned)
+            base = base_of(ModelFiles(self.model.files), self.model.given)
+            parts[CARD] = [card(base, "peft", training, adapter=True)]
+        write_folder(parts, folder)
 
     @locked
     @memory_in_words

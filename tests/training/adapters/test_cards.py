@@ -1,0 +1,101 @@
+"""Model cards beside adapters and merged models, read by huggingface_hub."""
+
+import shutil
+from pathlib import Path
+
+import edgewise
+import pytest
+from edgewise import convert_adapter, merge_adapter
+from edgewise.host.training.format_calls import call
+from huggingface_hub import ModelCard
+
+ROOT = Path(__file__).parents[3]
+
+BASE = """---
+base_model: small/Storyteller-1
+license: other
+license_name: "my license: 2"
+language:
+- en
+---
+# A card
+license: none
+"""
+TEXTS = [{"prompt": "Once upon a time", "completion": " a robot."}, {"text": "The owl sat."}]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a base with a card, of an adapter, and the losses of its run."""
+    root = tmp_path_factory.mktemp("cards")
+    shutil.copytree(ROOT / "web" / "demo" / "model", root / "base")
+    (root / "base" / "README.md").write_text(BASE)
+    trainer = edgewise.Trainer(
+        root / "base", adapters={"r": 4, "lora_alpha": 8}, sequence_length=32, batch_size=1, seed=7
+    )
+    history = trainer.fit(TEXTS, max_steps=2, progress=False)
+    trainer.save_adapter(root / "adapter")
+    trainer.free()
+    return root, history.losses
+
+
+def test_the_card_of_an_adapter(trained):
+    root, losses = trained
+    card = ModelCard.load(root / "adapter" / "README.md")
+    fields = card.data.to_dict()
+    assert fields == {
+        "base_model": "small/Storyteller-1",
+        "base_model_relation": "adapter",
+        "library_name": "peft",
+        "license": "other",
+        "license_name": "my license: 2",
+        "pipeline_tag": "text-generation",
+        "tags": ["lora", "edgewise"],
+    }
+    assert f"Edgewise {edgewise.__version__}" in card.text and "my license: 2" in card.text
+    rows = dict(r.strip("|").split(" | ") for r in card.text.split("\n") if r.startswith("| "))
+    rows = {k.strip(): v.strip() for k, v in rows.items()}
+    assert rows["data"].startswith("2 rows, ") and rows["updates"] == "2"
+    assert rows["losses"] == f"{losses[0]:.4f} at first, {losses[1]:.4f} at last"
+    assert rows["r"] == "`4`" and rows["lora_alpha"] == "`8`" and rows["seed"] == "`7`"
+    assert rows["optimizer"] == "`AdamW`" and rows["loss"] == "`causal_lm`"
+
+
+def test_cards_of_exports_tell_of_the_training(trained, tmp_path):
+    root, _ = trained
+    section = ModelCard.load(root / "adapter" / "README.md").text.split("## Training")[1]
+    merge_adapter(root / "base", root / "adapter", tmp_path / "merged", format="safetensors")
+    merged = ModelCard.load(tmp_path / "merged" / "README.md")
+    assert merged.data.library_name == "transformers" and "lora" not in merged.data.tags
+    assert merged.data.to_dict()["base_model_relation"] == "finetune"
+    convert_adapter(root / "adapter", root / "base", tmp_path / "peft", format="peft")
+    converted = ModelCard.load(tmp_path / "peft" / "README.md")
+    assert converted.data.base_model == "small/Storyteller-1"
+    for card in (merged, converted):
+        assert card.text.split("## Training")[1].strip() == section.strip()
+    (tmp_path / "peft" / "README.md").write_text("# Mine\n")  # the card of somebody else stays
+    convert_adapter(root / "adapter", root / "base", tmp_path / "peft", format="peft")
+    assert (tmp_path / "peft" / "README.md").read_text() == "# Mine\n"
+
+
+def test_cards_of_pages(trained):
+    """The base and the run are told by the page; the base's card may be missing."""
+    from edgewise.compiler.onnx import as_source
+
+    root, _ = trained
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    files = {n: as_source((root / "adapter" / n).read_bytes(), n) for n in names}
+    config = (root / "base" / "config.json").read_bytes()
+    files["config.json"] = as_source(config, "config.json")
+    run = {"updates": 3, "losses": [2.5, 2.25, 1.125], "examples": 4, "tokens": 56}
+    run |= {"evaluation": 1.5, "options": {"loss": "kto", "r": 4}}
+    options = {"format": "peft", "adapter": True, "model_file": None, "quantization": None}
+    _, made = call(files, {**options, "base_model": "a/b", "license": "mit", "run": run})
+    card = ModelCard(made["README.md"].decode())
+    assert (card.data.base_model, card.data.license) == ("a/b", "mit")
+    assert (
+        "2.5000 at first, 1.1250 at last" in card.text and "| held-out loss | 1.5000 |" in card.text
+    )
+    _, made = call(files, options)
+    card = ModelCard(made["README.md"].decode())
+    assert card.data.license is None and "not known here" in card.text
