@@ -1,6 +1,7 @@
 """Calls of tools in answers, definitions of tools, and special tokens in texts."""
 
 import json
+import random
 import re
 
 import pytest
@@ -276,8 +277,8 @@ def test_answers(form, sign, answer, text, reasoning, calls):
 @both
 @pytest.mark.parametrize(("sign", "answer", "text", "reasoning", "calls"), CASES)
 def test_calls_while_they_are_written(form, sign, answer, text, reasoning, calls):
-    """The chunks of a call, put together as OpenAI's clients do, are the call. But for those of
-    Python and Gemma, its name and parts of its arguments are told before it is complete.
+    """The chunks of a call, put together as OpenAI's clients do, are the call. Its name and parts
+    of its arguments are told before it is complete, unless they are a text of JSON or Llama's own.
     """
     tools = Forms(form)
     family = tools.families.family_of(sign, [])
@@ -298,9 +299,81 @@ def test_calls_while_they_are_written(form, sign, answer, text, reasoning, calls
                     before += delta.number >= done and bool(delta.text)
         got = [(made[i][0], json.loads(made[i][1])) for i in range(len(made))]
         assert got == calls
-    as_text = re.search(r'call:|[(]|tool_code|\\"', answer)
+    as_text = re.search(r'[.]call[(]|\\"', answer)
     told = [part for _, given in calls for part in given.values()]
     assert as_text or not told or before > 3 * len(calls)
+
+
+def python_text(value):
+    """A value in a call of Python, as LFM2's template writes it: quotes within texts stay."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(map(python_text, value)) + "]"
+    return repr(value)
+
+
+def gemma_text(value, quote):
+    if isinstance(value, str):
+        return f"{quote}{value}{quote}"
+    if isinstance(value, list):
+        return "[" + ",".join(gemma_text(one, quote) for one in value) + "]"
+    return json.dumps(value)
+
+
+TEXTS = [
+    "",
+    "a",
+    'say "hi" now',
+    "it's",
+    "x" * 40,
+    "\u00e9\U0001f600",
+    "a, b) c",
+    "{[",
+    "<esc",
+    "(f(",
+]
+
+
+@both
+def test_arguments_of_python_and_gemma_while_they_are_written(form):
+    """Random arguments in random pieces: what is told before the end is the beginning of what the
+    whole call has, and texts are told as they come.
+    """
+    tools, rng = Forms(form), random.Random(5)
+    for number in range(60):
+        units = [rng.choice(TEXTS[:8]) for _ in range(rng.randrange(3))]
+        given = {"city": rng.choice(TEXTS), "days": rng.randrange(-9, 99), "units": units}
+        given = {name: given[name] for name in rng.sample(sorted(given), rng.randrange(1, 4))}
+        sign = ("<|tool_call_start|>", "<start_of_turn>", "<start_function_call>", "<tool_call|>")[
+            number % 4
+        ]
+        if number % 4 < 2:
+            inside = ", ".join(f"{name}={python_text(v)}" for name, v in given.items())
+            start, end = ("<|tool_call_start|>[", "]<|tool_call_end|>")
+            if number % 4 == 1:
+                start, end = ("```tool_code\nprint(", ")\n```")
+            text = f"{start}get_weather({inside}){end}"
+        else:
+            start, quote, end = ("<start_function_call>", "<escape>", "<end_function_call>")
+            if number % 4 == 3:
+                start, quote, end = ("<|tool_call>", '<|"|>', "<tool_call|>")
+            inside = ",".join(f"{name}:{gemma_text(v, quote)}" for name, v in given.items())
+            text = f"{start}call:get_weather{{{inside}}}{end}"
+        parser = tools.parser_of(tools.families.family_of(sign, []), TOOLS)
+        told, early, calls, at = "", "", [], 0
+        while at < len(text):
+            size = rng.randrange(1, 9)
+            for delta in parser.push(text[at : at + size]):
+                told += delta.text if delta.kind == "chunk" else ""
+                calls += [delta.arguments] if delta.kind == "call" else []
+            at += size
+            early = told if at < len(text) - len(end) - 9 else early
+        calls += [delta.arguments for delta in parser.end() if delta.kind == "call"]
+        assert calls == [given], text
+        assert told == json.dumps(given, ensure_ascii=False)
+        if len(given.get("city", "")) == 40:
+            assert "x" * 20 in early, text
 
 
 @both

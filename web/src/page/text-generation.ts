@@ -284,8 +284,7 @@ export interface MessageDelta {
   /** New text of the reasoning. */
   reasoning_content?: string;
   /**
-   * Parts of calls that are being written, as OpenAI's API has them. Models that write calls in
-   * Python, and Gemma, are not followed: there a call is one or two parts.
+   * Parts of calls that are being written, as OpenAI's API has them.
    */
   tool_call_chunks?: ToolCallChunk[];
   /** Calls that are complete. Their chunks came before. */

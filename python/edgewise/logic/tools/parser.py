@@ -92,7 +92,7 @@ class Told:
         """The part has ended. calls: in it; none if it is text."""
         made: list[Delta] = []
         if self._calls is not None and len(calls) > 0:
-            made.extend(self._chunks(self._calls.end()))
+            made.extend(self._chunks(self._calls.end(calls)))
         self._calls = None
         for call in calls[self._begun :]:
             made.extend(self._chunks([(call.name, ""), ("", json_of(call.arguments))]))

@@ -11,6 +11,8 @@ from ..native import digits_of, listed, number_of
 MAX_DEPTH = 64
 MAX_NUMBER = 1.7976931348623157e308
 
+QUOTES = ('"""', "'''", '"', "'")
+"""What texts of Python stand between."""
 _ENDS = {"{": "}", "[": "]", "(": ")"}
 _ESCAPES: dict[str, str] = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 
@@ -68,7 +70,7 @@ class Reader:
         """Reads a name, with points and dashes. Raises Unread: there is none."""
         self.peek()
         start = self.at
-        while self.at < len(self.chars) and _is_of_name(self.chars[self.at]):
+        while self.at < len(self.chars) and is_of_name(self.chars[self.at]):
             self.at += 1
         if self.at == start:
             raise Unread("there is no name")
@@ -152,7 +154,7 @@ class Reader:
 
     def _quote(self) -> list[str]:
         """What a string begins with here; [] if there is none."""
-        for quote in [*self.quotes, ['"', '"', '"'], ["'", "'", "'"], ['"'], ["'"]]:
+        for quote in [*self.quotes, *[list(q) for q in QUOTES]]:
             if self._is_at(quote):
                 return quote
         return []
@@ -170,21 +172,17 @@ class Reader:
             c = self.chars[self.at]
             self.at += 1
             if c == "\\" and escapes and self.at < len(self.chars):
-                c = self._escape()
+                c = self.escape()
             found.append(c)
         self.at += len(quote)
         return "".join(found)
 
     def _ends(self, size: int) -> bool:
-        """Whether a quotation mark here ends a text. Models, and templates such as LFM2's, leave
-        those within a text as they are: after the last one, a comma, a bracket or the end follows.
-        """
-        at = self.at + size
-        while at < len(self.chars) and self.chars[at] in " \t\r\n":
-            at += 1
-        return at >= len(self.chars) or self.chars[at] in ",)]}:;"
+        """Whether a quotation mark here ends a text."""
+        return ends_text(self.chars, self.at + size) != "goes on"
 
-    def _escape(self) -> str:
+    def escape(self) -> str:
+        """The character that stands after a backslash. Raises Unread."""
         c = self.chars[self.at]
         self.at += 1
         count = 2 if c == "x" else 4 if c == "u" else 0
@@ -221,7 +219,20 @@ def check_name(name: str) -> None:
         raise Unread("no argument has this name")
 
 
-def _is_of_name(c: str) -> bool:
+def ends_text(chars: Sequence[str], at: int) -> Literal["ends", "goes on", "open"]:
+    """Whether a quotation mark before `at` ends a text. Models, and templates such as LFM2's, leave
+    those within a text as they are: after the last one, a comma, a bracket or the end follows.
+    `open`: nothing but spaces follows.
+    """
+    while at < len(chars) and chars[at] in " \t\r\n":
+        at += 1
+    if at >= len(chars):
+        return "open"
+    return "ends" if chars[at] in ",)]}:;" else "goes on"
+
+
+def is_of_name(c: str) -> bool:
+    """Whether names of tools and arguments have this character."""
     return c.isalnum() or c in "_.-"
 
 

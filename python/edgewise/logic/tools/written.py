@@ -1,7 +1,7 @@
 """Calls while they are written: the name as soon as it is known, and the arguments as they come.
 
 What is told of a call's arguments makes JSON when the call is complete, though with other white
-space than `json_of` writes. Calls as Python writes them and Gemma's are told when they are whole.
+space than `json_of` writes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .bodies import ARGS, DEEPSEEK_CALL, DEEPSEEK_PART, Body, is_text, properties_of, typed
-from .values import Reader, Unread, check_name, json_of
+from .pythonic import PythonCalls
+from .values import Call, Reader, Unread, check_name, json_of
 
 _SPACE = " \t\r\n"
 _ENDS = ("</parameter>", "<parameter=", "</function>")
@@ -51,38 +52,49 @@ class Calls:
         self.names: list[str] = []
         self._body: Body = body
         self._tools = tools
-        self._reader: JsonCalls | NamedCalls | XmlCalls | None = None
+        self._reader: JsonCalls | NamedCalls | PythonCalls | XmlCalls | None = None
+        self._start = ""  # before it is known how to read
         if body == "functools":
             self._reader = JsonCalls(tools, True, False)
         elif body == "function":
             self._reader = XmlCalls(tools, True)
         elif body == "deepseek":
             self._reader = NamedCalls(True)
-        self._begun = self._reader is not None or body == "gemma"
+        elif body == "gemma":
+            self._reader = PythonCalls(tools, True, False)
+        self._begun = self._reader is not None
 
     def push(self, text: str) -> list[tuple[str, str]]:
         """Takes text. Returns parts of calls: (the name, "") at a beginning, then ("", text)."""
+        new = text
         if not self._begun:
-            self._begin(text.lstrip())
+            self._start += text
+            self._begin(self._start.lstrip())
+            new = self._start
         if self._reader is None:
             return []
-        made = self._reader.push(text)
+        made = self._reader.push(new)
         self.names.extend([name for name, _ in made if name != ""])
         return made
 
-    def end(self) -> list[tuple[str, str]]:
-        """The part has ended, and has calls. Returns the rest."""
+    def end(self, calls: Sequence[Call]) -> list[tuple[str, str]]:
+        """The part has ended, and has these calls. Returns the rest."""
         if isinstance(self._reader, XmlCalls):
             return self._reader.push("</function>")  # which may have been left out
+        if isinstance(self._reader, PythonCalls) and 0 < len(self.names) <= len(calls):
+            return self._reader.end(calls[len(self.names) - 1])
         return []
 
     def _begin(self, text: str) -> None:
-        """Chooses how to read, by the first character."""
-        if text == "":
+        """Chooses how to read, by the first characters."""
+        body = self._body
+        if text == "" or (text.strip() == "[" and body == "python"):
             return
         self._begun = True
-        body = self._body
-        if text[0] in "{[":
+        is_json = text[0] == "{" or text.startswith("[{")
+        if (body == "python" and not is_json) or (body == "bare" and text[0] == "["):
+            self._reader = PythonCalls(self._tools, False, body == "bare")
+        elif text[0] in "{[":
             self._reader = JsonCalls(self._tools, False, body == "bare")
         elif body == "mistral":
             self._reader = NamedCalls(False)
