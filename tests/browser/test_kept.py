@@ -51,11 +51,11 @@ def script(r, vocab, count, tokens):
     for i in range(count):
         deed = r.choice(["turn", "turn", "again", "edit", "new"]) if i else "again"
         if deed == "turn":
-            turns = [*turns, [r.randrange(5, vocab) for _ in range(90)]]
+            turns = [*turns, [r.randrange(5, vocab) for _ in range(r.choice([9, 90]))]]
         elif deed == "edit":
             turns = [*turns[:1], [r.randrange(5, vocab) for _ in range(150)]]
         elif deed == "new":
-            turns = [[r.randrange(5, vocab) for _ in range(140)]]
+            turns = [[r.randrange(5, vocab) for _ in range(r.choice([40, 140]))]]
         while sum(map(len, turns)) > 420:
             turns = turns[:-1]
         sampled = {"do_sample": True, "temperature": 1.0, "seed": r.randrange(99)}

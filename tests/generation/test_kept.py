@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from edgewise import CausalLM, Trainer, generate, pipeline
 from edgewise.errors import Aborted, InputError
+from edgewise.logic.generation.chunks import Shape, kept_length, parts_of, runs_of, tail_of
 from edgewise.logic.generation.kept import BUDGET, Kept
 from edgewise.training.peft import LoraConfig
 from tiers import slow_unless
@@ -65,7 +66,7 @@ def edited(r, vocab, conversations):
         at = r.randrange(len(turns))
         turns = [*turns[:at], text(r, vocab, 150)]
     elif deed == "new" or sum(map(len, turns)) > CAPACITY - 150:
-        turns = [text(r, vocab, 300)]
+        turns = [text(r, vocab, r.choice([40, 300]))]
     elif deed == "like another":
         which = r.randrange(len(conversations) + 1)
         turns = [turns[0], text(r, vocab, 200)]
@@ -114,6 +115,49 @@ def test_random_conversations(tmp_path, kind, seed):
     assert not lm.sequences and not lm.kept.entries
 
 
+@pytest.mark.parametrize("kind", ["fp32", "q4", "hybrid"])
+def test_short_chats(tmp_path, kind):
+    """Less than a piece is kept as well: what follows is read by runs of 16 tokens."""
+    path, r = saved(tmp_path, kind), random.Random(7)
+    lm, plain = load(path), load(path, cache_bytes=0)
+    fields = {"max_new_tokens": 10, "do_sample": False}
+    made, reused = [], []
+    for size, ahead in ((40, False), (9, False), (3, True), (8, False), (40, False), (20, False)):
+        while ahead and lm.read_ahead():
+            pass
+        prompt = [*made, *text(r, lm.vocab_size, 1)] + [5] * (size - 1)
+        got, expected = (answer(one, prompt, True, **fields) for one in (lm, plain))
+        assert got[:2] == expected[:2]
+        made = got[0][0]
+        reused.append((len(prompt), got[2]))
+    # 90 tokens are read in one run, or, where no run is padded, by 16; 140 begin with a piece
+    expected = [(40, 0), (59, 32), (72, 64), (90, 64 if kind == "hybrid" else 0)]
+    assert reused == [*expected, (140, 0), (170, 128)]
+
+
+def test_tails_are_read_alike():
+    """However a tail is divided, the runs are those of a new conversation."""
+    for sizes in ([1, 16, 128], [1, 8, 32], [1, 4, 16, 64], [1, 2, 3], [1, 16], [1]):
+        for padded in (True, False):
+            shape, tail = Shape(sizes, 10**6, 9, padded=padded), tail_of(sizes, padded)
+            piece = sizes[-1]
+            assert (tail is None) == (len(sizes) < 3)
+            for length in range(1, 3 * piece):
+                whole = runs_of(shape, [1] * length, 0, [])
+                for start in range(length):
+                    if start != kept_length(start, length, piece, tail):
+                        continue
+                    runs, at = [run for run in whole if run.past < start], start
+                    for first, end, keeps in parts_of(start, length, piece, tail):
+                        assert first == at and keeps == (
+                            end == kept_length(end, length, piece, tail)
+                        )
+                        runs += runs_of(shape, [1] * (end - first), first, [])
+                        at = end
+                    assert at == length
+                    assert runs == whole, (sizes, padded, length, start)
+
+
 def test_adapters(tmp_path):
     """States of one adapter, or of other values of it, are not those of another."""
     path, r = saved(tmp_path, "fp32"), random.Random(3)
@@ -138,7 +182,7 @@ def test_adapters(tmp_path):
         got = [answer(one, prompt, True, max_new_tokens=4) for one in (lm, plain)]
         assert got[0][:2] == got[1][:2], deed
         reused.append(got[0][2])
-    assert reused == [0, 0, 0, 256, 0, 256, 0, 256]
+    assert reused == [0, 0, 0, 288, 0, 288, 0, 288]
 
 
 def test_training_between_turns(tmp_path):

@@ -13,7 +13,7 @@ from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
 from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
-from ...logic.generation.chunks import PlanRun, Shape, check_length, runs_of
+from ...logic.generation.chunks import PlanRun, Shape, check_length, runs_of, tail_of
 from ...logic.generation.kept import Kept, Taken, checked_budget
 from ...logic.generation.prefix import PrefixModel, sum_of
 from ...logic.generation.rooms import cache_bytes as bytes_of_cache
@@ -140,7 +140,7 @@ class DecoderModel(Owner):
             self.free()
             raise
         if self.prefill_chunk is not None and cache_bytes != 0:
-            self.kept = Kept(self, cache_bytes, self.prefill_chunk)
+            self.kept = Kept(self, cache_bytes, self.prefill_chunk, self.tail)
 
     def _open_package(
         self,
@@ -167,6 +167,7 @@ class DecoderModel(Owner):
             self.padded,
             len(self.fixed_states) > 0 or self.window is not None,
         )
+        self.tail = None if self.recompute else tail_of(self.shape.sizes, self.padded)
         several = [p.tokens for p in self.plans if "rows" in p.registers]
         self.verified = max(several, default=0) if self.padded and not self.fixed_states else 0
 
@@ -441,8 +442,8 @@ class DecoderModel(Owner):
                 self.kept.mark(taken, length, last)
 
     def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
-        """Takes a sequence back that has read `ids`, whole pieces of a prompt, and may be followed
-        by others.
+        """Takes a sequence back that has read `ids`, after which prompts can continue, and may be
+        followed by others.
         """
         # Not kept here: a finalizer of a generator may call this, and must not wait.
         self.returned.append((taken, ids, following))
@@ -462,8 +463,8 @@ class DecoderModel(Owner):
 
     @memory_in_words
     def read_ahead(self) -> bool:
-        """Reads a piece of tokens that the next prompt is likely to have after those that were
-        kept: the answer of the last generation. For hosts that have time between calls.
+        """Reads tokens that the next prompt is likely to have after those that were kept: the
+        answer of the last generation. For hosts that have time between calls.
 
         Returns:
             Whether there was one.

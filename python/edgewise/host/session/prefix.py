@@ -60,7 +60,7 @@ def save(lm: DecoderModel, ids: list[int], target: Any) -> bytes | None:
     """
     model = lm.prefix_model()
     count = whole_pieces(len(ids), model.piece, lm.max_length)
-    piece, taken = model.piece or 1, lm.take(ids)
+    piece, taken = model.piece or 1, lm.take(ids[: count + 1])
     sequence, done = (lm.open(), 0) if taken is None else (taken.sequence, taken.past)
     try:
         for end in range(done + piece, count + 1, piece):

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import Aborted, InputError
+from ...logic.generation.chunks import Tail
 from ...logic.generation.kept import Taken
 from ...logic.generation.requests import (
     Criterion,
@@ -76,6 +77,7 @@ class Decoder(Protocol):
         engine: memory and C functions.
         prefill_chunk: optional; prompts are given to `forward` in pieces of this many ids, so that
             an abort is noticed between them.
+        tail: optional; how less than a piece is read (logic/generation/chunks.py).
         encoder_input_ids: optional; token ids of the encoder's input.
         scored: optional; without beams called with the address of float32[vocab_size], the
             processed scores, and the token that was chosen from them.
@@ -127,7 +129,7 @@ class Keeps(Protocol):
         ...
 
     def mark(self, taken: Taken, length: int, last: bool) -> None:
-        """Tells that a sequence holds `length` tokens, in whole pieces."""
+        """Tells that a sequence holds `length` tokens, after which prompts can continue."""
         ...
 
     def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
@@ -164,6 +166,7 @@ class GenerationHost:
         self.engine, self.vocab_size = decoder.engine, decoder.vocab_size
         self.max_length = decoder.max_length
         self.piece: int | None = getattr(decoder, "prefill_chunk", None)
+        self.tail: Tail | None = getattr(decoder, "tail", None)
         self.encoder_ids = getattr(decoder, "encoder_input_ids", None)
         self.streams = streamer is not None
         self.scored: Any = getattr(decoder, "scored", None)

@@ -43,6 +43,31 @@ class Span(NamedTuple):
     end: int
 
 
+class Tail(NamedTuple):
+    """How a prompt is read after its whole pieces.
+
+    Attributes:
+        size: tokens of the runs that read most of it.
+        most: up to so many tokens.
+    """
+
+    size: int
+    most: int
+
+
+class Part(NamedTuple):
+    """Tokens of a prompt that are read together.
+
+    Attributes:
+        start, end: indices of the first one, and of the one after the last.
+        keeps: whether a prompt that begins alike can continue after them.
+    """
+
+    start: int
+    end: int
+    keeps: bool
+
+
 class PlanRun(NamedTuple):
     """A run of a plan.
 
@@ -111,6 +136,59 @@ def runs_of(
         at += len(taken)
         left = left[len(taken) :]
     return runs
+
+
+def tail_of(sizes: Sequence[int], padded: bool) -> Tail | None:
+    """The tails of prompts that are read by equal runs, whatever their length; None: there are
+    none.
+
+    Args:
+        sizes: tokens per run of the plans, in ascending order.
+        padded: whether the last run may be padded.
+    """
+    piece = sizes[-1]
+    smaller = [size for size in sizes if 1 < size < piece]
+    if not smaller:
+        return None
+    size = smaller[-1]
+    most = size
+    while most + 1 < piece and choose_run(sizes, most + 1, 0, 2 * piece, padded) == size:
+        most += 1
+    return Tail(size, most)
+
+
+def parts_of(start: int, length: int, piece: int, tail: Tail | None) -> list[Part]:
+    """The parts in which a prompt is read: whole pieces, and a tail of less than a piece.
+
+    Args:
+        start: tokens that were read: whole pieces, or a part of the tail that can be continued.
+        length: of the prompt.
+        piece: tokens of a piece.
+        tail: as of `tail_of`.
+    """
+    base = length - length % piece
+    found: list[Part] = []
+    at = start
+    while at < base:
+        found.append(Part(at, at + piece, True))
+        at += piece
+    end = kept_length(length, length, piece, tail)
+    if at < end:
+        found.append(Part(at, end, True))
+        at = end
+    if at < length:
+        found.append(Part(at, length, False))
+    return found
+
+
+def kept_length(n: int, length: int, piece: int, tail: Tail | None) -> int:
+    """How many of the first `n` tokens of a prompt of `length` tokens can be continued from, as
+    `parts_of` reads them.
+    """
+    base = length - length % piece
+    if tail is None or n < base or length - base > tail.most:
+        return n - n % piece
+    return n - (n - base) % tail.size
 
 
 def check_length(length: Any, count: int) -> None:

@@ -1,9 +1,10 @@
 """States of earlier generations, from which later ones continue: what was read is not read again.
 
-A new conversation is read in pieces of a fixed number of tokens. Kept are whole pieces, so that a
-prompt which begins with the same tokens continues from bits that reading it would give. Tokens that
-were generated are read again as part of the next prompt, since runs of one token sum in another
-order; a host that has time reads them ahead.
+A new conversation is read in pieces of a fixed number of tokens, and what is left, if it is short,
+by smaller runs (chunks.py). Kept are whole pieces and whole runs, so that a prompt which begins
+with the same tokens continues from bits that reading it would give. Tokens that were generated are
+read again as part of the next prompt, since runs of one token sum in another order; a host that has
+time reads them ahead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from ...errors import InputError, OutOfMemory
 from ..native import written
+from .chunks import Tail, kept_length
 
 BUDGET = 1 << 28
 """Bytes of the sequences that are kept, by default; a single one may be larger."""
@@ -137,13 +139,16 @@ class Kept:
         store: has the sequences.
         budget: bytes that they may take; None: BUDGET, or one sequence of any size.
         piece: tokens of a piece.
+        tail: how less than a piece is read; None: in one run.
 
     Raises:
         InputError: the budget is not a number of bytes.
     """
 
-    def __init__(self, store: Store, budget: int | None, piece: int) -> None:
-        self.store, self.piece = store, piece
+    def __init__(
+        self, store: Store, budget: int | None, piece: int, tail: Tail | None = None
+    ) -> None:
+        self.store, self.piece, self.tail = store, piece, tail
         self.marked = store.marked_bytes(piece) > 0  # whether states cannot always be cut
         self.budget = checked_budget(budget)
         self.any_size = budget is None
@@ -183,8 +188,8 @@ class Kept:
         """Copies the states that cannot be cut, if it is time.
 
         Args:
-            taken: holds `length` tokens, a whole number of pieces.
-            length: as above.
+            taken: holds `length` tokens.
+            length: after which a prompt can continue.
             last: whether less than a piece of the prompt follows.
         """
         if not self.marked or not (last or length % (MARK_EVERY * self.piece) == 0):
@@ -198,7 +203,7 @@ class Kept:
 
         Args:
             taken: from `take`.
-            ids: whole pieces that it has read.
+            ids: those that it has read and can be continued from.
             following: tokens that the next prompt is likely to have after them.
             key: as it is now: a sequence of other weights is not kept.
         """
@@ -223,18 +228,28 @@ class Kept:
             self._forget(self.entries[0])
 
     def ahead(self, key: str) -> Ahead | None:
-        """What can be read before the next prompt comes: a piece that follows the latest sequence.
-        None: nothing.
+        """What can be read before the next prompt comes: a piece that follows the latest sequence,
+        or runs of its tail. None: nothing.
         """
         if not self.entries:
             return None
         entry = self.entries[-1]
-        if entry.taken.key != key or len(entry.following) < self.piece:
+        ids, tail = entry.ids, self.tail
+        base = len(ids) - len(ids) % self.piece
+        left = [*ids[base:], *entry.following]
+        end = base + self.piece
+        if len(left) < self.piece:
+            # a longer prompt than this reads its tail by the same runs
+            whole = len(ids) + len(entry.following)
+            short = tail is not None and len(left) < tail.most
+            end = kept_length(whole, whole, self.piece, tail) if short else base
+            base = len(ids)
+        if entry.taken.key != key or end <= len(ids) or not self._can_cut(entry.taken, base):
             return None
         self.entries.remove(entry)
-        self._cut(entry.taken, len(entry.ids))
-        piece, after = entry.following[: self.piece], entry.following[self.piece :]
-        return Ahead(entry.taken, entry.ids, piece, after)
+        self._cut(entry.taken, base)
+        tokens = [*ids, *entry.following]
+        return Ahead(entry.taken, tokens[:base], tokens[base:end], tokens[end:])
 
     def was_read(self, ahead: Ahead, key: str) -> None:
         """Takes a sequence back to which a piece was appended."""
@@ -280,7 +295,9 @@ class Kept:
         most, n = min(len(entry.ids), len(prompt) - 1), 0
         while n < most and entry.ids[n] == prompt[n]:
             n += 1
-        n -= n % self.piece
+        held, size = len(entry.ids), len(prompt)
+        alike = held - held % self.piece == size - size % self.piece
+        n = kept_length(n, size, self.piece, self.tail if alike else None)
         if not self.marked or self.store.cuts(entry.taken.sequence, n):
             return n
         lengths = [mark.length for mark in entry.taken.marks if mark.length <= n]
@@ -323,6 +340,12 @@ class Kept:
         except Exception:
             self._free(taken)
             raise
+
+    def _can_cut(self, taken: Taken, length: int) -> bool:
+        """Whether `_cut` can."""
+        if not self.marked or self.store.cuts(taken.sequence, length):
+            return True
+        return any(mark.length == length for mark in taken.marks)
 
     def _drop_after(self, taken: Taken, length: int) -> None:
         """Frees the copies of states after more tokens."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from .chunks import Tail
 from .kept import Taken
 from .speculation import Pace
 
@@ -143,6 +144,7 @@ class Host(Protocol):
         max_length: tokens that a sequence holds.
         piece: the prompt is given to the model in pieces of this many ids, so that an abort is
             noticed between them; None: at once.
+        tail: how less than a piece is read, as Kept's.
         encoder_ids: token ids of the encoder's input; None: there are none.
         streams: whether `put` and `end` have a taker.
         scores: whether `scored` has one.
@@ -155,6 +157,7 @@ class Host(Protocol):
     vocab_size: int
     max_length: int
     piece: int | None
+    tail: Tail | None
     encoder_ids: Sequence[int] | None
     streams: bool
     scores: bool
@@ -195,14 +198,14 @@ class Host(Protocol):
         ...
 
     def mark(self, taken: Taken, length: int, last: bool) -> None:
-        """Tells that a sequence holds `length` tokens, in whole pieces. last: less than a piece of
-        the prompt follows.
+        """Tells that a sequence holds `length` tokens, after which prompts can continue. last: less
+        than a piece of the prompt follows.
         """
         ...
 
     def give(self, taken: Taken, ids: list[int], following: list[int]) -> None:
-        """Takes a sequence back, which has read `ids`, in whole pieces, and may hold more.
-        following: tokens that the next prompt is likely to have after them.
+        """Takes a sequence back, which has read `ids`, after which prompts can continue, and may
+        hold more. following: tokens that the next prompt is likely to have after them.
         """
         ...
 

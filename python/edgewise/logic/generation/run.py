@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...errors import Aborted, InputError
 from ..native import float32_bytes, float32s, float_bits, int32_bytes, int32s
+from .chunks import parts_of
 from .config import Configuration, error_for
 from .kept import Taken
 from .records import pack, size
@@ -92,7 +93,7 @@ class Run:
         self.sequences: list[Any] = []  # open ones
         self.taken: Taken | None = None  # the sequence of the prompt, where the host keeps it
         self.made: list[int] = []  # the sequence, where there is one
-        self.read = 0  # tokens of the prompt in whole pieces that it holds
+        self.read = 0  # tokens of the prompt that it holds and can be continued from
         self.current: list[list[int]] = []  # sequences that an abort interrupts
         self.others: list[Run] = []  # freed with it
         self.drafts = False  # whether the host is the smaller model of another run
@@ -197,17 +198,18 @@ class Run:
         """Runs the prompt, with a Step between its pieces. Returns the logits after it."""
         length = len(self.prompt)
         piece = self.host.piece or length
+        tail = None if self.taken is None else self.host.tail
         logits: Logits = 0
         start = self.read
-        for at in range(start, length, piece):
-            if at > start:
+        for part in parts_of(start, length, piece, tail):
+            if part.start > start:
                 yield Step(None)
             self.check_abort()
-            logits = yield from self.compute(sequence, self.prompt[at : at + piece], 1)
-            end = at + piece
-            if self.taken is not None and end <= length:
-                self.host.mark(self.taken, end, end + piece >= length)
-                self.read = end
+            ids = self.prompt[part.start : part.end]
+            logits = yield from self.compute(sequence, ids, 1)
+            if self.taken is not None and part.keeps:
+                self.host.mark(self.taken, part.end, part.end + piece >= length)
+                self.read = part.end
         return logits
 
     def forward(self, sequence: Any, ids: list[int]) -> Steps[Logits]:

@@ -1,6 +1,7 @@
 // A decoder of this worker, as logic/generation's host.
 
 import type { Host as Engine } from "../../device/device.ts";
+import type { Tail } from "../../logic/generation/chunks.ts";
 import type { Kept, Taken } from "../../logic/generation/kept.ts";
 import type {
   Criterion,
@@ -27,6 +28,7 @@ export class GenerationHost<S> implements Host {
   readonly vocab_size: number;
   readonly max_length: number;
   readonly piece: number | null;
+  readonly tail: Tail | null;
   readonly encoder_ids: readonly number[] | null;
   readonly streams: boolean;
   readonly scores: boolean;
@@ -48,6 +50,7 @@ export class GenerationHost<S> implements Host {
     this.vocab_size = decoder.vocab_size;
     this.max_length = decoder.max_length;
     this.piece = decoder.prefill_chunk ?? null;
+    this.tail = decoder.tail ?? null;
     this.encoder_ids = decoder.encoder_input_ids ?? null;
     this.kept = options.cache ? decoder.kept : undefined;
     this.streams = options.streamer !== undefined;

@@ -1,6 +1,7 @@
 // Interfaces of generation: decoder, options and results.
 
 import type { Chooser, Host, Picker } from "../../device/device.ts";
+import type { Tail } from "../../logic/generation/chunks.ts";
 import type { Kept } from "../../logic/generation/kept.ts";
 import type { Criterion, Format, Logits, Processor } from "../../logic/generation/requests.ts";
 import type { Output } from "../../logic/generation/run.ts";
@@ -15,6 +16,8 @@ export interface Decoder<S = unknown> {
   readonly max_length: number;
   /** Prompts are passed to `forward` in chunks of this many ids, so that an abort is noticed. */
   readonly prefill_chunk?: number;
+  /** How less than a chunk is read; null or undefined: in one run. */
+  readonly tail?: Tail | null;
   /** Contents of config.json, used if there is no generation_config.json. */
   readonly config?: Record<string, unknown>;
   /** Contents of generation_config.json. */

@@ -3,7 +3,14 @@
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import type { Cache, DecoderPlan, SlidingWindow } from "../../gen/schema.ts";
-import { check_length, runs_of, type Shape, type Span } from "../../logic/generation/chunks.ts";
+import {
+  check_length,
+  runs_of,
+  type Shape,
+  type Span,
+  type Tail,
+  tail_of,
+} from "../../logic/generation/chunks.ts";
 import { Kept } from "../../logic/generation/kept.ts";
 import {
   cache_bytes,
@@ -111,6 +118,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly max_length: number;
   /** Prompts are passed to `forward` in chunks of this many ids, so that an abort is noticed. */
   readonly prefill_chunk: number | undefined;
+  readonly tail: Tail | null;
   /** Whether sequences have states of fixed shape. */
   private readonly fixed: boolean;
   /** The window of caches that hold the last positions alone; undefined: there are none. */
@@ -189,8 +197,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const several = info.plans.filter(({ registers }) => registers.rows !== undefined);
     this.verified = info.padded && !this.fixed ? (several.at(-1)?.tokens ?? 0) : 0;
     this.prefill_chunk = info.recompute ? undefined : most;
+    this.tail = info.recompute ? null : tail_of(sizes, info.padded);
     this.staging = new Uint32Array(2 * most);
-    if (!info.recompute && budget !== 0) this.kept = new Kept(this, budget, most);
+    if (!info.recompute && budget !== 0) this.kept = new Kept(this, budget, most, this.tail);
     this.start();
   }
 
@@ -411,7 +420,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   }
 
   /**
-   * Reads a piece of the last answer, which the next prompt is likely to have.
+   * Reads tokens of the last answer, which the next prompt is likely to have.
    * @returns whether there was one
    */
   async readAhead(): Promise<boolean> {
@@ -440,7 +449,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     signal: AbortSignal,
   ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
     const { kept, prefill_chunk: piece = 1 } = this;
-    const taken = kept?.take(this.key(), ids);
+    const taken = kept?.take(this.key(), ids.slice(0, count + 1));
     const sequence: DecoderState = taken?.sequence ?? this.open();
     let done = taken?.past ?? 0;
     try {
