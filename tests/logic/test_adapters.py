@@ -1,6 +1,7 @@
 """Configurations and tensors' names of adapters on both forms, beside PEFT."""
 
 import math
+import re
 
 import pytest
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
@@ -47,7 +48,8 @@ def test_configurations_of_peft(form):
 @pytest.mark.parametrize(
     "change, kind",
     [
-        ({"use_dora": True}, UnsupportedField),
+        ({"use_dora": 1}, ModelError),
+        ({"use_qalora": True}, UnsupportedField),
         ({"peft_type": "IA3"}, UnsupportedField),
         ({"peft_type": None}, UnsupportedField),
         ({"init_lora_weights": "pissa"}, UnsupportedField),
@@ -87,7 +89,7 @@ def test_configurations_that_are_refused(form, change, kind):
 def test_fields_without_an_effect(form):
     logic = module(form, "training.lora")
     config = {"peft_type": "LORA", "r": 8}
-    unset = {"use_dora": False, "corda_config": None, "a": 0, "b": "", "c": [], "d": {}}
+    unset = {"use_qalora": False, "corda_config": None, "a": 0, "b": "", "c": [], "d": {}}
     assert logic.read_config({**config, **unset, "peft_version": "0.21"}, "config") == config
     for wrong in (None, [], "x", 3):
         with pytest.raises(ModelError, match="not a JSON object"):
@@ -133,7 +135,7 @@ def test_names_that_are_refused(form):
         with pytest.raises(ModelError, match="file: 'q' has lora_[AB] alone"):
             logic.names_of([PREFIX + name], "file")
     pair = ["q.lora_A.weight", "q.lora_B.weight"]
-    for name in ("q.lora_magnitude_vector", "lora_x", "q.lora_B.bias"):
+    for name in ("q.lora_variant", "lora_x", "q.lora_B.bias"):
         with pytest.raises(UnsupportedField, match="variant of LoRA"):
             logic.names_of([*pair, PREFIX + name], "file")
         assert logic.is_adapter([name])
@@ -155,6 +157,48 @@ def test_pairs(form):
     for shape in ([4, 5], [5, 2, 1], [5], [5, 3]):
         with pytest.raises(ModelError, match="incompatible"):
             check({**SHAPES, "q.lora_B.weight": shape}, lambda name: 2, "file")
+
+
+@both
+def test_magnitudes(form):
+    """Of DoRA, under the names that releases of PEFT give them."""
+    logic = module(form, "training.adapters")
+    check, pair = logic.check_magnitudes, list(SHAPES)
+    for end in ("", ".weight", ".default", ".default.weight"):
+        name = PREFIX + "q.lora_magnitude_vector" + end
+        found = logic.names_of([*pair, name], "file")
+        assert found[name] == "q.lora_magnitude_vector"
+    shapes = {**SHAPES, "q.lora_magnitude_vector": [5]}
+    check(shapes, True, "file")
+    check(SHAPES, False, "file")
+    with pytest.raises(ModelError, match="belongs to DoRA, and the configuration says LoRA"):
+        check(shapes, False, "file")
+    with pytest.raises(ModelError, match="'q' has no lora_magnitude_vector"):
+        check(SHAPES, True, "file")
+    with pytest.raises(ModelError, match="its lora_B is missing"):
+        check({"q.lora_magnitude_vector": [5]}, True, "file")
+    with pytest.raises(ModelError, match=r"magnitudes \[4\], and lora_B \[5, 2\]"):
+        check({**SHAPES, "q.lora_magnitude_vector": [4]}, True, "file")
+
+
+@both
+@pytest.mark.parametrize("name", ["q", "layers.0.q", "model.layers.0.q", "layers.1.q", "aq"])
+def test_values_by_module(form, name):
+    """As PEFT matches the keys of rank_pattern and alpha_pattern."""
+    logic = module(form, "training.lora")
+    ranks, alphas = {"layers.0.q": 2, "q": 3}, {"0.q": 6, "layers/1.q": 1, "layers.1.q": 9}
+    config = {"r": 4, "lora_alpha": 8, "rank_pattern": ranks, "alpha_pattern": alphas}
+
+    def first(patterns, otherwise):
+        keys = (k for k in patterns if re.match(rf"(.*\.)?({k})$", name))
+        return patterns.get(next(keys, None), otherwise)
+
+    assert logic.rank_in(config, name) == first(ranks, 4)
+    assert logic.scaling_in(config, name) == first(alphas, 8) / first(ranks, 4)
+    assert logic.has_patterns(config) and not logic.has_patterns({"r": 4, "rank_pattern": {}})
+    with pytest.raises(UnsupportedField, match="alpha_pattern has .*layers/1.q"):
+        logic.check_plain(config, "config")
+    logic.check_plain({"rank_pattern": ranks}, "config")
 
 
 @both

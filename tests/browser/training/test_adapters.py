@@ -130,7 +130,7 @@ def test_wrong_adapters_are_refused(visit, server, trainable):
               other: [file(other), config],
               json: [weights, file("{", "adapter_config.json")],
               kind: [weights, conf({ peft_type: "IA3" })],
-              dora: [weights, conf({ use_dora: true })],
+              dora: [weights, conf({ use_qalora: true })],
               rank: [weights, conf({ r: 64 })],
               nan: [file(bytes.slice().fill(0xff, bytes.length - 400)), config],
               lowrank: [weights, conf({ r: 2 })],

@@ -219,7 +219,7 @@ def test_wrong_fields(fields):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"use_dora": True},
+        {"use_qalora": True},
         {"lora_bias": True},
         {"target_parameters": ["x"]},
         {"something_new": 1},
