@@ -335,3 +335,44 @@ def test_a_mean_has_weights(form):
     with pytest.raises(StopIteration) as over:
         steps.send((2.0, 1))
     assert over.value.value == 3.5
+
+
+@both
+@pytest.mark.parametrize("patience, steps, best", [(0, 6, 3), (2, 5, 3), (1, 2, 1)])
+def test_the_best_result(form, patience, steps, best):
+    """It is kept when an evaluation is better than all before, and put back at the end; a run that
+    goes on from a checkpoint counts what that has seen.
+    """
+    losses = [9.0, 3.0, 4.0, 2.0, math.nan, 2.0, 5.0]  # the first is before any update
+
+    def host_of():
+        host = Host(
+            form,
+            6,
+            1,
+            evaluate_every=1,
+            evaluates_first=True,
+            early_stopping=patience,
+            load_best=True,
+        )
+        answer = host.answer
+
+        def told(request):
+            answer_ = answer(request)
+            return losses[host.run.step] if request.kind == "evaluate" else answer_
+
+        host.answer = told
+        return host
+
+    host = host_of()
+    assert host.fit()
+    assert host.run.step == steps and host.run.best_step == best
+    kept = [1, 3] if best == 3 else [1]
+    assert host.at("keep") == kept and host.at("take_back") == [steps]
+    assert host.log[-1] == ("take_back", steps)
+    again = host_of()
+    done = min(4, steps)
+    again.run.restore(done, [float(i) for i in range(done)], host.run.evaluations[: done + 1])
+    assert again.fit() and again.run.step == steps and again.run.best_step == best
+    assert again.at("keep") == [] and again.at("take_back") == [steps]
+    assert again.run.ended == host.run.ended == ("early_stopping" if patience else "done")

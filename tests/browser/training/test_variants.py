@@ -148,3 +148,75 @@ def test_variants_as_in_python(visit, server, files, variant, tmp_path):
     lm.load_adapter(tmp_path / "page", "page")
     lm.set_adapter("page")
     lm.free(), trainer.free()
+
+
+def test_the_best_result_in_a_page(visit, server, trainable):
+    """Early stopping and the best result, as in Python; a run that goes on from a checkpoint ends
+    the same.
+    """
+    import edgewise
+    from edgewise.compiler.training.package import default_lora
+
+    trainer = edgewise.Trainer(
+        str(MODEL),
+        adapters=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
+        batch_size=BATCH,
+        sequence_length=SEQUENCE,
+        learning_rate=0.05,
+        seed=9,
+    )
+    stopping = {"early_stopping_patience": 2, "load_best_model_at_end": True}
+    options = {"max_steps": 12, "evaluation": 0.2, "evaluate_every": 1, **stopping}
+    history = trainer.fit([TEXT], **options, progress=False)
+    assert history.stopped == "early_stopping" and 1 <= history.best_step < len(history.losses)
+    options |= {"seed": 9, "learning_rate": 0.05}
+    got = visit(server).run(
+        """
+            const p = await ew.pipeline("text-generation", "/files/trainable.edge", {
+              flavour: "simd128",
+            });
+            const greedy = async () =>
+              (await p("Once upon a time", { max_new_tokens: 12, do_sample: false }))[0]
+                .generated_text;
+            const t = await ew.Trainer.create(p, arg.text, arg.options);
+            const whole = await t.run();
+            const best = await t.evaluate();
+            await t.close();
+            const text = await greedy();
+            const runs = [];
+            const checkpoint = { name: "best", every: 100 };
+            for (let i = 1; i < whole.step; i++) {
+              const first = await ew.Trainer.create(p, arg.text, { ...arg.options, checkpoint });
+              for (let k = 0; k < i; k++) await first.step();
+              await first.save();
+              await first.close();
+              const { losses, stopped, best_step } = await ew.fineTune(p, arg.text, {
+                ...arg.options,
+                checkpoint,
+                resume: true,
+              });
+              runs.push([losses, stopped, best_step, await greedy()]);
+            }
+            let refused;
+            try {
+              await ew.fineTune(p, arg.text, { load_best_model_at_end: true });
+            } catch (e) {
+              refused = e.message;
+            }
+            await p.dispose();
+            return { whole, best, text, runs, refused };
+        """,
+        {"text": TEXT, "options": options},
+    )
+    assert "error" not in got, got
+    whole = got["whole"]
+    assert whole["losses"] == pytest.approx(history.losses, rel=1e-4)
+    assert (whole["stopped"], whole["best_step"]) == ("early_stopping", history.best_step)
+    evaluations = dict(map(tuple, whole["evaluations"][1 : whole["step"] + 1]))
+    assert got["best"] == evaluations[whole["best_step"]] == min(evaluations.values())
+    assert got["runs"]
+    for losses, stopped, best_step, text in got["runs"]:
+        assert losses == whole["losses"] and stopped == "early_stopping"
+        assert best_step == whole["best_step"] and text == got["text"]
+    assert "options.load_best_model_at_end" in got["refused"]
+    trainer.free()

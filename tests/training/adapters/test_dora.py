@@ -14,14 +14,15 @@ from .. import llama
 from .models import close, logits, run_ort, session_of
 
 peft = pytest.importorskip("peft")
+loraplus = pytest.importorskip("peft.optimizers")
 
 FIELDS = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 IDS = [3, 17, 250, 9, 44, 101]
 
 
-def theirs(model, fields):
+def theirs(model, fields, use_dora=True):
     """(the model with PEFT's DoRA, {name of the state: Parameter})"""
-    made = peft.get_peft_model(model, peft.LoraConfig(use_dora=True, **fields))
+    made = peft.get_peft_model(model, peft.LoraConfig(use_dora=use_dora, **fields))
     found = {}
     for name, p in made.named_parameters():
         if p.requires_grad:
@@ -228,6 +229,38 @@ def test_files(kind, tmp_path):
         second.load_adapter(plain)
     for x in (lm, lora, whole, first, second):
         x.free()
+
+
+def test_loraplus(engine):
+    """Learning rates as PEFT's create_loraplus_optimizer gives them: of A, of B and magnitudes, and
+    of adapters of embeddings.
+    """
+    fields = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"]}
+    rates = {"loraplus_lr_ratio": 16, "loraplus_lr_embedding": 1e-4}
+    for dora in (True, False):
+        fields["target_modules"] += [] if dora else ["embed_tokens"]
+        config = LoraConfig(use_dora=dora, **fields)
+        optimizer = AdamW(lr=1e-3, weight_decay=0.0)
+        session = session_of("fp32", config, engine, optimizer=optimizer, **rates)
+        model, parameters = theirs(llama.pytorch(), fields, dora)
+        assert set(parameters) == set(session.program.trained)
+        put(session, parameters)
+        made = loraplus.create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-3, **rates)
+        data = llama.batch()
+        ids, labels = (torch.tensor(data[n]) for n in ("input_ids", "labels"))
+        for _ in range(5):
+            made.zero_grad()
+            loss = model(ids, labels=labels).loss
+            loss.backward()
+            made.step()
+            assert float(session.train(data, 1e-3)["loss"]) == pytest.approx(loss.item(), rel=1e-4)
+        for name, p in parameters.items():
+            close(session.get(name), p.detach(), 1e-3, name)
+        session.free()
+    with pytest.raises(InputError, match="loraplus_lr_ratio: it is for adapters"):
+        edgewise.Trainer(llama.base("fp32"), loraplus_lr_ratio=16)
+    with pytest.raises(InputError, match="loraplus_lr_ratio: it is 0"):
+        edgewise.Trainer(llama.base("fp32"), adapters=config, loraplus_lr_ratio=0)
 
 
 def lora_of(adapter):

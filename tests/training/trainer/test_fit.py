@@ -301,3 +301,44 @@ def test_command(tmp_path, capsys):
         out
     )
     assert main(["train", str(tmp_path / "nothing"), str(tmp_path / "text.txt")]) == 1
+
+
+def test_the_best_result_at_the_end(tmp_path):
+    """`load_best_model_at_end` leaves the weights of the best evaluation, also in a run that was
+    stopped, saved and gone on with; without it they are the last ones.
+    """
+    data, held_out = rows(32), rows(16, seed=9)
+    path = tmp_path / "run.safetensors"
+    options = {"epochs": 50, "evaluation": held_out, "evaluate_every": 2, "progress": False}
+    best = {"early_stopping_patience": 3, "load_best_model_at_end": True}
+
+    def trained(t):
+        return {n: t.session.read(n) for n, s in t.program.states.items() if s.kind == "parameter"}
+
+    last = trainer(learning_rate=0.1)
+    seen = {}
+    plain = last.fit(
+        data,
+        **options,
+        early_stopping=3,
+        callbacks=[lambda p: seen.setdefault(p.step, trained(last)) and None],
+    )
+    one = trainer(learning_rate=0.1)
+    history = one.fit(data, **options, **best)
+    assert history.losses == plain.losses and history.evaluations == plain.evaluations
+    loss = min(x for _, x in history.evaluations)
+    assert (history.best_step, loss) in history.evaluations
+    assert trained(one) == seen[history.best_step] != trained(last)
+    assert one.evaluate(held_out) == loss
+    for stop in (3, history.best_step + 3):
+        first = trainer(learning_rate=0.1)
+        first.fit(data, **options, **best, callbacks=[lambda p, stop=stop: p.step < stop])
+        first.save(path)
+        second = trainer(learning_rate=0.1).resume(path)
+        rest = second.fit(data, **options, **best)
+        assert rest.losses == history.losses[stop:] and rest.best_step == history.best_step
+        assert trained(second) == trained(one)
+        first.free(), second.free()
+    with pytest.raises(InputError, match="load_best_model_at_end: there is no evaluation data"):
+        one.fit(data, load_best_model_at_end=True)
+    one.free(), last.free()

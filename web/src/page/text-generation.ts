@@ -163,6 +163,8 @@ export interface TrainingPrograms {
    * AdamW.
    */
   optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
+  /** LoRA+: the learning rate of B is so many times that of A. Default: the same rate. */
+  loraplus_lr_ratio?: number;
   /** Maximum norm of the gradient (clipping); null: no clipping. Default: 1. */
   max_grad_norm?: number | null;
   /**

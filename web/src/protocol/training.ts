@@ -74,6 +74,8 @@ export interface TrainingFields {
   undesirable_weight: number | undefined;
   evaluation: (string | TrainingRecord)[] | number | undefined;
   evaluate_every: number | undefined;
+  early_stopping_patience: number | undefined;
+  load_best_model_at_end: boolean | undefined;
   checkpoint: { name: string; every: number | undefined } | undefined;
   resume: boolean | undefined;
 }
@@ -197,6 +199,10 @@ export interface TrainingResult {
   seconds: number;
   /** Why the last checkpoint could not be written; empty if there was no error. */
   checkpoint_error: string;
+  /** Why it ended; empty if it has not. */
+  stopped: "" | "done" | "early_stopping";
+  /** Updates before the best evaluation; null if none was due. */
+  best_step: number | null;
 }
 
 /** A request for the files of another library. */

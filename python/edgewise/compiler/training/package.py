@@ -14,6 +14,7 @@ from ...logic.manifest.schema import (
     TrainingPlans,
     TrainingProgram,
 )
+from ...logic.training.options import check_options
 from ..compile import CHUNKS, add_plans, compile_package
 from ..onnx.source import Source
 from ..package import Package
@@ -47,6 +48,7 @@ def add_training(
     trainable: str | Sequence[str] = "all",
     frozen: Sequence[str] = (),
     max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
+    loraplus_lr_ratio: float | None = None,
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
     fit: str | None = None,
@@ -64,7 +66,8 @@ def add_training(
             are trained.
         optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
             for adapters, 3e-4 for all parameters.
-        trainable, frozen, max_grad_norm, no_decay, checkpointing, target: as Program's.
+        trainable, frozen, max_grad_norm, no_decay, loraplus_lr_ratio, checkpointing, target: as
+            Program's.
         fit: "auto" recomputes activations, and then takes fewer rows, where a step would take more
             than `memory`.
         memory: bytes that training may take. Without `fit`, a program that takes more is refused.
@@ -89,8 +92,12 @@ def add_training(
         "frozen": frozen,
         "max_grad_norm": max_grad_norm,
         "no_decay": no_decay,
+        "loraplus_lr_ratio": loraplus_lr_ratio,
         "target": target,
     }
+    if loraplus_lr_ratio is not None and lora is None:
+        raise InputError("it is for adapters", "loraplus_lr_ratio", "Leave it out.")
+    check_options({"loraplus_lr_ratio": loraplus_lr_ratio})
 
     def make(rows: int, recompute: bool | float) -> Program:
         inputs = causal_lm_inputs(graph, rows, sequence, config)

@@ -82,6 +82,10 @@ class Program:
         groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
             applies. The learning rate of a group is the one that is fed, multiplied by lr_scale;
             the `lr` of its optimizer has no effect.
+        loraplus_lr_ratio: LoRA+ (Hayou et al. 2024): the learning rate of matrices B and of vectors
+            is so many times that of the others; None: one rate.
+        loraplus_lr_embedding: with it, the learning rate of adapters of embeddings, where the
+            learning rate is the optimizer's.
         max_grad_norm: maximum L2 norm of the whole gradient, or None.
         max_grad_value: maximum absolute value of an element of the gradient, or None.
         training_mode: whether Dropout is active in `train` and `accumulate`.
@@ -120,6 +124,8 @@ class Program:
         outputs: Sequence[str] = (),
         no_decay: Sequence[str] = (),
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        loraplus_lr_ratio: float | None = None,
+        loraplus_lr_embedding: float = 1e-6,
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
         training_mode: bool = True,
@@ -142,6 +148,7 @@ class Program:
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)
+        self.loraplus = loraplus_lr_ratio, loraplus_lr_embedding
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
             max_grad_norm,
             max_grad_value,
@@ -529,7 +536,8 @@ class Program:
                 name = f"optimizer/{v.name}/{suffix}"
                 self.states.setdefault(name, State(name, "optimizer", dtype, tuple(shape)))
                 kept.append(bound.state(name, dtype, shape))
-            lr = graph.scale(rate, float(group.get("lr_scale", 1.0)))
+            share = float(group.get("lr_scale", 1.0)) * self._rate_of(v)
+            lr = graph.scale(rate, share)
             bound.effects += optimizer.update(
                 graph,
                 v,
@@ -540,6 +548,15 @@ class Program:
                 scale,
                 group.get("weight_decay", optimizer.weight_decay),
             )
+
+    def _rate_of(self, v: Value) -> float:
+        """The factor of the learning rate of a parameter by LoRA+."""
+        ratio, embedding = self.loraplus
+        if ratio is None:
+            return 1.0
+        if ".lora_embedding_" in v.name:
+            return embedding / self.optimizer.lr if self.optimizer.lr else 1.0
+        return ratio if ".lora_B." in v.name or v.rank == 1 else 1.0
 
     def _group(self, name: str) -> dict[str, Any]:
         return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})

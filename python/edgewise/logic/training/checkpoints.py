@@ -9,6 +9,8 @@ from ...errors import InputError
 from ..native import written
 from .safetensors import TensorInfo
 
+BEST = "best/"  # before the names of the results of the best evaluation
+
 
 def is_kept(kind: str) -> bool:
     """Whether a checkpoint holds the states of a kind: gradients are made anew."""

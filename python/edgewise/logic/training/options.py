@@ -18,12 +18,15 @@ WHOLE = {
     "max_steps": 0,
     "evaluate_every": 1,
     "early_stopping": 1,
+    "early_stopping_patience": 1,
     "checkpoint_every": 1,
 }
 # Finite numbers, and whether they are above 0; else they are at least 0.
 NUMBERS = {
     "learning_rate": False,
     "proximal_mu": False,
+    "loraplus_lr_ratio": True,
+    "loraplus_lr_embedding": True,
     "epochs": True,
     "max_grad_norm": True,
     "max_grad_value": True,

@@ -5,7 +5,7 @@ stores and waits is the host's: it answers the requests below.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -89,6 +89,20 @@ class Save:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Copy what is trained: it is the best so far on the evaluation data."""
+
+    kind: Literal["keep"] = "keep"
+
+
+@dataclass(frozen=True)
+class TakeBack:
+    """The run has ended: put back what Keep copied last."""
+
+    kind: Literal["take_back"] = "take_back"
+
+
+@dataclass(frozen=True)
 class Advance:
     """Wait while the run is paused, answer the requests of `Run.advance` with nothing else between
     them, and tell its event. The answer: whether to go on; False if the run was aborted.
@@ -98,7 +112,7 @@ class Advance:
 
 
 UpdateRequest = Reset | Forward | Apply
-RunRequest = Update | BackUp | Evaluate | Reached | Save | Advance
+RunRequest = Update | BackUp | Evaluate | Keep | Reached | Save | TakeBack | Advance
 
 
 # Values
@@ -152,6 +166,7 @@ class Schedule:
         evaluates_first: whether the values before the first update are evaluated, too.
         checkpoint_every: between checkpoints. The last update has one, unless this is 0.
         early_stopping: evaluations without improvement after which the run ends.
+        load_best: whether the run ends with the result of its best evaluation.
     """
 
     total: int
@@ -159,6 +174,7 @@ class Schedule:
     evaluates_first: bool
     checkpoint_every: int
     early_stopping: int
+    load_best: bool = False
 
 
 class Place(Protocol):
@@ -257,6 +273,7 @@ class Run:
         failed: whether the loss became infinite or NaN.
         untold: the latest event, where what was due after its update did not end.
         ended: why the run ended: "done", "early_stopping" or "callback"; "" before.
+        best_step: updates before the best evaluation that was due; None: there was none.
     """
 
     def __init__(
@@ -285,7 +302,8 @@ class Run:
         self.ended = ""
         self._first_epoch = first_epoch
         self._due_at = -1  # updates at the latest checkpoint that was due
-        self._best: float | None = None
+        self.best_step: int | None = None
+        self._best = math.inf
         self._waited = 0  # evaluations without improvement
 
     def restore(self, step: int, losses: list[float], evaluations: list[tuple[int, float]]) -> None:
@@ -294,6 +312,7 @@ class Run:
         self._due_at = step
         self.losses = list(losses)
         self.evaluations = list(evaluations)
+        self.recall(self.evaluations)
         self.place.epoch, self.place.cursor = self.updates.place(step)
 
     def back_to(self, step: int) -> None:
@@ -301,7 +320,39 @@ class Run:
         self.step = step
         self.losses = self.losses[:step]
         self.evaluations = [x for x in self.evaluations if x[0] <= step]
+        self.recall(self.evaluations)
         self.place.epoch, self.place.cursor = self.updates.place(step)
+
+    def recall(self, evaluations: Sequence[tuple[int, float]]) -> None:
+        """Counts the evaluations that were due in the run so far, and no others."""
+        self.best_step = None
+        self._best = math.inf
+        self._waited = 0
+        last = 0
+        for step, loss in evaluations:
+            if step > last and self._is_evaluated(step):
+                last = step
+                self._is_best(step, loss)
+
+    def _is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation is due after `step` updates."""
+        every = self.schedule.evaluate_every
+        return step == self.schedule.total or every > 0 and step % every == 0
+
+    def _is_best(self, step: int, loss: float) -> bool:
+        """Counts an evaluation. Returns whether it is the best so far."""
+        if loss < self._best:
+            self._best = loss
+            self.best_step = step
+            self._waited = 0
+            return True
+        self._waited += 1
+        return False
+
+    def _is_at_rest(self) -> bool:
+        """Whether evaluations have not improved for long enough."""
+        patience = self.schedule.early_stopping
+        return patience > 0 and self._waited >= patience
 
     def fit(self) -> Generator[RunRequest, Any, bool]:
         """Makes the updates up to the end of the run, or until a callback or an abort stops it.
@@ -310,7 +361,7 @@ class Run:
             Whether it ended: it was not aborted. Where it was, a checkpoint is due before the host
             raises Aborted.
         """
-        self.ended = ""
+        self.ended = "early_stopping" if self._is_at_rest() and not self._is_untold() else ""
         while not self.ended and (self.step < self.schedule.total or self._is_untold()):
             go_on: bool = yield Advance()
             if not go_on:
@@ -319,6 +370,8 @@ class Run:
                 return False
         self.ended = self.ended or "done"
         yield from self._save_last()
+        if self.schedule.load_best and self.ended != "callback" and self.best_step is not None:
+            yield TakeBack()
         return True
 
     def _is_untold(self) -> bool:
@@ -390,18 +443,14 @@ class Run:
         """What is due after an update."""
         step, due = self.step, self.schedule
         last = step == due.total
-        every = due.evaluate_every
-        if self.evaluates and (last or every and step % every == 0):
+        if self.evaluates and self._is_evaluated(step):
             event.evaluation = yield from self.evaluate()
-            if self._best is None or event.evaluation < self._best:
-                self._best = event.evaluation
-                self._waited = 0
-            else:
-                self._waited += 1
+            if self._is_best(step, event.evaluation) and due.load_best:
+                yield Keep()
         go_on: bool = yield Reached(event)
         if not go_on:
             self.ended = "callback"
-        elif due.early_stopping and self._waited >= due.early_stopping:
+        elif self._is_at_rest():
             self.ended = "early_stopping"
         every = due.checkpoint_every
         if every and (last or step % every == 0):
@@ -422,6 +471,7 @@ __all__ = [
     "Evaluate",
     "Event",
     "Forward",
+    "Keep",
     "Made",
     "Pace",
     "Place",
@@ -431,6 +481,7 @@ __all__ = [
     "RunRequest",
     "Save",
     "Schedule",
+    "TakeBack",
     "Update",
     "UpdateRequest",
     "mean_loss",

@@ -114,6 +114,13 @@ export interface FineTuneOptions {
   /** Updates between evaluations. Default: only before the first update and after the last. */
   evaluate_every?: number;
   /**
+   * Ends the run after so many evaluations in a row that did not improve on the best one. Default:
+   * it does not end early.
+   */
+  early_stopping_patience?: number;
+  /** Ends with the result of the best evaluation instead of the last. Default: false. */
+  load_best_model_at_end?: boolean;
+  /**
    * Saves the run under this name in the browser's storage every `every` updates (default
    * 50), at the end of the run and when it is aborted. A failed save (for example, no space left)
    * does not end the run: the step's event has the reason, and the previous save is kept.
@@ -158,6 +165,8 @@ const NAMES = [
   "undesirable_weight",
   "evaluation",
   "evaluate_every",
+  "early_stopping_patience",
+  "load_best_model_at_end",
   "checkpoint",
   "resume",
   "onStep",

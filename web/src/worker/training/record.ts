@@ -1,6 +1,6 @@
 // What determines the rest of a run, as recorded in its checkpoint.
 
-import { check_same_run, check_tensors } from "../../logic/training/checkpoints.ts";
+import { BEST, check_same_run, check_tensors } from "../../logic/training/checkpoints.ts";
 import type { Row } from "../../logic/training/data.ts";
 import type { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { sha256 } from "../../shared/sha256.ts";
@@ -37,6 +37,8 @@ export function recordOf(
     preference: options.preference && { ...options.preference },
     proximal_mu: options.proximal_mu || undefined,
     freeze_A: options.freeze_A || undefined,
+    early_stopping_patience: options.early_stopping_patience || undefined,
+    load_best_model_at_end: options.load_best_model_at_end || undefined,
     gradient_accumulation_steps: options.gradient_accumulation_steps,
     total,
     ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),
@@ -77,7 +79,11 @@ export async function fillFrom(
   const { kept } = session;
   const few = session.replaceable && kept.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX;
   const wanted = new Map(kept.map((state) => [state.name, state]));
-  check_tensors(contents.tensors, wanted, `checkpoint '${name}'`);
+  const tensors = new Map([...contents.tensors].filter(([tensor]) => !tensor.startsWith(BEST)));
+  check_tensors(tensors, wanted, `checkpoint '${name}'`);
+  const best = new Map([...contents.tensors].filter(([tensor]) => tensor.startsWith(BEST)));
+  const results = new Map(session.results.map((state) => [BEST + state.name, state]));
+  if (best.size) check_tensors(best, results, `checkpoint '${name}'`);
   const values = few ? new Map<string, Uint8Array<ArrayBuffer>>() : undefined;
   for (const state of kept) {
     const data = await tensor(state.name);

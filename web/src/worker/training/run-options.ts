@@ -62,6 +62,10 @@ export interface RunSettings {
   seed: bigint;
   /** Updates between evaluations; 0: only before the first and after the last one. */
   evaluate_every: number;
+  /** Evaluations without improvement after which the run ends; 0: it does not. */
+  early_stopping_patience: number;
+  /** Whether the run ends with the result of its best evaluation. */
+  load_best_model_at_end: boolean;
   /** Configuration of the adapter; undefined if all parameters are trained. */
   lora: LoraInfo | undefined;
   /** Weight of the squared distance to the first values. */
@@ -83,6 +87,13 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
   check_schedule(schedule, "options.schedule");
   if (freeze_A && !program.lora)
     throw new InputError("all parameters are trained", "options.freeze_A", "Leave it out.");
+  for (const name of ["early_stopping_patience", "load_best_model_at_end"] as const)
+    if (fields[name] && fields.evaluation === undefined)
+      throw new InputError(
+        "there is no evaluation data to judge by",
+        `options.${name}`,
+        "Give evaluation, such as 0.1, and evaluate_every.",
+      );
   if (fields.resume && !checkpoint)
     throw new InputError(
       "there is no checkpoint to resume from",
@@ -106,6 +117,8 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
     warmup_steps: fields.warmup_steps ?? defaults.warmup_steps,
     seed: seedOf(fields.seed),
     evaluate_every: fields.evaluate_every ?? 0,
+    early_stopping_patience: fields.early_stopping_patience ?? 0,
+    load_best_model_at_end: fields.load_best_model_at_end ?? false,
     lora: loraOf(program, fields),
     proximal_mu,
     freeze_A,

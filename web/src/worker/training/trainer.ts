@@ -2,7 +2,7 @@
 // what follows what. The worker handles messages between steps.
 
 import type { Device } from "../../device/device.ts";
-import { is_kept } from "../../logic/training/checkpoints.ts";
+import { BEST, is_kept } from "../../logic/training/checkpoints.ts";
 import {
   learned,
   Order,
@@ -59,6 +59,8 @@ export class TrainingRun {
   private readonly run: Run;
   private checkpointError = "";
   private wake: (() => void) | undefined;
+  /** What was trained at the best evaluation, by state. */
+  private best = new Map<string, Uint8Array<ArrayBuffer>>();
   private paused = false;
   private closed = false;
   private readonly recovery: Recovery;
@@ -91,7 +93,8 @@ export class TrainingRun {
         evaluate_every,
         evaluates_first: true,
         checkpoint_every: checkpoint?.every ?? 0,
-        early_stopping: 0,
+        early_stopping: options.early_stopping_patience,
+        load_best: options.load_best_model_at_end,
       },
       (step) => options.learning_rate * factor(options.schedule, step, total, options.warmup_steps),
       { epoch: 0, cursor: 0 },
@@ -212,6 +215,9 @@ export class TrainingRun {
     const { record } = found;
     const { backup } = this.recovery;
     const values = await fillFrom(this.session, found, this.options.checkpoint!.file.name);
+    for (const { name } of this.session.results)
+      if (found.contents.tensors.has(BEST + name))
+        this.best.set(name, await found.tensor(BEST + name));
     this.saved = record.step;
     if (values && backup.useful)
       backup.last = { values, mark: { step: record.step, runs: record.runs } };
@@ -289,6 +295,15 @@ export class TrainingRun {
         return recovery.keep();
       case "evaluate":
         return this.during(() => this.evaluateNow());
+      case "keep":
+        return this.during(async () => {
+          this.best = await this.session.copies(this.session.results, true);
+        });
+      case "take_back":
+        return this.during(async () => {
+          await adaptersOf(this.model).train(this.adapter);
+          this.session.fill(this.best);
+        });
       case "save":
         // the run continues, since its state is in memory
         return this.save().catch((e: unknown) => (this.checkpointError = message(e)));
@@ -448,6 +463,8 @@ export class TrainingRun {
       evaluations: this.run.evaluations,
       seconds: this.run.pace.seconds,
       checkpoint_error: this.checkpointError,
+      stopped: this.run.ended as TrainingResult["stopped"],
+      best_step: this.run.best_step,
     };
   }
 
@@ -531,9 +548,18 @@ export class TrainingRun {
       saved: Date.now(),
     });
     const { file } = checkpoint;
+    const { best } = this;
+    for (const name of best.keys()) states.set(BEST + name, states.get(name)!);
+    const reading =
+      (read: (name: string) => Promise<Uint8Array<ArrayBuffer>>) => async (name: string) =>
+        name.startsWith(BEST) ? best.get(name.slice(BEST.length))! : read(name);
     const bytes = await (only
-      ? file.write(record(only.mark.runs), states, async (state) => only.values.get(state)!)
-      : this.during(() => file.write(record(session.runs), states, session.reader())));
+      ? file.write(
+          record(only.mark.runs),
+          states,
+          reading(async (state) => only.values.get(state)!),
+        )
+      : this.during(() => file.write(record(session.runs), states, reading(session.reader()))));
     this.saved = this.step;
     this.checkpointError = "";
     return bytes;

@@ -132,6 +132,7 @@ def check_run(
         and count("epoch")
         and count("cursor")
         and count("seed", least=None)
+        and _are_evaluations(run.get("evaluations", []))
     ):
         raise ModelError(
             "it is not a checkpoint of a Trainer",
@@ -155,6 +156,14 @@ def check_run(
         (),
         str(path),
         "Make the trainer as it was made for the run; what may change can be named in `changed`.",
+    )
+
+
+def _are_evaluations(value: object) -> bool:
+    """Whether a value of JSON is [[updates, loss], ...]."""
+    return isinstance(value, list) and all(
+        isinstance(x, list) and len(x) == 2 and type(x[0]) is int and isinstance(x[1], (int, float))
+        for x in value
     )
 
 

@@ -123,6 +123,7 @@ class History:
         evaluations: [(step, loss on the evaluation data)].
         stopped: why the loop ended: "done", "early_stopping" or "callback".
         report: of data that are records: how many are too long, and the tokens that were cut off.
+        best_step: updates before the best evaluation of the run, or None.
         first: updates of the trainer before this call.
     """
 
@@ -131,6 +132,7 @@ class History:
     stopped: str = "done"
     report: Report | None = None
     first: int = 0
+    best_step: int | None = None
 
     def __repr__(self) -> str:
         losses = self.losses
@@ -323,7 +325,8 @@ class Fit:
     epochs: float | None
     max_steps: int | None
     evaluate_every: int | None
-    early_stopping: int | None
+    early_stopping_patience: int | None
+    load_best_model_at_end: bool
     callbacks: Sequence[Callable[[Progress], object]]
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
@@ -331,8 +334,8 @@ class Fit:
     signal: Signal | None
 
     def __post_init__(self) -> None:
-        names = ("epochs", "max_steps", "evaluate_every", "early_stopping", "checkpoint_every")
-        check_options({name: getattr(self, name) for name in names})
+        names = ("epochs", "max_steps", "evaluate_every", "early_stopping_patience")
+        check_options({name: getattr(self, name) for name in (*names, "checkpoint_every")})
 
 
 class Loop:
@@ -349,8 +352,15 @@ class Loop:
             fit.evaluate_every or updates.per_epoch,
             False,
             0 if fit.checkpoint is None else fit.checkpoint_every,
-            fit.early_stopping or 0,
+            fit.early_stopping_patience or 0,
+            fit.load_best_model_at_end,
         )
+        if fit.load_best_model_at_end and held_out is None:
+            raise InputError(
+                "there is no evaluation data, so no best result",
+                "load_best_model_at_end",
+                "Give evaluation, such as 0.1.",
+            )
         self.first = trainer.first_update
         self.logic = Run(
             updates,
@@ -362,6 +372,7 @@ class Loop:
             trainer.session.step - self.first,
             trainer.first_epoch,
         )
+        self.logic.recall(trainer.evaluated)
         self.before = trainer.session.step
         self.bar = Bar.of(fit.progress)
 
@@ -384,7 +395,8 @@ class Loop:
         trainer.done = run.ended != "callback"
         evaluations = [(self.first + step, loss) for step, loss in run.evaluations]
         report = getattr(self.rows, "report", None)
-        return History(run.losses, evaluations, run.ended, report, self.before)
+        best = None if run.best_step is None else self.first + run.best_step
+        return History(run.losses, evaluations, run.ended, report, self.before, best)
 
     def _remember(self) -> None:
         """Keeps what a model card says of the run."""
@@ -416,6 +428,10 @@ class Loop:
             return trainer.evaluate(cast(Rows, self.held_out))
         if request.kind == "reached":
             return self._reached(request.event)
+        if request.kind == "keep":
+            trainer.keep_best()
+        if request.kind == "take_back":
+            trainer.take_best()
         if request.kind == "save":
             trainer.save(cast(str, self.fit.checkpoint))
         return None
@@ -433,6 +449,8 @@ class Loop:
 
     def _reached(self, event: Event) -> bool:
         """Tells the callbacks. Returns whether none of them stops the loop."""
+        if event.evaluation is not None:
+            self.trainer.evaluated.append((event.step, event.evaluation))
         at = Progress(
             event.step,
             event.total,

@@ -193,6 +193,7 @@ class Options:
     router_aux_loss_coef: float = 0.0
     preference: Preference | None = None
     fits: bool = False
+    loraplus: tuple[float | None, float | None] = None, None  # the ratio, that of embeddings
 
     def take_rows(self, rows: int) -> None:
         """Takes batches of fewer rows, and more of them for an update."""
@@ -216,6 +217,7 @@ class Options:
             "max_grad_value": self.max_grad_value,
             "no_decay": self.no_decay,
             "groups": self.groups,
+            **self.loraplus_fields(),
         }
 
     def on_card(self) -> dict[str, object]:
@@ -235,6 +237,11 @@ class Options:
             "seed": self.seed,
         }
 
+    def loraplus_fields(self) -> dict[str, float]:
+        """The arguments of LoRA+ that were given."""
+        names = ("loraplus_lr_ratio", "loraplus_lr_embedding")
+        return {n: x for n, x in zip(names, self.loraplus) if x is not None}
+
     def record(self) -> dict[str, object]:
         """What a checkpoint says about the run."""
         return {
@@ -246,6 +253,7 @@ class Options:
             "warmup_steps": self.warmup,
             "optimizer": self.optimizer.describe(),
             "lora": _recorded(self.lora) if self.lora is not None else None,
+            **self.loraplus_fields(),
             **({"preference": asdict(self.preference)} if self.preference is not None else {}),
             **(
                 {"router_aux_loss_coef": self.router_aux_loss_coef}
@@ -323,6 +331,11 @@ def options_of(
             "Leave it out, and give batch_size and memory.",
         )
     check_whole(options.seed, "seed", 0)
+    if options.loraplus != (None, None) and lora is None:
+        raise InputError(
+            "it is for adapters", "loraplus_lr_ratio", "Give adapters, or groups with lr_scale."
+        )
+    check_options(options.loraplus_fields())
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
         _check_quantized(model.graph, options.frozen)

@@ -18,6 +18,7 @@ from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ....compiler.training.program import LOSS, Program
 from ....errors import InputError, memory_in_words
+from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
@@ -96,6 +97,9 @@ class Trainer(Owner):
         no_decay: patterns of parameters without weight decay. "auto": ("*norm*", "*bias*") for
             language models, else none.
         groups: [(pattern, {"lr_scale": ..., "weight_decay": ...})] for parameters that differ.
+        loraplus_lr_ratio, loraplus_lr_embedding: LoRA+ with PEFT's names: the learning rate of B
+            (and of biases and magnitudes) is so many times that of A; that of adapters of
+            embeddings. Default: one rate for all; 1e-6.
         memory: maximum bytes of engine memory. Activations are recomputed if that is needed.
         fit: "auto" makes training of a language model fit into `memory`, by default 3/4 of the
             free memory: activations are recomputed, then batches have fewer rows, and updates
@@ -155,6 +159,8 @@ class Trainer(Owner):
         max_grad_value: float | None = None,
         no_decay: Sequence[str] | Literal["auto"] = "auto",
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        loraplus_lr_ratio: float | None = None,
+        loraplus_lr_embedding: float | None = None,
         memory: float | None = None,
         checkpointing: bool = False,
         fit: Literal["auto"] | None = None,
@@ -187,6 +193,7 @@ class Trainer(Owner):
             "fit": fit,
             "seed": seed,
             "router_aux_loss_coef": router_aux_loss_coef,
+            "loraplus": (loraplus_lr_ratio, loraplus_lr_embedding),
             "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
         self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
@@ -198,6 +205,9 @@ class Trainer(Owner):
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
+        # Of the present run: (its updates, loss) of evaluations, and the weights of the best one.
+        self.evaluated: list[tuple[int, float]] = []
+        self.best: dict[str, bytes] = {}
         self.start_lock()
 
     def __repr__(self) -> str:
@@ -390,6 +400,8 @@ class Trainer(Owner):
         evaluation: Data | float | None = None,
         evaluate_every: int | None = None,
         early_stopping: int | None = None,
+        early_stopping_patience: int | None = None,
+        load_best_model_at_end: bool = False,
         callbacks: Sequence[Callable[[Progress], object]] = (),
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = LANGUAGE_MODEL.checkpoint_every,
@@ -418,7 +430,10 @@ class Trainer(Owner):
                 rows to hold back.
             evaluate_every: updates between evaluations. Default: once per epoch. The last update is
                 always evaluated.
-            early_stopping: stop after so many evaluations without improvement.
+            early_stopping, early_stopping_patience: stop after so many evaluations without
+                improvement.
+            load_best_model_at_end: end with the weights of the best evaluation. A run that is
+                stopped goes on first.
             callbacks: functions(Progress), called after each update. One that returns False stops
                 the loop.
             checkpoint: file to save the run in, every `checkpoint_every` updates, at the end, and
@@ -435,7 +450,8 @@ class Trainer(Owner):
             epochs,
             max_steps,
             evaluate_every,
-            early_stopping,
+            early_stopping if early_stopping_patience is None else early_stopping_patience,
+            load_best_model_at_end,
             callbacks,
             checkpoint,
             checkpoint_every,
@@ -467,7 +483,18 @@ class Trainer(Owner):
             self.first_update = self.session.step
             self.epoch = self.first_epoch = self.epoch + (self.cursor > 0)
             self.cursor, self.done = 0, False
+            self.evaluated, self.best = [], {}
         self.total = total
+
+    def keep_best(self) -> None:
+        """Copies what is trained."""
+        states = self.program.states.items()
+        self.best = {n: self.session.read(n) for n, s in states if is_result(s.kind)}
+
+    def take_best(self) -> None:
+        """Puts back what `keep_best` has copied."""
+        for name, data in self.best.items():
+            self.session.write(name, data)
 
     def refresh(self) -> None:
         """Lets the language model see weights that have changed."""
@@ -560,6 +587,9 @@ class Trainer(Owner):
             n: (s.dtype, s.shape, session.read(n))
             for n, s in kept_states(self.program.states).items()
         }
+        for n, data in self.best.items():
+            s = self.program.states[n]
+            states[BEST + n] = s.dtype, s.shape, data
         run = {
             "step": session.step,
             "runs": session.runs,
@@ -567,6 +597,7 @@ class Trainer(Owner):
             "cursor": self.cursor,
             "first_update": self.first_update,
             "first_epoch": self.first_epoch,
+            "evaluations": self.evaluated,
             **self.options.record(),
             "shapes": self._programs.shapes,
         }
@@ -596,11 +627,17 @@ class Trainer(Owner):
             self._programs.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
         self._ready()
         states = kept_states(self.program.states)
+        best = {n: tensors.pop(n) for n in list(tensors) if n.startswith(BEST)}
         check_tensors(tensors, states, path)
+        if best:
+            results = {BEST + n: s for n, s in states.items() if is_result(s.kind)}
+            check_tensors(best, results, path)
         for n in states:
             self.session.write(n, tensors[n].bytes())
         self.session.mended()
         self.session.runs = run["runs"]
+        self.best = {n.removeprefix(BEST): x.bytes() for n, x in best.items()}
+        self.evaluated = [(step, loss) for step, loss in run.get("evaluations", ())]
         self.epoch, self.cursor, self.done = run["epoch"], run["cursor"], False
         self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
         self.refresh()
