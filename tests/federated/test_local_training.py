@@ -192,6 +192,9 @@ def test_variants_send_what_their_file_has(tmp_path):
     part = one.train(weights, {"local-steps": 2, "part": "B"}, 0, 1, lambda: False).values
     changed = {n for n in weights if np.any(part[n] != weights[n])}
     assert changed == {n for n in weights if n.endswith("lora_B.weight")}
+    averaging = Trainer(path, adapters=adapters, sequence_length=16, ema_decay=0.9)
+    with pytest.raises(InputError, match="rounds send weights, not their averages"):
+        LocalTraining(averaging, None)
     one.put(made)
     assert all(np.array_equal(x, made[n]) for n, x in one.weights().items())
     one.close()

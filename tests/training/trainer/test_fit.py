@@ -342,3 +342,55 @@ def test_the_best_result_at_the_end(tmp_path):
     with pytest.raises(InputError, match="load_best_model_at_end: there is no evaluation data"):
         one.fit(data, load_best_model_at_end=True)
     one.free(), last.free()
+
+
+def test_averages_of_weights(tmp_path):
+    """`ema_decay` gives the averages of torch.optim.swa_utils at the end of a run, and evaluations
+    are of them; updates and losses stay as they are, also in a run that goes on.
+    """
+    data, held_out = rows(32), rows(16, seed=9)
+    options = {"epochs": 2, "evaluation": held_out, "evaluate_every": 3, "progress": False}
+
+    def trained(t):
+        return {n: t.session.read(n) for n, s in t.program.states.items() if s.kind == "parameter"}
+
+    plain, seen = trainer(learning_rate=0.1), []
+    losses = plain.fit(data, **options, callbacks=[lambda p: seen.append(trained(plain))]).losses
+    module = net()[1]
+    averaged = torch.optim.swa_utils.AveragedModel(
+        module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.8)
+    )
+    x, y = tensors(held_out)
+    want = []
+    for weights in seen:
+        with torch.no_grad():
+            for n, p in module.named_parameters():
+                p.copy_(torch.tensor(np.frombuffer(weights[n], "f4").reshape(p.shape)))
+            averaged.update_parameters(module)
+            want.append(torch.nn.functional.cross_entropy(averaged(x), y).item())
+    t = trainer(learning_rate=0.1, ema_decay=0.8)
+    history = t.fit(data, **options)
+    assert history.losses == losses
+    assert [s for s, _ in history.evaluations] == [3, 6, 8]
+    for step, loss in history.evaluations:
+        assert loss == pytest.approx(want[step - 1], rel=1e-5)
+    for n, p in averaged.module.named_parameters():
+        assert np.array(t.session.get(n)) == pytest.approx(p.detach().numpy(), rel=1e-5, abs=1e-6)
+    first = trainer(learning_rate=0.1, ema_decay=0.8)
+    first.fit(data, **options, callbacks=[lambda p: p.step < 4])
+    assert trained(first) == seen[3]
+    first.save(tmp_path / "run.safetensors")
+    second = trainer(learning_rate=0.1, ema_decay=0.8).resume(tmp_path / "run.safetensors")
+    assert second.fit(data, **options).losses == losses[4:]
+    assert trained(second) == trained(t) != trained(plain)
+    best = trainer(learning_rate=0.1, ema_decay=0.8)
+    made = best.fit(data, **options, load_best_model_at_end=True)
+    loss = dict(made.evaluations)[made.best_step]
+    assert best.evaluate(held_out) == loss == min(x for _, x in history.evaluations)
+    with pytest.raises(InputError, match="ema_decay was None, is 0.8"):
+        plain.save(tmp_path / "plain.safetensors")
+        trainer(learning_rate=0.1, ema_decay=0.8).resume(tmp_path / "plain.safetensors")
+    with pytest.raises(InputError, match="ema_decay: it is 1"):
+        trainer(ema_decay=1)
+    for one in (plain, t, first, second, best):
+        one.free()

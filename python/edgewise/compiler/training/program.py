@@ -11,6 +11,7 @@
     begin: the same, without the states that a host can copy from the file
     magnitudes: sets DoRA's magnitudes to the norms of the rows of weights with adapters
     gains: outputs magnitudes divided by these norms, by name of the layer
+    swap: exchanges parameters and adapters with their averages
     merge: adds the adapters to the base weights
     saved: outputs the parameters that are stored in the adapter as a whole
 
@@ -43,7 +44,7 @@ from .language_model import of_whole_rows
 from .losses import TOKEN_LOSSES, TOKEN_WEIGHTS, CausalLMLoss, Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
-from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
+from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save, swap
 
 STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "training/step",
@@ -53,6 +54,7 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "loss",
 )
 
+AVERAGED = "average/updates"  # the state with the number of updates that averages are of
 # Plans of states that are known once that of a step is compiled.
 AFTER_A_STEP = ("update", "initialize", "begin", "magnitudes", "gains", "swap")
 
@@ -82,6 +84,8 @@ class Program:
         groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
             applies. The learning rate of a group is the one that is fed, multiplied by lr_scale;
             the `lr` of its optimizer has no effect.
+        ema_decay: averages of what is trained are states, too, with this weight of the one before;
+            None: there are none.
         loraplus_lr_ratio: LoRA+ (Hayou et al. 2024): the learning rate of matrices B and of vectors
             is so many times that of the others; None: one rate.
         loraplus_lr_embedding: with it, the learning rate of adapters of embeddings, where the
@@ -126,6 +130,7 @@ class Program:
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
         loraplus_lr_ratio: float | None = None,
         loraplus_lr_embedding: float = 1e-6,
+        ema_decay: float | None = None,
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
         training_mode: bool = True,
@@ -148,6 +153,7 @@ class Program:
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)
+        self.ema_decay = ema_decay
         self.loraplus = loraplus_lr_ratio, loraplus_lr_embedding
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
             max_grad_norm,
@@ -249,6 +255,8 @@ class Program:
             return initialize(self)
         if kind == "begin":
             return initialize(self, [s.name for s in self.states.values() if self.copied(s)])
+        if kind == "swap":
+            return swap(self)
         return {"update": self._update, "merge": lambda: merge(self), "saved": lambda: save(self)}[
             kind
         ]()
@@ -529,6 +537,7 @@ class Program:
                 domain="edgewise",
                 max_norm=float(self.max_grad_norm),
             )  # the norm is that of the scaled gradient
+        averaged: list[tuple[Value, Value]] = []
         for v, d in pairs:
             group = self._group(v.name)
             optimizer, kept = group.get("optimizer", self.optimizer), []
@@ -538,16 +547,31 @@ class Program:
                 kept.append(bound.state(name, dtype, shape))
             share = float(group.get("lr_scale", 1.0)) * self._rate_of(v)
             lr = graph.scale(rate, share)
-            bound.effects += optimizer.update(
-                graph,
-                v,
-                d,
-                kept,
-                lr,
-                step,
-                scale,
-                group.get("weight_decay", optimizer.weight_decay),
-            )
+            decay = group.get("weight_decay", optimizer.weight_decay)
+            made = optimizer.update(graph, v, d, kept, lr, step, scale, decay)
+            bound.effects += made
+            averaged.append((v, made[0]))
+        if self.ema_decay is not None:
+            self._add_averages(bound, graph, averaged)
+
+    def _add_averages(
+        self, bound: BoundGraph, graph: Gradients, values: list[tuple[Value, Value]]
+    ) -> None:
+        """Adds a + (1 - decay) (p - a) of each (state, new value p). The first update copies p, as
+        torch.optim.swa_utils.AveragedModel.
+        """
+        assert self.ema_decay is not None
+        self.states.setdefault(AVERAGED, State(AVERAGED, "average", INT64, (1,)))
+        count = bound.state(AVERAGED, INT64, [1])
+        before = graph.op("Min", count, graph.ints([1]))
+        kept = graph.scale(graph.op("Cast", before, to=FLOAT), float(self.ema_decay))
+        for v, new in values:
+            name = f"average/{v.name}"
+            self.states.setdefault(name, State(name, "average", v.dtype, tuple(v.shape)))
+            average = bound.state(name, v.dtype, v.shape)
+            made = graph.add(new, graph.mul(graph.sub(average, new), kept))
+            bound.effects.append(graph.op("Assign", average, made, domain="edgewise"))
+        bound.effects.append(graph.op("AddTo", count, graph.ints([1]), domain="edgewise"))
 
     def _rate_of(self, v: Value) -> float:
         """The factor of the learning rate of a parameter by LoRA+."""

@@ -190,6 +190,22 @@ def _with_norms(graph: Gradients, w: Value, norms: Value, by_rows: bool) -> Valu
     return graph.mul(w, graph.div(graph.reshape(norms, own.shape), least))
 
 
+def swap(program: Program) -> Plan:
+    """A plan that exchanges what is trained with its averages, bit by bit."""
+
+    def change(bound: BoundGraph, graph: Gradients) -> None:
+        for name in program.trained or ():
+            s = program.states[name]
+            own, average = (bound.state(n, s.dtype, s.shape) for n in (name, f"average/{name}"))
+            negative = graph.neg(own)
+            bound.effects.append(graph.op("Assign", own, average, domain="edgewise"))
+            bound.effects.append(
+                graph.op("Assign", average, graph.neg(negative), domain="edgewise")
+            )
+
+    return auxiliary_plan("swap", program.target, change)
+
+
 def save(program: Program) -> Plan:
     """A plan that outputs the parameters that are stored in adapters as a whole, in PEFT's layout
     and with its names.

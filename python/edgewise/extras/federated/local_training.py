@@ -44,6 +44,12 @@ class LocalTraining:
     settings = SETTINGS
 
     def __init__(self, trainer: Trainer, data: Data | None, examples: int | None = None) -> None:
+        if trainer.options.ema_decay is not None:
+            raise InputError(
+                "rounds send weights, not their averages",
+                "ema_decay",
+                "Leave it out: the server averages the weights of clients.",
+            )
         self.trainer = trainer
         self.rows = None if data is None else rows_of(data, trainer.model, trainer.options)
         rows = 0 if self.rows is None else len(self.rows)

@@ -11,7 +11,14 @@ from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import FLOAT, INT64, NAME
 from ...compiler.plan.plan import Slot
 from ...compiler.training.losses import TOKEN_WEIGHTS, CausalLMLoss
-from ...compiler.training.program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP, Program
+from ...compiler.training.program import (
+    AVERAGED,
+    GRADIENT_SCALE,
+    LEARNING_RATE,
+    SEED,
+    STEP,
+    Program,
+)
 from ...errors import EngineError, InputError
 from ...logic.training.data import token_weights
 from ...seeds import MASK64, seed_of_run
@@ -432,6 +439,18 @@ class TrainingSession(Owner):
         file's types. Takes engine memory while it runs.
         """
         return {name: data for name, (_, _, data) in self._once("merge").items()}
+
+    @locked
+    def swap(self) -> None:
+        """Exchanges what is trained with its averages."""
+        self._run("swap", {}, {})
+
+    @property
+    def averaged(self) -> int:
+        """Updates that averages are of; 0: there are none."""
+        if AVERAGED not in self.program.states:
+            return 0
+        return struct.unpack("<q", self.read(AVERAGED))[0]
 
     @locked
     def gains(self) -> dict[str, bytes]:

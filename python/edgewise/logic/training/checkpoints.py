@@ -24,7 +24,7 @@ def is_result(kind: str) -> bool:
 
 def is_of_optimizer(kind: str) -> bool:
     """Whether states of a kind are the optimizer's, with the number of its updates."""
-    return is_kept(kind) and not is_result(kind)
+    return is_kept(kind) and not is_result(kind) and kind != "average"
 
 
 def check_tensors(found: dict[str, TensorInfo], wanted: dict[str, TensorInfo], where: str) -> None:

@@ -25,6 +25,7 @@ WHOLE = {
 NUMBERS = {
     "learning_rate": False,
     "proximal_mu": False,
+    "ema_decay": False,
     "loraplus_lr_ratio": True,
     "loraplus_lr_embedding": True,
     "epochs": True,

@@ -381,6 +381,8 @@ class Loop:
         trainer, run = self.trainer, self.logic
         try:
             ended = drive(run.fit(), self._answer)
+            if ended and run.ended != "callback":
+                trainer.take_averages()
         finally:
             if self.bar is not None:
                 self.bar.close()
@@ -425,7 +427,8 @@ class Loop:
         if request.kind == "update":
             return self._update(request)
         if request.kind == "evaluate":
-            return trainer.evaluate(cast(Rows, self.held_out))
+            with trainer.averaged():
+                return trainer.evaluate(cast(Rows, self.held_out))
         if request.kind == "reached":
             return self._reached(request.event)
         if request.kind == "keep":

@@ -193,6 +193,7 @@ class Options:
     router_aux_loss_coef: float = 0.0
     preference: Preference | None = None
     fits: bool = False
+    ema_decay: float | None = None
     loraplus: tuple[float | None, float | None] = None, None  # the ratio, that of embeddings
 
     def take_rows(self, rows: int) -> None:
@@ -217,6 +218,7 @@ class Options:
             "max_grad_value": self.max_grad_value,
             "no_decay": self.no_decay,
             "groups": self.groups,
+            "ema_decay": self.ema_decay,
             **self.loraplus_fields(),
         }
 
@@ -254,6 +256,7 @@ class Options:
             "optimizer": self.optimizer.describe(),
             "lora": _recorded(self.lora) if self.lora is not None else None,
             **self.loraplus_fields(),
+            **({"ema_decay": self.ema_decay} if self.ema_decay is not None else {}),
             **({"preference": asdict(self.preference)} if self.preference is not None else {}),
             **(
                 {"router_aux_loss_coef": self.router_aux_loss_coef}
@@ -335,7 +338,11 @@ def options_of(
         raise InputError(
             "it is for adapters", "loraplus_lr_ratio", "Give adapters, or groups with lr_scale."
         )
-    check_options(options.loraplus_fields())
+    check_options({"ema_decay": options.ema_decay, **options.loraplus_fields()})
+    if options.ema_decay is not None and options.ema_decay >= 1:
+        raise InputError(
+            f"it is {options.ema_decay}", "ema_decay", "Give a number below 1, such as 0.99."
+        )
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
         _check_quantized(model.graph, options.frozen)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
@@ -16,7 +17,7 @@ from ....compiler.training.fitting import estimate_of
 from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
-from ....compiler.training.program import LOSS, Program
+from ....compiler.training.program import AVERAGED, LOSS, Program
 from ....errors import InputError, memory_in_words
 from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
@@ -97,6 +98,9 @@ class Trainer(Owner):
         no_decay: patterns of parameters without weight decay. "auto": ("*norm*", "*bias*") for
             language models, else none.
         groups: [(pattern, {"lr_scale": ..., "weight_decay": ...})] for parameters that differ.
+        ema_decay: averages of what is trained are made after each update, with this weight of the
+            average before. Evaluations in `fit` are of them, and at its end they become the
+            weights. None: no averages.
         loraplus_lr_ratio, loraplus_lr_embedding: LoRA+ with PEFT's names: the learning rate of B
             (and of biases and magnitudes) is so many times that of A; that of adapters of
             embeddings. Default: one rate for all; 1e-6.
@@ -159,6 +163,7 @@ class Trainer(Owner):
         max_grad_value: float | None = None,
         no_decay: Sequence[str] | Literal["auto"] = "auto",
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        ema_decay: float | None = None,
         loraplus_lr_ratio: float | None = None,
         loraplus_lr_embedding: float | None = None,
         memory: float | None = None,
@@ -193,6 +198,7 @@ class Trainer(Owner):
             "fit": fit,
             "seed": seed,
             "router_aux_loss_coef": router_aux_loss_coef,
+            "ema_decay": ema_decay,
             "loraplus": (loraplus_lr_ratio, loraplus_lr_embedding),
             "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
@@ -486,15 +492,35 @@ class Trainer(Owner):
             self.evaluated, self.best = [], {}
         self.total = total
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within, the weights are their averages, where there are some."""
+        swaps = self.session.averaged > 0
+        if swaps:
+            self.session.swap()
+        try:
+            yield
+        finally:
+            if swaps:
+                self.session.swap()
+
     def keep_best(self) -> None:
-        """Copies what is trained."""
+        """Copies what is trained, or its averages."""
         states = self.program.states.items()
-        self.best = {n: self.session.read(n) for n, s in states if is_result(s.kind)}
+        with self.averaged():
+            self.best = {n: self.session.read(n) for n, s in states if is_result(s.kind)}
 
     def take_best(self) -> None:
         """Puts back what `keep_best` has copied."""
+        self.take_averages()
         for name, data in self.best.items():
             self.session.write(name, data)
+
+    def take_averages(self) -> None:
+        """Makes the averages the weights; the next update begins new ones."""
+        if self.session.averaged:
+            self.session.swap()
+            self.session.write(AVERAGED, bytes(8))
 
     def refresh(self) -> None:
         """Lets the language model see weights that have changed."""
