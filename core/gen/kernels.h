@@ -120,17 +120,17 @@ typedef struct { int32_t n; } ew_dynamic_quantize_params;
 enum { EW_DYNAMIC_QUANTIZE_X, EW_DYNAMIC_QUANTIZE_Y, EW_DYNAMIC_QUANTIZE_SCALE, EW_DYNAMIC_QUANTIZE_ZERO };
 int32_t ew_k_dynamic_quantize(ew_context *, const ew_dynamic_quantize_params *, void *const *operand);
 
-/* expert_gemm: y[s] = alpha * a[s / each] @ b[index[s]] + bias[index[s]]: a row of each slot with the weights of its expert. b_normal: as in gemm. */
+/* expert_gemm (rare): y[s] = alpha * a[s / each] @ b[index[s]] + bias[index[s]]: a row of each slot with the weights of its expert. b_normal: as in gemm. */
 typedef struct { int32_t slots; int32_t each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t b_expert; int32_t b_row; int32_t b_col; int32_t b_type; int32_t b_normal; int32_t index_type; float alpha; } ew_expert_gemm_params;
 enum { EW_EXPERT_GEMM_A, EW_EXPERT_GEMM_INDEX, EW_EXPERT_GEMM_B, EW_EXPERT_GEMM_BIAS, EW_EXPERT_GEMM_Y, EW_EXPERT_GEMM_SCRATCH };
 int32_t ew_k_expert_gemm(ew_context *, const ew_expert_gemm_params *, void *const *operand);
 
-/* expert_nbits: matmul_nbits of each slot's row a[s / each] with the weights of its expert index[s]: y[s] = a[s / each] @ b[index[s]] + bias[index[s]]; transposed: y [slots, k], the product of the gradient. */
+/* expert_nbits (rare): matmul_nbits of each slot's row a[s / each] with the weights of its expert index[s]: y[s] = a[s / each] @ b[index[s]] + bias[index[s]]; transposed: y [slots, k], the product of the gradient. */
 typedef struct { int32_t slots; int32_t each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t bits; int32_t block; int32_t scale_type; int32_t zero_type; int32_t accuracy; int32_t transposed; int32_t index_type; } ew_expert_nbits_params;
 enum { EW_EXPERT_NBITS_A, EW_EXPERT_NBITS_INDEX, EW_EXPERT_NBITS_B, EW_EXPERT_NBITS_SCALES, EW_EXPERT_NBITS_ZEROS, EW_EXPERT_NBITS_BIAS, EW_EXPERT_NBITS_Y, EW_EXPERT_NBITS_SCRATCH };
 int32_t ew_k_expert_nbits(ew_context *, const ew_expert_nbits_params *, void *const *operand);
 
-/* expert_outer: The gradient of experts' weights: y[e] is the sum of the products of a[s / a_each] as a column with b[s / b_each] as a row, over the slots s with index[s] = e. */
+/* expert_outer (rare): The gradient of experts' weights: y[e] is the sum of the products of a[s / a_each] as a column with b[s / b_each] as a row, over the slots s with index[s] = e. */
 typedef struct { int32_t slots; int32_t a_each; int32_t b_each; int32_t experts; int32_t n; int32_t k; int32_t a_row; int32_t b_row; int32_t index_type; } ew_expert_outer_params;
 enum { EW_EXPERT_OUTER_A, EW_EXPERT_OUTER_B, EW_EXPERT_OUTER_INDEX, EW_EXPERT_OUTER_Y, EW_EXPERT_OUTER_SCRATCH };
 int32_t ew_k_expert_outer(ew_context *, const ew_expert_outer_params *, void *const *operand);

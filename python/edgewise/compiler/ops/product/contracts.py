@@ -140,7 +140,7 @@ Kernel(
     require=[*_EXPERT_RULES, "k > 0", "min(a_row, b_expert, b_row, b_col) >= 0"],
     empty=["slots", "n"],
     cost=Cost("2*slots*n*k"),
-    c=CImplementation(scratch=_EXPERT_ROWS, variants={"b_type": "B_TYPE"}),
+    c=CImplementation(scratch=_EXPERT_ROWS, rare=True, variants={"b_type": "B_TYPE"}),
     doc=(
         "y[s] = alpha * a[s / each] @ b[index[s]] + bias[index[s]]: a row of each slot with the "
         "weights of its expert. b_normal: as in gemm."
@@ -180,6 +180,7 @@ Kernel(
     cost=Cost("2*slots*n*k", integer="not transposed and accuracy == 4"),
     c=CImplementation(
         scratch=_EXPERT_ROWS,
+        rare=True,
         variants={
             "bits": "NBITS",
             "accuracy": "NBITS_ACCURACY",
@@ -211,7 +212,7 @@ Kernel(
     ],
     empty=["experts", "n", "k"],
     cost=Cost("2*slots*n*k"),
-    c=CImplementation(scratch=_EXPERT_ROWS),
+    c=CImplementation(scratch=_EXPERT_ROWS, rare=True),
     doc=(
         "The gradient of experts' weights: y[e] is the sum of the products of a[s / a_each] as a "
         "column with b[s / b_each] as a row, over the slots s with index[s] = e."

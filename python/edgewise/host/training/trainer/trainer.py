@@ -141,6 +141,7 @@ class Trainer(Owner):
     done = False
     learned: TrainingRun | None = None  # the last `fit`, for model cards
 
+    # long: a line for each argument
     @options_in_words
     @memory_in_words
     def __init__(
