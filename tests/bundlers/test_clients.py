@@ -23,7 +23,9 @@ import { pipeline } from "edgewise";
 import { createClient } from "edgewise/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import {
+  generateObject, generateText, jsonSchema, stepCountIs, streamObject, streamText, tool,
+} from "ai";
 import OpenAI from "openai";
 
 const pipe = await pipeline("text-generation", MODEL);
@@ -121,6 +123,36 @@ for await (const chunk of await chainedStream.stream([["human", "A story of a ca
   chainedWhole = chainedWhole ? chainedWhole.concat(chunk) : chunk;
   chainedPieces += chunk.tool_call_chunks.length;
 }
+// Objects of a schema: of the AI SDK, whole and in parts, and of LangChain in each of its ways.
+const place = {
+  title: "place",
+  type: "object",
+  properties: { ...schema.properties, days: { type: "integer", minimum: 1, maximum: 9 } },
+  required: ["city", "days"],
+  additionalProperties: false,
+};
+const structured = createOpenAICompatible({
+  ...{ name: "page", baseURL, fetch, supportsStructuredOutputs: true },
+})("stories");
+const shaped = { ...call, model: structured, maxOutputTokens: 90, schema: jsonSchema(place) };
+const partial = [];
+const objectStream = streamObject(shaped);
+for await (const part of objectStream.partialObjectStream) partial.push(part);
+const objects = [(await generateObject(shaped)).object, await objectStream.object];
+const longer = new ChatOpenAI({
+  ...{ model: "stories", temperature: 0, maxTokens: 90, apiKey: "none" },
+  configuration: { baseURL, fetch },
+});
+for (const method of ["jsonSchema", "functionCalling"]) {
+  const asks = longer.withStructuredOutput(place, { method, strict: true });
+  objects.push(await asks.invoke([["human", "A story of a cat."]]));
+}
+const cut = await generateObject({ ...shaped, maxOutputTokens: 2 }).catch((e) => e.name);
+const bad = { ...place, properties: { city: { not: {} } } };
+const unread = await generateObject({ ...shaped, schema: jsonSchema(bad), maxRetries: 0 }).catch(
+  (e) => [e.name, e.statusCode, /not/.test(e.message)],
+);
+const shapes = { objects, parts: partial.length, cut, unread };
 // The pipeline's own loop: tools that answer, throw, hang and return 10 MB.
 const acts = [
   ({ city }) => ({ city, sky: "clear" }),
@@ -189,7 +221,8 @@ const texts = {
   langchain_stream: chainChunks.join(""),
 };
 const tokens = sdk.usage.outputTokens;
-console.log(JSON.stringify({ text, texts, usage, refused, models, tokens, calls, run, reply }));
+const made = { text, texts, usage, refused, models, tokens, calls, run, reply, shapes };
+console.log(JSON.stringify(made));
 await pipe.dispose();
 """
 
@@ -215,6 +248,13 @@ def test_clients(tmp_path):
     assert got["usage"]["completion_tokens"] == got["tokens"] == 20
     assert got["refused"] == ["BadRequestError", 400, "wrong"]
     assert got["models"] == ["stories"]
+    shapes = got["shapes"]
+    assert len(shapes["objects"]) == 4 and shapes["parts"] > 1
+    for one in shapes["objects"]:
+        assert sorted(one) == ["city", "days"]
+        assert one["city"] in ("Paris", "Rome") and one["days"] in range(1, 10)
+    assert shapes["cut"] == "AI_NoObjectGeneratedError"
+    assert shapes["unread"] == ["AI_APICallError", 400, True]
     reply = got["reply"]
     assert reply["texts"] == [got["text"]] * 2 and reply["ended"] == "incomplete"
     assert reply["pieces"] > 3 and reply["status"] == "completed"

@@ -428,7 +428,7 @@ export interface TextGenerationPipeline extends AdapterMethods {
    * Leaving the loop ends the generation.
    * @param input a prompt or the messages of a chat
    * @param options see {@link GenerateOptions}
-   * @returns pieces of the new text, in whole words
+   * @returns pieces of the new text, in whole words; with `response_format` as they come
    * @throws as a call
    */
   stream(

@@ -295,6 +295,7 @@ class Watch implements Streamer {
       stream &&
       new DecodingStreamer(tokenizer, {
         skip_prompt: stream.skip_prompt,
+        by_word: request.fields.response_format == null, // JSON has few spaces
         callback_function: (piece) => sink.text(piece, false),
         decode_kwargs: stream.decode,
       });
