@@ -217,6 +217,25 @@ def test_windows_of_rows_of_different_lengths():
         _, keys, values = both.run(feeds, [resident(e, 6, 4) for e in ends])
 
 
+@pytest.mark.parametrize("form", ["plain", "rotary"])
+def test_lengths_count_from_the_beginning_of_a_row(form):
+    """There is no padding on the left: what follows a row's length is padding, whichever tokens a
+    mask has left out, and the next token goes there.
+    """
+    more, attrs = FORMS[form]
+    empty, ends = np.zeros((2, KV, 0, DIM), np.float32), [6, 4]
+    feeds = {**new_tokens(2, 6), "past_key": empty, "past_value": empty, **lengths(ends), **more}
+    both = Both(feeds, **attrs)
+    got, want = both.ours.run(None, feeds), both.theirs.run(None, feeds)
+    for g, w in zip(got[0], want[0]):
+        np.testing.assert_allclose(g[:4], w[:4], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got[0][0], want[0][0], rtol=1e-5, atol=1e-5)
+    room = [np.pad(c, ((0, 0), (0, 0), (0, 1), (0, 0))) for c in got[1:]]
+    past = {"past_key": room[0], "past_value": room[1]}
+    ends = [e + 1 for e in ends]
+    both.run({**new_tokens(2, 1), **past, **lengths(ends), **more}, ends)
+
+
 @pytest.mark.parametrize("room", [0, 5])
 def test_keys_of_another_layer(room):
     """Gemma 3n and 4: keys and values of length 0; the past holds all of them."""

@@ -181,3 +181,16 @@ def test_files_of_a_fixed_size(tmp_path):
         _adapted(folder(tmp_path, "transformers_mamba"), 8).estimate()
     with pytest.raises(ModelError, match="rows of 24 tokens.*smaller sequence_length"):
         _adapted(folder(tmp_path, "transformers_mamba2"), 24).estimate()
+
+
+def test_masks_are_refused(tmp_path):
+    """A row is padded at its end: the tokens before do not depend on the padding."""
+    trainer = _adapted(folder(tmp_path, "GenAI_gpt_oss"), 8)
+    row = ids(1, 8)[0]
+    data = {"input_ids": row, "labels": np.where(np.arange(8) < 5, row, -100)}
+    other = {**data, "input_ids": np.where(np.arange(8) < 5, row, 7)}
+    trainer.step(data)
+    losses = [float(trainer.session.evaluate(x)["loss"]) for x in (data, other)]
+    assert losses[0] == losses[1]
+    with pytest.raises(InputError, match="at the ends of rows, with the label -100"):
+        trainer.step({**data, "attention_mask": np.arange(8)[None] > 2})

@@ -343,9 +343,10 @@ class TrainingSession(Owner):
                 out.append((buffer, data))
         unknown = [n for n in rest if n not in self.program.feeds and n not in self.program.shapes]
         if unknown:
-            raise InputError(
-                f"there is no input '{unknown[0]}'", "feeds", f"There are {', '.join(self._fed())}."
-            )
+            hint = f"There are {', '.join(self._fed())}."
+            if unknown[0] == "attention_mask":
+                hint += " Padding stands at the ends of rows, with the label -100, without a mask."
+            raise InputError(f"there is no input '{unknown[0]}'", "feeds", hint)
         return out
 
     def _fed(self) -> list[str]:
