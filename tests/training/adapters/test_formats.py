@@ -389,3 +389,38 @@ def test_refused_arguments(folder, tmp_path):
         assert main(["merge", str(folder), adapter, *out, *more]) != 0
     with pytest.raises(InputError, match="external data"):
         merge_adapter(folder, adapter, format="gguf", external_data="weights")
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "q4"])
+def test_dora(folder, tmp_path, dtype):
+    """Merged weights are those of PEFT's merge_and_unload; adapters for others are LoRA alone."""
+    trainer = Trainer(
+        folder / "onnx" / "model_q4.onnx",
+        adapters=LoraConfig(r=4, lora_alpha=8, use_dora=True, rank_pattern={"down_proj": 2}),
+        learning_rate=1e-2,
+        batch_size=2,
+        sequence_length=16,
+    )
+    for seed in range(3):
+        trainer.step(llama.batch(seed))
+    trainer.save_adapter(tmp_path / "dora")
+    trainer.free()
+    merge_adapter(folder, tmp_path / "dora", tmp_path / "hub", dtype=dtype, format="safetensors")
+    want = PeftModel.from_pretrained(llama.pytorch(), tmp_path / "dora").merge_and_unload()
+    made = load_file(tmp_path / "hub" / "model.safetensors")
+    for name, p in want.named_parameters():
+        close(made[name], p.detach(), 1e-5, name)
+    path = tmp_path / "dora.gguf"
+    merge_adapter(folder, tmp_path / "dora", path, dtype=dtype, quantization="f32")
+    close(transformers_logits(tmp_path, gguf_file="dora.gguf"), run(want), 1e-4)
+    again = load_adapter(convert_adapter(tmp_path / "dora", folder, format="peft"))
+    assert again.config.use_dora and len(again.magnitudes) == len(again.lora) == 14
+    for format in ("gguf", "mlx"):
+        with pytest.raises(UnsupportedField, match="it is DoRA, and adapters for .* are LoRA"):
+            convert_adapter(tmp_path / "dora", folder, format=format)
+
+
+def run(model):
+    """The last token's logits."""
+    with torch.no_grad():
+        return model(torch.tensor([IDS])).logits[0, -1].double().numpy()

@@ -22,6 +22,7 @@ class Finish:
         transposed: whether it is given as [in, out].
         first, rows: the rows that are taken, after it is [out, in].
         rank: of an adapter, given as "a" [rank, in] and "b" [rows, rank] with its scaling; 0: none.
+        magnitudes: whether the rows then get the norms "m" [rows], of DoRA.
         heads: over whose rows the halves are interleaved; 0: they stay.
         type: of the result.
     """
@@ -34,6 +35,7 @@ class Finish:
     rank: int
     heads: int
     type: Type
+    magnitudes: bool = False
 
     @property
     def columns(self) -> int:
@@ -72,8 +74,8 @@ class _Chain:
 
 
 def finish_model(f: Finish) -> bytes:
-    """An .onnx file with the inputs "w", "a" and "b" and the output "y"; for blocks of a scale and
-    numbers, "scales" (float16) and "numbers" (bytes).
+    """An .onnx file with the inputs "w", "a", "b" and "m" and the output "y"; for blocks of a scale
+    and numbers, "scales" (float16) and "numbers" (bytes).
     """
     c = _Chain("w")
     e = c.editor
@@ -89,6 +91,11 @@ def finish_model(f: Finish) -> bytes:
         e.add_input(Info("a", FLOAT, [f.rank, f.columns]))
         e.add_input(Info("b", FLOAT, [f.rows, f.rank]))
         c.op("Add", base, c.op("MatMul", "b", "a"))
+    if f.magnitudes:
+        whole = c.at
+        e.add_input(Info("m", FLOAT, [f.rows, 1]))
+        norms = c.op("ReduceL2", whole, c.ints(1), keepdims=1)
+        c.op("Mul", whole, c.op("Div", "m", c.op("Max", norms, c.number(1e-15))))
     if f.heads:
         half = f.rows // f.heads // 2
         c.op("Reshape", c.at, c.ints(f.heads, 2, half, f.columns))

@@ -141,6 +141,7 @@ class HubModel:
         heads = rows_exchanged(self.architecture, weight.module, self.dims) if exchanged else 0
         rank = pair[0].shape[0] if pair is not None else 0
         rows, columns = weight.shape
+        feeds: dict[str, Array] = {}
         if replaced is not None:
             dtype, data = FLOAT, floats(replaced).tobytes()
             f = Finish((rows, columns), FLOAT, False, 0, rows, 0, heads, type_)
@@ -149,10 +150,23 @@ class HubModel:
             assert m is not None
             dtype, data = self._given(m)
             stored = (m.shape[1], m.shape[0]) if m.transposed else m.shape
-            f = Finish(stored, dtype, m.transposed, weight.first, rows, rank, heads, type_)
+            norms = self._magnitudes(weight)
+            f = Finish(
+                stored,
+                dtype,
+                m.transposed,
+                weight.first,
+                rows,
+                rank,
+                heads,
+                type_,
+                norms is not None,
+            )
+            if norms is not None:
+                feeds["m"] = norms
         if f not in self._sessions:
             self._sessions[f] = InferenceSession(finish_model(f))
-        feeds = {"w": Array(f.stored, NAME[dtype], data)}
+        feeds["w"] = Array(f.stored, NAME[dtype], data)
         if pair is not None and f.rank:
             feeds["a"], feeds["b"] = pair
         outputs = [_bytes(y) for y in self._sessions[f].run(None, feeds)]
@@ -172,6 +186,14 @@ class HubModel:
         else:
             return None
         return a, _times(b, scaling)
+
+    def _magnitudes(self, weight: Weight) -> Array | None:
+        """The norms that DoRA gives the rows of a matrix [rows, 1]; None without."""
+        found = None if self.adapter is None else self.adapter.magnitudes.get(weight.module)
+        if found is None:
+            return None
+        values = floats(found)
+        return Array([len(values), 1], "float32", values.tobytes())
 
     def vector(self, weight: Weight, exchanged: bool) -> array[float]:
         """The numbers of a vector, with what the adapter has of it."""
@@ -314,12 +336,6 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
     Raises:
         UnsupportedField: it is a variant of LoRA. InputError: it belongs to another model.
     """
-    if getattr(adapter.config, "use_dora", False):
-        raise UnsupportedField(
-            "it is DoRA, which scales the merged weights",
-            "adapter",
-            "Merge it into an .onnx file of float weights, and write that one.",
-        )
     architecture, dims = architecture_of(config), dims_of(config)
     shapes = shapes_of(architecture, dims)
     parts: dict[str, list[tuple[str, int, int]]] = {}
@@ -328,6 +344,7 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
         if whole != module:
             parts.setdefault(whole, []).append((module, first, shape[0]))
     lora: dict[str, tuple[Any, Any]] = {}
+    magnitudes: dict[str, Any] = {}
     ranks, alphas = {}, {}
     for name, (a, b) in adapter.lora.items():
         module = hub_name(name)
@@ -340,6 +357,9 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
             cut = floats(b)[first * rank : (first + rows) * rank]
             lora[part] = a, (FLOAT, (rows, rank), cut.tobytes())
             ranks[part], alphas[part] = rank, float(adapter.config.alpha_of(name))
+            if name in adapter.magnitudes:
+                norms = floats(adapter.magnitudes[name])[first : first + rows]
+                magnitudes[part] = FLOAT, (len(norms),), norms.tobytes()
     embeddings = {hub_name(n): pair for n, pair in adapter.embeddings.items()}
     for name, (a, _) in adapter.embeddings.items():
         module = hub_name(name)
@@ -349,7 +369,7 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
         module, dot, end = name.rpartition(".")
         saved[hub_name(module) + dot + end] = x
     named = _config_of(adapter.config, [*lora, *embeddings], ranks, alphas)
-    made = Adapter(named, lora, embeddings, saved)
+    made = Adapter(named, lora, embeddings, saved, magnitudes)
     _check_shapes(made, {m: s for m, s in shapes.items() if len(s) == 2})
     return made
 
@@ -378,6 +398,14 @@ def _config_of(
     return LoraConfig.from_dict(fields, "adapter")
 
 
+def _check_plain(adapter: Adapter, library: str) -> None:
+    """Raises UnsupportedField for DoRA, which files of adapters for a library do not have."""
+    if adapter.magnitudes:
+        raise UnsupportedField(
+            f"it is DoRA, and adapters for {library} are LoRA", "adapter", "Write the merged model."
+        )
+
+
 def adapter_gguf(
     adapter: Adapter, config: Mapping[str, Any], type_: Type, name: str
 ) -> Iterator[BytesLike]:
@@ -395,6 +423,7 @@ def adapter_gguf(
     """
     architecture, dims = architecture_of(config), dims_of(config)
     own = hub_adapter(adapter, config)
+    _check_plain(own, "llama.cpp")
     if own.saved:
         raise UnsupportedField(
             f"it replaces {', '.join(list(own.saved)[:4])}",
@@ -449,6 +478,7 @@ def adapter_mlx(adapter: Adapter, config: Mapping[str, Any]) -> dict[str, Parts]
         UnsupportedField: mlx_lm has one rank and scaling for all modules.
     """
     own = hub_adapter(adapter, config)
+    _check_plain(own, "mlx_lm")
     factors = {own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
     ranks = {_shape(a)[0] for a, _ in (*own.lora.values(), *own.embeddings.values())}
     outside = own.embeddings or "lm_head" in own.lora
