@@ -40,7 +40,7 @@ class Decoder {
   rows = exports.ew_alloc(1200 * 8) >>> 0;
   pace = {
     ...{ allows: () => true, ran() {}, verified() {}, gave() {} },
-    drafts: { allows: () => true, read() {}, over() {} },
+    drafts: { guessing: 0, allows: () => true, began() {}, read() {}, over() {} },
   };
   wrong = 0; // it guesses one of so many tokens wrongly
   verify(s, ids) {

@@ -183,8 +183,8 @@ def test_refused_in_words_and_ended(runs):
 def time_of(logic, right, several, guessing, reading, tokens=3000, length=300):
     """Seconds of texts, over those without guesses, if guesses of 5 tokens give `right`."""
     pace, drafts = logic.Pace(), logic.DraftPace()
-    seconds = 0.0
-    made = 0
+    drafts.began(guessing / 5)
+    seconds, made = 2 * guessing / 5, 0
     while made < tokens:
         at = 0
         behind = 200
@@ -218,7 +218,9 @@ def test_off_where_it_saves_no_time(form):
     assert time_of(logic, 4, 2.0, 0.6, 0.05) < 0.75
     for right in (1, 2, 3):
         assert time_of(logic, right, 2.5, 0.8, 0.05) < 1 / 0.97, right
-    assert time_of(logic, 4, 2.0, 0.6, 1.0) < 1.15  # one text is read, to measure it
+    assert time_of(logic, 5, 2.0, 0.6, 1.0) < 1.15  # a text is read, to measure it
+    for several, guessing in ((2.5, 2.0), (3.0, 5.0)):  # too slow for any text of the usual kind
+        assert time_of(logic, 4, several, guessing, 0.2) < 1 / 0.97
     assert not logic.DraftPace().allows(logic.Pace(), 0)  # the time of a token is not known yet
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..native import written
-from .requests import Host, Logits, Steps
+from .requests import Host, Logits, Loop, Steps
 from .run import Output, Run, Task, log_probability
 from .speculation import FEW, Pace, mean_of
 
@@ -102,6 +102,8 @@ class Draft(Run):
         if self.sequence is None:
             self.allocate()
             self.sequence = self.begin()
+        if self.pace.guessing == 0.0:
+            yield from self._measure()
         behind = len(ids) - max(self.read, self.agreed)
         if not self.pace.allows(self.target, behind):
             return []
@@ -124,6 +126,18 @@ class Draft(Run):
         self.pace.guessing = mean_of(self.pace.guessing, self.host.now() - start)
         self.round = len(ids)
         return text[len(ids) :]
+
+    def _measure(self) -> Loop:
+        """Measures a run of a token, which tells whether guesses can save time at all. The first
+        one brings the weights to memory.
+        """
+        seconds = 0.0
+        for _ in range(2):
+            start = self.host.now()
+            yield from self.compute(self.sequence, self.prompt[:1], 1)
+            seconds = self.host.now() - start
+            self.host.truncate(self.sequence, self.read)
+        self.pace.began(seconds)
 
     def _read_text(self, ids: list[int]) -> Steps[Logits]:
         """The logits after a text. What the sequence holds besides is removed."""

@@ -36,6 +36,10 @@ TRIED = 0.02
 """Share of the time that guesses may cost which are read to see whether they save any by now."""
 USUAL_LENGTH = 100.0
 """Tokens of a text, before there was one."""
+USUAL_GAIN = 4.0
+"""Tokens of a round of guesses of a smaller model, before there was one."""
+READING = 0.25
+"""Time of reading a token of a text over that of a run of one token, before it was measured."""
 
 
 def mean_of(mean: float, new: float) -> float:
@@ -134,10 +138,15 @@ class DraftPace:
         self.rounds = 0
         self.guessing = 0.0  # mean seconds of a round's guesses
         self.reading = 0.0  # mean seconds of reading a token of a text
-        self.gain = 0.0  # mean tokens of a round
+        self.gain = USUAL_GAIN  # mean tokens of a round
         self.length = USUAL_LENGTH  # mean tokens of a text
         self.time = 0.0  # seconds of all texts
         self.lost = 0.0  # seconds of rounds that were read to try them
+
+    def began(self, single: float) -> None:
+        """Tells of the first run of the smaller model. single: seconds of a run of a token."""
+        self.guessing = USUAL_GAIN * single
+        self.reading = READING * single
 
     def cost(self, pace: Pace) -> float:
         """Expected seconds of a round, less than which its tokens have to take one by one."""
@@ -152,8 +161,6 @@ class DraftPace:
         """
         if pace.single == 0.0:
             return False
-        if self.rounds == 0:
-            return True
         saved = self.gain * pace.single - self.cost(pace)
         reading = self.reading * behind if behind > FEW else 0.0
         if saved > 0 and saved / self.gain * self.length >= reading:
