@@ -175,7 +175,30 @@ def grouped_layer(g, x, at, options):
     return g.add("Add", x, g.add("MatMul", y, g.weight(HEADS * SIZE, WIDTH))), states
 
 
+def windowed_layer(g, x, at, options):
+    """Attention of ONNX, with caches and a window.
+
+    Args:
+        options: "window": positions that a query sees, with its own.
+    """
+    states = _states(at, ("key", "value"), [[1, HEADS, "past", DIM]] * 2)
+    inputs = [g.add("MatMul", x, g.weight(WIDTH, WIDTH)) for _ in range(3)]
+    y = f"windowed{at}"
+    node = helper.make_node(
+        "Attention",
+        [*inputs, "", *(s.past for s in states)],
+        [y, *(s.present for s in states)],
+        q_num_heads=HEADS,
+        kv_num_heads=HEADS,
+        is_causal=1,
+        left_window_size=options["window"] - 1,
+    )
+    g.nodes.append(node)
+    return g.add("Add", x, g.add("MatMul", y, g.weight(WIDTH, WIDTH))), states
+
+
 LAYERS = {
+    "windowed": windowed_layer,
     "conv": convolution_layer,
     "recurrent": recurrent_layer,
     "attention": attention_layer,
@@ -268,7 +291,8 @@ def _model(g, states, vocab, masked, shuffle, rename, seed):
         inputs, outputs = ([x[i] for i in rng.permutation(len(x))] for x in (inputs, outputs))
     constants = [numpy_helper.from_array(v, k) for k, v in g.constants.items()]
     graph = helper.make_graph(g.nodes, "decoder", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    opset = 25 if any(n.op_type == "Attention" for n in g.nodes) else 21
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

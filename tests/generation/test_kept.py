@@ -22,7 +22,7 @@ from .hybrid import hybrid_model
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
 CAPACITY = 700
 # Layers that see all tokens or a window of them, and some with a recurrent state besides
-WINDOWS = ["attention", ("gqa", {"window": 20}), ("gqa", {"window": 90})]
+WINDOWS = ["attention", ("gqa", {"window": 20}), ("windowed", {"window": 90})]
 MADE = {"windows": WINDOWS, "mixed": [*WINDOWS, "recurrent"]}
 
 
