@@ -20,6 +20,7 @@ def __getattr__(name: str) -> Any:  # imported on first use, to keep `import edg
         "Progress": "trainer",
         "History": "trainer",
         "Estimate": "trainer",
+        "ContrastiveRows": "data",
         "read_data": "data",
         "LoraConfig": "peft",
         "convert_adapter": "merge",

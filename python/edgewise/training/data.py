@@ -1,5 +1,6 @@
-"""Public names of host/training/data.py."""
+"""Public names of host/training/data.py and contrastive.py."""
 
+from ..host.training.contrastive import ContrastiveRows
 from ..host.training.data import read_data
 
-__all__ = ["read_data"]
+__all__ = ["ContrastiveRows", "read_data"]

@@ -1,5 +1,7 @@
 """Public names of compiler/training/losses.py."""
 
+from ..compiler.training.contrastive import MultipleNegativesRankingLoss
+from ..compiler.training.distillation import DistillationLoss
 from ..compiler.training.losses import (
     LOSSES,
     BCEWithLogitsLoss,
@@ -22,6 +24,7 @@ __all__ = [
     "BCEWithLogitsLoss",
     "CausalLMLoss",
     "CrossEntropyLoss",
+    "DistillationLoss",
     "FunctionLoss",
     "GraphLoss",
     "HuberLoss",
@@ -29,6 +32,7 @@ __all__ = [
     "LOSSES",
     "Loss",
     "MSELoss",
+    "MultipleNegativesRankingLoss",
     "OutputLoss",
     "Targets",
     "Values",
