@@ -71,8 +71,8 @@ static int32_t check_attention(const void *params, ew_reach *reach, bool *empty)
   if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(q_len) || EW_TOO_LONG(q_b) || EW_TOO_LONG(q_h) || EW_TOO_LONG(q_s) || EW_TOO_LONG(head_dim) || EW_TOO_LONG(kv_type) || EW_TOO_LONG(k_b) || EW_TOO_LONG(kv_heads) || EW_TOO_LONG(k_h) || EW_TOO_LONG(kv_len) || EW_TOO_LONG(k_s) || EW_TOO_LONG(v_b) || EW_TOO_LONG(v_h) || EW_TOO_LONG(v_s) || EW_TOO_LONG(v_dim) || EW_TOO_LONG(mask_type) || EW_TOO_LONG(m_b) || EW_TOO_LONG(m_h) || EW_TOO_LONG(m_q) || EW_TOO_LONG(m_k) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || q_len == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * q_b + (heads - 1) * q_h, (q_len - 1) * q_s), head_dim)};
-  reach[1] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * k_b + ew_check_max(kv_heads - 1, 0) * k_h, ew_check_max(kv_len - 1, 0) * k_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, head_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 20 * ew_check_ceil_div(&bad, head_dim, 32) : head_dim))};
-  reach[2] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * v_b + ew_check_max(kv_heads - 1, 0) * v_h, ew_check_max(kv_len - 1, 0) * v_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, v_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 20 * ew_check_ceil_div(&bad, v_dim, 32) : v_dim))};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * k_b + ew_check_max(kv_heads - 1, 0) * k_h, ew_check_max(kv_len - 1, 0) * k_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, head_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 18 * ew_check_ceil_div(&bad, head_dim, 32) : head_dim))};
+  reach[2] = (ew_reach){ew_check_bytes_of(&bad, kv_type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * v_b + ew_check_max(kv_heads - 1, 0) * v_h, ew_check_max(kv_len - 1, 0) * v_s), kv_type == 3 ? 34 * ew_check_ceil_div(&bad, v_dim, 32) : ((kv_type == 2 || kv_type == 3) ? 18 * ew_check_ceil_div(&bad, v_dim, 32) : v_dim))};
   reach[3] = (ew_reach){ew_check_bytes_of(&bad, mask_type), 0, ew_check_add(&bad, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * m_b + (heads - 1) * m_h, (q_len - 1) * m_q), ew_check_max(kv_len - 1, 0) * m_k), 1)};
   reach[4] = (ew_reach){4, 0, batch};
   reach[5] = (ew_reach){4, 0, heads};
@@ -1088,7 +1088,7 @@ static int32_t check_load_rows(const void *params, ew_reach *reach, bool *empty)
   if (!((type == 3 || type == 2))) return 5;
   if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(count) || EW_TOO_LONG(type) || EW_TOO_LONG(x_b) || EW_TOO_LONG(x_h) || EW_TOO_LONG(x_s) || EW_TOO_LONG(dim) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || count == 0)) return EW_CHECKED;
-  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (count - 1) * x_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim))};
+  reach[0] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (count - 1) * x_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 18 * ew_check_ceil_div(&bad, dim, 32) : dim))};
   reach[1] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (count - 1) * y_s), dim)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
@@ -1887,12 +1887,12 @@ static int32_t check_store_rows(const void *params, ew_reach *reach, bool *empty
   if (!(ew_check_min(ew_check_min(x_b, x_h), x_s) >= 0)) return 1;
   if (!(ew_check_min(ew_check_min(y_b, y_h), y_s) >= 0)) return 2;
   if (!(batch * heads <= 2147483647)) return 3;
-  if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, count, type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim)}, (const int64_t[]){y_b, y_h, y_s, 1})) || bad) return 4;
+  if (!(ew_check_distinct(4, (const int64_t[]){batch, heads, count, type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 18 * ew_check_ceil_div(&bad, dim, 32) : dim)}, (const int64_t[]){y_b, y_h, y_s, 1})) || bad) return 4;
   if (!((type == 3 || type == 2))) return 5;
   if (EW_TOO_LONG(batch) || EW_TOO_LONG(heads) || EW_TOO_LONG(count) || EW_TOO_LONG(x_b) || EW_TOO_LONG(x_h) || EW_TOO_LONG(x_s) || EW_TOO_LONG(dim) || EW_TOO_LONG(type) || EW_TOO_LONG(y_b) || EW_TOO_LONG(y_h) || EW_TOO_LONG(y_s)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || heads == 0 || count == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * x_b + (heads - 1) * x_h, (count - 1) * x_s), dim)};
-  reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (count - 1) * y_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 20 * ew_check_ceil_div(&bad, dim, 32) : dim))};
+  reach[1] = (ew_reach){ew_check_bytes_of(&bad, type), 0, ew_check_add(&bad, ew_check_add(&bad, (batch - 1) * y_b + (heads - 1) * y_h, (count - 1) * y_s), type == 3 ? 34 * ew_check_ceil_div(&bad, dim, 32) : ((type == 2 || type == 3) ? 18 * ew_check_ceil_div(&bad, dim, 32) : dim))};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 

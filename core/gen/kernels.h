@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0xebf3f57eu
+#define EW_TABLE_HASH 0x1eeb9146u
 enum { EW_KERNEL_COUNT = 72, EW_MAX_OPERANDS = 16 };
 
 /* Ids of the kernels that decide which step is next (jumps.c). */
@@ -350,7 +350,7 @@ typedef struct { int32_t rows; int32_t cols; int32_t dy_row; int32_t y_row; int3
 enum { EW_SOFTMAX_GRAD_DY, EW_SOFTMAX_GRAD_Y, EW_SOFTMAX_GRAD_DX };
 int32_t ew_k_softmax_grad(ew_context *, const ew_softmax_grad_params *, void *const *operand);
 
-/* store_rows: Rows of keys or values in 8 bits (type int8) or 4 (uint8): blocks of 32 columns, each with its own scale, the last one padded. A block of 8 bits is a float16 scale and a byte for each column, x / scale + 128; one of 4 bits a float16 scale, the float16 lowest number, and 16 bytes: (x - low) / scale of columns 0 to 15 in the low bits, of 16 to 31 in the high ones. Strides of y are in bytes. */
+/* store_rows: Rows of keys or values in 8 bits (type int8) or 4 (uint8): blocks of 32 columns, each with its own scale, the last one padded. A block of 8 bits is a float16 scale and a byte for each column, x / scale + 128; one of 4 bits 16 bits with the scale and a zero of 4 bits, and 16 bytes: x / scale + zero of columns 0 to 15 in the low bits, of 16 to 31 in the high ones. Strides of y are in bytes. */
 typedef struct { int32_t batch; int32_t heads; int32_t count; int32_t dim; int32_t x_b; int32_t x_h; int32_t x_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t type; } ew_store_rows_params;
 enum { EW_STORE_ROWS_X, EW_STORE_ROWS_Y };
 int32_t ew_k_store_rows(ew_context *, const ew_store_rows_params *, void *const *operand);

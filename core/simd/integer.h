@@ -124,7 +124,6 @@ EW_INLINE int vi_dots(void) {
 EW_INLINE vi vi_dot_pairs(vi a, vi b) {
   return (vi)wasm_i16x8_relaxed_dot_i8x16_i7x16((v128_t)a, (v128_t)b);
 }
-EW_INLINE vi vi_add_shorts(vi a, vi b) { return (vi)wasm_i16x8_add((v128_t)a, (v128_t)b); }
 EW_INLINE int vi_pairs(void) {
   static const volatile int32_t most = 0x40404040, ones = -1;
   const vi a = vi_splat(most), b = vi_splat(ones), none = vi_splat(0);
@@ -133,12 +132,123 @@ EW_INLINE int vi_pairs(void) {
 }
 #else
 EW_INLINE int vi_pairs(void) { return 0; }
+#  if VF == 16
+EW_INLINE vi vi_dot_pairs(vi a, vi b) { return (vi)_mm512_maddubs_epi16((__m512i)b, (__m512i)a); }
+#  elif VF == 8
+EW_INLINE vi vi_dot_pairs(vi a, vi b) { return (vi)_mm256_maddubs_epi16((__m256i)b, (__m256i)a); }
+#  endif
 #endif
+/* 1 if there is vi_dot_pairs, exact for b in 0..127. */
+#define EW_PAIR_DOTS (EW_RELAXED_DOTS || VF > 4)
+/* Sums of 16-bit integers, and of neighbouring ones as 32-bit integers. */
+EW_INLINE vi vi_add_shorts(vi a, vi b) {
+  typedef uint16_t shorts __attribute__((vector_size(4 * VF)));
+  return (vi)((shorts)a + (shorts)b);
+}
+EW_INLINE vi vi_sum_shorts(vi a) {
+#if defined(__wasm_simd128__)
+  return (vi)wasm_i32x4_extadd_pairwise_i16x8((v128_t)a);
+#elif VF == 16
+  return (vi)_mm512_madd_epi16((__m512i)a, _mm512_set1_epi16(1));
+#elif VF == 8
+  return (vi)_mm256_madd_epi16((__m256i)a, _mm256_set1_epi16(1));
+#else
+  return ((a << 16) >> 16) + (a >> 16);
+#endif
+}
 EW_INLINE i32x4 i32x4_load_splat(const int_m *p) {
 #if defined(__wasm_simd128__)
   return (i32x4)wasm_v128_load32_splat(p);
 #else
   return *p - (i32x4){0};
+#endif
+}
+/* Lanes of 16 bytes, VF / 4 of them: loads them from p, p + stride and so on. */
+EW_INLINE vi vi_load_lanes(const uint8_t *p, int64_t stride) {
+#if VF == 16
+  __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
+  v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + stride)), 1);
+  v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 2 * stride)), 2);
+  return (vi)_mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 3 * stride)), 3);
+#elif VF == 8
+  const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p));
+  return (vi)_mm256_inserti128_si256(v, _mm_loadu_si128((const __m128i *)(p + stride)), 1);
+#else
+  (void)stride;
+  return *(const vi_m *)p;
+#endif
+}
+/* Fills each of these lanes with 16 bits of its own, from p on, or with 32. */
+EW_INLINE vi vi_spread_shorts(const uint8_t *p) {
+#if VF == 16
+  const __m512i own = _mm512_set_epi64(0x0706070607060706, 0x0706070607060706, 0x0504050405040504,
+                                       0x0504050405040504, 0x0302030203020302, 0x0302030203020302,
+                                       0x0100010001000100, 0x0100010001000100);
+  return (vi)_mm512_shuffle_epi8(_mm512_set1_epi64(*(const long_m *)p), own);
+#elif VF == 8
+  const __m256i own = _mm256_set_epi64x(0x0302030203020302, 0x0302030203020302, 0x0100010001000100,
+                                        0x0100010001000100);
+  return (vi)_mm256_shuffle_epi8(_mm256_set1_epi32(*(const int_m *)p), own);
+#elif defined(__wasm_simd128__)
+  return (vi)wasm_v128_load16_splat(p);
+#else
+  return vi_splat((int32_t)(*(const half *)p * 0x10001u));
+#endif
+}
+EW_INLINE vi vi_spread_words(const uint8_t *p) {
+#if VF == 16
+  const __m512i own = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+  return (vi)_mm512_permutexvar_epi32(own,
+                                      _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p)));
+#elif VF == 8
+  return (vi)_mm256_permutevar8x32_epi32(
+      _mm256_castsi128_si256(_mm_loadl_epi64((const __m128i *)p)),
+      _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0));
+#else
+  return (vi)i32x4_load_splat((const int_m *)p);
+#endif
+}
+/* In each of these lanes: bytes of a and b in turn, of the low or the high half; and such pairs. */
+EW_INLINE vi vi_zip_low(vi a, vi b) {
+#if VF == 16
+  return (vi)_mm512_unpacklo_epi8((__m512i)a, (__m512i)b);
+#elif VF == 8
+  return (vi)_mm256_unpacklo_epi8((__m256i)a, (__m256i)b);
+#else
+  return (vi)__builtin_shufflevector((u8x16)a, (u8x16)b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,
+                                     6, 22, 7, 23);
+#endif
+}
+EW_INLINE vi vi_zip_high(vi a, vi b) {
+#if VF == 16
+  return (vi)_mm512_unpackhi_epi8((__m512i)a, (__m512i)b);
+#elif VF == 8
+  return (vi)_mm256_unpackhi_epi8((__m256i)a, (__m256i)b);
+#else
+  return (vi)__builtin_shufflevector((u8x16)a, (u8x16)b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                     29, 14, 30, 15, 31);
+#endif
+}
+/* Transposes 4 x 4 numbers in each lane, in place. */
+EW_INLINE void vi_transpose_lanes(vi *a, vi *b, vi *c, vi *d) {
+#if VF == 16
+  const __m512i ab = _mm512_unpacklo_epi32((__m512i)*a, (__m512i)*b),
+                AB = _mm512_unpackhi_epi32((__m512i)*a, (__m512i)*b),
+                cd = _mm512_unpacklo_epi32((__m512i)*c, (__m512i)*d),
+                CD = _mm512_unpackhi_epi32((__m512i)*c, (__m512i)*d);
+  *a = (vi)_mm512_unpacklo_epi64(ab, cd), *b = (vi)_mm512_unpackhi_epi64(ab, cd);
+  *c = (vi)_mm512_unpacklo_epi64(AB, CD), *d = (vi)_mm512_unpackhi_epi64(AB, CD);
+#elif VF == 8
+  const __m256i ab = _mm256_unpacklo_epi32((__m256i)*a, (__m256i)*b),
+                AB = _mm256_unpackhi_epi32((__m256i)*a, (__m256i)*b),
+                cd = _mm256_unpacklo_epi32((__m256i)*c, (__m256i)*d),
+                CD = _mm256_unpackhi_epi32((__m256i)*c, (__m256i)*d);
+  *a = (vi)_mm256_unpacklo_epi64(ab, cd), *b = (vi)_mm256_unpackhi_epi64(ab, cd);
+  *c = (vi)_mm256_unpacklo_epi64(AB, CD), *d = (vi)_mm256_unpackhi_epi64(AB, CD);
+#else
+  f32x4 w = (f32x4)*a, x = (f32x4)*b, y = (f32x4)*c, z = (f32x4)*d;
+  f32x4_transpose(&w, &x, &y, &z);
+  *a = (vi)w, *b = (vi)x, *c = (vi)y, *d = (vi)z;
 #endif
 }
 /* The low and high 32 bits of the unsigned products a * b. b should be volatile: if LLVM knows that
@@ -168,10 +278,9 @@ EW_INLINE i32x4 i32x4_dot_shorts(i16x8 a, i16x8 b, i32x4 acc) {
 #elif defined(__SSE2__)
   return (i32x4)((u32x4)acc + (u32x4)_mm_madd_epi16((__m128i)a, (__m128i)b));
 #else
-  for (int i = 0; i < 4; i++)
-    acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)(a[2 * i] * b[2 * i]) +
-                       (uint32_t)(a[2 * i + 1] * b[2 * i + 1]));
-  return acc;
+  const i32x4 x = (i32x4)a, y = (i32x4)b;
+  return (i32x4)((u32x4)acc + (u32x4)((x << 16 >> 16) * (y << 16 >> 16)) +
+                 (u32x4)((x >> 16) * (y >> 16)));
 #endif
 }
 /* The same over whole vectors. */

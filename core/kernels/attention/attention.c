@@ -17,12 +17,10 @@
 enum {
   ROWS = 96,             /* rows (queries of the heads that share a kv head) per block, at most */
   MIN_ROWS = 48,         /* as many with few rows, so that each thread has several blocks */
-  KEYS = 128,            /* keys per block */
+  KEYS = ROW_KEYS,       /* keys per block */
   PARTIAL = 4096,        /* floats of scratch for the partial results of divided keys */
   MIN_PART = 64,         /* keys per part, at least, when keys are divided among threads */
-  ROW = 512,             /* elements of a head in rows of 8 or 4 bits, at most */
   DIM = 256,             /* elements of the head dimension that fit one packed panel */
-  ABREAST = 3,           /* of them with rows of 8 or 4 bits at a time */
   FEW = 6,               /* up to this many rows, k and v are read without packing */
   SUMS = VF > 8 ? 4 : 8, /* vector accumulators for few rows */
   TURN = 16,             /* keys whose values are added before the next columns of v are */
@@ -284,84 +282,15 @@ static __attribute__((noinline)) void score_alone(int32_t n, int32_t dim, const 
   }
 }
 
-/* The same for keys in rows of fewer bits, and n queries at once. Padding columns of q are 0. */
-EW_INLINE void score_rows(int32_t n, const real *q, int32_t blocks, const uint8_t *k,
-                          int64_t stride, int32_t keys, float s[][KEYS], bool eight) {
-  for (int32_t j = 0; j < keys; j++, k += stride) {
-    vf sum[ABREAST], x[GROUP / VF];
-    for (int r = 0; r < n; r++) sum[r] = vf_splat(0);
-    for (int32_t b = 0; b < blocks; b++) {
-      ew_block_load(k + b * (eight ? ROW8 : ROW4), x, eight);
-      for (int r = 0; r < n; r++)
-        for (int u = 0; u < GROUP / VF; u++)
-          sum[r] = vf_fma(vf_load(q + (r * blocks + b) * GROUP + u * VF), x[u], sum[r]);
-    }
-    for (int r = 0; r < n; r++) s[r][j] = vf_sum(sum[r]);
-  }
-}
-/* y = keep * y + weights times a block of columns of values in rows of fewer bits. */
-EW_INLINE void gather_block(int32_t n, const uint8_t *v, int64_t stride, int32_t keys,
-                            float s[][KEYS], real *y, bool eight) {
-  vf sum[ABREAST][GROUP / VF], x[GROUP / VF];
-  for (int r = 0; r < n; r++)
-    for (int u = 0; u < GROUP / VF; u++) sum[r][u] = vf_splat(0);
-  for (int32_t j = 0; j < keys; j++, v += stride) {
-    ew_block_load(v, x, eight);
-    for (int r = 0; r < n; r++)
-      for (int u = 0; u < GROUP / VF; u++) sum[r][u] = vf_fma(vf_splat(s[r][j]), x[u], sum[r][u]);
-  }
-  for (int r = 0; r < n; r++)
-    for (int u = 0; u < GROUP / VF; u++) vf_store(y + r * GROUP + u * VF, sum[r][u]);
-}
-
-/* As score_few and gather_few below, for rows of fewer bits. */
-EW_INLINE void score_few_rows(const attention_work *w, const attention_row *row, int32_t rows,
-                              const uint8_t *k, int32_t j0, int32_t keys, float s[ROWS][KEYS],
-                              bool eight) {
-  const ew_attention_params *p = w->p;
-  const int32_t dim = p->head_dim, blocks = (dim + GROUP - 1) / GROUP;
-  real q[ABREAST * ROW];
-  k += (int64_t)j0 * p->k_s;
-  for (int32_t r = 0, n; r < rows; r += n) {
-    n = rows - r < ABREAST ? rows - r : ABREAST;
-    for (int32_t i = 0; i < n; i++)
-      EW_PLAIN_FOR (int32_t c = 0; c < blocks * GROUP; c++)
-        q[i * blocks * GROUP + c] = c < dim ? row[r + i].q[c] : 0;
-    switch (n) {
-    case 1: score_rows(1, q, blocks, k, p->k_s, keys, s + r, eight); break;
-    case 2: score_rows(2, q, blocks, k, p->k_s, keys, s + r, eight); break;
-    default: score_rows(ABREAST, q, blocks, k, p->k_s, keys, s + r, eight);
-    }
-  }
-}
-EW_INLINE void gather_few_rows(const attention_work *w, const attention_row *row, int32_t rows,
-                               const uint8_t *v, int32_t j0, int32_t keys, float s[ROWS][KEYS],
-                               const float *keep, bool eight) {
-  const ew_attention_params *p = w->p;
-  v += (int64_t)j0 * p->v_s;
-  for (int32_t c = 0; c < p->v_dim; c += GROUP, v += eight ? ROW8 : ROW4)
-    for (int32_t r = 0, n; r < rows; r += n) {
-      real y[ABREAST * GROUP];
-      n = rows - r < ABREAST ? rows - r : ABREAST;
-      switch (n) {
-      case 1: gather_block(1, v, p->v_s, keys, s + r, y, eight); break;
-      case 2: gather_block(2, v, p->v_s, keys, s + r, y, eight); break;
-      default: gather_block(ABREAST, v, p->v_s, keys, s + r, y, eight);
-      }
-      for (int32_t i = 0; i < n; i++) {
-        real *to = row[r + i].y + c;
-        const int32_t cols = p->v_dim - c < GROUP ? p->v_dim - c : GROUP;
-        EW_PLAIN_FOR (int32_t d = 0; d < cols; d++) to[d] = to[d] * keep[r + i] + y[i * GROUP + d];
-      }
-    }
-}
-
-/* As score and gather, for few rows: k and v are read without packing. */
-EW_INLINE void score_few(const attention_work *w, attention_row *row, int32_t rows, const char *k,
-                         int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
+/* As score and gather, for few rows: k and v are read without packing. whole: the queries as
+ * integers, for keys in rows of fewer bits. */
+EW_INLINE void score_few(const attention_work *w, attention_row *row, const ew_row_query *whole,
+                         int32_t rows, const char *k, int32_t j0, int32_t keys, float s[ROWS][KEYS],
+                         int type) {
   const ew_attention_params *p = w->p;
   if (in_rows(type)) {
-    score_few_rows(w, row, rows, (const uint8_t *)k, j0, keys, s, p->kv_type == EW_I8);
+    ew_row_scores(whole, rows, (p->head_dim + GROUP - 1) / GROUP,
+                  (const uint8_t *)k + (int64_t)j0 * p->k_s, p->k_s, keys, s, p->kv_type == EW_I8);
     return;
   }
   if (rows == 1 && type == EW_F32) {
@@ -390,7 +319,10 @@ EW_INLINE void gather_few(const attention_work *w, attention_row *row, int32_t r
   const int32_t whole = p->v_dim / WIDE * WIDE;
   const bool is_half = type == EW_F16;
   if (in_rows(type)) {
-    gather_few_rows(w, row, rows, v, j0, keys, s, keep, p->kv_type == EW_I8);
+    real *y[FEW];
+    for (int32_t r = 0; r < rows; r++) y[r] = row[r].y;
+    ew_row_sums(s, rows, (const uint8_t *)v + (int64_t)j0 * p->v_s, p->v_s, keys, p->v_dim, keep, y,
+                p->kv_type == EW_I8);
     return;
   }
   for (int32_t c = 0; is_half && c < whole; c += WIDE) { /* convert once for all rows */
@@ -466,12 +398,18 @@ EW_INLINE void attend(const attention_work *w, int32_t index, int type) {
   for (int32_t r = 0; r < rows; r++) row[r].to = row[r].to < to ? row[r].to : to;
   attention_strip strip[ROWS / MR];
   const int32_t strips = rows > FEW ? divide_rows(row, rows, strip) : 0;
+  ew_row_query whole[in_rows(type) ? FEW : 1];
+  if (in_rows(type) && rows <= FEW) {
+    const real *q[FEW];
+    for (int32_t r = 0; r < rows; r++) q[r] = row[r].q;
+    ew_row_queries(q, rows, p->head_dim, p->kv_type == EW_I8, whole);
+  }
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (rows > FEW)
       score(w, row, strip, strips, rows, k, j0, keys, s, type);
     else
-      score_few(w, row, rows, k, j0, keys, s, type);
+      score_few(w, row, whole, rows, k, j0, keys, s, type);
     for (int32_t r = 0; r < rows; r++) keep[r] = weigh(p, &row[r], s[r], j0, keys);
     if (rows > FEW)
       gather(w, row, strip, strips, rows, v, j0, keys, s, keep, type);

@@ -1,38 +1,50 @@
 /* Keys and values to rows of 8 or 4 bits and back (rows.h). */
 #include "kernels/attention/rows.h"
 
-static float as_half(float x) {
+/* The head of a block of 8 bits: its scale. */
+static uint16_t half_of(float x) {
   half h[2 * VF];
   vf_store_halves(h, vf_splat(x), vf_splat(x));
-  return half_to_float(h[0]);
+  return h[0];
 }
 
-static void put_half(uint8_t *to, float x) {
-  half h[2 * VF];
-  vf_store_halves(h, vf_splat(x), vf_splat(x));
-  *(m_u16 *)to = h[0];
+/* The scale of a block of 4 bits, rounded up so that all numbers are within reach: see rows.h. */
+static uint16_t scale_of(float x) {
+  const union {
+    float f;
+    uint32_t u;
+  } small = {x * 0x1p-112f};
+  const uint32_t up = (small.u + 0xffff) >> 16;
+  return (uint16_t)((up < 0xfff ? up : 0xfff) << 4);
 }
 
-/* Stores a block of n columns. What is not a number, and what a half cannot hold, gives codes that
+/* x * factor + middle, rounded to an integer of 0..top. */
+static uint8_t code_of(float x, float factor, float middle, float top) {
+  const float t = x * factor + (middle + 0.5f);
+  return (uint8_t)(t > top ? top : t > 0 ? t : 0);
+}
+
+/* Stores a block of n columns. What is not a number, and what a scale cannot hold, gives codes that
  * are as good as any. */
 static void put_block(const real *x, int32_t n, uint8_t *block, bool eight) {
-  float least = x[0], most = x[0];
-  EW_PLAIN_FOR (int32_t c = 1; c < n; c++) {
+  float least = 0, most = 0;
+  EW_PLAIN_FOR (int32_t c = 0; c < n; c++) {
     if (x[c] < least) least = x[c];
     if (x[c] > most) most = x[c];
   }
-  const float largest = -least > most ? -least : most, low = eight ? 0 : as_half(least),
-              scale = as_half(eight ? largest * (1.0f / 127) : (most - low) * (1.0f / 15)),
-              factor = scale > 0 ? 1 / scale : 0, top = eight ? 255 : 15, middle = eight ? 128 : 0;
-  put_half(block, scale);
-  if (!eight) put_half(block + 2, low);
+  uint16_t head = eight ? half_of((-least > most ? -least : most) * (1.0f / 127))
+                        : scale_of((most - least) * (1.0f / 15));
+  vf scale, zero;
+  ew_row_head(vi_splat(head), &scale, &zero, eight);
+  const float factor = scale[0] > 0 ? 1 / scale[0] : 0, top = eight ? 255 : 15;
+  const uint8_t middle = eight ? 128 : code_of(-least, factor, 0, top);
+  if (!eight) head |= middle;
+  *(m_u16 *)block = head;
   uint8_t code[GROUP];
-  EW_PLAIN_FOR (int32_t c = 0; c < GROUP; c++) {
-    float t = c < n ? (x[c] - low) * factor + (middle + 0.5f) : middle;
-    code[c] = (uint8_t)(t > top ? top : t > 0 ? t : 0);
-  }
+  EW_PLAIN_FOR (int32_t c = 0; c < GROUP; c++)
+    code[c] = c < n ? code_of(x[c], factor, middle, top) : middle;
   EW_PLAIN_FOR (int32_t c = 0; c < (eight ? GROUP : GROUP / 2); c++)
-    block[(eight ? 2 : 4) + c] = eight ? code[c] : (uint8_t)(code[c] | code[c + GROUP / 2] << 4);
+    block[2 + c] = eight ? code[c] : (uint8_t)(code[c] | code[c + GROUP / 2] << 4);
 }
 
 typedef struct {

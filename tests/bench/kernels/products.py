@@ -31,18 +31,32 @@ class W(X):
     weight = True
 
 
-class Halves(X):
-    """Keys or values that the engine stores as float16."""
+class Cache(X):
+    """Keys or values that the engine stores as float16, or as rows of 8 (I8) or 4 bits (U8)."""
+
+    dtype, words = F16, "float16 cache"
 
     def __init__(self, *shape):
-        super().__init__(*shape, dtype=F16)
+        super().__init__(*shape, dtype=self.dtype)
+
+
+class Rows8(Cache):
+    dtype, words, block = I8, "int8 cache", 34
+
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.nbytes = prod(shape) // 32 * self.block
+
+
+class Rows4(Rows8):
+    dtype, words, block = U8, "int4 cache", 18
 
 
 class Case:
     """A chain of `nodes` (op, inputs, attributes), in which the input "it" is the previous node's
     output.
 
-    An input is an X, a W, Halves, "it", None, or a constant (dtype, shape, values). The bytes that
+    An input is an X, a W, a Cache, "it", None, or a constant (dtype, shape, values). The bytes that
     must be moved are those of the inputs, the weights and the result.
 
     Args:
@@ -79,9 +93,7 @@ class Case:
                     names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes
                 )
             else:
-                g.inputs.append(
-                    Info(names[key], F32 if isinstance(x, Halves) else x.dtype, x.shape)
-                )
+                g.inputs.append(Info(names[key], F32 if isinstance(x, Cache) else x.dtype, x.shape))
         for i, (op, inputs, attrs) in enumerate(self.nodes):
             read = []
             for k, x in enumerate(inputs):
@@ -108,13 +120,14 @@ class Case:
                 )
             )
         g.outputs = [Info(name) for name in g.nodes[-1].outputs]
-        halves = {names[key]: x.shape for key, x in self.operands.items() if isinstance(x, Halves)}
+        caches = {key: x for key, x in self.operands.items() if isinstance(x, Cache)}
+        shapes = {names[key]: x.shape for key, x in caches.items()}
         plan, _ = compile_graph(
             g,
             {i.name: i.shape for i in g.inputs},
-            roles=dict.fromkeys(halves, "cache"),
-            cache_shapes=halves,
-            cache_dtype=F16,
+            roles=dict.fromkeys(shapes, "cache"),
+            cache_shapes=shapes,
+            cache_dtype=next((x.dtype for x in caches.values()), F16),
         )
         self.writes = sum(s.nbytes for s in plan.slots if s.kind == "output")
         self.steps = plan.kernels[plan.init_count :]
@@ -380,6 +393,9 @@ def convolutions():
 
 
 # ---- attention ----
+# Rows of 8 and 4 bits are multiplied as integers for up to this many queries of a head of keys,
+# those of 8 bits as integers of 16.
+FEW_QUERIES = 6
 
 
 def attentions():
@@ -401,17 +417,21 @@ def attentions():
             f"attention{' gradient' if gradient else ''}{label and ' ' + label},"
             f" {f'{batch} × ' if batch > 1 else ''}{heads}{f'/{kv}' if kv != heads else ''} heads,"
             f" {q_len}×{kv_len}×{dim}{', causal' if causal and q_len > 1 else ''}"
-            + (", float16 cache" if cache is Halves else "")
+            + (f", {cache.words}" if cache is not X else "")
         )
-        return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs)
+        few = q_len * heads // kv <= FEW_QUERIES
+        dots = {Rows4: EVERYWHERE, Rows8: ("simd128",)}.get(cache, ()) if few else ()
+        return Case(name, [node], (10 if gradient else 4) * batch * heads * dim * pairs, dots)
 
     yield attention(9, 3, 256, 256, 64, True, "prefill")
     yield attention(12, 12, 256, 256, 64, False, "encoder")
     yield attention(8, 8, 1024, 1024, 64, True, "prefill")
     yield attention(9, 3, 1, 1024, 64, True, "decode")
     yield attention(12, 12, 1, 1024, 64, True, "decode")
-    yield attention(9, 3, 1, 1024, 64, True, "decode", cache=Halves)
-    yield attention(9, 3, 128, 1024, 64, True, "prefill", cache=Halves)
+    yield attention(9, 3, 1, 1024, 64, True, "decode", cache=Cache)
+    yield attention(9, 3, 128, 1024, 64, True, "prefill", cache=Cache)
+    for cache in (Cache, Rows8, Rows4):
+        yield attention(9, 3, 1, 16000, 64, True, "decode", cache=cache)
     yield attention(12, 12, 256, 256, 64, False, "", gradient=True)
     yield attention(9, 3, 256, 256, 64, True, "", gradient=True)
     yield attention(6, 6, 128, 128, 32, True, "", gradient=True, batch=8)

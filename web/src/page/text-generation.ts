@@ -54,7 +54,7 @@ export interface PipelineOptions extends DeviceChoice {
   capacity?: number;
   /**
    * Element type of the key/value cache if the model is compiled in the page; `float16` halves its
-   * memory, `int8` and `int4` (on the processor) take 8.5 and 5 bits a number. A package has a
+   * memory, `int8` and `int4` (on the processor) take 8.5 and 4.5 bits a number. A package has a
    * fixed type; requesting another one throws InputError. Default: `float16` if the model declares
    * its cache inputs so, else `float32`.
    */

@@ -22,7 +22,7 @@ from .view import Dim, Storage, View, merge_dims
 
 # Rows of keys and values of fewer bits (the kernel store_rows): {type: (bits, bytes of a block)},
 # columns of a block, and the most of a row.
-ROWS = {INT8: (8, 34), UINT8: (4, 20)}
+ROWS = {INT8: (8, 34), UINT8: (4, 18)}
 BLOCK, MAX_ROW = 32, 512
 # (name, lowest value, highest value) of a register
 Register = tuple[str, int, int]

@@ -65,7 +65,7 @@ class DecoderModel(Owner):
         states: {name: Buffer} of adapters and parameters with another owner, such as a training
             session. Adapters that are missing are zero, which means off.
         cache_dtype: how keys and values are stored when a model is compiled: "float32", "float16"
-            in half the memory, or on the processor "int8" and "int4", which take 8.5 and 5 bits a
+            in half the memory, or on the processor "int8" and "int4", which take 8.5 and 4.5 bits a
             number. By default float16 if the model declares its caches so.
         verify: compare the weights of an .edge package with their checksums when they are loaded.
         revision: branch, tag or commit of a model of the hub. Default: "main".

@@ -9,7 +9,7 @@ from ...declare.kernel import CImplementation, Cost, Kernel, params, read, typed
 def _row(columns: str, kind: str) -> str:
     """The elements of a row of so many columns as it is stored: see store_rows."""
     blocks = f"ceil_div({columns}, 32)"
-    of_bytes = f"34*{blocks} if {kind} == {INT8} else 20*{blocks}"
+    of_bytes = f"34*{blocks} if {kind} == {INT8} else 18*{blocks}"
     return f"({of_bytes} if {kind} in ({UINT8}, {INT8}) else {columns})"
 
 
@@ -118,8 +118,8 @@ Kernel(
     doc=(
         "Rows of keys or values in 8 bits (type int8) or 4 (uint8): blocks of 32 columns, each "
         "with its own scale, the last one padded. A block of 8 bits is a float16 scale and a byte "
-        "for each column, x / scale + 128; one of 4 bits a float16 scale, the float16 lowest "
-        "number, and 16 bytes: (x - low) / scale of columns 0 to 15 in the low bits, of 16 to 31 "
+        "for each column, x / scale + 128; one of 4 bits 16 bits with the scale and a zero of 4 "
+        "bits, and 16 bytes: x / scale + zero of columns 0 to 15 in the low bits, of 16 to 31 "
         "in the high ones. Strides of y are in bytes."
     ),
 )
