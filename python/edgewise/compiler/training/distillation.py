@@ -59,7 +59,7 @@ class DistillationLoss:
         if type(self.top_k) is not int or not 0 < self.top_k <= vocabulary:
             raise InputError(
                 f"{self.top_k!r} is not from 1 to the vocabulary's {vocabulary}",
-                "top_k",
+                "DistillationLoss.top_k",
                 "Give how many tokens of each position the teacher tells.",
             )
         shape = [batch, sequence, self.top_k]
