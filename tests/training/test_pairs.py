@@ -2,13 +2,14 @@
 the same adapter.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 import edgewise
 import numpy as np
 import pytest
-from edgewise.errors import Aborted, InputError
+from edgewise.errors import Aborted, InputError, UnsupportedField
 
 from tests.seq2seq import make
 from tests.seq2seq.words import tokenizer, whisper_texts
@@ -189,12 +190,14 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(folder, tmp_path)
             ({"evaluation": []}, "evaluation: there are no pairs"),
             ({"evaluation": 1.5}, "evaluation: 1.5 is not between 0 and 1"),
             ({"adapters": 8}, "adapters: a int is no configuration"),
-            ({"adapters": {"bias": "all"}}, "pairs train adapters alone"),
             ({"call_options": {"language": "xx"}}, "the language 'xx' is unknown"),
             ({"learning_rate": -1}, "learning_rate"),
         ):
             with pytest.raises(InputError, match=error):
                 learn(asr, SPEECH, **{**ENGLISH, **more})
+        for more in ({"bias": "all"}, {"use_dora": True}, {"modules_to_save": ["proj_out"]}):
+            with pytest.raises(UnsupportedField, match="trained by plain adapters"):
+                learn(asr, SPEECH, **ENGLISH, adapters=more)
         with pytest.raises(InputError, match="there is no adapter 'mine'. Train one"):
             asr.set_adapter("mine")
         assert asr.adapters == {} and asr.adapter is None
@@ -255,3 +258,19 @@ def test_a_package_and_a_loaded_model_are_refused(folder, tmp_path):
     with pytest.raises(InputError, match="made of a loaded model"):
         learn(pipe, TEXT)
     model.free()
+
+
+def test_a_page_asks_for_packages_that_train(folder):
+    """What the compiler of a page answers; parameters are not trained."""
+    from edgewise.compiler.task_package import page_task
+    from edgewise.host.session.open import folder_files
+
+    files, _ = folder_files(folder / "marian")
+    graphs = {n: f"onnx/{n}.onnx" for n in ("encoder_model", "decoder_model_merged")}
+    options = {"task": "translation", "graphs": graphs}
+    program = {"name": "lora", "batch": 2, "sequence": 16, "lora": {"r": 2}}
+    manifest = json.loads(page_task(files, {**options, "programs": [program]})[0])
+    (made,) = manifest["training"]
+    assert (made["batch"], made["sequence"], made["source"]) == (2, 16, 16)
+    with pytest.raises(UnsupportedField, match="trained by adapters"):
+        page_task(files, {**options, "programs": [{**program, "lora": None}]})

@@ -26,7 +26,7 @@ import { type Codec, type CodecOptions, openCodec } from "./pipelines/codec.ts";
 import { diarizationPipeline } from "./pipelines/graph-sounds.ts";
 import { questionPipeline } from "./pipelines/questions.ts";
 import { languageSpeaker } from "./pipelines/speaking-models.ts";
-import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
+import { GENERATES, LEARNS, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
 import { baseUrl } from "./realm.ts";
@@ -328,6 +328,7 @@ function notOf(task: string): readonly string[] {
   const others = Object.keys(OWN).filter((of) => of !== task);
   const not = others.flatMap((of) => OWN[of]!);
   if (task === "text-generation") return ["personalize", ...not];
+  if (LEARNS.includes(task)) return ["personalize", ...not];
   if (GENERATES.includes(task)) return ["training", "personalize", ...not];
   const opened = task in OWN && task !== "text-to-speech";
   return [...LANGUAGE, ...(opened ? FILES : []), ...not];

@@ -14,6 +14,8 @@ export interface TaskInfo
   ms: ModelInfo["ms"];
   /** Of language models that see or hear: most tokens of a sequence. */
   capacity?: number;
+  /** Ways to train the model from pairs (`fineTune`); none: it was compiled without training. */
+  training?: ModelInfo["training"];
   /** Of text-to-speech: Hz of the sound, and whether sentences are spoken one by one. */
   speech?: { sampling_rate: number; splits: boolean };
 }

@@ -37,7 +37,8 @@ export interface KeptAdapter {
 /**
  * A record of training data, with TRL's names: `{ messages }`, `{ prompt, completion }`,
  * `{ text }`; or ShareGPT's `{ conversations }`, or Alpaca's `{ instruction, input, output }`.
- * Preferences are `{ prompt, chosen, rejected }`, and `{ prompt, completion, label }`.
+ * Preferences are `{ prompt, chosen, rejected }`, and `{ prompt, completion, label }`. Models with
+ * an encoder learn `{ audio, text }`, or `{ source, target }`.
  */
 export type TrainingRecord = Record<string, unknown>;
 
@@ -78,6 +79,7 @@ export interface TrainingFields {
   load_best_model_at_end: boolean | undefined;
   checkpoint: { name: string; every: number | undefined } | undefined;
   resume: boolean | undefined;
+  call_options: Record<string, unknown> | undefined;
 }
 
 /** State of a run after an update. */

@@ -6,7 +6,7 @@ import type { Device } from "../device/device.ts";
 import type { CallEvent, FromWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
 import { InputError } from "../shared/errors.ts";
-import type { Model } from "./model/model.ts";
+import type { Learner, Model } from "./model/model.ts";
 
 /** A call of a method. */
 export interface Call {
@@ -36,6 +36,8 @@ export class Scope {
   readonly ended = new AbortController();
   /** Language models by the numbers that `load` returned. */
   readonly models = new Map<number, Model>();
+  /** The worker's pipeline of another task, as a model that learns. */
+  task: (() => Promise<Learner>) | undefined;
   /** The device of the worker's InferenceSession or TrainingSession, for profiles. */
   device: (() => Device) | undefined;
   private readonly turns = new Map<number, Promise<unknown>>();
@@ -55,6 +57,14 @@ export class Scope {
       mine.catch(() => undefined),
     );
     return mine;
+  }
+
+  /**
+   * A model that may learn; 0: that of the worker's pipeline of another task.
+   * @throws InputError if it was unloaded, or cannot learn
+   */
+  async learner(id: number): Promise<Learner> {
+    return id === 0 && this.task ? this.task() : this.model(id);
   }
 
   /** @throws InputError if the model was unloaded */

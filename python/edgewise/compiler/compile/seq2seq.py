@@ -189,6 +189,7 @@ def _compile(
     }
     if compiler.lora is not None:
         manifest["decoder"]["lora"] = asdict(compiler.lora)  # type: ignore[call-overload]
+        package.graph = compiler.first  # which may be trained
     source = "encoder_hidden_states" if compiler.outside else compiler.encoder_input
     manifest["encoder"] = {
         "input": cast("EncoderInput", source),

@@ -7,7 +7,7 @@ that has only the model's files asks `page_task` for the same package and keeps 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,7 @@ def compile_task(
     personalize: bool | Mapping[str, Any] = False,
     any_size: bool = False,
     any_length: bool = False,
+    training: Sequence[Mapping[str, Any]] = (),
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -170,6 +171,8 @@ def compile_task(
         any_size: whether an encoder of pictures of any size is left out, since the caller compiles
             it for each size.
         any_length: whether an encoder of sounds of any length is left out in the same way.
+        training: programs by which a page trains adapters of the decoder, as of
+            training.package.add_training: of encoder-decoder models of speech and texts.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -190,6 +193,30 @@ def compile_task(
         chosen = {"model": next(iter(chosen.values()))}
     texts = task_texts(files)
     kind = _kind(name, chosen, files, texts)
+    _check_options(kind, cache_dtype, dims, personalize, training)
+    request = Request(
+        name,
+        files,
+        chosen,
+        texts,
+        max_length,
+        cache_dtype,
+        target,
+        compare,
+        dims,
+        personalize,
+        any_size,
+        any_length,
+        training,
+    )
+    with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
+        return BUILDERS[kind](request)
+
+
+def _check_options(
+    kind: str, cache_dtype: object, dims: object, personalize: object, training: object
+) -> None:
+    """Raises InputError where an option has no effect on packages of a kind."""
     if cache_dtype is not None and kind not in ("seq2seq", "picture-text", "multimodal"):
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
@@ -206,22 +233,10 @@ def compile_task(
     )
     if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
-    request = Request(
-        name,
-        files,
-        chosen,
-        texts,
-        max_length,
-        cache_dtype,
-        target,
-        compare,
-        dims,
-        personalize,
-        any_size,
-        any_length,
-    )
-    with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
-        return BUILDERS[kind](request)
+    if training and kind != "seq2seq":
+        raise InputError(
+            "models with an encoder and a decoder of text are trained", "training", "Leave it out."
+        )
 
 
 def _kind(
@@ -256,8 +271,8 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare, dims, personalize, any_size, any_length: as of
-            compile_task.
+        max_length, cache_dtype, target, compare, dims, personalize, any_size, any_length, training:
+            as of compile_task.
     """
 
     task: str
@@ -272,6 +287,7 @@ class Request:
     personalize: bool | Mapping[str, Any]
     any_size: bool = False
     any_length: bool = False
+    training: Sequence[Mapping[str, Any]] = ()
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""
@@ -341,8 +357,8 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
     Args:
         files: {name: Source}.
         options: "task", "graphs": {name: file} and, where they are given, "max_length" and
-            "capacity" (of encoder-decoder models), "cache_dtype", "personalize" and "target" (name
-            of one; default: "cpu").
+            "capacity" (of encoder-decoder models), "cache_dtype", "personalize", "programs" (as
+            `training` of compile_task) and "target" (name of one; default: "cpu").
 
     Returns:
         (manifest JSON, {file name: bytes}). Weights stay in the page's files.
@@ -357,6 +373,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
         graphs=options["graphs"],
         personalize=options.get("personalize", False),
         any_size=True,
+        training=options.get("programs") or (),
     )
     return json.dumps(package.manifest), package.blobs
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import InputError
+from ...errors import InputError, UnsupportedField
 from ...json_text import parse_json
 from ..compile.programs import Programs
 from ..compile.seq2seq import compile_seq2seq
 from ..processors.reader import audio_processor
+from ..training.package import add_training, check_plain, described_programs
 from .sounds import add_sound_encoder
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def seq2seq_package(request: Request) -> Package:
         InputError: there is no processor of sound, or an option has no sensible value.
         UnsupportedOp: an operator is missing, or the graphs are no encoder and decoder.
     """
+    trained, lora = described_programs(request.training)
+    if trained and (lora is None or len(trained) > 1):
+        raise UnsupportedField(
+            "models with an encoder are trained by adapters", "training", "Give LoRA alone."
+        )
+    check_plain(lora)
     package = compile_seq2seq(
         request.files,
         capacity=request.max_length,
@@ -35,8 +42,13 @@ def seq2seq_package(request: Request) -> Package:
         target=request.target,
         graphs=request.graphs,
         task=request.task,
+        halves=lora is None,
+        lora=lora,
     )
     package.blobs |= request.texts
+    for program in trained:
+        program["lora"].task_type = "SEQ_2_SEQ_LM"
+        add_training(package, program.pop("name"), target=request.target, **program)
     speech = request.task == "automatic-speech-recognition"
     if speech != (package.manifest["encoder"]["input"] != "input_ids"):
         raise InputError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from ...errors import InputError
+from ...errors import InputError, UnsupportedField
 from ...logic.manifest.schema import (
     LoraFields,
     OptimizerFields,
@@ -16,10 +16,12 @@ from ...logic.manifest.schema import (
 )
 from ...logic.training.options import check_options
 from ..compile import CHUNKS, add_plans, compile_package
+from ..ir import Graph
 from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..targets import CPU, Target
+from .encoder_decoder import encoder_decoder_inputs, source_positions
 from .fitting import fit_rows
 from .language_model import causal_lm_inputs, fixed_rows, special_token
 from .losses import CausalLMLoss
@@ -58,7 +60,8 @@ def add_training(
     """Adds the plans of a training program to a package.
 
     Args:
-        package: of a causal language model, compiled by this process.
+        package: of a causal language model, or of a task with an encoder and a decoder, compiled by
+            this process with the adapters.
         name: of the program in the package, such as "lora" or "full".
         batch: rows of a step. Default: 4, or as many as the model was exported for.
         sequence: tokens of a row.
@@ -99,8 +102,10 @@ def add_training(
         raise InputError("it is for adapters", "loraplus_lr_ratio", "Leave it out.")
     check_options({"loraplus_lr_ratio": loraplus_lr_ratio})
 
+    sequence, positions = _row(package, sequence)
+
     def make(rows: int, recompute: bool | float) -> Program:
-        inputs = causal_lm_inputs(graph, rows, sequence, config)
+        inputs = _inputs(graph, rows, sequence, positions, config)
         return Program(graph, **inputs, checkpointing=checkpointing or recompute, **fields)
 
     wanted = batch
@@ -109,16 +114,7 @@ def add_training(
     else:
         program, batch = fit_rows(make, memory, batch, fewer=_fits(fit))
     kinds = [*PLANS, *(["magnitudes"] if lora is not None and lora.use_dora else [])]
-    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in kinds]
-    add_plans(package, plans)
-    described: dict[str, TrainingPlan] = {
-        kind: {
-            "file": file,
-            "slots": [s.describe() for s in plan.slots],
-            "arena_bytes": plan.arena_bytes,
-        }
-        for kind, (file, plan) in zip(kinds, plans)
-    }
+    described = _add_plans(package, name, program, kinds)
     configs = package.json("generation_config.json", {}), config
     entry: TrainingProgram = {
         "name": name,
@@ -133,10 +129,45 @@ def add_training(
         "pad_token_id": special_token("pad_token_id", *configs),
         "eos_token_id": special_token("eos_token_id", *configs),
     }
+    if positions:
+        entry["source"] = positions
     if batch < wanted:
         entry["gradient_accumulation_steps"] = -(-wanted // batch)
     package.manifest.setdefault("training", []).append(entry)
     return entry
+
+
+def _row(package: Package, sequence: int) -> tuple[int, int]:
+    """(tokens of a row, positions of the encoder's output in it or 0)"""
+    encoder = package.manifest.get("encoder")
+    if encoder is None:
+        return sequence, 0
+    sequence = min(sequence, package.manifest["decoder"]["capacity"])
+    return sequence, source_positions(encoder, sequence)
+
+
+def _inputs(
+    graph: Graph, rows: int, sequence: int, positions: int, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    if positions:
+        return encoder_decoder_inputs(graph, rows, sequence, positions, config)
+    return causal_lm_inputs(graph, rows, sequence, config)
+
+
+def _add_plans(
+    package: Package, name: str, program: Program, kinds: Sequence[str]
+) -> dict[str, TrainingPlan]:
+    """Adds plans of a program to a package; returns their descriptions."""
+    plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in kinds]
+    add_plans(package, plans)
+    return {
+        kind: {
+            "file": file,
+            "slots": [s.describe() for s in plan.slots],
+            "arena_bytes": plan.arena_bytes,
+        }
+        for kind, (file, plan) in zip(kinds, plans)
+    }
 
 
 def _fits(fit: object) -> bool:
@@ -154,6 +185,40 @@ def _check(package: Package, name: str) -> None:
         )
     if any(p["name"] == name for p in package.manifest.get("training", ())):
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+
+
+def check_plain(lora: LoraConfig | None) -> None:
+    """Raises UnsupportedField where adapters of a decoder beside an encoder are no plain LoRA."""
+    if lora is not None and (lora.modules_to_save or lora.bias != "none" or lora.use_dora):
+        raise UnsupportedField(
+            "models with an encoder are trained by plain adapters",
+            "modules_to_save, bias or use_dora",
+            "Leave them out.",
+        )
+
+
+def described_programs(
+    programs: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], LoraConfig | None]:
+    """Arguments of add_training for programs, and the adapters that the package is compiled with.
+
+    Raises:
+        InputError: more than one program has LoRA.
+    """
+    described = [dict(p) for p in programs]
+    configs = []
+    for p in described:
+        if p.get("lora") is not None:
+            if not isinstance(p["lora"], LoraConfig):
+                p["lora"] = default_lora(**p["lora"])
+            configs.append(p["lora"])
+    if len(configs) > 1:
+        raise InputError(
+            "more than one of them has LoRA",
+            "programs",
+            "A package's decoder carries the adapters of one; build several packages.",
+        )
+    return described, configs[0] if configs else None
 
 
 def compile_training_package(
@@ -178,26 +243,14 @@ def compile_training_package(
     Raises:
         InputError: more than one program has LoRA, or as add_training.
     """
-    described = [dict(p) for p in programs]
-    configs = []
-    for p in described:
-        if p.get("lora") is not None:
-            if not isinstance(p["lora"], LoraConfig):
-                p["lora"] = default_lora(**p["lora"])
-            configs.append(p["lora"])
-    if len(configs) > 1:
-        raise InputError(
-            "more than one of them has LoRA",
-            "programs",
-            "A package's decoder carries the adapters of one; build several packages.",
-        )
+    described, lora = described_programs(programs)
     package = compile_package(
         files,
         dtype,
         capacity,
         chunks,
         model_file,
-        configs[0] if configs else None,
+        lora,
         cache_dtype=cache_dtype,
         target=target,
         dtypes=dtypes,

@@ -99,6 +99,7 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
         choices=("lora", "full"),
         help=(
             "make it trainable in a page: LoRA adapters, or all parameters; may be given twice."
+            " With --task of a model with an encoder and a decoder of text, lora."
             " With --personalize, lora: adapters are trained with the labels (--lora-r,"
             " --lora-alpha)"
         ),
@@ -277,7 +278,8 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     from ..session.open import folder_files, name_in
 
     sized = args.task == "text-to-image"
-    personalize = _personalize(args)
+    training = _training(args)
+    personalize = False if training else _personalize(args)
     for option in () if sized else ("dims",):
         if getattr(args, option) is not None:
             raise InputError(
@@ -298,7 +300,19 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
         cache_dtype=args.cache_dtype,
         dims=dims,
         personalize=personalize,
+        training=training,
     )
+
+
+def _training(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The programs that --train says, of a task whose model has an encoder and a decoder."""
+    if not args.train or args.personalize or args.train != ["lora"]:
+        return []
+    from ..training.package import training_programs
+
+    set_training_defaults(args)
+    sizes = args.batch_size, args.sequence_length
+    return training_programs(args.train, *sizes, args.lora_r, args.lora_alpha, args.learning_rate)
 
 
 def _personalize(args: argparse.Namespace) -> bool | dict[str, Any]:
@@ -310,9 +324,7 @@ def _personalize(args: argparse.Namespace) -> bool | dict[str, Any]:
     ]
     if not args.personalize or args.train != ["lora"] or other:
         name = "--" + (other[0].replace("_", "-") if other else "train")
-        raise InputError(
-            "it is for other packages", name, "With --task there is --personalize --train lora."
-        )
+        raise InputError("it is for other packages", name, "With --task there is --train lora.")
     given = {"rank": args.lora_r, "alpha": args.lora_alpha}
     return {"lora": {name: value for name, value in given.items() if value is not None}}
 

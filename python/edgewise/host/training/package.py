@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from ...compiler.package import Package
 from ...compiler.schema.training import LANGUAGE_MODEL
@@ -52,16 +53,7 @@ def compile_model_for_training(
         )
     files, root = folder_files(path)
     model_file = name_in(root, path) if os.path.isfile(path) else None
-    programs = [
-        {
-            "name": kind,
-            "batch": batch,
-            "sequence": sequence,
-            "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None,
-            "optimizer": None if learning_rate is None else AdamW(lr=learning_rate),
-        }
-        for kind in dict.fromkeys(kinds)
-    ]
+    programs = training_programs(kinds, batch, sequence, r, lora_alpha, learning_rate)
     return compile_training_package(
         files,
         programs,
@@ -71,3 +63,26 @@ def compile_model_for_training(
         cache_dtype=cache_dtype,
         target=target,
     )
+
+
+def training_programs(
+    kinds: Sequence[str],
+    batch: int,
+    sequence: int,
+    r: int,
+    lora_alpha: float,
+    learning_rate: float | None,
+) -> list[dict[str, Any]]:
+    """Arguments of compiler.training.package.add_training. They are as of
+    compile_model_for_training.
+    """
+    return [
+        {
+            "name": kind,
+            "batch": batch,
+            "sequence": sequence,
+            "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None,
+            "optimizer": None if learning_rate is None else AdamW(lr=learning_rate),
+        }
+        for kind in dict.fromkeys(kinds)
+    ]

@@ -22,7 +22,8 @@ from ...logic.speech.recognition import RATE
 from ...logic.speech.recognition import call_of as speech_call
 from ...logic.speech.requests import Request
 from ...logic.training.chat import Example
-from ...logic.training.pairs import Pair, PairKind, check_window, target_example, target_ids
+from ...logic.training.pairs import Pair, PairKind
+from ...logic.training.targets import check_window, end_id, target_example, target_ids
 from ..drive import drive
 from ..media.recording import Recording, open_sound
 from ..pipelines.audio import sound_and_others
@@ -86,9 +87,7 @@ class Seq2SeqSource:
         self.graph = read_graphs(found, None, graphs).first
         model = pipe.model
         self.most, self.pad = model.max_length, 0
-        self.end = id_of(model.generation_config, "eos_token_id")
-        if self.end is None:
-            self.end = id_of(model.config, "eos_token_id")
+        self.end = end_id(model.generation_config, model.config)
         for config in (model.generation_config, model.config):
             pad = id_of(config, "pad_token_id")
             self.pad = self.pad or pad or 0

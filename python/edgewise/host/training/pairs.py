@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...compiler.schema.training import LANGUAGE_MODEL
 from ...compiler.training.losses import CausalLMLoss
 from ...compiler.training.optimizers import Optimizer, language_model_optimizer
+from ...compiler.training.package import check_plain
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ...errors import Aborted, InputError, memory_in_words
 from ...logic.native import Seed
 from ...logic.training.chat import Example, Report, kept_rows
 from ...logic.training.data import Row, split_rows
-from ...logic.training.pairs import pairs_of, row_length
+from ...logic.training.pairs import pairs_of
+from ...logic.training.targets import row_length
 from .data import TokenRows
 from .pair_sources import PairSource, SpeechSource, TextSource
 from .trainer import Trainer
@@ -232,8 +234,7 @@ def lora_of(adapters: LoraConfig | dict[str, Any] | None) -> LoraConfig:
             "adapters",
             "Give a LoraConfig, or a dict of its fields.",
         )
-    if config.modules_to_save or config.bias != "none":
-        raise InputError("pairs train adapters alone", "modules_to_save or bias", "Leave them out.")
+    check_plain(config)
     return config
 
 

@@ -283,15 +283,21 @@ def _check_decoder_slot(
     c: Checker, slot: ManifestSlot, path: str, contents: Contents, caches: dict[str, int]
 ) -> None:
     """Checks slots that are bound to adapters' states or to caches."""
+    _check_adapter(c, slot, path, contents)
+    name, kind, nbytes = slot["name"], slot["kind"], slot["bytes"]
+    if kind == "cache" and caches.get(name) != nbytes:
+        c.fail(path, f"is the cache '{name}' of {nbytes} bytes, which decoder.caches does not have")
+    if kind == "computed" and name in caches:
+        c.fail(path, f"has the same name as the cache '{name}'")
+
+
+def _check_adapter(c: Checker, slot: ManifestSlot, path: str, contents: Contents) -> None:
+    """Checks a state of a plan that generates."""
     name, kind, nbytes = slot["name"], slot["kind"], slot["bytes"]
     if kind == "state" and name in contents.weights:
         c.fail(path, f"has the same name as the weight '{name}'")
     if kind == "state" and contents.adapters.get(name) != nbytes:
         c.fail(path, f"is the state '{name}' of {nbytes} bytes, which no adapter in 'training' has")
-    if kind == "cache" and caches.get(name) != nbytes:
-        c.fail(path, f"is the cache '{name}' of {nbytes} bytes, which decoder.caches does not have")
-    if kind == "computed" and name in caches:
-        c.fail(path, f"has the same name as the cache '{name}'")
 
 
 def fed_bytes(decoder: Decoder, tokens: int) -> dict[str, End]:
@@ -353,7 +359,7 @@ def check_seq2seq(
         check_plan(c, plan, at, contents)
         ends = _ends_of(plan, decoder["vocab_size"], positions)
         frames = positions if kind == "align" else 0
-        _check_bound(c, plan["slots"], at, {**caches, **cross}, ends, frames)
+        _check_bound(c, plan["slots"], at, {**caches, **cross}, ends, frames, contents)
     for wanted, count in (("step", 1), ("first", capacity)):
         if f"{wanted} {count}" not in kinds:
             c.fail("decoder.plans", f"has no plan '{wanted}' for {count} tokens")
@@ -394,7 +400,8 @@ def _check_encoder(c: Checker, encoder: Encoder, contents: Contents, cross: dict
             hidden = nbytes
             own: dict[str, End] = {} if last else ends
             allowed = {**own, end: ("float32", nbytes)}
-            _check_bound(c, plan["slots"], path, cross if last else {}, allowed, 0)
+            held = cross if last else {}
+            _check_bound(c, plan["slots"], path, held, allowed, 0, contents)
     if not most:
         c.fail("encoder.plans", "has no plan")
     return most
@@ -425,6 +432,7 @@ def _check_bound(
     caches: dict[str, int],
     ends: dict[str, End],
     frames: int,
+    contents: Contents,
 ) -> None:
     """Checks that a host can bind the slots of a plan.
 
@@ -435,13 +443,13 @@ def _check_bound(
         caches: that it may read or write.
         ends: inputs and outputs, all of which it has.
         frames: if not 0, there is also the input `frames`, of at least so many int64.
+        contents: of the package, with its adapters.
     """
     missing = {*ends, "input frames"} if frames else {*ends}
     for i, slot in enumerate(slots):
         path = f"{at}.slots[{i}]"
         name, kind, dtype, nbytes = slot["name"], slot["kind"], slot["dtype"], slot["bytes"]
-        if kind == "state":
-            c.fail(path, "is a state, which such a plan cannot have")
+        _check_adapter(c, slot, path, contents)
         if kind == "cache" and caches.get(name) != nbytes:
             there = f"is the cache '{name}' of {nbytes} bytes"
             c.fail(path, f"{there}, which the decoder does not have")
@@ -463,6 +471,10 @@ def _check_bound(
 
 
 # ---- training
+STATES = "encoder_hidden_states"
+"""The input of a decoder's training that is the output of the encoder."""
+
+
 def check_training(c: Checker, programs: Sequence[TrainingProgram], contents: Contents) -> None:
     """Checks `training`; adds the programs' adapters to `contents`."""
     names: set[str] = set()
@@ -539,6 +551,15 @@ def _check_training_plan(
         "gradient_scale": ("float32", 4),
         "seed": ("int64", 8),
     }
+    source = program.get("source")
+    hidden = [s["bytes"] for s in plan["slots"] if s["name"] == STATES and s["kind"] == "input"]
+    if source is not None and hidden:
+        row = 4 * program["batch"] * source
+        if hidden[0] % row:
+            c.fail(at, f"has no {source} positions in the {hidden[0]} bytes of '{STATES}'")
+        inputs[STATES] = ("float32", hidden[0])
+        inputs["encoder_attention_mask"] = ("int64", 2 * row)
+    needed = [*required, STATES] if source is not None and "labels" in required else required
     present: set[str] = set()
     for i, slot in enumerate(plan["slots"]):
         path = f"{at}.slots[{i}]"
@@ -556,7 +577,7 @@ def _check_training_plan(
             c.fail(path, "is not the one output 'loss', float32")
         if kind in ("input", "output"):
             present.add(name)
-    for name in required:
+    for name in needed:
         if name not in present:
             c.fail(at, f"lacks '{name}'")
 

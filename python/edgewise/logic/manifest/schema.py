@@ -309,6 +309,7 @@ class TrainingProgram(TypedDict):
         lora: null if all parameters are trained.
         max_grad_norm: null: no clipping.
         gradient_accumulation_steps: batches of an update, where none are given; default 1.
+        source: of the decoder of an encoder: positions of the encoder's output in a row.
     """
 
     name: Name
@@ -323,6 +324,7 @@ class TrainingProgram(TypedDict):
     eos_token_id: NotRequired[TokenId | None]
     max_grad_norm: NotRequired[float | None]
     gradient_accumulation_steps: NotRequired[Annotated[int, Range(1, MAX_BATCH)]]
+    source: NotRequired[Annotated[int, Range(1, MAX_LENGTH)]]
 
 
 # ---- any model

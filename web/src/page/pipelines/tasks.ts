@@ -16,6 +16,8 @@ import { checkFunction } from "../../shared/inputs.ts";
 import { type Client, type CallOptions as ClientCallOptions, startClient } from "../client.ts";
 import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
+import { pairAdapterMethods } from "../training/adapter-methods.ts";
+import { type Handle, handles } from "../training/handles.ts";
 import { askOf } from "./asking.ts";
 import { drawingPipeline } from "./drawing.ts";
 import { enhancementPipeline } from "./graph-sounds.ts";
@@ -42,6 +44,14 @@ export const GENERATES: readonly string[] = [
   "document-question-answering",
   "visual-question-answering",
   "audio-text-to-text",
+] satisfies Task[];
+
+/** Tasks that are learned from pairs. */
+export const LEARNS: readonly string[] = [
+  "automatic-speech-recognition",
+  "translation",
+  "summarization",
+  "text2text-generation",
 ] satisfies Task[];
 
 /** Names of the tasks and their aliases. */
@@ -182,7 +192,38 @@ function callable(client: Client, task: Task, info: TaskInfo): TaskPipelines[key
     methods.members,
   );
   workers.set(made, { client, task });
+  if (LEARNS.includes(task)) makeLearn(made, client, task);
   return made as never;
+}
+
+/** Gives a pipeline adapters, which `fineTune` trains. */
+function makeLearn(made: object, client: Client, task: Task): void {
+  const handle = { client, model: 0, adapters: [], prepare: preparing(task) };
+  Object.defineProperties(made, Object.getOwnPropertyDescriptors(pairAdapterMethods(handle)));
+  handles.set(made, handle);
+}
+
+/** Makes of records what the worker reads: of their sounds the samples. */
+function preparing(task: Task): NonNullable<Handle["prepare"]> {
+  return async (records, where, signal) => {
+    if (KINDS.get(task) !== "sound" || !Array.isArray(records)) return records;
+    const made: unknown[] = [];
+    for (const [i, record] of records.entries()) {
+      const audio: unknown = record?.audio;
+      try {
+        made.push(
+          (audio ?? undefined) === undefined
+            ? record
+            : { ...record, audio: await sendableSound(audio as SoundInput, signal) },
+        );
+      } catch (e) {
+        if (!(e instanceof InputError)) throw e;
+        const at = `${where}, record ${i + 1}`;
+        throw new InputError(e.what, e.where ? `${at}: ${e.where}` : at, e.remedy);
+      }
+    }
+    return made;
+  };
 }
 
 /** The input and the options of a call; labels and contexts are arguments of their own. */

@@ -1,6 +1,7 @@
 // Types of the pipelines for tasks other than text generation. Names are those of transformers.js.
 
 import type { Tensor } from "../tensor.ts";
+import type { PairAdapterMethods } from "../training/adapter-methods.ts";
 import type { AudioTextToTextPipeline, ImageTextToTextPipeline } from "./asking.ts";
 import type { CallOptions, Calls, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
@@ -596,15 +597,17 @@ export interface ImageToImagePipeline
 /** Reads the text in pictures: PP-OCR. Result of a picture: its lines in order. */
 export interface OcrPipeline extends PipelineBase, Calls<ImageInput, OcrOptions, OcrLine[]> {}
 
-/** Transcribes speech. */
+/** Transcribes speech. Whisper learns from pairs, see {@link fineTune}. */
 export interface SpeechRecognitionPipeline
   extends PipelineBase,
+    PairAdapterMethods,
     Calls<SoundInput, SpeechOptions, SpeechResult>,
     Streams<SpeechStreamOptions, SpeechEvent> {}
 
 /** Generates text from text. Result of a text: a list of num_return_sequences. */
 export interface Text2TextPipeline<Name extends string, Options>
   extends PipelineBase,
+    PairAdapterMethods,
     Calls<string, Options, GeneratedText<Name>[], GeneratedText<Name>[]> {}
 
 /** Describes or reads pictures. Result of a picture: a list of num_return_sequences. */

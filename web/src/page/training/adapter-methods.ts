@@ -116,6 +116,19 @@ export interface AdapterMethods {
   forgetAdapter(name: string): Promise<void>;
 }
 
+/** Adapters of a pipeline that learns from pairs. */
+export type PairAdapterMethods = Omit<
+  AdapterMethods,
+  "exportAdapter" | "exportModel" | "mergedOnnx"
+>;
+
+/** Implements {@link PairAdapterMethods}. */
+export function pairAdapterMethods(handle: Handle): PairAdapterMethods {
+  const all = adapterMethods(handle) as Partial<AdapterMethods>;
+  for (const name of ["exportAdapter", "exportModel", "mergedOnnx"] as const) delete all[name];
+  return all as PairAdapterMethods;
+}
+
 /** What the worker gets of files or an address. */
 function given(
   files: string | URL | File | Iterable<File> | undefined,

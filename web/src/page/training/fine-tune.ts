@@ -15,6 +15,7 @@ import type {
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import { askToPersist } from "../persist.ts";
+import type { SpeechRecognitionPipeline, Text2TextPipeline } from "../pipelines/types.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
 import type { TrainingData } from "./data.ts";
@@ -131,6 +132,11 @@ export interface FineTuneOptions {
    * Texts and options must be the same as those of the saved run. Default: false.
    */
   resume?: boolean;
+  /**
+   * Of pairs: options of the pipeline's calls that say what stands before the target, such as
+   * `language` and `task`, or `src_lang` and `tgt_lang`.
+   */
+  call_options?: Record<string, unknown>;
   /** Called after each update. An exception that it throws ends the run. */
   onStep?: (event: StepEvent) => void;
   /**
@@ -139,6 +145,15 @@ export interface FineTuneOptions {
    */
   signal?: AbortSignal;
 }
+
+/**
+ * A pipeline that learns: from texts and records; with an encoder from pairs. Speech recognition
+ * is Whisper's.
+ */
+export type LearningPipeline =
+  | TextGenerationPipeline
+  | SpeechRecognitionPipeline
+  | Text2TextPipeline<string, never>;
 
 const NAMES = [
   "adapter",
@@ -169,6 +184,7 @@ const NAMES = [
   "load_best_model_at_end",
   "checkpoint",
   "resume",
+  "call_options",
   "onStep",
   "signal",
 ];
@@ -240,12 +256,15 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  * await write("Once upon a time");
  * await write.setAdapter(null); // the model without the adapter
  * await fineTune(write, [{ prompt, chosen, rejected }], { loss: "dpo" });
+ * const asr = await pipeline("automatic-speech-recognition", "whisper.edge");
+ * await fineTune(asr, [{ audio: file, text: "Edgewise" }], { call_options: { language: "en" } });
  * ```
  *
  * The texts are tokenized with the tokenizer's special tokens, concatenated with an end-of-text
  * token after each, and cut into blocks of the sequence length that the model was compiled to train
  * on. Records, such as `{ messages: [...] }`, make one row each; of them the assistant's turns or
- * the completion are learned.
+ * the completion are learned. Of pairs, `{ audio, text }` or `{ source, target }`, the target is
+ * learned; their sources go through the encoder once, whose states are kept in memory.
  * @param model - the pipeline to train
  * @param texts - one text or several, or records (see {@link readData})
  * @param options - see {@link FineTuneOptions}
@@ -257,7 +276,7 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  * @throws Aborted if `options.signal` was aborted
  */
 export async function fineTune(
-  model: TextGenerationPipeline,
+  model: LearningPipeline,
   texts: TrainingData,
   options: FineTuneOptions = {},
 ): Promise<TrainingResult> {
@@ -301,11 +320,11 @@ export class Trainer {
    * @throws the same errors as {@link fineTune}
    */
   static async create(
-    model: TextGenerationPipeline,
+    model: LearningPipeline,
     texts: TrainingData,
     options: FineTuneOptions = {},
   ): Promise<Trainer> {
-    const { handle, request } = Trainer.request(model, texts, options);
+    const { handle, request } = await Trainer.request(model, texts, options);
     if (options.checkpoint) askToPersist();
     const info = await handle.client.call("train", request, { signal: options.signal });
     return new Trainer(handle, options, info);
@@ -327,21 +346,21 @@ export class Trainer {
    * @throws Aborted if `options.signal` was aborted
    */
   static async estimate(
-    model: TextGenerationPipeline,
+    model: LearningPipeline,
     texts: TrainingData,
     options: FineTuneOptions & { measure?: boolean } = {},
   ): Promise<TrainingEstimate> {
     const { measure = true, ...rest } = options;
-    const { handle, request } = Trainer.request(model, texts, rest);
+    const { handle, request } = await Trainer.request(model, texts, rest);
     const { signal } = options;
     return handle.client.call("train_estimate", { ...request, measure }, { signal });
   }
 
-  private static request(
-    model: TextGenerationPipeline,
+  private static async request(
+    model: LearningPipeline,
     texts: TrainingData,
     options: FineTuneOptions,
-  ): { handle: Handle; request: Parameters<Methods["train"]>[0] } {
+  ): Promise<{ handle: Handle; request: Parameters<Methods["train"]>[0] }> {
     const handle = handleOf(model);
     const unknown = Object.keys(options).find((name) => !NAMES.includes(name));
     if (unknown !== undefined)
@@ -350,8 +369,19 @@ export class Trainer {
         `options.${unknown}`,
         `There are ${NAMES.join(", ")}.`,
       );
-    options = spelledOut(options, model.info.training);
-    const { checkpoint, evaluation } = options;
+    if (options.call_options !== undefined && !handle.prepare)
+      throw new InputError("texts have no calls", "options.call_options", "Leave it out.");
+    options = spelledOut(options, model.info.training ?? []);
+    const { checkpoint, signal } = options;
+    let { evaluation } = options;
+    if (handle.prepare) {
+      texts = (await handle.prepare(texts, "pairs", signal)) as TrainingData;
+      evaluation = (await handle.prepare(
+        evaluation,
+        "options.evaluation",
+        signal,
+      )) as FineTuneOptions["evaluation"];
+    }
     const fields = {
       ...options,
       onStep: undefined,

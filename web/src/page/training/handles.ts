@@ -9,6 +9,8 @@ export interface Handle {
   client: Client;
   model: number;
   adapters: AdapterInfo[];
+  /** Of a pipeline that learns from pairs: makes of records what its worker reads. */
+  prepare?(records: unknown, where: string, signal?: AbortSignal): Promise<unknown>;
 }
 /** The handle of each pipeline. */
 export const handles = new WeakMap<object, Handle>();
@@ -19,7 +21,8 @@ export function handleOf(model: unknown): Handle {
     throw new InputError(
       "it is not a text-generation pipeline",
       "model",
-      "Give what `await pipeline('text-generation', ...)` returned.",
+      "Give what `await pipeline('text-generation', ...)` returned, or a pipeline of " +
+        "automatic-speech-recognition, text2text-generation, translation or summarization.",
     );
   return found;
 }

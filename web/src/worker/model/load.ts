@@ -15,14 +15,14 @@ import {
 } from "../../shared/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
 import { platform } from "../../shared/platform.ts";
-import { sha256 } from "../../shared/sha256.ts";
-import { NOTES, PREFIX } from "../package/container.ts";
+import { PREFIX } from "../package/container.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder, planOf } from "./decoder.ts";
 import { checkDTypes, dtypeOf } from "./dtypes.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
+import { keyOf, trainingFiles, waysOf } from "./manifest-parts.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
 import {
@@ -263,24 +263,6 @@ function makeDecoder(
   );
 }
 
-/** The parts of a package that training needs: plans and notes. */
-function trainingFiles(
-  { training }: Manifest,
-  files: ReadonlyMap<string, Uint8Array>,
-): Map<string, Uint8Array> {
-  const plans = new Map<string, Uint8Array>();
-  if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
-  for (const { plans: of } of training.values())
-    for (const { file } of of.values()) plans.set(file, files.get(file)!);
-  return plans;
-}
-
-/** Identifies a model by the names and sizes of its weights. */
-export function keyOf({ weights }: Manifest): string {
-  const sizes = Array.from(weights.values(), ({ name, bytes }) => [name, bytes]);
-  return sha256(JSON.stringify(sizes)).slice(0, 16);
-}
-
 function infoOf(
   device: Device,
   { manifest, origin, dtype, compileMs }: FoundModel,
@@ -298,14 +280,7 @@ function infoOf(
     cacheDtype: decoder.info.cacheDtype,
     vocabSize: decoder.vocab_size,
     hasChatTemplate: tokenizer.hasChatTemplate,
-    training: Array.from(manifest.training.values(), (p) => ({
-      adapter: p.lora ? "lora" : "full",
-      batch: p.batch,
-      sequence: p.sequence,
-      learning_rate: p.optimizer.lr,
-      optimizer: p.optimizer.type,
-      ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}),
-    })),
+    training: waysOf(manifest),
     memory: {
       engine: device.memoryBytes,
       weights: weights.bytes,

@@ -2,19 +2,22 @@
 
 import type { Device } from "../../device/device.ts";
 import type { Weight } from "../../gen/schema.ts";
+import type { Example } from "../../logic/training/chat.ts";
+import type { Pair, PairKind } from "../../logic/training/pairs.ts";
 import type { ModelInfo, Urls } from "../../protocol/loading.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Adapters } from "../training/adapters.ts";
 import type { EngineDecoder } from "./decoder.ts";
+import type { Taught } from "./taught.ts";
 import type { Weights } from "./weights.ts";
 
-/** A loaded language model. */
-export interface Model {
+/** A loaded model, as far as training goes. */
+export interface Learner {
   device: Device;
-  decoder: EngineDecoder;
+  decoder: Taught;
   tokenizer: Tokenizer;
-  info: ModelInfo;
+  info: Pick<ModelInfo, "device" | "training">;
   weights: Weights;
   /** Made when they are first needed (training/adapters-of.ts), since few pages load that part. */
   adapters: Adapters | undefined;
@@ -33,9 +36,34 @@ export interface Model {
   onnx: (() => Promise<Onnx>) | undefined;
   /** The text of its config.json. */
   config: string | undefined;
+  /** Of a model with an encoder: reads pairs. */
+  pairs?: ReadPairs;
+}
+
+/** A loaded language model. */
+export interface Model extends Learner {
+  decoder: EngineDecoder;
+  info: ModelInfo;
   /** A smaller model that guesses its tokens. */
   assistant?: Model;
 }
+
+/** A pair as a model with an encoder learns it: tokens, and the states of the encoder. */
+export interface Encoded {
+  example: Example;
+  /** [positions, width] */
+  states: Float32Array<ArrayBuffer>;
+}
+
+/**
+ * Reads pairs.
+ * @param options of the pipeline's calls
+ * @param signal ends it
+ */
+export type ReadPairs = (
+  options: Readonly<Record<string, unknown>>,
+  signal: AbortSignal,
+) => Promise<{ kind: PairKind; width: number; read(pair: Pair): Promise<Encoded> }>;
 
 /** An .onnx model; `graph`: name of the .onnx file among `files`. */
 export interface Onnx {

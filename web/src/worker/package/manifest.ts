@@ -87,6 +87,8 @@ export interface ProgramInfo {
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;
   eosTokenId: number | undefined;
+  /** Positions of the encoder's output in a row; undefined: there is no encoder. */
+  source: number | undefined;
 }
 /** The encoder for inputs of up to `size`, and the keys and values of what it returns. */
 export interface SourcePlans {

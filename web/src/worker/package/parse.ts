@@ -114,5 +114,6 @@ function programOf(program: TrainingProgram, saved: readonly SavedParameter[]): 
     states: new Map(states.map((state) => [state.name, state as StateInfo])),
     padTokenId: program.pad_token_id ?? undefined,
     eosTokenId: program.eos_token_id ?? undefined,
+    source: program.source,
   };
 }

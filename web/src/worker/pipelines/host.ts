@@ -12,6 +12,7 @@ import type { InferenceInfo } from "../inference/manifest.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
+import { waysOf } from "../model/manifest-parts.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { Beside } from "./beside.ts";
@@ -112,6 +113,7 @@ export class TaskHost {
       memory: { engine: device.memoryBytes, weights: bytes },
       ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },
       ...(on.language ? { capacity: on.language.max_length } : {}),
+      ...(manifest.training.size ? { training: waysOf(manifest) } : {}),
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;

@@ -9,7 +9,8 @@ import type { InferenceInfo } from "../inference/manifest.ts";
 import type { InferenceModel } from "../inference/model.ts";
 import { makePackaged, runAgain } from "../inference/service.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
-import { type Filled, filledAgain, keyOf } from "../model/load.ts";
+import { type Filled, filledAgain } from "../model/load.ts";
+import { keyOf } from "../model/manifest-parts.ts";
 import type { Weights } from "../model/weights.ts";
 import { parseConfig } from "../text/tokenizer.ts";
 import type { languageModel } from "./multimodal/model.ts";
@@ -62,7 +63,9 @@ export class OnDevice {
     const configs = [config("generation_config.json"), config("config.json")] as const;
     if (manifest.seq2seq) {
       const Model = await generation.seq2seq();
-      seq2seq = new Model(device, manifest.seq2seq, weights, files, ...configs, where, plans);
+      const release = !manifest.training.size; // training may read all weights
+      const of = [device, manifest.seq2seq, weights, files, ...configs, where, plans] as const;
+      seq2seq = new Model(...of, release);
     } else if (manifest.decoder) {
       const make = await generation.language();
       language = make(device, manifest.decoder, weights, files, ...configs, where, plans);

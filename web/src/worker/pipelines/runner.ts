@@ -1,6 +1,8 @@
 // The interface of tasks.
 
+import type { Pair, PairKind } from "../../logic/training/pairs.ts";
 import type { TaskInput, TaskTensor } from "../../protocol/tasks.ts";
+import type { Encoded } from "../model/model.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 import type { Numbers } from "./outputs.ts";
@@ -49,6 +51,14 @@ export interface TaskRunner {
     pooled: (outputs: Record<string, Numbers>) => number[] | Float32Array,
     ending: Ending,
   ): Promise<number[] | Float32Array>;
+  /** Where the model learns from pairs: what their sources are, and how one is read. */
+  pairs?: {
+    kind: PairKind;
+    prepare(
+      host: TaskHost,
+      given: Readonly<Record<string, unknown>>,
+    ): (pair: Pair, ending: Ending) => Promise<Encoded>;
+  };
   /** How `features` makes vectors of states, where it does not take those of the package. */
   embedding?(host: TaskHost): Embedding;
 }

@@ -2,6 +2,7 @@
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import type { HandlersOf, Scope } from "../calls.ts";
+import type { Learner } from "../model/model.ts";
 import type { DiffusionHost } from "../pipelines/diffusion/index.ts";
 import type { TaskHost } from "../pipelines/host.ts";
 
@@ -14,6 +15,15 @@ export function taskMethods(scope: Scope): HandlersOf<"task"> {
       throwIfAborted(signal);
       task = await openTask(request, signal, (progress) => send({ progress }));
       task.on.moved = (device) => scope.post({ device });
+      const host = task;
+      let learner: Learner | undefined;
+      scope.task = async () => {
+        const { learnerOf } = await import("../training/index.ts");
+        const { runnerOf } = await import("../pipelines/index.ts");
+        // adapters end with a lost GPU
+        if (learner?.device !== host.device) learner = learnerOf(host, () => runnerOf(host));
+        return learner;
+      };
       return task.info;
     },
     task_call: (request, { signal, send, move }) =>

@@ -3,12 +3,12 @@
 import type { AdapterInfo } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { HandlersOf, Scope } from "../calls.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import type { Adapters } from "../training/adapters.ts";
 import type { TrainingRun } from "../training/trainer.ts";
 
 /** The training run of each model that has one. */
-type Runs = WeakMap<Model, TrainingRun>;
+type Runs = WeakMap<Learner, TrainingRun>;
 
 /** The methods of training runs and adapters. */
 export function trainingMethods(scope: Scope): HandlersOf<"train"> & HandlersOf<"adapter"> {
@@ -20,10 +20,10 @@ export function trainingMethods(scope: Scope): HandlersOf<"train"> & HandlersOf<
 function changed(
   scope: Scope,
   id: number,
-  change: (adapters: Adapters, model: Model) => unknown,
+  change: (adapters: Adapters, model: Learner) => unknown,
 ): Promise<AdapterInfo[]> {
   return scope.turn(id, async () => {
-    const model = scope.model(id);
+    const model = await scope.learner(id);
     const { adaptersOf } = await import("../training/index.ts");
     const all = adaptersOf(model);
     await change(all, model);
@@ -32,7 +32,7 @@ function changed(
 }
 
 function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
-  function refuseSecond(model: Model): void {
+  function refuseSecond(model: Learner): void {
     if (runs.has(model))
       throw new InputError(
         "another training run is active",
@@ -41,8 +41,8 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
       );
   }
 
-  function training(id: number): TrainingRun {
-    const found = runs.get(scope.model(id));
+  async function training(id: number): Promise<TrainingRun> {
+    const found = runs.get(await scope.learner(id));
     if (!found) throw new InputError("no training run is active", "", "Make a Trainer.");
     return found;
   }
@@ -50,7 +50,7 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
   return {
     train: ({ model: id, texts, fields }, { signal }) =>
       scope.turn(id, async () => {
-        const model = scope.model(id);
+        const model = await scope.learner(id);
         refuseSecond(model);
         const { TrainingRun } = await import("../training/index.ts");
         const run = await TrainingRun.open(model, texts, fields, signal);
@@ -59,28 +59,30 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
       }),
     train_estimate: ({ model: id, texts, fields, measure }, { signal }) =>
       scope.turn(id, async () => {
-        const model = scope.model(id);
+        const model = await scope.learner(id);
         refuseSecond(model);
         const { estimate } = await import("../training/index.ts");
         return estimate(model, texts, fields, measure, signal);
       }),
     async train_preview({ model: id, data, count, adapter }) {
-      const model = scope.model(id);
+      const model = await scope.learner(id);
       const { chooseProgram, preview } = await import("../training/index.ts");
       return preview(model, chooseProgram(model, adapter), data, count);
     },
-    train_fit: ({ model }, { signal, send }) =>
-      training(model).fit(
+    train_fit: async ({ model }, { signal, send }) =>
+      (await training(model)).fit(
         (work) => scope.turn(model, work),
         (step) => send({ step }),
         signal,
       ),
-    train_step: ({ model }) => scope.turn(model, () => training(model).advance()),
-    train_pause: ({ model, paused }) => training(model).pause(paused),
-    train_evaluate: ({ model }) => scope.turn(model, () => training(model).evaluate()),
-    train_optimizer: ({ model }) => scope.turn(model, () => training(model).optimizerState()),
-    train_save: ({ model }) => scope.turn(model, () => training(model).save()),
-    train_result: ({ model }) => training(model).result(),
+    train_step: ({ model }) => scope.turn(model, async () => (await training(model)).advance()),
+    train_pause: async ({ model, paused }) => (await training(model)).pause(paused),
+    train_evaluate: ({ model }) =>
+      scope.turn(model, async () => (await training(model)).evaluate()),
+    train_optimizer: ({ model }) =>
+      scope.turn(model, async () => (await training(model)).optimizerState()),
+    train_save: ({ model }) => scope.turn(model, async () => (await training(model)).save()),
+    train_result: async ({ model }) => (await training(model)).result(),
     train_close: ({ model: id }) =>
       changed(scope, id, async (_, model) => {
         const run = runs.get(model);
@@ -92,7 +94,8 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
 
 function adapterMethods(scope: Scope): HandlersOf<"adapter"> {
   return {
-    adapters: ({ model }) => scope.turn(model, () => scope.model(model).adapters?.list() ?? []),
+    adapters: ({ model }) =>
+      scope.turn(model, async () => (await scope.learner(model)).adapters?.list() ?? []),
     adapter_load: ({ model, files, name }) =>
       changed(scope, model, async (all, one) => {
         const { readKept } = await import("../training/index.ts");
@@ -102,31 +105,31 @@ function adapterMethods(scope: Scope): HandlersOf<"adapter"> {
     adapter_save: ({ model, name }) =>
       scope.turn(model, async () => {
         const { adaptersOf } = await import("../training/index.ts");
-        return adaptersOf(scope.model(model)).save(name);
+        return adaptersOf(await scope.learner(model)).save(name);
       }),
     adapter_rename: ({ model, name, to }) => changed(scope, model, (all) => all.rename(name, to)),
     adapter_remove: ({ model, name }) => changed(scope, model, (all) => all.remove(name)),
     adapter_keep: ({ model, name }) =>
       scope.turn(model, async () => {
         const { adaptersOf, keep } = await import("../training/index.ts");
-        const one = scope.model(model);
+        const one = await scope.learner(model);
         return keep({ key: one.key, adapters: adaptersOf(one) }, name);
       }),
     async adapter_kept({ model }) {
       const { listKept } = await import("../training/index.ts");
-      return listKept(scope.model(model));
+      return listKept(await scope.learner(model));
     },
     async adapter_forget({ model, name }) {
       const { forget } = await import("../training/index.ts");
-      return forget(scope.model(model), name);
+      return forget(await scope.learner(model), name);
     },
     async adapter_merge({ model, name, files }, { signal }) {
       const { mergedOnnx } = await import("../training/index.ts");
-      return mergedOnnx(scope.model(model), name, files, signal);
+      return mergedOnnx(await scope.learner(model), name, files, signal);
     },
     async adapter_export({ model, ...request }, { signal }) {
       const { exported } = await import("../training/index.ts");
-      return exported(scope.model(model), request, signal);
+      return exported(await scope.learner(model), request, signal);
     },
   };
 }

@@ -1,10 +1,10 @@
 // The adapters of a loaded model, which are made when they are first needed.
 
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import { Adapters } from "./adapters.ts";
 
 /** The adapters of a model. */
-export function adaptersOf(model: Model): Adapters {
+export function adaptersOf(model: Learner): Adapters {
   const { device, weights, decoder, programs: training } = model;
   return (model.adapters ??= new Adapters(device, weights, decoder, { training }));
 }

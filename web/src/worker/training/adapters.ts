@@ -7,7 +7,7 @@ import { scaling, written_config } from "../../logic/training/adapters.ts";
 import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
-import type { EngineDecoder } from "../model/decoder.ts";
+import type { Taught } from "../model/taught.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { checkAdapterName, configOf, rescaled, scaledByModule } from "./adapter-config.ts";
@@ -59,7 +59,7 @@ export class Adapters {
   constructor(
     private device: Device,
     private weights: Weights,
-    private readonly decoder: EngineDecoder,
+    private readonly decoder: Taught,
     private readonly manifest: Pick<Manifest, "training">,
   ) {
     decoder.adapter = () => {

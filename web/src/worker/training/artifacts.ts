@@ -500,6 +500,7 @@ export function programOf(kind: string, { plans, states }: Described, rate: numb
     accumulation: undefined,
     padTokenId: undefined,
     eosTokenId: undefined,
+    source: undefined,
     plans: new Map(
       Object.entries(plans).map(([k, p]) => [
         k as "train",

@@ -9,7 +9,7 @@ import {
   plans_of_step,
 } from "../../logic/training/memory.ts";
 import type { TrainingEstimate, TrainingFields, TrainingRecord } from "../../protocol/training.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import type { ProgramInfo, TrainingPlan } from "../package/manifest.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { orderOf, readData, updatesOf } from "./read-data.ts";
@@ -17,7 +17,7 @@ import { chooseProgram, type RunSettings, resolveSettings } from "./run-options.
 import { TrainingRun } from "./trainer.ts";
 
 const MAX_ENGINE = 2 ** 32; // bytes of a WebAssembly memory
-const RECORDS = 16; // of preferences, for the update that is timed: each is first run once
+const RECORDS = 16; // of preferences and pairs, for the update that is timed: each is run before
 
 /**
  * Memory and time of a run.
@@ -25,7 +25,7 @@ const RECORDS = 16; // of preferences, for the update that is timed: each is fir
  * @throws the same errors as TrainingRun.open, but for OutOfMemory
  */
 export async function estimate(
-  model: Model,
+  model: Learner,
   texts: (string | TrainingRecord)[],
   fields: TrainingFields,
   measure: boolean,
@@ -66,7 +66,7 @@ export async function estimate(
   return { ...made, seconds_per_step: step, seconds: step * steps };
 }
 
-function memoryOf(model: Model, program: ProgramInfo, options: RunSettings): Estimate {
+function memoryOf(model: Learner, program: ProgramInfo, options: RunSettings): Estimate {
   const plans = plans_of_step(options.accumulates).map((kind) => {
     const { file, slots, arenaBytes } = program.plans.get(kind as TrainingPlan)!;
     const read = slots.map(({ name, kind, bytes: size }) => ({ name, kind, size }));
@@ -78,7 +78,7 @@ function memoryOf(model: Model, program: ProgramInfo, options: RunSettings): Est
 
 /** Seconds of an update. Makes one, and leaves the adapters as they were. */
 async function secondsOf(
-  model: Model,
+  model: Learner,
   texts: (string | TrainingRecord)[],
   fields: TrainingFields,
   options: RunSettings,
@@ -90,7 +90,7 @@ async function secondsOf(
   const timed = Math.min(batches, 2); // of the batches of an update: all take the same time
   const run = await TrainingRun.open(
     model,
-    options.preference ? texts.slice(0, RECORDS) : texts,
+    options.preference || model.pairs ? texts.slice(0, RECORDS) : texts,
     {
       ...fields,
       name: undefined,

@@ -10,6 +10,7 @@ export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
 export { estimate } from "./estimate.ts";
 export { forget, keep, listKept, readKept } from "./kept.ts";
+export { learnerOf } from "./learner.ts";
 export { exported, mergedOnnx } from "./merge.ts";
 export { preview } from "./records.ts";
 export { chooseProgram } from "./run-options.ts";

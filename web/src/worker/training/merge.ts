@@ -5,7 +5,7 @@ import { InputError } from "../../shared/errors.ts";
 import { HttpSource } from "../../shared/files/http.ts";
 import { toBlob } from "../../shared/files/source.ts";
 import { Compiler, MissingFile } from "../compiler-client.ts";
-import type { Model, Onnx } from "../model/model.ts";
+import type { Learner, Onnx } from "../model/model.ts";
 import { adaptersOf } from "./adapters-of.ts";
 
 type Named = { name: string; blob: Blob };
@@ -30,7 +30,7 @@ const BESIDE = [
  * @throws InputError
  */
 export async function mergedOnnx(
-  model: Model,
+  model: Learner,
   name: string,
   given: Named[] | string | undefined,
   signal: AbortSignal,
@@ -47,7 +47,7 @@ export async function mergedOnnx(
  * @throws InputError, ModelError, UnsupportedField
  */
 export async function exported(
-  model: Model,
+  model: Learner,
   request: Omit<AdapterExport, "model">,
   signal: AbortSignal,
 ): Promise<Named[]> {
@@ -76,7 +76,7 @@ export async function exported(
 
 /** The .onnx file of a model. */
 async function onnxOf(
-  model: Model,
+  model: Learner,
   given: Named[] | string | undefined,
   signal: AbortSignal,
 ): Promise<Onnx> {
@@ -105,7 +105,7 @@ async function onnxOf(
 }
 
 /** Adds the two files of an adapter. */
-async function addAdapter(files: Map<string, Blob>, model: Model, name: string): Promise<void> {
+async function addAdapter(files: Map<string, Blob>, model: Learner, name: string): Promise<void> {
   const saved = await adaptersOf(model).save(name);
   if (saved.length < 2)
     throw new InputError(
@@ -139,7 +139,7 @@ async function addBeside(
 
 /** The files that Python makes of others; external data at an address is fetched as it asks. */
 async function compiled(
-  model: Model,
+  model: Learner,
   files: Map<string, Blob>,
   call: Record<string, unknown>,
   given: Named[] | string | undefined,

@@ -8,9 +8,10 @@ import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts"
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import { macrotask } from "./macrotask.ts";
+import { readPairs } from "./pairs.ts";
 import { answerOf, endOf, examplesOf } from "./records.ts";
 import type { RunSettings } from "./run-options.ts";
 
@@ -26,6 +27,9 @@ export interface Data {
   pad: number;
   /** Of records: how many are too long. */
   report: Report | undefined;
+  /** Of pairs: the states of the encoder for each row. */
+  sources?: Float32Array<ArrayBuffer>[];
+  heldSources?: Float32Array<ArrayBuffer>[];
   /** Instead of rows: what is compared. */
   units?: Unit[];
   /** What is compared in evaluations. */
@@ -37,7 +41,7 @@ export interface Data {
  * @throws InputError if they are none, or no completion fits
  */
 async function readPreferences(
-  model: Model,
+  model: Learner,
   program: ProgramInfo,
   records: unknown,
   evaluation: TrainingFields["evaluation"],
@@ -99,23 +103,35 @@ export function comparisons(program: ProgramInfo): number {
   return Math.max(1, program.batch >> 1);
 }
 
-function padOf(model: Model, program: ProgramInfo): number {
+function padOf(model: Learner, program: ProgramInfo): number {
   return program.padTokenId ?? endOf(model, program) ?? 0;
 }
 
 /**
  * Tokenizes texts, as transformers' `tokenizer(text)`, and cuts them into rows; records make one
- * row each.
+ * row each. Pairs are for models with an encoder.
  * @throws InputError if they are neither, too short, or contain tokens unknown to the model
  */
 export async function readData(
-  model: Model,
+  model: Learner,
   program: ProgramInfo,
   texts: unknown,
   evaluation: TrainingFields["evaluation"],
   options: RunSettings,
   signal: AbortSignal,
 ): Promise<Data> {
+  if (model.pairs) {
+    if (options.preference)
+      throw new InputError("pairs have no preferences", "options.loss", "Leave it out.");
+    const pad = padOf(model, program);
+    const found = await readPairs(model, program, texts, evaluation, options, pad, signal);
+    const rows = found.rows.map(([row]) => row);
+    const held = found.held?.map(([row]) => row);
+    checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
+    const sources = found.rows.map(([, states]) => states);
+    const heldSources = found.held?.map(([, states]) => states) ?? [];
+    return { rows, held, pad, report: found.report, sources, heldSources };
+  }
   if (options.preference)
     return readPreferences(model, program, texts, evaluation, options, signal);
   const { tokenizer } = model;

@@ -1,27 +1,31 @@
 // What determines the rest of a run, as recorded in its checkpoint.
 
 import { BEST, check_same_run, check_tensors } from "../../logic/training/checkpoints.ts";
-import type { Row } from "../../logic/training/data.ts";
 import type { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
+import type { Data } from "./read-data.ts";
 import { MAX } from "./recovery/backup.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
+
+const HEAD = 4096; // bytes
 
 /** A stored checkpoint. */
 export type Stored = NonNullable<Awaited<ReturnType<Checkpoint["read"]>>>;
 
 /** Everything besides the states that the updates of a run depend on. */
 export function recordOf(
-  model: Model,
+  model: Learner,
   program: ProgramInfo,
   options: RunSettings,
   total: number,
-  rows: readonly Row[],
+  { rows, sources = [] }: Pick<Data, "rows" | "sources">,
 ): Record<string, unknown> {
   const { lora } = options;
+  // the first states of each source tell it from others
+  const heads = sources.map((one) => new Uint8Array(one.buffer, 0, Math.min(one.byteLength, HEAD)));
   return {
     program: program.name,
     model: model.key,
@@ -42,7 +46,7 @@ export function recordOf(
     gradient_accumulation_steps: options.gradient_accumulation_steps,
     total,
     ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),
-    texts: sha256(...[0, 1].map((part) => int32(rows.map((row) => row[part]!)))),
+    texts: sha256(...[0, 1].map((part) => int32(rows.map((row) => row[part]!))), ...heads),
   };
 }
 

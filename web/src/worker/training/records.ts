@@ -18,7 +18,8 @@ import type { Message } from "../../protocol/generation.ts";
 import type { TrainingRecord } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
-import type { Model } from "../model/model.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { macrotask } from "./macrotask.ts";
@@ -42,7 +43,7 @@ export async function answerOf(tokenizer: Tokenizer): Promise<(request: DataRequ
 }
 
 /** Id of the token that ends a text. */
-export function endOf(model: Model, program: ProgramInfo): number | undefined {
+export function endOf(model: Learner, program: ProgramInfo): number | undefined {
   return program.eosTokenId ?? model.tokenizer.id("eos_token");
 }
 
@@ -52,7 +53,7 @@ export function endOf(model: Model, program: ProgramInfo): number | undefined {
  * @throws InputError, TokenizerError, Aborted
  */
 export async function examplesOf(
-  model: Model,
+  model: Learner,
   program: ProgramInfo,
   records: readonly TrainingRecord[],
   where: string,
@@ -75,12 +76,14 @@ export async function examplesOf(
 
 /** What the model will see of the first texts or records. */
 export async function preview(
-  model: Model,
+  model: Learner,
   program: ProgramInfo,
   data: readonly (string | TrainingRecord)[],
   count: number,
 ): Promise<Seen[][]> {
   const { tokenizer } = model;
+  if (model.pairs)
+    throw new InputError("pairs have no preview", "data", "Look at the pairs themselves.");
   const { sequence } = program;
   const texts = are_records(data, "data")
     ? stream_texts(data as TrainingRecord[], "data")

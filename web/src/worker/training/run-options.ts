@@ -9,13 +9,13 @@ import { check_schedule, type ScheduleName } from "../../logic/training/schedule
 import type { TrainingFields } from "../../protocol/training.ts";
 import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { ranked } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { LOSSES, type Session, weighs } from "./session.ts";
 
-export function chooseProgram(model: Model, adapter: unknown): ProgramInfo {
+export function chooseProgram(model: Learner, adapter: unknown): ProgramInfo {
   const programs = [...model.programs.values()];
   if (!programs.length)
     throw new InputError(
@@ -73,6 +73,8 @@ export interface RunSettings {
   /** LoRA's A is not trained. */
   freeze_A: boolean;
   checkpoint: { file: Checkpoint; every: number } | undefined;
+  /** Of pairs: options of the pipeline's calls. */
+  call_options: Readonly<Record<string, unknown>>;
 }
 
 /**
@@ -122,11 +124,18 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
     lora: loraOf(program, fields),
     proximal_mu,
     freeze_A,
+    call_options: callOptions(fields.call_options),
     checkpoint: checkpoint && {
       file: new Checkpoint(checkpoint.name),
       every: check_whole(every, "options.checkpoint.every", 1),
     },
   };
+}
+
+function callOptions(given: unknown): Readonly<Record<string, unknown>> {
+  if (given === undefined || (typeof given === "object" && given !== null))
+    return { ...(given as object | undefined) };
+  throw new InputError(`it is ${String(given)}`, "options.call_options", "Give { name: value }.");
 }
 
 function preferenceOf(program: ProgramInfo, fields: TrainingFields): Preference | undefined {
@@ -251,7 +260,7 @@ function writeMoments(session: Session, data: Uint8Array): void {
   for (const state of moments) session.writeState(state, data.subarray(at, (at += state.bytes)));
 }
 
-export function freshName(model: Model, base: string): string {
+export function freshName(model: Learner, base: string): string {
   for (let n = 1; ; n++) {
     const name = n === 1 ? base : `${base} ${n}`;
     if (!adaptersOf(model).has(name)) return name;

@@ -30,6 +30,8 @@ export interface Batch {
   labels: BigInt64Array;
   /** Of `accumulate`: weights of the losses of labels. */
   weights?: Float32Array<ArrayBuffer>;
+  /** Further inputs. */
+  more?: Record<string, Uint8Array>;
 }
 
 /**
@@ -181,12 +183,12 @@ export class Session {
 
   private async forward(
     kind: "train" | "accumulate" | "evaluate",
-    { ids, labels, weights }: Batch,
+    { ids, labels, weights, more }: Batch,
   ): Promise<number> {
     const bytes = (a: BigInt64Array | Float32Array) =>
       new Uint8Array(a.buffer as ArrayBuffer, a.byteOffset, a.byteLength);
     const weighed = weights && { [WEIGHTS]: bytes(weights) };
-    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels), ...weighed });
+    this.pass(kind, { input_ids: bytes(ids), labels: bytes(labels), ...weighed, ...more });
     const loss = await this.device.read(this.buffers.get("loss")!, 0, 4);
     return new DataView(loss.buffer).getFloat32(0, true);
   }

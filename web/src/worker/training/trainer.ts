@@ -33,12 +33,13 @@ import type { RunRecord } from "../../shared/checkpoints/checkpoint.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
-import type { Model } from "../model/model.ts";
+import type { Learner } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
 import type { RunFacts } from "./adapters.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
+import { sourceFeeds } from "./pairs.ts";
 import { batchOf, preferenceAnswers, refer } from "./preferences.ts";
 import { comparisons, type Data, orderOf, readData, updatesOf } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored } from "./record.ts";
@@ -50,7 +51,7 @@ import {
   resolveSettings,
   writeFirst,
 } from "./run-options.ts";
-import { Session, weighs } from "./session.ts";
+import { type Batch, Session, weighs } from "./session.ts";
 
 /** A training run: the worker's side of Trainer. */
 export class TrainingRun {
@@ -70,7 +71,7 @@ export class TrainingRun {
   saved: number | undefined;
 
   private constructor(
-    private readonly model: Model,
+    private readonly model: Learner,
     readonly session: Session,
     readonly adapter: string,
     private readonly data: Data,
@@ -142,7 +143,7 @@ export class TrainingRun {
   }
 
   private static async prepare(
-    model: Model,
+    model: Learner,
     texts: (string | TrainingRecord)[],
     fields: TrainingFields,
     signal: AbortSignal,
@@ -158,7 +159,7 @@ export class TrainingRun {
     const order = orderOf(data, program, options.seed);
     const updates = updatesOf(order, options);
     const total = updates.total(options.epochs ?? null, options.max_steps ?? null);
-    const config = recordOf(model, program, options, total, data.rows);
+    const config = recordOf(model, program, options, total, data);
     const { checkpoint } = options;
     const found = fields.resume && checkpoint ? await checkpoint.file.read() : undefined;
     if (found) compare(config, found.record.config, checkpoint!.file.name);
@@ -323,7 +324,7 @@ export class TrainingRun {
     let tokens = 0;
     const weighed = weighs(session.program);
     const batches = Array.from({ length: count }, (_, i) =>
-      this.batch(data.rows, this.order.chosen(first + i, epoch)),
+      this.batch(data.rows, this.order.chosen(first + i, epoch), data.sources),
     );
     for (const made of batches) tokens += made.learned;
     const answer = (request: UpdateRequest): unknown => {
@@ -333,14 +334,14 @@ export class TrainingRun {
       return Promise.all(
         batches.map((made) => {
           if (request.rate !== null) return session.train(made, request.rate);
-          const { ids, labels } = made;
+          const { ids, labels, more } = made;
           const weight = 1 / Math.max(1, tokens);
           const weights = weighed
             ? Float32Array.from(
                 token_weights(Array.from(labels, Number), session.program.sequence, weight),
               )
             : undefined;
-          return session.accumulate({ ids, labels, weights });
+          return session.accumulate({ ids, labels, weights, more });
         }),
       );
     };
@@ -378,10 +379,13 @@ export class TrainingRun {
   private batch(
     rows: readonly Row[],
     which: readonly number[],
-  ): { ids: BigInt64Array; labels: BigInt64Array; learned: number } {
+    sources: Data["sources"],
+  ): Batch & { learned: number } {
     const chosen = which.map((i) => rows[i]!);
-    const made = batchOf(chosen, this.session.program.batch, this.data.pad);
-    return { ...made, learned: learned(chosen) };
+    const { program } = this.session;
+    const made = batchOf(chosen, program.batch, this.data.pad);
+    const of = sources && which.map((i) => sources[i]!);
+    return { ...made, ...(of && { more: sourceFeeds(program, of) }), learned: learned(chosen) };
   }
 
   /** An event as the page gets it. */
@@ -495,7 +499,7 @@ export class TrainingRun {
     const held = data.held!;
     const order = new Order(held.length, session.program.batch, this.options.seed);
     return drive(mean_loss(order.batches), async (at) => {
-      const made = this.batch(held, order.chosen(at));
+      const made = this.batch(held, order.chosen(at), data.heldSources);
       return [await session.evaluate(made), made.learned];
     });
   }

@@ -77,16 +77,18 @@ async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<
   const { personalize } = job.request;
   const target = targetOf(await device);
   const dtypes = dtypesBeside(job);
+  const trained = programs ? { programs } : {};
   const options =
     task === "text-generation"
       ? {
           ...{ capacity, cache_dtype, what },
-          ...(programs ? { programs } : {}),
+          ...trained,
           ...(dtypes ? { dtypes } : {}),
         }
       : {
           ...{ task, max_length, capacity, cache_dtype, what },
           ...(personalize ? { personalize } : {}),
+          ...trained,
         };
   const all = target === "cpu" ? options : { ...options, target };
   return compiledKey((await device).tableHash, all, job.downloads?.model.key);

@@ -58,6 +58,7 @@ export class Seq2SeqModel {
   /**
    * Loads the plans, and computes what depends on weights alone.
    * @param others plans of the package that are loaded already
+   * @param release whether weights that only init steps read are freed
    * @throws PlanError, OutOfMemory
    */
   constructor(
@@ -69,6 +70,7 @@ export class Seq2SeqModel {
     readonly config: Record<string, unknown>,
     private readonly where: string,
     others: Parameters<Weights["compute"]>[0],
+    release = true,
   ) {
     const { encoder, plans, capacity, vocabSize } = info;
     this.ids = new BigInt64Array(capacity);
@@ -105,7 +107,7 @@ export class Seq2SeqModel {
       this.step,
       ...(align ? [align] : []),
     ];
-    weights.compute(all, true);
+    weights.compute(all, release);
     if (align) device.freePlan(align.plan);
   }
 
@@ -147,6 +149,7 @@ export class Seq2SeqModel {
       // weights of `align` that only init steps read have been freed
       if (kind === "weight" && this.weights.has(name))
         device.bind(plan, i, this.weights.buffer(name), what);
+      else if (kind === "state") device.bind(plan, i, this.weights.adapter(name, bytes), what);
       else if ((kind === "input" || kind === "output") && prefix !== null) {
         // the encoder's output is what `cross` reads, by another name
         const hidden = prefix && (kind === "output" || name === "encoder_hidden_states");
@@ -163,6 +166,39 @@ export class Seq2SeqModel {
    * @throws InputError if there are none or too many; OutOfMemory
    */
   encodeIds(ids: readonly number[]): EncodedSource {
+    return this.encoded(this.feedIds(ids), ids.length, [...ids]);
+  }
+
+  /**
+   * Runs the encoder on features.
+   * @throws InputError if they are not as many as the encoder takes; OutOfMemory
+   */
+  encodeFeatures(values: Float32Array<ArrayBuffer>): EncodedSource {
+    const one = this.feedFeatures(values);
+    return this.encoded(one, one.positions, null);
+  }
+
+  /**
+   * The output of the encoder for token ids or features, [positions, width].
+   * @throws as `encodeIds` and `encodeFeatures`
+   */
+  async hidden(
+    of: readonly number[] | Float32Array<ArrayBuffer>,
+  ): Promise<Float32Array<ArrayBuffer>> {
+    const features = of instanceof Float32Array;
+    const one = features ? this.feedFeatures(of) : this.feedIds(of);
+    if (one.run) this.device.run(one.run.plan, one.run.file);
+    const positions = features ? one.positions : of.length;
+    const bytes = 4 * positions * this.width;
+    return new Float32Array((await this.device.read(this.memory.get("hidden")!, 0, bytes)).buffer);
+  }
+
+  /** Numbers of a position of the encoder's output. */
+  get width(): number {
+    return this.memory.get("hidden")!.bytes / (4 * this.positions);
+  }
+
+  private feedIds(ids: readonly number[]): SourceRun {
     const found = this.encoderFor(ids.length, "tokens");
     const write = (name: string, value: (i: number) => number) =>
       this.device.write(
@@ -171,15 +207,10 @@ export class Seq2SeqModel {
       );
     write("input_ids", (i) => ids[i] ?? 0);
     if (this.info.encoder.masked) write("attention_mask", (i) => +(i < ids.length));
-    return this.encoded(found, ids.length, [...ids]);
+    return found;
   }
 
-  /**
-   * Runs the encoder on features.
-   * @throws InputError if they are not as many as the encoder takes; OutOfMemory
-   */
-  encodeFeatures(values: Float32Array<ArrayBuffer>): EncodedSource {
-    const one = this.encoders[0]!;
+  private feedFeatures(values: Float32Array<ArrayBuffer>): SourceRun {
     const buffer = this.memory.get(`source/${this.info.encoder.input}`)!;
     if (values.byteLength !== buffer.bytes)
       throw new InputError(
@@ -188,7 +219,7 @@ export class Seq2SeqModel {
         "Do the model and its preprocessor_config.json belong together?",
       );
     this.device.write(buffer, bytesOf(values));
-    return this.encoded(one, one.positions, null);
+    return this.encoders[0]!;
   }
 
   /**

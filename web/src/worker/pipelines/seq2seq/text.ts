@@ -9,6 +9,7 @@ import {
   prompt_of,
   special_tokens,
 } from "../../../logic/generation/text2text.ts";
+import { end_id, target_example, target_ids } from "../../../logic/training/targets.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { DecodingStreamer, type GenerateOutput, generate } from "../../generation/index.ts";
@@ -48,7 +49,29 @@ function textTask(name: string, truncates: boolean, own: readonly string[]): Tas
         );
       };
     },
+    pairs: {
+      kind: "text",
+      prepare(host, given) {
+        const options = new Options(spread(given), known);
+        const call = call_of(options.given, truncates, host.config(), languagesOf(host));
+        return async ({ source, target }) => {
+          const model = host.needSeq2Seq();
+          const tokenizer = host.needTokenizer();
+          const states = await model.hidden(sourceOf(host, call, String(source)));
+          const end = end_id(model.generation_config, model.config);
+          const ids = target_ids(tokenizer.encode(target), call.forced, call.languages);
+          return { example: target_example(startIds(model), ids, end), states };
+        };
+      },
+    },
   };
+}
+
+/** The ids of a text for the encoder. */
+function sourceOf(host: TaskHost, call: Call, text: string): number[] {
+  const { eos_token_id: eos } = host.config("generation_config.json");
+  const ids = host.needTokenizer().encode(call.prefix + text);
+  return prompt_of(call, ids, host.needSeq2Seq().longest, eos);
 }
 
 async function generated(
@@ -61,10 +84,8 @@ async function generated(
 ): Promise<GenerateOutput> {
   const model = host.needSeq2Seq();
   const tokenizer = host.needTokenizer();
-  const { eos_token_id: eos } = host.config("generation_config.json");
-  const ids = tokenizer.encode(call.prefix + text);
   const forced = call.forced === null ? {} : { forced_bos_token_id: call.forced };
-  const source = model.encodeIds(prompt_of(call, ids, model.longest, eos));
+  const source = model.encodeIds(sourceOf(host, call, text));
   const streamer = new DecodingStreamer(tokenizer, {
     skip_prompt: true,
     callback_function: (text) => events.text(text, false),

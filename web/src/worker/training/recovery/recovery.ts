@@ -6,7 +6,7 @@ import type { Device } from "../../../device/device.ts";
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { EngineError, OutOfMemory } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
-import type { Model } from "../../model/model.ts";
+import type { Learner } from "../../model/model.ts";
 import type { Weights } from "../../model/weights.ts";
 import { adaptersOf } from "../adapters-of.ts";
 import { macrotask } from "../macrotask.ts";
@@ -15,7 +15,7 @@ import { Backup, TRIES } from "./backup.ts";
 
 /** Begins a run; if a GPU was lost, again with the device in its place. */
 export async function opened<T>(
-  model: Model,
+  model: Learner,
   signal: AbortSignal,
   open: () => Promise<T>,
 ): Promise<T> {
@@ -68,7 +68,7 @@ export class Recovery implements Rebuilding {
   private at = 0;
 
   constructor(
-    private readonly model: Model,
+    private readonly model: Learner,
     private readonly run: Recovered,
   ) {
     this.backup = new Backup(run.session, () => run.session.kept);

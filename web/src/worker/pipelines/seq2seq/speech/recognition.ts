@@ -1,6 +1,8 @@
 // automatic-speech-recognition with Whisper: the sound, the model and the events of
 // logic/speech/recognition.py.
 
+import { HOP } from "../../../../logic/speech/features.ts";
+import { first_tokens } from "../../../../logic/speech/prompts.ts";
 import {
   type Call,
   call_of,
@@ -12,9 +14,13 @@ import {
 } from "../../../../logic/speech/recognition.ts";
 import type { Segment } from "../../../../logic/speech/requests.ts";
 import { beams_of } from "../../../../logic/speech/whisper.ts";
+import type { Pair } from "../../../../logic/training/pairs.ts";
+import { check_window, end_id, target_example } from "../../../../logic/training/targets.ts";
 import type { TaskSound } from "../../../../protocol/tasks.ts";
+import { drive } from "../../../../shared/drive.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import { DecodingStreamer, type Streamer } from "../../../generation/index.ts";
+import type { Encoded } from "../../../model/model.ts";
 import type { Ending, TaskHost } from "../../host.ts";
 import { Options } from "../../options.ts";
 import { type Events, SILENT, type TaskRunner } from "../../runner.ts";
@@ -23,7 +29,7 @@ import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf } from "./features.ts";
 import { HeldSamples, samplesOf } from "./samples.ts";
 import { SpeechStream, type Spoken, wishesOf } from "./stream.ts";
-import { WhisperRunner, whisperModel } from "./whisper.ts";
+import { logitsOf, WhisperRunner, whisperModel } from "./whisper.ts";
 
 const KNOWN = [...OPTIONS, ...FIELD_NAMES];
 
@@ -41,6 +47,7 @@ export const speechRecognition: TaskRunner = {
       );
     return (input, ending) => recognized(host, call, soundOf(input, host.task), events, ending);
   },
+  pairs: { kind: "speech", prepare: (host, given) => learned(host, callOf(host, given)) },
   streamOptions: ["interval", "live", ...KNOWN.filter((name) => !RESULTS.includes(name))],
   stream(host, given, voice) {
     const { interval: _, live: __, ...rest } = given.given;
@@ -103,6 +110,28 @@ async function recognized(
     samples.again(); // closes what reads the sound
     if (events.streams) events.text("", true);
   }
+}
+
+/** Reads pairs of a recording and its text. */
+function learned(host: TaskHost, { whisper }: Call) {
+  return async ({ source, target, where }: Pair, ending: Ending): Promise<Encoded> => {
+    const model = host.needSeq2Seq();
+    const samples = samplesOf(host, source as TaskSound, RATE, ending);
+    try {
+      check_window(samples.length, model.longest * HOP, RATE, where);
+      const features = await featuresOf(host, samples, ending);
+      const window = await features.window(0);
+      const [prefix] = await drive(first_tokens(whisperModel(model), whisper), (request) =>
+        logitsOf(model, window, request),
+      );
+      const ids = host.needTokenizer().encode(target, false);
+      const states = await model.hidden(window);
+      const end = end_id(model.generation_config, model.config);
+      return { example: target_example(prefix, ids, end), states };
+    } finally {
+      samples.again();
+    }
+  };
 }
 
 /** Passes the text of each window on, without tokens of times. */

@@ -89,8 +89,7 @@ export class WhisperRunner {
     try {
       const at = await source.forward(sequence, request.tokens);
       if (request.kind === "log_probability") return logProbability(source, at, request.token);
-      const bytes = source.engine.read(at, 4 * source.vocab_size);
-      return new Float32Array(bytes.buffer, bytes.byteOffset, source.vocab_size);
+      return logits(source, at);
     } finally {
       source.close(sequence);
     }
@@ -121,6 +120,29 @@ export class WhisperRunner {
     const tokens = made.sequences[0]!.slice(prompt.length);
     if (scores === "beams") total = await logProbabilityOf(source, prompt, tokens, fields);
     return [tokens, total];
+  }
+}
+
+/** The logits at an address. */
+function logits({ engine, vocab_size }: EncodedSource, at: number): Float32Array {
+  const bytes = engine.read(at, 4 * vocab_size);
+  return new Float32Array(bytes.buffer, bytes.byteOffset, vocab_size);
+}
+
+/** The logits that the detection of a window's language asks for. */
+export async function logitsOf(
+  model: Seq2SeqModel,
+  window: Float32Array<ArrayBuffer>,
+  request: Request,
+): Promise<Float32Array | undefined> {
+  if (request.kind !== "logits") return undefined;
+  const source = model.encodeFeatures(window);
+  const sequence = source.open();
+  try {
+    return logits(source, await source.forward(sequence, request.tokens)).slice();
+  } finally {
+    source.close(sequence);
+    source.close();
   }
 }
 

@@ -1,0 +1,105 @@
+// Pairs as training data: rows of tokens, and the states of the encoder for each.
+
+import { type Example, kept_rows, type Report } from "../../logic/training/chat.ts";
+import { type Row, split_rows } from "../../logic/training/data.ts";
+import { type Pair, pairs_of } from "../../logic/training/pairs.ts";
+import type { TrainingFields } from "../../protocol/training.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { InputError, PackageError } from "../../shared/errors.ts";
+import type { Learner } from "../model/model.ts";
+import type { ProgramInfo } from "../package/manifest.ts";
+import { macrotask } from "./macrotask.ts";
+import type { RunSettings } from "./run-options.ts";
+
+const [STATES, MASK] = ["encoder_hidden_states", "encoder_attention_mask"];
+
+/** A row, and the states of its encoder: [positions, width]. */
+export type Sourced = [row: Row, states: Float32Array<ArrayBuffer>];
+
+/** Rows to train on and to evaluate on. */
+export interface SourcedData {
+  rows: Sourced[];
+  held: Sourced[] | undefined;
+  report: Report;
+}
+
+/**
+ * Reads pairs: each source goes through the processor and the encoder once.
+ * @throws InputError if a pair is invalid: the message says which; Aborted
+ */
+export async function readPairs(
+  model: Learner,
+  program: ProgramInfo,
+  given: unknown,
+  evaluation: TrainingFields["evaluation"],
+  options: RunSettings,
+  pad: number,
+  signal: AbortSignal,
+): Promise<SourcedData> {
+  const reader = await model.pairs!(options.call_options, signal);
+  const { width, positions } = sizesOf(program);
+  if (width !== reader.width)
+    throw new PackageError(
+      `training takes states of ${width} numbers, the encoder gives ${reader.width}`,
+      model.where,
+      "Build it again.",
+    );
+  let report: Report | undefined;
+  const read = async (list: unknown, where: string): Promise<Sourced[]> => {
+    if (!Array.isArray(list))
+      throw new InputError("it is no list of pairs", where, "Give a list of records.");
+    const examples: Example[] = [];
+    const states: Float32Array<ArrayBuffer>[] = [];
+    for (const pair of pairs_of(list, reader.kind, where)) {
+      throwIfAborted(signal);
+      const one = await reader.read(pair).catch((e: unknown) => placed(e, pair));
+      if (one.states.length > positions * width)
+        throw new InputError(
+          `its source has ${one.states.length / width} tokens, training takes ${positions}`,
+          pair.where,
+          "Shorten it, or compile the model for a longer sequence_length.",
+        );
+      examples.push(one.example);
+      states.push(one.states);
+      await macrotask();
+    }
+    const kept = kept_rows(examples, program.sequence, pad, where);
+    report ??= kept.report;
+    return kept.rows.map((row, i) => [row, states[kept.examples[i]!]!]);
+  };
+  let rows = await read(given, "pairs");
+  let held: Sourced[] | undefined;
+  if (typeof evaluation === "number")
+    [rows, held] = split_rows(rows, evaluation, options.seed, "options.evaluation");
+  else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
+  return { rows, held, report: report! };
+}
+
+/** Throws an error with the pair that it is of. */
+function placed(e: unknown, { where }: Pair): never {
+  if (!(e instanceof InputError) || e.where === where) throw e;
+  throw new InputError(e.what, e.where ? `${where}: ${e.where}` : where, e.remedy);
+}
+
+/** Numbers of a position of the states, and positions of a row. */
+function sizesOf({ plans, batch, source = 0 }: ProgramInfo): { width: number; positions: number } {
+  const slot = plans.get("train")!.slots.find(({ name }) => name === STATES);
+  return { width: (slot?.bytes ?? 0) / (4 * batch * source), positions: source };
+}
+
+/** What a batch feeds besides tokens: states with zeros after those of shorter sources, masks. */
+export function sourceFeeds(
+  program: ProgramInfo,
+  sources: readonly Float32Array<ArrayBuffer>[],
+): Record<string, Uint8Array> {
+  const { width, positions } = sizesOf(program);
+  const { batch } = program;
+  const states = new Float32Array(batch * positions * width);
+  const mask = new BigInt64Array(batch * positions);
+  for (let i = 0; i < batch; i++) {
+    const one = sources[i] ?? sources[0]!; // rows without labels get a source, too
+    states.set(one, i * positions * width);
+    mask.fill(1n, i * positions, i * positions + one.length / width);
+  }
+  return { [STATES!]: new Uint8Array(states.buffer), [MASK!]: new Uint8Array(mask.buffer) };
+}
