@@ -21,7 +21,11 @@ export function taskMethods(scope: Scope): HandlersOf<"task"> {
         const { learnerOf } = await import("../training/index.ts");
         const { runnerOf } = await import("../pipelines/index.ts");
         // adapters end with a lost GPU
-        if (learner?.device !== host.device) learner = learnerOf(host, () => runnerOf(host));
+        if (learner?.device !== host.device)
+          learner = learnerOf(host, async () => {
+            const { pairs } = await runnerOf(host);
+            return pairs && { ...pairs, prepare: (given) => pairs.prepare(host, given) };
+          });
         return learner;
       };
       return task.info;

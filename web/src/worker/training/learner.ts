@@ -1,17 +1,48 @@
 // A pipeline whose model has an encoder and a decoder, as training sees it.
 
+import type { Device } from "../../device/device.ts";
+import type { Pair, PairKind } from "../../logic/training/pairs.ts";
+import type { Urls } from "../../protocol/loading.ts";
+import type { TaskInfo } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import { keyOf, trainingFiles } from "../model/manifest-parts.ts";
-import type { Learner } from "../model/model.ts";
-import type { TaskHost } from "../pipelines/host.ts";
-import type { TaskRunner } from "../pipelines/runner.ts";
+import type { Encoded, Learner } from "../model/model.ts";
+import type { Weights } from "../model/weights.ts";
+import type { Manifest, Seq2SeqInfo } from "../package/manifest.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+
+/** What training needs of a pipeline (pipelines/host.ts). */
+interface Hosting {
+  readonly task: string;
+  readonly tokenizer: Tokenizer | undefined;
+  readonly info: Pick<TaskInfo, "device" | "training">;
+  readonly on: {
+    readonly device: Device;
+    readonly seq2seq: { readonly info: Seq2SeqInfo; readonly width: number } | undefined;
+  };
+  readonly from: {
+    readonly found: { readonly manifest: Manifest; readonly where: string };
+    readonly weights: Weights;
+    readonly files: Map<string, Uint8Array>;
+    readonly job: { readonly request: { readonly urls: Urls } };
+  };
+  text(name: string): string | undefined;
+}
+
+/** How a pipeline reads pairs (pipelines/runner.ts). */
+export interface PairReading {
+  kind: PairKind;
+  prepare(
+    given: Readonly<Record<string, unknown>>,
+  ): (pair: Pair, ending: AbortSignal) => Promise<Encoded>;
+}
 
 /**
  * A pipeline as a model that learns.
- * @param runner of its task
+ * @param runner how its task reads pairs, where it does
  * @throws InputError if it has no decoder that can be trained
  */
-export function learnerOf(host: TaskHost, runner: () => Promise<TaskRunner>): Learner {
+export function learnerOf(host: Hosting, runner: () => Promise<PairReading | undefined>): Learner {
   const { seq2seq, device } = host.on;
   const { found, weights, files, job } = host.from;
   const { manifest, where } = found;
@@ -47,14 +78,14 @@ export function learnerOf(host: TaskHost, runner: () => Promise<TaskRunner>): Le
     onnx: undefined,
     config: host.text("config.json"),
     async pairs(options, signal) {
-      const { pairs } = await runner();
+      const pairs = await runner();
       if (!pairs)
         throw new InputError(
           "this model does not learn from pairs",
           host.task,
           "Of speech recognition, Whisper does.",
         );
-      const read = pairs.prepare(host, options);
+      const read = pairs.prepare(options);
       const { kind } = pairs;
       return { kind, width: seq2seq.width, read: (pair) => read(pair, signal) };
     },
