@@ -51,7 +51,6 @@ export const PROGRAM: ProgramInfo = {
   sequence: 4,
   lora: { r: 2, lora_alpha: 2, use_rslora: false },
   saved: [],
-  accumulation: undefined,
   optimizer: { type: "AdamW", lr: 0.1 },
   maxGradNorm: null,
   accumulation: undefined,
