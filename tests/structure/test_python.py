@@ -129,6 +129,7 @@ def test_nothing_is_needed_but_python():
         ("compiler/arrays.py", "numpy"),
         ("compiler/arrays.py", "ml_dtypes"),
         ("host/hub.py", "huggingface_hub"),
+        ("host/training/trainer/loop.py", "tqdm"),
         ("host/text/library.py", "tokenizers"),
         ("host/text/templates/rendering.py", "jinja2"),
         ("host/text/templates/bounds.py", "jinja2"),

@@ -32,6 +32,7 @@ def variant(request, files):
     return request.param, lora
 
 
+# long: the script of a page and the checks of what it returns
 def test_variants_as_in_python(visit, server, files, variant, tmp_path):
     """The losses, the adapter and the words are those of Python; a run goes on with the same bits;
     the base stays as it is.
@@ -150,6 +151,7 @@ def test_variants_as_in_python(visit, server, files, variant, tmp_path):
     lm.free(), trainer.free()
 
 
+# long: the script of a page and the checks of what it returns
 def test_the_best_result_in_a_page(visit, server, trainable):
     """Early stopping and the best result, as in Python; a run that goes on from a checkpoint ends
     the same.

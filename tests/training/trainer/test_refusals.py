@@ -177,7 +177,7 @@ def test_mistakes_are_told(tmp_path):
 def test_objects_are_shown():
     trainer = edgewise.Trainer(DEMO, adapters={"r": 2}, sequence_length=16, batch_size=2)
     shown = repr(trainer)
-    assert "LoRA of rank 2" in shown and "batch_size=2" in shown and "AdamW" in shown
+    assert "LoRA of rank 2" in shown and "batch_size=2" in shown and "learning_rate=0.002" in shown
     history = trainer.fit("Once upon a time there was a robot. " * 9, max_steps=3, progress=False)
     first, last = history.losses[0], history.losses[-1]
     assert repr(history) == f"History(3 updates, loss {first:.4f} to {last:.4f}, stopped='done')"

@@ -35,7 +35,7 @@ Initial = tuple[Any, ...]
 _OUTPUT_OPS = ("Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Identity", "Slice", "Gather")
 _WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
 _ROWS = 256  # of a quantized weight that are numbers at once
-_LEAST = 1e-30  # of a squared norm, so that nothing is divided by 0
+_MIN_SQUARE = 1e-30  # of a squared norm, so that nothing is divided by 0
 
 
 class AdapterConfig(Protocol):
@@ -357,7 +357,7 @@ class _Inserter:
         axis = binder.ints([1])
         change = binder.op("ReduceSum", binder.op("Mul", b, inner), axis, keepdims=0)
         squares = binder.op("Add", self._squares(layer, n), change)
-        least = binder.constant(FLOAT, [1], [_LEAST])
+        least = binder.constant(FLOAT, [1], [_MIN_SQUARE])
         return binder.op("Sqrt", binder.op("Max", squares, least))
 
     def _squares(self, layer: LoraLayer, n: BoundNode) -> Value:

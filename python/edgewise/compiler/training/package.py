@@ -83,6 +83,7 @@ def add_training(
         InputError: the package has a program of this name, or was read from a file.
     """
     _check(package, name)
+    _check_rates(loraplus_lr_ratio, lora)
     graph = package.graph
     assert graph is not None  # _check
     config = package.json("config.json", {})
@@ -98,10 +99,6 @@ def add_training(
         "loraplus_lr_ratio": loraplus_lr_ratio,
         "target": target,
     }
-    if loraplus_lr_ratio is not None and lora is None:
-        raise InputError("it is for adapters", "loraplus_lr_ratio", "Leave it out.")
-    check_options({"loraplus_lr_ratio": loraplus_lr_ratio})
-
     sequence, positions = _row(package, sequence)
 
     def make(rows: int, recompute: bool | float) -> Program:
@@ -116,25 +113,43 @@ def add_training(
     kinds = [*PLANS, *(["magnitudes"] if lora is not None and lora.use_dora else [])]
     described = _add_plans(package, name, program, kinds)
     configs = package.json("generation_config.json", {}), config
-    entry: TrainingProgram = {
-        "name": name,
-        "task": "causal_lm",
-        "batch": batch,
-        "sequence": sequence,
-        "lora": cast("LoraFields", asdict(lora)) if lora is not None else None,
-        "optimizer": cast("OptimizerFields", program.optimizer.describe()),
-        "max_grad_norm": max_grad_norm,
-        "plans": cast("TrainingPlans", described),
-        "states": program.describe_states(),
-        "pad_token_id": special_token("pad_token_id", *configs),
-        "eos_token_id": special_token("eos_token_id", *configs),
-    }
+    entry = _entry(program, name, batch, sequence, described, configs)
     if positions:
         entry["source"] = positions
     if batch < wanted:
         entry["gradient_accumulation_steps"] = -(-wanted // batch)
     package.manifest.setdefault("training", []).append(entry)
     return entry
+
+
+def _entry(
+    program: Program,
+    name: str,
+    batch: int,
+    sequence: int,
+    plans: dict[str, TrainingPlan],
+    configs: Sequence[Any],
+) -> TrainingProgram:
+    lora = program.lora
+    return {
+        "name": name,
+        "task": "causal_lm",
+        "batch": batch,
+        "sequence": sequence,
+        "lora": cast("LoraFields", asdict(lora)) if lora is not None else None,
+        "optimizer": cast("OptimizerFields", program.optimizer.describe()),
+        "max_grad_norm": program.max_grad_norm,
+        "plans": cast("TrainingPlans", plans),
+        "states": program.describe_states(),
+        "pad_token_id": special_token("pad_token_id", *configs),
+        "eos_token_id": special_token("eos_token_id", *configs),
+    }
+
+
+def _check_rates(loraplus_lr_ratio: float | None, lora: LoraConfig | None) -> None:
+    if loraplus_lr_ratio is not None and lora is None:
+        raise InputError("it is for adapters", "loraplus_lr_ratio", "Leave it out.")
+    check_options({"loraplus_lr_ratio": loraplus_lr_ratio})
 
 
 def _row(package: Package, sequence: int) -> tuple[int, int]:

@@ -161,10 +161,7 @@ class Program:
             training_mode,
             checkpointing,
         )
-        # Parameters that are stored in the adapter as a whole.
-        self.saved: list[SavedParameter] = []
-        if lora is not None and (lora.modules_to_save or lora.bias != "none"):
-            self.saved = self._saved()
+        self.saved = self._saved()
         self.trainable += [
             n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
         ]
@@ -189,9 +186,12 @@ class Program:
         return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
 
     def _saved(self) -> list[SavedParameter]:
-        """The parameters that modules_to_save and bias of the LoraConfig select. Module names are
-        known only after ops are recognised.
+        """The parameters that are stored in the adapter as a whole: those that modules_to_save and
+        bias of the LoraConfig select. Module names are known only after ops are recognised.
         """
+        lora = self.lora
+        if lora is None or not lora.modules_to_save and lora.bias == "none":
+            return []
         with explained(TRAINING, self.graph.name):
             bound = recognised(
                 self.graph,
@@ -204,7 +204,7 @@ class Program:
                 trainable=parameters(self.graph),
                 doing=TRAINING.broken,
             )
-            return saved_parameters(bound, cast("LoraConfig", self.lora))
+            return saved_parameters(bound, lora)
 
     # ---- plans ----
     def plan(self, kind: str) -> Plan:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ...compiler.declare.dtypes import FLOAT, INT64, pack, unpack
 from ...compiler.gpu.self_test import self_test
 from ...errors import EngineError
 from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, wrong_of
@@ -51,7 +50,7 @@ def _results(device: Device, plan: Plan, slots: list[TestSlot]) -> list[list[flo
                 device.write(buffer, _given(i, slot))
         loaded.run()
         return [
-            np.frombuffer(device.read(buffer), np.float32).tolist() if slot.kind == "result" else []
+            unpack(FLOAT, device.read(buffer), slot.count) if slot.kind == "result" else []
             for slot, buffer in zip(slots, buffers)
         ]
     finally:
@@ -62,7 +61,7 @@ def _results(device: Device, plan: Plan, slots: list[TestSlot]) -> list[list[flo
 
 def _given(i: int, slot: TestSlot) -> bytes:
     if slot.kind == "numbers":
-        return np.array(numbers(i, slot.count), np.float32).tobytes()
+        return pack(FLOAT, numbers(i, slot.count))
     if slot.kind == "ids":
-        return np.array(integers(i, slot.count, slot.limit), np.int64).tobytes()
+        return pack(INT64, integers(i, slot.count, slot.limit))
     return bytes(integers(i, slot.count, 256))

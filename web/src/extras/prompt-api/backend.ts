@@ -39,7 +39,9 @@ export interface Backend extends Pick<Takes, "parts" | "check"> {
   readonly calls: boolean;
   /** Most tokens of a conversation. */
   readonly capacity: number;
-  /** Tokens of messages. `opens`: with the beginning of an answer; `prefix`: the last one is open. */
+  /**
+   * Tokens of messages. `opens`: with the beginning of an answer; `prefix`: the last one is open.
+   */
   count(
     messages: Turn[],
     given: { opens: boolean; prefix: boolean; tools: LanguageModelTool[] },

@@ -49,8 +49,8 @@ export function createLanguageModel(
       signal?.throwIfAborted();
       if ((await Made.availability(options)) === "unavailable")
         throw domError(
-          `this model is not for that: it takes ${["text", ...media].join(" and ")}, in chats if it ` +
-            "has a template",
+          `this model is not for that: it takes ${["text", ...media].join(" and ")}, in chats ` +
+            "if it has a template",
           "NotSupportedError",
         );
       const fields = { ...defaults, ...samplingOf(options) };

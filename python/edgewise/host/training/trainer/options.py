@@ -333,16 +333,6 @@ def options_of(
             "fit",
             "Leave it out, and give batch_size and memory.",
         )
-    check_whole(options.seed, "seed", 0)
-    if options.loraplus != (None, None) and lora is None:
-        raise InputError(
-            "it is for adapters", "loraplus_lr_ratio", "Give adapters, or groups with lr_scale."
-        )
-    check_options({"ema_decay": options.ema_decay, **options.loraplus_fields()})
-    if options.ema_decay is not None and options.ema_decay >= 1:
-        raise InputError(
-            f"it is {options.ema_decay}", "ema_decay", "Give a number below 1, such as 0.99."
-        )
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
         _check_quantized(model.graph, options.frozen)
@@ -367,8 +357,19 @@ def _check_numbers(options: Options) -> None:
             "warmup_steps": options.warmup,
             "total_steps": options.total_steps,
             "sequence_length": options.sequence_length if options.is_lm else None,
+            "ema_decay": options.ema_decay,
+            **options.loraplus_fields(),
         }
     )
+    check_whole(options.seed, "seed", 0)
+    if options.loraplus != (None, None) and options.lora is None:
+        raise InputError(
+            "it is for adapters", "loraplus_lr_ratio", "Give adapters, or groups with lr_scale."
+        )
+    if options.ema_decay is not None and options.ema_decay >= 1:
+        raise InputError(
+            f"it is {options.ema_decay}", "ema_decay", "Give a number below 1, such as 0.99."
+        )
 
 
 def _balanced(coefficient: float, usable: bool) -> CausalLMLoss:

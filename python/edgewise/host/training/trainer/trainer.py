@@ -223,7 +223,7 @@ class Trainer(Owner):
         trained = "parameters" if lora is None else f"LoRA of rank {lora.r}"
         sequence = options.sequence_length if options.is_lm else None
         fields: list[tuple[str, object]] = [("model", self.model.path), ("trains", trained)]
-        fields += [("optimizer", type(options.optimizer).__name__), ("lr", options.optimizer.lr)]
+        fields += [("learning_rate", options.optimizer.lr)]
         fields += [("batch_size", options.batch_size), ("sequence_length", sequence)]
         return shown(self, fields)
 
