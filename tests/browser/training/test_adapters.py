@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from .harness import train
+from ..conftest import MODEL
+from .harness import BATCH, SEQUENCE, TEXT, train
 
 
 # long: the script of a page and the checks of what it returns
@@ -259,6 +260,39 @@ def test_training_starts_from_an_adapter(visit, server, trainable):
     assert (got["info"]["r"], got["info"]["lora_alpha"]) == (3, 12)
     assert got["second"][0] < got["losses"][0]
     assert "another kind, rank or scaling" in got["refused"] and got["active"] == "more"
+
+
+def test_a_run_has_the_scaling_that_it_was_given(visit, server, trainable):
+    """Rank and lora_alpha of a run, not those of the package, decide what it learns: as a Trainer
+    that has them.
+    """
+    import edgewise
+    from edgewise.compiler.training.package import default_lora
+
+    adapters, options = {"r": 4, "lora_alpha": 40}, {"max_steps": 6, "learning_rate": 5e-3}
+    got = train(
+        visit(server),
+        """
+            const { losses } = await ew.fineTune(p, arg.text, { ...arg.options, ...arg.adapters });
+            const plain = (await ew.fineTune(p, arg.text, arg.options)).losses;
+            await p.dispose();
+            return { losses, plain };
+        """,
+        adapters=adapters,
+        options=options,
+    )
+    assert "error" not in got, str(got)[:900]
+    learning_rate = options.pop("learning_rate")
+    trainer = edgewise.Trainer(
+        str(MODEL),
+        adapters=default_lora(**adapters, lora_dropout=0.1),
+        batch_size=BATCH,
+        sequence_length=SEQUENCE,
+        learning_rate=learning_rate,
+    )
+    expected = trainer.fit(TEXT, **options, progress=False).losses
+    assert got["losses"] == pytest.approx(expected, rel=1e-4)
+    assert abs(got["losses"][-1] - got["plain"][-1]) > 0.01
 
 
 def test_an_optimizer_goes_on_in_another_run(visit, server, trainable):

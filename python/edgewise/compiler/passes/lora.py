@@ -267,7 +267,7 @@ class _Inserter:
         """The output of an adapter."""
         binder = self.bound.binder
         alpha, factor = 1.0, self._scale
-        if factor is None and kind != "conv":
+        if kind != "conv":
             alpha = scaling  # the product scales
         elif scaling != 1.0:
             constant = binder.constant(FLOAT, [1], [scaling])

@@ -14,6 +14,7 @@ from ...logic.manifest.schema import (
     TrainingPlans,
     TrainingProgram,
 )
+from ...logic.training.lora import has_patterns
 from ...logic.training.options import check_options
 from ..compile import CHUNKS, add_plans, compile_package
 from ..ir import Graph
@@ -92,6 +93,8 @@ def add_training(
         "loss": CausalLMLoss(),
         "optimizer": language_model_optimizer(optimizer, lora is not None),
         "lora": lora,
+        # runs of pages may have another scaling, but of DoRA, and of modules that have their own
+        "weighed": lora is not None and not lora.use_dora and not has_patterns(asdict(lora)),
         "trainable": [] if lora is not None else trainable,
         "frozen": frozen,
         "max_grad_norm": max_grad_norm,

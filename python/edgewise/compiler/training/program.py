@@ -79,6 +79,8 @@ class Program:
         trainable: "all", or names and patterns of parameters; [] to train adapters alone.
         frozen: names and patterns of parameters that are not trained.
         lora: the adapters, or None.
+        weighed: whether the state SCALE multiplies the adapters, so that a run can have another
+            scaling than `lora` says; else a step of each layer is saved.
         outputs: names of model outputs that `train` and `evaluate` also return.
         no_decay: patterns of parameters without weight decay.
         groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
@@ -125,6 +127,7 @@ class Program:
         trainable: str | Sequence[str] = "all",
         frozen: Sequence[str] = (),
         lora: LoraConfig | None = None,
+        weighed: bool = False,
         outputs: Sequence[str] = (),
         no_decay: Sequence[str] = (),
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
@@ -152,6 +155,7 @@ class Program:
         )
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
+        self.weighed = weighed
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)
         self.ema_decay = ema_decay
         self.loraplus = loraplus_lr_ratio, loraplus_lr_embedding
@@ -372,7 +376,7 @@ class Program:
     def _add_loss(self, bound: BoundGraph, graph: Gradients, kind: str) -> None:
         """Adds adapters and the loss of a kind of plan, which becomes an output."""
         adapters, self.lora_layers = (
-            insert_lora(bound, self.lora, weighed=False) if self.lora is not None else ([], [])
+            insert_lora(bound, self.lora, self.weighed) if self.lora is not None else ([], [])
         )
         for a in adapters:
             self.states.setdefault(
