@@ -16,11 +16,12 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 
 # Bytes after gzip until the text model of a package can run, and of one file, which has what most
 # pages use; docs/guide/install.md has the sizes, and what is beside the one file.
-# The one file has 460 kB: it holds whatever is not beside it, and grows with the tasks' rules.
-FILES_LIMIT, ONE_FILE_LIMIT = 283_000, 485_000
+# The one file has 503 kB: it holds whatever is not beside it, and grows with the tasks' rules:
+# training alone with DoRA, pairs of sounds and texts, estimates and cards by 12 kB.
+FILES_LIMIT, ONE_FILE_LIMIT = 292_000, 508_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 # The same of the part for GPUs that language models need, and of those with more shaders.
-GPU_LIMITS = {"webgpu": 37_000, "webgpu-images": 10_000}
+GPU_LIMITS = {"webgpu": 38_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
 GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000, "webgpu-test": 5_000}
 
