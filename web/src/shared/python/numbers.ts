@@ -76,3 +76,15 @@ export function product(values: Iterable<number>): number {
   for (const x of values) made *= x;
   return made;
 }
+
+/** float(x) of a number or a text. Throws a ValueError for a text that is none. */
+export function float(value: unknown): number {
+  if (typeof value !== "string") return Number(value);
+  const text = strip(value).toLowerCase();
+  const named = /^([+-]?)(inf|infinity|nan)$/.exec(text);
+  if (named) return named[2] === "nan" ? Number.NaN : Number(`${named[1]}Infinity`);
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/.test(text)) {
+    throw new ValueError(`could not convert string to float: ${repr(value)}`);
+  }
+  return Number(text);
+}

@@ -98,18 +98,6 @@ export function exactSum(values: Iterable<number>): number {
   return high;
 }
 
-/** float(x) of a number or a text. Throws a ValueError for a text that is none. */
-export function float(value: unknown): number {
-  if (typeof value !== "string") return Number(value);
-  const text = strip(value).toLowerCase();
-  const named = /^([+-]?)(inf|infinity|nan)$/.exec(text);
-  if (named) return named[2] === "nan" ? Number.NaN : Number(`${named[1]}Infinity`);
-  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/.test(text)) {
-    throw new ValueError(`could not convert string to float: ${repr(value)}`);
-  }
-  return Number(text);
-}
-
 /** type(a) is type(b), of values of JSON. */
 export function sameType(a: unknown, b: unknown): boolean {
   const kind = (x: unknown) => (x === null ? "null" : Array.isArray(x) ? "list" : typeof x);
