@@ -17,6 +17,7 @@ import { chooseProgram, type RunSettings, resolveSettings } from "./run-options.
 import { TrainingRun } from "./trainer.ts";
 
 const MAX_ENGINE = 2 ** 32; // bytes of a WebAssembly memory
+const OWN = 2 ** 26; // of it for the engine, plans of generation and a short sequence
 const RECORDS = 16; // of preferences and pairs, for the update that is timed: each is run before
 
 /**
@@ -38,8 +39,9 @@ export async function estimate(
   const steps = updates.total(options.epochs ?? null, options.max_steps ?? null);
   const memory = memoryOf(model, program, options);
   const { device } = model;
-  const available =
-    device.info.name === "wasm" ? MAX_ENGINE - device.memoryBytes + memory.weights : null;
+  // the length of the engine's memory says nothing: it never shrinks, and what was freed is used
+  const besides = Math.max(0, model.weights.bytes - memory.weights);
+  const available = device.info.name === "wasm" ? MAX_ENGINE - OWN - besides : null;
   const { batch, sequence, lora } = program;
   const wanted = change(
     memory,
