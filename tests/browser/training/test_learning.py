@@ -407,6 +407,7 @@ def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, tr
             const before = await greedy();
             const estimate = await ew.Trainer.estimate(p, arg.text, options);
             const only = await ew.Trainer.estimate(p, arg.text, { ...options, measure: false });
+            const again = await ew.Trainer.estimate(p, arg.text, options);
             const after = await greedy(),
               adapters = p.adapters.map((a) => [a.name, a.active]);
             const trainer = await ew.Trainer.create(p, arg.text, options);
@@ -419,7 +420,19 @@ def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, tr
             const plain = await ew.fineTune(p, arg.text, options);
             const wrong = await ew.Trainer.estimate(p, "", options).catch((e) => e.name);
             await p.dispose();
-            return { before, after, adapters, estimate, only, busy, memory, losses, plain, wrong };
+            return {
+              before,
+              after,
+              adapters,
+              estimate,
+              again: again.available,
+              only,
+              busy,
+              memory,
+              losses,
+              plain,
+              wrong,
+            };
         """,
     )
     assert "error" not in got, got
@@ -432,6 +445,6 @@ def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, tr
     memory, parts = got["memory"], estimate["memory"]
     assert parts["states"] == memory["states"] and parts["activations"] > memory["activations"]
     assert parts["total"] == sum(v for k, v in parts.items() if k != "total")
-    assert parts["total"] < estimate["available"] < 2**32
+    assert parts["total"] < estimate["available"] < 2**32 and got["again"] == estimate["available"]
     assert got["losses"] == got["plain"]["losses"]
     assert "another training run" in got["busy"] and got["wrong"] == "InputError"

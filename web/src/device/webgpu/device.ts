@@ -135,7 +135,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     kernels: readonly string[],
   ): Promise<GpuDevice | string> {
     const { faster, mainProduct } = await import("./probe.ts");
-    const open = async () => new GpuDevice(await Gpu.open(false), wasm, wasm.options).checked();
+    const open = async () => {
+      const gpu = await Gpu.open(false);
+      return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
+        gpu.close();
+        throw e;
+      });
+    };
     return faster(open, wasm, mainProduct(sizes, kernels));
   }
 

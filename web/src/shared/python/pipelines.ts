@@ -3,7 +3,7 @@
 
 import { ValueError } from "./errors.ts";
 import { evenHalf, fixed, floatText, repr, str } from "./formats.ts";
-import { length, ljust, rjust, strip, substring, zfill } from "./texts.ts";
+import { length, ljust, rjust, substring, zfill } from "./texts.ts";
 import type { Sequence } from "./types.ts";
 
 /** format(x, spec), for numbers and texts: [0][width][,][.digits][f|g|e|%|d|x|s], and [<>^]. */
