@@ -80,6 +80,7 @@ def test_python_finetune(tmp_path: Path) -> None:
     first, last = losses(output)
     assert last < first
     assert {p.name for p in (tmp_path / "style").iterdir()} == {
+        "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
         "merged.onnx",

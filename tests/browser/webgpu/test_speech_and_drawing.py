@@ -1,6 +1,5 @@
 """Whisper and text-to-image on a page's GPU: what WebAssembly makes of the same packages."""
 
-import json
 import shutil
 
 import numpy as np
@@ -15,8 +14,9 @@ from tests.gpu.printed import Printed
 from tests.gpu.test_arenas import ForeignEngine
 from tests.pipelines.diffusion import tiny_diffusion
 from tests.seq2seq.sounds import samples
+from tests.seq2seq.words import whisper_texts
 
-from ..pipelines.test_generation import MODELS, SPECIAL, tokenizer
+from ..pipelines.test_generation import MODELS
 from .conftest import lose
 
 
@@ -25,10 +25,7 @@ def packages(gpu_files, tmp_path_factory):
     """/files/whisper-gpu.edge and /files/draw-gpu.edge, of the smallest models."""
     folder = tmp_path_factory.mktemp("models")
     whisper = shutil.copytree(MODELS / "whisper", folder / "whisper")
-    tokenizer(whisper, 181, SPECIAL)
-    config = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8}
-    config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
-    (whisper / "preprocessor_config.json").write_text(json.dumps(config))
+    whisper_texts(whisper)
     tiny_diffusion.make(folder / "draw")
     for task, name in (("asr", "whisper"), ("text-to-image", "draw")):
         out = str(gpu_files / f"{name}-gpu.edge")

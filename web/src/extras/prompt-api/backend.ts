@@ -11,7 +11,7 @@ import type {
 } from "../../page/text-generation.ts";
 import type { Message, ToolDefinition } from "../../protocol/generation.ts";
 import { LanguageModelToolCall, MEDIA, type Part, type Takes, type Turn } from "./content.ts";
-import { domError } from "./input.ts";
+import { domError } from "./refusals.ts";
 import type { LanguageModelMessageContent, LanguageModelTool } from "./types.ts";
 
 /** Pipelines that sessions can have. */

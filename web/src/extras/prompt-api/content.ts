@@ -1,6 +1,6 @@
 // Messages of prompts, as pipelines take them.
 
-import { domError, notSupported, oneOf } from "./input.ts";
+import { domError, notSupported, oneOf } from "./refusals.ts";
 
 const ROLES = ["system", "user", "assistant"];
 export const MEDIA = ["image", "audio"];

@@ -2,6 +2,7 @@
 
 import type { ResponseFormat } from "../../protocol/generation.ts";
 import { type Input, TYPES } from "./content.ts";
+import { notSupported, oneOf } from "./refusals.ts";
 import type {
   LanguageModelCreateCoreOptions,
   LanguageModelPromptOptions,
@@ -19,19 +20,6 @@ const MODES: Record<LanguageModelSamplingMode, Record<string, unknown>> = {
   creative: { do_sample: true, temperature: 1.2 },
   "most-creative": { do_sample: true, temperature: 1.5 },
 };
-
-/** An error of the web. */
-export const domError = (what: string, name: string): DOMException => new DOMException(what, name);
-
-/** It is refused, as what the model cannot do. */
-export const notSupported = (what: string) => domError(what, "NotSupportedError");
-
-/** @throws TypeError if it is none of the names */
-export function oneOf(value: unknown, names: readonly string[], where: string): string {
-  const text = String(value);
-  if (names.includes(text)) return text;
-  throw new TypeError(`${where} is '${text.slice(0, 80)}', not one of ${names.join(", ")}`);
-}
 
 /** @throws TypeError if a message of the system is not the first one of a session */
 export function checkSystem({ messages }: Input, first: boolean): void {

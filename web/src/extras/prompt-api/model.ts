@@ -7,7 +7,8 @@ import {
   LanguageModelToolError,
   LanguageModelToolSuccess,
 } from "./content.ts";
-import { checkOptions, domError, isFor, samplingOf } from "./input.ts";
+import { checkOptions, isFor, samplingOf } from "./input.ts";
+import { domError } from "./refusals.ts";
 import { LanguageModel } from "./session.ts";
 import type { LanguageModelCreateCoreOptions, LanguageModelCreateOptions } from "./types.ts";
 

@@ -3,7 +3,8 @@
 import type { GenerateOptions } from "../../page/text-generation.ts";
 import type { Answer, Backend, Tell } from "./backend.ts";
 import { type Input, type Part, readPrompt, type Takes, type Turn } from "./content.ts";
-import { checkSystem, constraintOf, domError } from "./input.ts";
+import { checkSystem, constraintOf } from "./input.ts";
+import { domError } from "./refusals.ts";
 import type {
   LanguageModelMessageContent,
   LanguageModelPrompt,
