@@ -239,6 +239,22 @@ def test_pipeline(tmp_path, runs):
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(InputError, match=f"another tokenizer: its token {vocab[b]} is"):
         pipeline("text-generation", MODEL, assistant_model=other)
+    padded = CausalLM(MODEL)
+    padded.vocab_size += 64
+    with pytest.raises(InputError, match=f"same tokens, .* padded to {padded.vocab_size} entries"):
+        pipeline("text-generation", MODEL, assistant_model=padded)
+
+
+@both
+def test_vocabularies_that_are_padded(form):
+    """Refused in words of their own: Qwen2.5 of 0.5B has 151936 logits, that of 7B 152064."""
+    draft, token_of = module(form, "generation.draft"), lambda i: f"t{i}" if i < 9 else None
+    draft.check_tokenizers(token_of, token_of, 12, 12)
+    for sizes in ((12, 10), (10, 12)):
+        with pytest.raises(InputError, match=f"padded to {sizes[1]} entries.*model to {sizes[0]}"):
+            draft.check_tokenizers(token_of, token_of, *sizes)
+    with pytest.raises(InputError, match="its token 9 is"):
+        draft.check_tokenizers(token_of, lambda i: f"t{i}" if i < 10 else None, 9, 10)
 
 
 def test_packages_with_prompt_lookup(tmp_path, capsys, monkeypatch):

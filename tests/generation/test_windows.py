@@ -7,7 +7,7 @@ import random
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise import CausalLM
+from edgewise import CausalLM, generate
 from edgewise.compiler.bind import bind
 from edgewise.compiler.compile import decoder_plan
 from edgewise.compiler.compile.hidden_columns import window_of
@@ -187,3 +187,23 @@ def test_families(tmp_path, monkeypatch, name, dtype):
             sliding.truncate(a, len(ids))
             whole.truncate(b, len(ids))
     assert sliding.dropped_of(a) > 0 and sliding.bytes_of(a) < whole.bytes_of(b)
+
+
+@pytest.mark.parametrize("capacity", [700, CAPACITY])
+def test_conversations_up_to_the_capacity(tmp_path, capacity):
+    """Prompts of all lengths are continued, read ahead and loaded from files, as without that."""
+    for file, content in stored("transformers_mistral_window").items():
+        (tmp_path / file).write_bytes(content)
+    lm = CausalLM(tmp_path, capacity=capacity)
+    fields, r = {"max_new_tokens": 2, "eos_token_id": None}, random.Random(capacity)
+    for length in [*range(capacity - 4, capacity - 300, -37), 200]:
+        ids = [r.randrange(3, 90) for _ in range(length)]
+        for prompt in (ids, ids, [*ids[:-1], 5]):
+            found = generate(lm, prompt, cache=True, **fields)
+            while lm.read_ahead():
+                pass
+            assert found == generate(lm, prompt, **fields)
+        other = CausalLM(tmp_path, capacity=capacity)
+        assert other.load_prefix(lm.save_prefix(ids)) > length - 128
+        out = generate(other, ids, cache=True, return_dict_in_generate=True, **fields)
+        assert out.cached_tokens and out.sequences == generate(lm, ids, **fields)

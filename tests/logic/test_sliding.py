@@ -15,19 +15,23 @@ LONGEST = 128
 def test_random_runs(form, size):
     """Each token finds the rows that it sees, after runs, cuts, and copies of states."""
     sliding, r = module(form, "generation.sliding"), random.Random(size)
-    window = {"size": size, "rows": sliding.rows_of(size, LONGEST)}
-    parts, row, rows = 2, 3, window["rows"]
+    parts, row, rows = 2, 3, sliding.rows_of(size, LONGEST)
+    capacity = rows + 10 * 128  # runs come to its end, often
+    window = sliding.window_of({"size": size, "rows": rows}, capacity)
     cache = {"name": "k", "bytes": parts * rows * row, "rows": [parts, row], "sliding": True}
     assert rows <= size + 4 * 128
-    whole = np.random.default_rng(0).integers(0, 256, (parts, 4000, row), np.uint8)
+    whole = np.random.default_rng(0).integers(0, 256, (parts, capacity, row), np.uint8)
     data, past, dropped = np.zeros(parts * rows * row, np.uint8), 0, 0
-    copies = [(0, b"")]
-    while past < 3800:
-        count = r.choice([1, 1, 16, LONGEST])
+    copies, ends = [(0, b"")], 0
+    for _ in range(600):
+        if past == capacity:
+            ends, past = ends + 1, past - 1
+        count = min(r.choice([1, 1, 16, LONGEST]), capacity - past)
         after = sliding.dropped_for(window, dropped, past, count)
-        for at, to, n in sliding.shifts(cache, past - dropped, after - dropped, 4000):
+        for at, to, n in sliding.shifts(cache, past - dropped, after - dropped, capacity):
             data[to : to + n] = data[at : at + n].copy()
         dropped = after
+        assert dropped <= capacity - rows  # the maximum of its register
         held = data.reshape(parts, rows, row)
         held[:, past - dropped : past - dropped + count] = whole[:, past : past + count]
         past += count
@@ -37,7 +41,7 @@ def test_random_runs(form, size):
         assert dropped % 128 == 0 and np.array_equal(seen, whole[:, first:past])
         deed = r.random()
         if deed < 0.2:
-            spans = sliding.spans(cache, window, 4000, past, dropped)
+            spans = sliding.spans(cache, window, capacity, past, dropped)
             copies.append((past, b"".join(bytes(data[at : at + n]) for at, n in spans)))
             assert len(copies[-1][1]) == sliding.marked_bytes([cache], window, past)
         elif deed < 0.4:
@@ -47,11 +51,13 @@ def test_random_runs(form, size):
         elif deed < 0.45:
             past, saved = r.choice(copies)
             dropped, done = sliding.first_seen(window, past), 0
+            assert dropped <= capacity - rows
             data[:] = 0
-            for at, n in sliding.spans(cache, window, 4000, past, dropped) if past else []:
+            for at, n in sliding.spans(cache, window, capacity, past, dropped) if past else []:
                 data[at : at + n] = np.frombuffer(saved[done : done + n], np.uint8)
                 done += n
             assert done == len(saved)
+    assert ends > 2
 
 
 @both

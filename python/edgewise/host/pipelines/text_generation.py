@@ -349,8 +349,8 @@ class TextGenerationPipeline:
         """The smaller model, whose tokenizer is compared."""
         small = _loaded(given, {})
         if hasattr(small, "package") and hasattr(self.tokenizer, "token_of"):
-            other, count = _find_tokenizer(small), min(small.vocab_size, self.model.vocab_size)
-            check_tokenizers(self.tokenizer.token_of, other.token_of, count)
+            other, size = _find_tokenizer(small), self.model.vocab_size
+            check_tokenizers(self.tokenizer.token_of, other.token_of, size, small.vocab_size)
         return small
 
     def _generate(

@@ -26,7 +26,15 @@ from ...logic.generation.rooms import (
     next_room,
     sequence_bytes,
 )
-from ...logic.generation.sliding import dropped_for, first_seen, marked, marked_bytes, shifts, spans
+from ...logic.generation.sliding import (
+    dropped_for,
+    first_seen,
+    marked,
+    marked_bytes,
+    shifts,
+    spans,
+    window_of,
+)
 from ...logic.generation.speculation import Pace
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
@@ -193,7 +201,7 @@ class DecoderModel(Owner):
         self.caches = described["caches"]
         self.padded = described.get("padded") is not False
         self.fixed_states = [c["name"] for c in self.caches if c.get("fixed")]
-        self.window = described.get("window")
+        self.window = window_of(described.get("window"), self.max_length)
         self.grows = grows(described["plans"])
         self.first_room = first_room(self.max_length, self.grows)
         self.first_bytes = self._sizes(self.first_room)

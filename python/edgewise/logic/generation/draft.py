@@ -23,15 +23,15 @@ TokenOf = Callable[[int], str | None]
 """f(id): the token; None or "" if there is none."""
 
 
-def check_tokenizers(token_of: TokenOf, other: TokenOf, count: int) -> None:
-    """Raises InputError if two tokenizers have other tokens.
+def check_tokenizers(token_of: TokenOf, other: TokenOf, size: int, other_size: int) -> None:
+    """Raises InputError if two models have other tokens, or vocabularies of other sizes.
 
     Args:
         token_of: of the larger model.
         other: of the smaller one.
-        count: ids that are compared: those of the vocabulary.
+        size, other_size: of their vocabularies, as many as there are logits.
     """
-    for i in range(count):
+    for i in range(max(size, other_size)):
         mine, given = token_of(i) or "", other(i) or ""
         if mine != given:
             raise InputError(
@@ -40,6 +40,13 @@ def check_tokenizers(token_of: TokenOf, other: TokenOf, count: int) -> None:
                 "pipeline",
                 "Give a smaller model of the same family.",
             )
+    if size != other_size:
+        raise InputError(
+            f"the assistant_model has the same tokens, but its vocabulary is padded to {other_size}"
+            f" entries, and that of the model to {size}",
+            "pipeline",
+            "Give a smaller model of the same family with as many logits.",
+        )
 
 
 class Draft(Run):

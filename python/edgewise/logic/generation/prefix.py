@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError, ModelError
-from ..manifest.schema import Cache, SlidingWindow, Weight
+from ..manifest.schema import Cache, Weight
 from ..native import sha256, utf8_bytes, written
 from ..personal.files import Stored
-from .sliding import first_of
+from .sliding import CacheWindow, first_of
 
 FORMAT = "edgewise-prefix"
 VERSION = "1"
@@ -54,7 +54,7 @@ class PrefixModel:
     vocab_size: int
     cache_dtype: str
     caches: Sequence[Cache]
-    window: SlidingWindow | None
+    window: CacheWindow | None
     piece: int | None
     engine: int
     digest: str

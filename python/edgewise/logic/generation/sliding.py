@@ -6,11 +6,39 @@ order, and the results the bits, that they have with all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from ..manifest.schema import Cache, SlidingWindow
 
 BLOCK = 128
 """Positions that are dropped at once, or a multiple of them."""
+
+
+class CacheWindow(TypedDict):
+    """The window of the caches of a decoder.
+
+    Fields:
+        size: positions that a token sees, with its own.
+        rows: of such a cache.
+        dropped: maximum of the positions that are dropped: those after them fill the rows.
+    """
+
+    size: int
+    rows: int
+    dropped: int
+
+
+def window_of(window: SlidingWindow | None, capacity: int) -> CacheWindow | None:
+    """The window of a manifest's decoder; None: it has none.
+
+    Args:
+        window: of the manifest.
+        capacity: maximum tokens of a sequence.
+    """
+    if window is None:
+        return None
+    size, rows = window["size"], window["rows"]
+    return {"size": size, "rows": rows, "dropped": max(0, capacity - rows)}
 
 
 def rows_of(size: int, longest: int) -> int:
@@ -28,15 +56,17 @@ def _blocks(count: int) -> int:
     return (count + BLOCK - 1) // BLOCK * BLOCK
 
 
-def first_seen(window: SlidingWindow | None, length: int) -> int:
-    """The first position, at the beginning of a block, that tokens after `length` others see."""
+def first_seen(window: CacheWindow | None, length: int) -> int:
+    """The first position that a cache holds for tokens after `length` others: the beginning of the
+    block of the first one that they see, but none after which rows of the cache would be left over.
+    """
     if window is None:
         return 0
     first = max(0, length - window["size"] + 1)
-    return first - first % BLOCK
+    return min(first - first % BLOCK, window["dropped"])
 
 
-def dropped_for(window: SlidingWindow | None, dropped: int, past: int, count: int) -> int:
+def dropped_for(window: CacheWindow | None, dropped: int, past: int, count: int) -> int:
     """The positions that are dropped before a run.
 
     Args:
@@ -74,13 +104,13 @@ def shifts(cache: Cache, held: int, by: int, room: int) -> list[tuple[int, int, 
     return [(i * part + by * row, i * part, (held - by) * row) for i in range(rows[0])]
 
 
-def first_of(cache: Cache, window: SlidingWindow | None, count: int) -> int:
+def first_of(cache: Cache, window: CacheWindow | None, count: int) -> int:
     """The first position in a copy of the states after `count` tokens."""
     return first_seen(window, count) if cache.get("sliding") else 0
 
 
 def spans(
-    cache: Cache, window: SlidingWindow | None, room: int, count: int, dropped: int
+    cache: Cache, window: CacheWindow | None, room: int, count: int, dropped: int
 ) -> list[tuple[int, int]]:
     """(offset, bytes) of the states after `count` tokens in a cache; all of one of a fixed shape.
 
@@ -99,7 +129,7 @@ def spans(
     return [((i * part + at) * row, (count - first) * row) for i in range(rows[0])]
 
 
-def marked_bytes(caches: Sequence[Cache], window: SlidingWindow | None, count: int) -> int:
+def marked_bytes(caches: Sequence[Cache], window: CacheWindow | None, count: int) -> int:
     """The bytes of a copy of the states after `count` tokens that cannot be cut."""
     sizes = [n for c in caches if marked(c) for _, n in spans(c, window, count, count, 0)]
     return sum(sizes)

@@ -2,7 +2,7 @@
 // of the generation loop (generation/): from token ids to logits.
 
 import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
-import type { Cache, DecoderPlan, SlidingWindow } from "../../gen/schema.ts";
+import type { Cache, DecoderPlan } from "../../gen/schema.ts";
 import {
   check_length,
   runs_of,
@@ -23,12 +23,14 @@ import {
   sequence_bytes,
 } from "../../logic/generation/rooms.ts";
 import {
+  type CacheWindow,
   dropped_for,
   first_seen,
   marked,
   marked_bytes,
   shifts,
   spans,
+  window_of,
 } from "../../logic/generation/sliding.ts";
 import { Pace } from "../../logic/generation/speculation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -121,8 +123,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly tail: Tail | null;
   /** Whether sequences have states of fixed shape. */
   private readonly fixed: boolean;
-  /** The window of caches that hold the last positions alone; undefined: there are none. */
-  private readonly window: SlidingWindow | undefined;
+  /** The window of caches that hold the last positions alone; null: there are none. */
+  readonly window: CacheWindow | null;
   /** Tokens that `verify` takes at most; 0: none. */
   readonly verified: number;
   /** What generations measured of it. */
@@ -181,7 +183,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
     this.fixed = info.caches.some((c) => c.fixed);
-    this.window = info.window;
+    this.window = window_of(info.window ?? null, info.capacity);
     this.grows = grows(info.plans);
     this.firstRoom = first_room(this.max_length, this.grows);
     const sizes = info.plans.map(({ tokens }) => tokens);
@@ -192,7 +194,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       vocab_size: this.vocab_size,
       way: info.recompute ? "recompute" : "append",
       padded: info.padded,
-      fixed: this.fixed || this.window !== undefined,
+      fixed: this.fixed || this.window !== null,
     };
     const several = info.plans.filter(({ registers }) => registers.rows !== undefined);
     this.verified = info.padded && !this.fixed ? (several.at(-1)?.tokens ?? 0) : 0;
@@ -411,7 +413,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Whether the states of a sequence are those of its first `n` tokens once it is cut to them. */
   cuts({ stale, dropped }: DecoderState, n: number): boolean {
-    return !stale && !this.fixed && dropped <= first_seen(this.window ?? null, n);
+    return !stale && !this.fixed && dropped <= first_seen(this.window, n);
   }
 
   /** Names the weights and the adapter that states come from. */
@@ -484,7 +486,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     stateOf: (cache: Cache) => Uint8Array,
   ): void {
     if (this.grows) this.reserve(sequence, ids.length);
-    sequence.dropped = first_seen(this.window ?? null, ids.length);
+    sequence.dropped = first_seen(this.window, ids.length);
     for (const cache of this.info.caches) {
       const data = stateOf(cache);
       let done = 0;
@@ -506,12 +508,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Offsets and sizes of the states after `count` tokens in a cache of a sequence. */
   private spansOf({ room, dropped }: DecoderState, cache: Cache, count: number): readonly Part[] {
-    return spans(cache, this.window ?? null, room, count, dropped);
+    return spans(cache, this.window, room, count, dropped);
   }
 
   /** The memory of a copy of states that cannot be cut, after `n` tokens. */
   marked_bytes(n: number): number {
-    return marked_bytes(this.info.caches, this.window ?? null, n);
+    return marked_bytes(this.info.caches, this.window, n);
   }
 
   /** A copy of the states of a sequence that cannot be cut. */
@@ -540,7 +542,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** Removes all but the first `n` tokens, after which the states were saved. */
   restore({ states }: Saved, sequence: DecoderState, n: number): void {
     this.truncate(sequence, n);
-    sequence.dropped = first_seen(this.window ?? null, n);
+    sequence.dropped = first_seen(this.window, n);
     sequence.stale = false;
     for (const cache of this.info.caches.filter(marked)) {
       let done = 0;
@@ -689,7 +691,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
 
   /** Drops positions of caches of a sliding window before a run of `count` tokens. */
   private slide(sequence: DecoderState, past: number, count: number): void {
-    const dropped = dropped_for(this.window ?? null, sequence.dropped, past, count);
+    const dropped = dropped_for(this.window, sequence.dropped, past, count);
     const by = dropped - sequence.dropped;
     for (const cache of by ? this.info.caches.filter(({ sliding }) => sliding) : []) {
       const memory = sequence.caches.get(cache.name)!;

@@ -128,7 +128,7 @@ async function describe(model: Model): Promise<PrefixModel> {
     vocab_size: info.vocabSize,
     cache_dtype: info.cacheDtype,
     caches: info.caches,
-    window: info.window ?? null,
+    window: decoder.window,
     piece: decoder.prefill_chunk ?? null,
     engine: device.tableHash,
     digest,

@@ -34,14 +34,14 @@ function prefixMethods(scope: Scope): Pick<Handlers, "save_prefix" | "load_prefi
   };
 }
 
-/** Lets a model guess the tokens of another one. @throws InputError: the tokenizers differ */
+/** Lets a model guess the tokens of another one. @throws InputError: the vocabularies differ */
 function assist(model: Model, small: Model): void {
-  const count = Math.min(model.decoder.vocab_size, small.decoder.vocab_size);
   try {
     check_tokenizers(
       (id) => model.tokenizer.tokenOf(id),
       (id) => small.tokenizer.tokenOf(id),
-      count,
+      model.decoder.vocab_size,
+      small.decoder.vocab_size,
     );
   } catch (e) {
     small.device.close();
