@@ -73,9 +73,16 @@ def test_cards_of_exports_tell_of_the_training(trained, tmp_path):
     assert converted.data.base_model == "small/Storyteller-1"
     for card in (merged, converted):
         assert card.text.split("## Training")[1].strip() == section.strip()
-    (tmp_path / "peft" / "README.md").write_text("# Mine\n")  # the card of somebody else stays
-    convert_adapter(root / "adapter", root / "base", tmp_path / "peft", format="peft")
-    assert (tmp_path / "peft" / "README.md").read_text() == "# Mine\n"
+    path = tmp_path / "peft" / "README.md"
+    made = path.read_text()
+    given = root / "adapter", root / "base", tmp_path / "peft"
+    path.write_text(made, newline="\r\n")  # as git may check it out
+    convert_adapter(*given, format="peft")
+    assert path.read_text() == made
+    for mine in ("# Mine\n", "# Mine, trained with Edgewise 1\n", made + "My notes.\n"):
+        path.write_text(mine)  # the card of somebody else stays, and a changed one
+        convert_adapter(*given, format="peft")
+        assert path.read_text() == mine
 
 
 def test_cards_of_pages(trained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ CARD = "README.md"
 TRAINING = "## Training"
 _MADE = "with Edgewise"
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+_MARK = re.compile(r"<!-- edgewise ([0-9a-f]{64}) -->\n")
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LICENSE = ("license", "license_name", "license_link")
 
@@ -113,7 +115,14 @@ def card(base: Base, library: str, training: str, *, adapter: bool) -> bytes:
         else "The license of the base is not known here: look it up before you share this."
     )
     lines = ["---", *_yaml(fields), "---", "", title, "", f"{kind} {_MADE} {__version__}."]
-    return ("\n".join([*lines, license_, "", training]).rstrip() + "\n").encode()
+    end = "\n".join(["", training]).rstrip()
+    first = "\n".join([*lines, license_, ""])
+    return f"{first}<!-- edgewise {_digest(first + end)} -->\n{end}".rstrip().encode() + b"\n"
+
+
+def _digest(text: str) -> str:
+    """Of a card without its mark."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()
 
 
 def _yaml(fields: Mapping[str, Any]) -> list[str]:
@@ -155,14 +164,16 @@ def section_of(text: str) -> str:
 
 
 def may_write(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a card can be written: there is none, or one of `card`."""
+    """Whether a card can be written: there is none, or one of `card` that nobody has changed."""
     if folder is None:
         return True
     try:
         with open(os.path.join(folder, CARD), encoding="utf-8", errors="replace") as f:
-            return _MADE in f.read(1 << 20)
+            text = f.read(1 << 20)
     except OSError:
         return not os.path.exists(os.path.join(folder, CARD))
+    mark = _MARK.search(text)
+    return mark is not None and _digest(text.replace(mark[0], "", 1)) == mark[1]
 
 
 __all__ = [
