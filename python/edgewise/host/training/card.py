@@ -18,6 +18,18 @@ _MADE = "with Edgewise"
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
 _MARK = re.compile(r"<!-- edgewise ([0-9a-f]{64}) -->\n")
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
+_TASKS = (  # ends of names of transformers' classes, and the hub's name of what they do
+    ("ForCausalLM", "text-generation"),
+    ("LMHeadModel", "text-generation"),
+    ("ForSequenceClassification", "text-classification"),
+    ("ForTokenClassification", "token-classification"),
+    ("ForQuestionAnswering", "question-answering"),
+    ("ForMaskedLM", "fill-mask"),
+    ("ForImageClassification", "image-classification"),
+    ("ForAudioClassification", "audio-classification"),
+    ("WhisperForConditionalGeneration", "automatic-speech-recognition"),
+    ("MarianMTModel", "translation"),
+)
 _LICENSE = ("license", "license_name", "license_link")
 
 
@@ -28,10 +40,12 @@ class Base:
     Attributes:
         id: on the hub, or None.
         license: {"license": ..., "license_name": ..., "license_link": ...}, as far as known.
+        task: of the hub, or None: not known.
     """
 
     id: str | None = None
     license: dict[str, str] = field(default_factory=dict)
+    task: str | None = None
 
 
 @dataclass
@@ -63,11 +77,20 @@ def base_of(files: ModelFiles, given: object = None) -> Base:
         given: the model as it was named: an id of the hub counts if the files name none.
     """
     card = front_matter((files.contents(CARD) or b"").decode("utf-8", "replace"))
-    named = files.json("config.json").get("_name_or_path")
+    config = files.json("config.json")
+    named = config.get("_name_or_path")
     local = isinstance(given, str) and os.path.exists(given)
     ids = (card.get("base_model"), None if local else given, named)
     found = next((x for x in ids if isinstance(x, str) and _ID.fullmatch(x)), None)
-    return Base(found, {n: card[n] for n in _LICENSE if card.get(n)})
+    task = _task_of(config.get("architectures")) or card.get("pipeline_tag") or None
+    return Base(found, {n: card[n] for n in _LICENSE if card.get(n)}, task)
+
+
+def _task_of(architectures: object) -> str | None:
+    """The task that the names of a model's classes say, or None."""
+    names = architectures if isinstance(architectures, list) else []
+    found = (task for n in names for end, task in _TASKS if isinstance(n, str) and n.endswith(end))
+    return next(found, None)
 
 
 def front_matter(text: str) -> dict[str, str]:
@@ -103,7 +126,8 @@ def card(base: Base, library: str, training: str, *, adapter: bool) -> bytes:
     fields: dict[str, Any] = {}
     if base.id is not None:
         fields |= {"base_model": base.id, "base_model_relation": relation}
-    fields |= {"library_name": library, **base.license, "pipeline_tag": "text-generation"}
+    fields |= {"library_name": library, **base.license}
+    fields |= {} if base.task is None else {"pipeline_tag": base.task}
     fields["tags"] = [*(["lora"] if adapter else []), "edgewise"]
     name = base.id or "a model"
     title = f"# Adapter of {name}" if adapter else f"# {base.id or 'A model'}, fine-tuned"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
@@ -139,7 +140,10 @@ class Trainer(Owner):
     # present `fit` began with, its updates, and whether it has ended.
     epoch = cursor = first_update = first_epoch = total = 0
     done = False
-    learned: TrainingRun | None = None  # the last `fit`, for model cards
+    # Of the last `fit`, for model cards: what is known, its data, and the loss of its first update.
+    learned: TrainingRun | None = None
+    learned_rows: Rows | None = None
+    first_loss: float | None = None
 
     # long: a line for each argument
     @options_in_words
@@ -625,6 +629,7 @@ class Trainer(Owner):
             "first_update": self.first_update,
             "first_epoch": self.first_epoch,
             "evaluations": self.evaluated,
+            "first_loss": self.first_loss,
             **self.options.record(),
             "shapes": self._programs.shapes,
         }
@@ -667,6 +672,8 @@ class Trainer(Owner):
         self.evaluated = [(step, loss) for step, loss in run.get("evaluations", ())]
         self.epoch, self.cursor, self.done = run["epoch"], run["cursor"], False
         self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
+        loss = run.get("first_loss")  # older checkpoints have none
+        self.first_loss = loss if isinstance(loss, float) else None
         self.refresh()
         return self
 
@@ -707,10 +714,19 @@ class Trainer(Owner):
         """
         parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
         if may_write(folder):
-            training = "" if self.learned is None else training_section(self.learned)
+            training = "" if self.learned is None else training_section(self._counted(self.learned))
             base = base_of(ModelFiles(self.model.files), self.model.given)
             parts[CARD] = [card(base, "peft", training, adapter=True)]
         write_folder(parts, folder)
+
+    def _counted(self, run: TrainingRun) -> TrainingRun:
+        """A run with the learned tokens of its data. All of it is read for them."""
+        rows = self.learned_rows
+        if rows is None:
+            return run
+        return replace(
+            run, tokens=sum(tokens_of(rows, i, None, 0) for i in range(len(rows))) or None
+        )
 
     @locked
     @memory_in_words
