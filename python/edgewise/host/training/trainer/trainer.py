@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
@@ -32,7 +31,7 @@ from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
-from ..card import CARD, TrainingRun, base_of, card, may_write, training_section
+from ..card import CARD, TrainingRun, base_of, may_write
 from ..data import Preview, Rows, preview
 from ..preferences import PreferenceHost, UnitRows
 from ..session import TrainingSession, learned_labels, weighed
@@ -51,7 +50,7 @@ from .loop import (
 )
 from .options import TrainedModel, options_of
 from .programs import ProgramFactory
-from .results import adapter_states, export_model, language_model_of
+from .results import adapter_card, adapter_states, export_model, language_model_of
 
 Batch = Mapping[str, object]
 
@@ -714,19 +713,9 @@ class Trainer(Owner):
         """
         parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
         if may_write(folder):
-            training = "" if self.learned is None else training_section(self._counted(self.learned))
             base = base_of(ModelFiles(self.model.files), self.model.given)
-            parts[CARD] = [card(base, "peft", training, adapter=True)]
+            parts[CARD] = [adapter_card(base, self.learned, self.learned_rows)]
         write_folder(parts, folder)
-
-    def _counted(self, run: TrainingRun) -> TrainingRun:
-        """A run with the learned tokens of its data. All of it is read for them."""
-        rows = self.learned_rows
-        if rows is None:
-            return run
-        return replace(
-            run, tokens=sum(tokens_of(rows, i, None, 0) for i in range(len(rows))) or None
-        )
 
     @locked
     @memory_in_words
