@@ -8,6 +8,7 @@ the same classes for pages.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from errno import ENOENT, ENOMEM
 from typing import ParamSpec, TypeVar
@@ -38,13 +39,21 @@ __all__ = [
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160), *range(0x202A, 0x202F)], "\ufffd")
 _CONTROLS |= dict.fromkeys(range(0x2066, 0x206A), "\ufffd") | {ord("\n"): " "}
 
+# Of a text that was cut: a part of a word, with the spaces beside it.
+_CUT_END = re.compile(r" +[^ ]{0,30}$")
+_CUT_START = re.compile(r"^[^ ]{0,30} +")
+
 
 def _short(text: object, most: int) -> str:
     """Text on one line of at most `most` characters, without control characters: errors quote names
-    from files and messages of other libraries.
+    from files and messages of other libraries. A longer one is cut in the middle, at spaces, where
+    there are some nearby.
     """
     text = str(text).translate(_CONTROLS) if text else ""
-    return text if len(text) <= most else f"{text[: most - 60]} ... {text[-50:]}"
+    if len(text) <= most:
+        return text
+    first, last = text[: most - 60], text[-50:]
+    return f"{_CUT_END.sub('', first)} ... {_CUT_START.sub('', last)}"
 
 
 class EdgewiseError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,3 +91,12 @@ def write_files(folder: Path) -> None:
     for name, graph in (("model", double), ("classifier", classifier)):
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         save(model, str(folder / f"{name}.onnx"))
+
+
+def write_encoder(folder: Path) -> None:
+    """Writes the folder of a small encoder, all-MiniLM-L6-v2, and notes.jsonl to train it with."""
+    from tests.browser.pipelines import models
+
+    models.save(folder / "all-MiniLM-L6-v2", "feature-extraction")
+    notes = [{"anchor": f"a film {i}", "positive": f"the price {i}"} for i in range(16)]
+    (folder / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))

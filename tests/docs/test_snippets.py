@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from .snippets import PAGES, ROOT, Snippet, snippets, write_files
+from .snippets import PAGES, ROOT, Snippet, snippets, write_encoder, write_files
 
 WEB = ROOT / "web"
 PYTHON = snippets("python")
@@ -88,6 +88,8 @@ RUNS = {
 def test_python_runs(page: str, tmp_path: Path) -> None:
     """The marked blocks of a page, one after the other in one process."""
     write_files(tmp_path)
+    if any("all-MiniLM-L6-v2" in snippet.code for snippet in RUNS[page]):
+        write_encoder(tmp_path)
     lines = ["import warnings", "names = {'__name__': '__main__'}"]
     for snippet in RUNS[page]:
         source = "\n" * (snippet.line - 1) + snippet.code

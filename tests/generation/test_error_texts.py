@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from conformance.vectors import vectors
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, InputError
 from edgewise.logic.generation.config import error_for
 from edgewise.logic.generation.fields import ERRORS
 from edgewise.seeds import check_seed
@@ -52,3 +52,12 @@ def test_safetensors(header, data, error):
     text = json.dumps(header, separators=(",", ":")).encode()
     file = struct.pack("<Q", len(text)) + text + bytes(data)
     assert raised(load_safetensors, file) == error
+
+
+def test_long_lists_are_cut_between_names():
+    names = [f"input_{i}" for i in range(1000)]
+    begin, end = InputError(", ".join(names)).what.split(" ... ")
+    begin, end = begin.rstrip(",").split(", "), end.split(", ")
+    assert begin == names[: len(begin)] and end == names[-len(end) :]
+    assert len(begin) > 50 and len(end) > 3
+    assert len(InputError("x" * 1000).what) == 695

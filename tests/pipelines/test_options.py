@@ -280,6 +280,8 @@ def test_mistakes_in_making_a_pipeline(tmp_path):
     make = edgewise.pipeline
     with pytest.raises(InputError, match="'max_lenght'. Did you mean 'max_length'"):
         make("text-generation", DEMO, max_lenght=64)
+    with pytest.raises(InputError, match="'asistant_model'. Did you mean 'assistant_model'"):
+        make("text-generation", "no/such/model", asistant_model=DEMO)
     with pytest.raises(InputError, match="no device 'cuda'"):
         make("text-generation", DEMO, device="cuda")
     assert make("text-generation", DEMO, device="cpu").model.max_length

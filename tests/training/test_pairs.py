@@ -137,6 +137,9 @@ def test_whisper_learns_words_as_in_pytorch(folder, tmp_path):
         np.testing.assert_allclose(result.losses, expected, atol=1e-3)
         assert expected[-1] < expected[0] - 1
         result.save_adapter(tmp_path / "learned")
+        card = (tmp_path / "learned" / "README.md").read_text()
+        assert f"| updates | {len(expected)} |" in card
+        assert "pipeline_tag: automatic-speech-recognition" in card
         after = [asr(clip, language="en")["text"] for clip in clips()]
         assert before != after
         out = model.generate(given["input_features"], language="en", task="transcribe")

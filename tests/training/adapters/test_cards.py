@@ -6,6 +6,7 @@ from pathlib import Path
 import edgewise
 import pytest
 from edgewise import convert_adapter, merge_adapter
+from edgewise.host.training.data import TokenRows
 from edgewise.host.training.format_calls import call
 from huggingface_hub import ModelCard
 
@@ -22,6 +23,8 @@ language:
 license: none
 """
 TEXTS = [{"prompt": "Once upon a time", "completion": " a robot."}, {"text": "The owl sat."}]
+
+SMALL = {"adapters": {"r": 2}, "sequence_length": 32, "batch_size": 1}
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +76,16 @@ def test_cards_of_exports_tell_of_the_training(trained, tmp_path):
     assert converted.data.base_model == "small/Storyteller-1"
     for card in (merged, converted):
         assert card.text.split("## Training")[1].strip() == section.strip()
-    (tmp_path / "peft" / "README.md").write_text("# Mine\n")  # the card of somebody else stays
-    convert_adapter(root / "adapter", root / "base", tmp_path / "peft", format="peft")
-    assert (tmp_path / "peft" / "README.md").read_text() == "# Mine\n"
+    path = tmp_path / "peft" / "README.md"
+    made = path.read_text()
+    given = root / "adapter", root / "base", tmp_path / "peft"
+    path.write_text(made, newline="\r\n")  # as git may check it out
+    convert_adapter(*given, format="peft")
+    assert path.read_text() == made
+    for mine in ("# Mine\n", "# Mine, trained with Edgewise 1\n", made + "My notes.\n"):
+        path.write_text(mine)  # the card of somebody else stays, and a changed one
+        convert_adapter(*given, format="peft")
+        assert path.read_text() == mine
 
 
 def test_cards_of_pages(trained):
@@ -99,3 +109,42 @@ def test_cards_of_pages(trained):
     _, made = call(files, options)
     card = ModelCard(made["README.md"].decode())
     assert card.data.license is None and "not known here" in card.text
+
+
+def test_the_data_is_counted_for_a_card_alone(trained, tmp_path, monkeypatch):
+    """Not after each `fit`, where it takes long and an error of it would hide another one."""
+    asked = []
+    count = TokenRows.tokens
+    monkeypatch.setattr(TokenRows, "tokens", lambda *a: asked.append(a[2]) or count(*a))
+    trainer = edgewise.Trainer(trained[0] / "base", **SMALL)
+    trainer.fit(TEXTS, max_steps=1, progress=False)
+    assert asked == [0]  # the epoch of the one update
+    trainer.save_adapter(tmp_path)
+    assert asked == [0, None, None] and " learned tokens" in (tmp_path / "README.md").read_text()
+    trainer.free()
+
+
+def test_the_card_of_a_resumed_run_tells_of_all(trained, tmp_path):
+    whole = edgewise.Trainer(trained[0] / "base", **SMALL)
+    whole.fit(TEXTS, max_steps=3, progress=False, callbacks=[lambda at: at.step < 2])
+    whole.save(tmp_path / "run.safetensors")
+    whole.fit(TEXTS, max_steps=3, progress=False)
+    whole.save_adapter(tmp_path / "whole")
+    whole.free()
+    resumed = edgewise.Trainer(trained[0] / "base", **SMALL).resume(tmp_path / "run.safetensors")
+    resumed.fit(TEXTS, max_steps=3, progress=False)
+    resumed.save_adapter(tmp_path / "resumed")
+    resumed.free()
+    texts = [(tmp_path / n / "README.md").read_text() for n in ("whole", "resumed")]
+    assert texts[0] == texts[1] and "| updates | 3 |" in texts[1]
+
+
+def test_the_task_of_a_base():
+    from edgewise.compiler.formats.files import ModelFiles
+    from edgewise.compiler.onnx import as_source
+    from edgewise.host.training.card import base_of, card
+
+    config = b'{"architectures": ["BertForSequenceClassification"]}'
+    base = base_of(ModelFiles({"config.json": as_source(config, "config.json")}))
+    made = ModelCard(card(base, "peft", "", adapter=True).decode())
+    assert made.data.to_dict()["pipeline_tag"] == "text-classification"

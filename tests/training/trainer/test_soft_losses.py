@@ -45,9 +45,12 @@ def weights_of(trainer):
 
 
 @pytest.mark.parametrize("temperature, alpha", [(1.0, 1.0), (2.0, 0.5), (3.5, 0.25)])
-@pytest.mark.parametrize("top_k", [VOCABULARY, 5])
-def test_distillation(top_k, temperature, alpha):
-    """Loss and gradients: steps of SGD with torch's kl_div, whose teacher is the given tokens."""
+@pytest.mark.parametrize("top_k, absent", [(VOCABULARY, []), (5, []), (5, [(0, -np.inf), (-1, 9)])])
+def test_distillation(top_k, absent, temperature, alpha):
+    """Loss and gradients: steps of SGD with torch's kl_div, whose teacher is the given tokens.
+
+    absent: (id, log-probability) of entries that fill up the lists.
+    """
     model, table, head = decoder()
     rng = np.random.default_rng(2)
     ids = rng.integers(0, VOCABULARY, (BATCH, SEQUENCE))
@@ -55,13 +58,13 @@ def test_distillation(top_k, temperature, alpha):
     labels[:, :2] = -100
     logits = torch.tensor(3 * rng.normal(size=(BATCH, SEQUENCE, VOCABULARY)).astype(np.float32))
     known = torch.log_softmax(logits, -1).topk(top_k)
-    batch = {
-        "input_ids": ids,
-        "labels": labels,
-        "teacher_ids": known.indices.numpy(),
-        "teacher_log_probs": known.values.numpy(),
-    }
-    loss = DistillationLoss(top_k=top_k, temperature=temperature, alpha=alpha)
+    batch = {"input_ids": ids, "labels": labels}
+    lists = [("teacher_ids", known.indices), ("teacher_log_probs", known.values)]
+    for which, (name, x) in enumerate(lists):
+        more = np.array([entry[which] for entry in absent], x.numpy().dtype)
+        more = np.tile(more, (BATCH, SEQUENCE, 1))
+        batch[name] = np.concatenate([x.numpy(), more], 2)
+    loss = DistillationLoss(top_k=top_k + len(absent), temperature=temperature, alpha=alpha)
     trainer = edgewise.Trainer(model, loss, "SGD", learning_rate=0.5, batch_size=BATCH)
     parameters = [torch.tensor(x, requires_grad=True) for x in (table, head)]
     sgd = torch.optim.SGD(parameters, lr=0.5)
@@ -178,4 +181,12 @@ def test_search_finds_what_was_learned(encoder, tmp_path):
         ContrastiveRows(trainer, pairs[:3])
     with pytest.raises(InputError, match="record 1: positive is"):
         ContrastiveRows(trainer, [{"anchor": "a"}] * 8)
+    with pytest.raises(InputError, match="record 2: .* negatives=0"):
+        ContrastiveRows(trainer, [pairs[0], *PAIRS])
+    trainer.options.loss.negatives = 1
+    with pytest.raises(InputError, match="record 1: there is no negative, .* negatives=1"):
+        ContrastiveRows(trainer, pairs)
+    trainer.options.loss.negatives = 2
+    with pytest.raises(InputError, match="one negative at most, and the loss has 2"):
+        ContrastiveRows(trainer, PAIRS)
     trainer.free()

@@ -164,10 +164,19 @@ class Texts {
 /** What would change a terminal, or the order of a text. */
 const CONTROLS = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu;
 
-/** On one line of at most `most` characters, without controls: errors quote names from files. */
+/** Of a text that was cut: a part of a word, with the spaces beside it. */
+const CUT_END = / +[^ ]{0,30}$/;
+const CUT_START = /^[^ ]{0,30} +/;
+
+/**
+ * On one line of at most `most` characters, without controls: errors quote names from files. A
+ * longer one is cut in the middle, at spaces, where there are some nearby.
+ */
 function shortened(text: string, most: number): string {
   const line = text.replaceAll("\n", " ").replace(CONTROLS, "\ufffd");
-  return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
+  if (line.length <= most) return line;
+  const [first, last] = [line.slice(0, most - 60), line.slice(-50)];
+  return `${first.replace(CUT_END, "")} ... ${last.replace(CUT_START, "")}`;
 }
 
 /** The error for loops that ran more iterations than a session allows. */

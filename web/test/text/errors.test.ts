@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readSafetensors } from "../../src/shared/checkpoints/safetensors.ts";
-import { EdgewiseError } from "../../src/shared/errors.ts";
+import { EdgewiseError, InputError } from "../../src/shared/errors.ts";
 import { checkSeed } from "../../src/shared/seeds.ts";
 import { meant } from "../../src/shared/words.ts";
 import { vectors } from "../common/vectors.ts";
@@ -54,4 +54,13 @@ test("names that are not known: the one that was meant", () => {
       want ? `Did you mean '${want}'? Check it.` : "Check it.",
       name,
     );
+});
+
+test("long lists are cut between names", () => {
+  const names = Array.from({ length: 1000 }, (_, i) => `input_${i}`);
+  const [begin, end] = new InputError(names.join(", "), "", "").what.split(" ... ");
+  const [first, last] = [begin!.replace(/,$/, "").split(", "), end!.split(", ")];
+  assert.deepEqual(first, names.slice(0, first.length));
+  assert.deepEqual(last, names.slice(-last.length));
+  assert.ok(first.length > 50 && last.length > 3);
 });

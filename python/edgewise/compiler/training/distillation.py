@@ -10,6 +10,8 @@ from ..declare.dtypes import FLOAT, INT64
 from ..ir import Value
 from .losses import CausalLMLoss, Targets, Values
 
+LOW = -1e20  # logits of tokens that are not there: their share is 0, and finite in products
+
 
 @dataclass
 class DistillationLoss:
@@ -31,7 +33,8 @@ class DistillationLoss:
 
     Two more arrays are fed, which are those of the teacher at the same positions as the student's
     logits: `teacher_ids`, int64 [batch, sequence, top_k], and `teacher_log_probs`, float32 of this
-    shape: logits are taken as well, since what they differ by is divided out.
+    shape: logits are taken as well, since what they differ by is divided out. A token with a
+    negative id or a log-probability of -inf fills up a shorter list: its share is 0.
     """
 
     top_k: int
@@ -73,12 +76,16 @@ class DistillationLoss:
 
     def _divergence(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The mean over labels with a loss of KL(teacher || student)."""
-        logits, ids = outputs[self.output], fed["teacher_ids"]
+        logits, ids, given = outputs[self.output], fed["teacher_ids"], fed["teacher_log_probs"]
+        none, low = graph.constant(INT64, [1], [0]), graph.constant(FLOAT, [1], [LOW])
+        absent = graph.op("Or", graph.op("Less", ids, none), graph.op("Less", given, low))
+        there = graph.op("Not", absent)
+        ids, given = graph.op("Where", there, ids, none), graph.op("Where", there, given, low)
         cooler = 1 / self.temperature
         student = graph.op("LogSoftmax", graph.scale(logits, cooler), axis=2)
         student = graph.op("GatherElements", student, ids, axis=2)
-        teacher = graph.op("LogSoftmax", graph.scale(fed["teacher_log_probs"], cooler), axis=2)
-        shares = graph.op("Exp", teacher)
+        teacher = graph.op("LogSoftmax", graph.scale(given, cooler), axis=2)
+        shares = graph.mul(graph.op("Exp", teacher), graph.op("Cast", there, to=FLOAT))
         apart = graph.mul(shares, graph.sub(teacher, student))
         each = graph.op("ReduceSum", apart, graph.ints([2]), keepdims=0)
         counted = self._counted(graph, fed[self.target])

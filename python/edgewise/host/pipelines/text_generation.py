@@ -23,9 +23,10 @@ from ...logic.generation.text import (
 )
 from ...logic.generation.window import Encode, Truncation, cut, fitting_chat, truncation_of
 from ...logic.grammar.partial import ParsedText, is_json, parsed
+from ...logic.options import check_known
 from ...logic.tools.answers import Answers, check_chat
 from ...logic.tools.choice import check_given, chosen_tools
-from ..arguments import check_device, shown
+from ..arguments import check_device, options_of, shown
 from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
@@ -76,6 +77,7 @@ class TextGenerationPipeline:
         assistant_model: str | os.PathLike[str] | CausalLM | Any = None,
         **options: Any,
     ):
+        _check_options(options)
         if options and not isinstance(model, (str, os.PathLike)):
             raise InputError(
                 f"the model is loaded already, so {', '.join(options)} cannot have an effect",
@@ -542,6 +544,15 @@ def _method(tokenizer: object, name: str) -> Any:
             ),
         )
     return method
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises InputError for an option that neither the pipeline nor CausalLM has."""
+    from ..training.adapters import CausalLM
+
+    own = options_of(TextGenerationPipeline.__init__)
+    known = dict.fromkeys([*own, "device", *options_of(CausalLM.__init__)])
+    check_known(list(options), list(known), "pipeline")
 
 
 def _loaded(model: Any, options: dict[str, Any]) -> Any:

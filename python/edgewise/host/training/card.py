@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,7 +16,20 @@ CARD = "README.md"
 TRAINING = "## Training"
 _MADE = "with Edgewise"
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+_MARK = re.compile(r"<!-- edgewise ([0-9a-f]{64}) -->\n")
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
+_TASKS = (  # ends of names of transformers' classes, and the hub's name of what they do
+    ("ForCausalLM", "text-generation"),
+    ("LMHeadModel", "text-generation"),
+    ("ForSequenceClassification", "text-classification"),
+    ("ForTokenClassification", "token-classification"),
+    ("ForQuestionAnswering", "question-answering"),
+    ("ForMaskedLM", "fill-mask"),
+    ("ForImageClassification", "image-classification"),
+    ("ForAudioClassification", "audio-classification"),
+    ("WhisperForConditionalGeneration", "automatic-speech-recognition"),
+    ("MarianMTModel", "translation"),
+)
 _LICENSE = ("license", "license_name", "license_link")
 
 
@@ -26,10 +40,12 @@ class Base:
     Attributes:
         id: on the hub, or None.
         license: {"license": ..., "license_name": ..., "license_link": ...}, as far as known.
+        task: of the hub, or None: not known.
     """
 
     id: str | None = None
     license: dict[str, str] = field(default_factory=dict)
+    task: str | None = None
 
 
 @dataclass
@@ -61,11 +77,20 @@ def base_of(files: ModelFiles, given: object = None) -> Base:
         given: the model as it was named: an id of the hub counts if the files name none.
     """
     card = front_matter((files.contents(CARD) or b"").decode("utf-8", "replace"))
-    named = files.json("config.json").get("_name_or_path")
+    config = files.json("config.json")
+    named = config.get("_name_or_path")
     local = isinstance(given, str) and os.path.exists(given)
     ids = (card.get("base_model"), None if local else given, named)
     found = next((x for x in ids if isinstance(x, str) and _ID.fullmatch(x)), None)
-    return Base(found, {n: card[n] for n in _LICENSE if card.get(n)})
+    task = _task_of(config.get("architectures")) or card.get("pipeline_tag") or None
+    return Base(found, {n: card[n] for n in _LICENSE if card.get(n)}, task)
+
+
+def _task_of(architectures: object) -> str | None:
+    """The task that the names of a model's classes say, or None."""
+    names = architectures if isinstance(architectures, list) else []
+    found = (task for n in names for end, task in _TASKS if isinstance(n, str) and n.endswith(end))
+    return next(found, None)
 
 
 def front_matter(text: str) -> dict[str, str]:
@@ -101,7 +126,8 @@ def card(base: Base, library: str, training: str, *, adapter: bool) -> bytes:
     fields: dict[str, Any] = {}
     if base.id is not None:
         fields |= {"base_model": base.id, "base_model_relation": relation}
-    fields |= {"library_name": library, **base.license, "pipeline_tag": "text-generation"}
+    fields |= {"library_name": library, **base.license}
+    fields |= {} if base.task is None else {"pipeline_tag": base.task}
     fields["tags"] = [*(["lora"] if adapter else []), "edgewise"]
     name = base.id or "a model"
     title = f"# Adapter of {name}" if adapter else f"# {base.id or 'A model'}, fine-tuned"
@@ -113,7 +139,14 @@ def card(base: Base, library: str, training: str, *, adapter: bool) -> bytes:
         else "The license of the base is not known here: look it up before you share this."
     )
     lines = ["---", *_yaml(fields), "---", "", title, "", f"{kind} {_MADE} {__version__}."]
-    return ("\n".join([*lines, license_, "", training]).rstrip() + "\n").encode()
+    end = "\n".join(["", training]).rstrip()
+    first = "\n".join([*lines, license_, ""])
+    return f"{first}<!-- edgewise {_digest(first + end)} -->\n{end}".rstrip().encode() + b"\n"
+
+
+def _digest(text: str) -> str:
+    """Of a card without its mark."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()
 
 
 def _yaml(fields: Mapping[str, Any]) -> list[str]:
@@ -155,14 +188,16 @@ def section_of(text: str) -> str:
 
 
 def may_write(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a card can be written: there is none, or one of `card`."""
+    """Whether a card can be written: there is none, or one of `card` that nobody has changed."""
     if folder is None:
         return True
     try:
         with open(os.path.join(folder, CARD), encoding="utf-8", errors="replace") as f:
-            return _MADE in f.read(1 << 20)
+            text = f.read(1 << 20)
     except OSError:
         return not os.path.exists(os.path.join(folder, CARD))
+    mark = _MARK.search(text)
+    return mark is not None and _digest(text.replace(mark[0], "", 1)) == mark[1]
 
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...compiler.arrays import as_output
 from ...compiler.declare.dtypes import FLOAT, INT64
-from ...compiler.training.contrastive import POOLING_MASK
+from ...compiler.training.contrastive import POOLING_MASK, MultipleNegativesRankingLoss
 from ...errors import InputError
 from ...logic.native import Seed
 from ...logic.training.data import Order
@@ -28,7 +28,7 @@ class ContrastiveRows:
 
     Args:
         trainer: of an encoder; `batch_size` has the texts of all records of a batch.
-        records: with the same fields.
+        records: with the same fields: a "negative" each, if the loss has `negatives=1`.
         sequence_length: tokens of a text; the end of a longer one is cut off.
 
     Raises:
@@ -39,7 +39,7 @@ class ContrastiveRows:
         self, trainer: Trainer, records: Sequence[Record], sequence_length: int = 64
     ) -> None:
         given = list(records)
-        self.names = NAMES if given and "negative" in given[0] else NAMES[:2]
+        self.names = _names_of(trainer.options.loss, given)
         self.rows, self.sequence = trainer.options.batch_size, sequence_length
         size = self.rows // len(self.names)
         if len(given) < size or size < 2 or self.rows % len(self.names):
@@ -79,3 +79,27 @@ class ContrastiveRows:
         }
         made[POOLING_MASK] = as_output(FLOAT, shape, struct.pack(f"<{count}f", *mask))
         return made
+
+
+def _names_of(loss: object, records: Sequence[Record]) -> tuple[str, ...]:
+    """The fields of all records. Raises InputError: they differ, or are not those of the loss."""
+    known = isinstance(loss, MultipleNegativesRankingLoss)
+    negatives = loss.negatives if isinstance(loss, MultipleNegativesRankingLoss) else None
+    if negatives is not None and negatives > 1:
+        raise InputError(
+            f"records have one negative at most, and the loss has {negatives}",
+            "loss.negatives",
+            "Use 0 or 1, or make the batches yourself.",
+        )
+    has = ["negative" in record for record in records]
+    expected = negatives == 1 if known else any(has)
+    for i, one in enumerate(has):
+        if one != expected:
+            raise InputError(
+                f"there is {'a' if one else 'no'} negative, "
+                + (f"and the loss has negatives={negatives}" if known else "and others have one"),
+                f"data, record {i + 1}",
+                f"Give {'each record' if expected else 'no record'} a negative"
+                + (f", or negatives={1 - cast(int, negatives)} to the loss." if known else "."),
+            )
+    return NAMES if expected else NAMES[:2]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...compiler.arrays import as_output
 from ...compiler.compile.seq2seq_files import mask_step, read_graphs, with_decoder
 from ...compiler.declare.dtypes import FLOAT, INT64
+from ...compiler.formats.files import ModelFiles
 from ...compiler.ir import Graph
 from ...errors import InputError
 from ...logic.generation.text2text import call_of, prompt_of
@@ -29,6 +30,7 @@ from ..media.recording import Recording, open_sound
 from ..pipelines.audio import sound_and_others
 from ..session.open import folder_files, name_in
 from ..text.speech.whisper import FeatureBytes, whisper_model
+from .card import Base, base_of
 
 if TYPE_CHECKING:
     from ..pipelines.automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
@@ -46,10 +48,12 @@ class PairSource(Protocol):
         graph: that is trained.
         most: tokens of its longest row.
         pad: id of padding.
+        base: the model, as a card names it.
     """
 
     kind: PairKind
     graph: Graph
+    base: Base
     most: int
     pad: int
 
@@ -85,6 +89,7 @@ class Seq2SeqSource:
         found, _ = folder_files(files.root)
         graphs = {s: name_in(os.path.abspath(files.root), p) for s, p in files.graphs.items()}
         self.graph = read_graphs(found, None, graphs).first
+        self.base = base_of(ModelFiles(found), os.fspath(files.root))
         model = pipe.model
         self.most, self.pad = model.max_length, 0
         self.end = end_id(model.generation_config, model.config)

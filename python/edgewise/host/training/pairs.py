@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.onnx.sink import write_folder
 from ...compiler.schema.training import LANGUAGE_MODEL
 from ...compiler.training.losses import CausalLMLoss
 from ...compiler.training.optimizers import Optimizer, language_model_optimizer
 from ...compiler.training.package import check_plain
-from ...compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
+from ...compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ...errors import Aborted, InputError, memory_in_words
 from ...logic.native import Seed
 from ...logic.training.chat import Example, Report, kept_rows
 from ...logic.training.data import Row, split_rows
 from ...logic.training.pairs import pairs_of
 from ...logic.training.targets import row_length
+from .card import CARD, may_write
 from .data import TokenRows
 from .pair_sources import PairSource, SpeechSource, TextSource
 from .trainer import Trainer
+from .trainer.results import adapter_card
 
 if TYPE_CHECKING:
     from .trainer.loop import Progress
@@ -38,6 +41,7 @@ class FineTuned:
         evaluations: [(update, loss on the held-out pairs)].
         stopped: why it ended: "done", "early_stopping" or "callback".
         report: how many targets are too long, and the tokens that were cut off.
+        card: README.md beside the adapter; empty: none is written.
     """
 
     adapter: Adapter
@@ -45,10 +49,16 @@ class FineTuned:
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     stopped: str = "done"
     report: Report | None = None
+    card: bytes = field(default=b"", repr=False)
 
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the adapter in PEFT's layout."""
-        save_adapter(self.adapter, folder)
+        """Writes the adapter in PEFT's layout; and a model card, README.md, unless there is another
+        one.
+        """
+        parts = adapter_parts(self.adapter)
+        if self.card and may_write(folder):
+            parts[CARD] = [self.card]
+        write_folder(parts, folder)
 
 
 class PairRows(TokenRows):
@@ -167,9 +177,12 @@ def fine_tune(
             _adopt(pipe, trainer, config, name)
             raise
         adapter = _adopt(pipe, trainer, config, name)
+        card = adapter_card(source.base, trainer.learned, trainer.learned_rows)
     finally:
         trainer.free()
-    return FineTuned(adapter, history.losses, history.evaluations, history.stopped, data.report)
+    return FineTuned(
+        adapter, history.losses, history.evaluations, history.stopped, data.report, card
+    )
 
 
 @dataclass

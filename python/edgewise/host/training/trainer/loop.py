@@ -387,7 +387,8 @@ class Loop:
             if self.bar is not None:
                 self.bar.close()
             trainer.refresh()
-            self._remember()
+            if run.losses:
+                self._remember()
         if not ended:
             raise Aborted(
                 "training was stopped",
@@ -401,20 +402,19 @@ class Loop:
         return History(run.losses, evaluations, run.ended, report, self.before, best)
 
     def _remember(self) -> None:
-        """Keeps what a model card says of the run."""
-        run, options = self.logic, self.trainer.options
-        if not run.losses:
-            return
+        """Keeps what a model card says of the run, with the parts before `resume`."""
+        trainer, run = self.trainer, self.logic
         order = getattr(self.rows, "order", None)
-        tokens = [tokens_of(self.rows, i, None, 0) for i in range(len(self.rows))]
-        self.trainer.learned = TrainingRun(
-            len(run.losses),
-            run.losses,
+        first = trainer.first_loss
+        trainer.learned = TrainingRun(
+            trainer.session.step - trainer.first_update,
+            [] if first is None else [first, run.losses[-1]],
             None if order is None else order.count,
-            sum(tokens) or None,
+            None,
             run.evaluations[-1][1] if run.evaluations else None,
-            options.on_card(),
+            trainer.options.on_card(),
         )
+        trainer.learned_rows = self.rows
 
     def _answer(self, request: RunRequest) -> Any:
         """Does what a request asks for."""
@@ -448,6 +448,8 @@ class Loop:
         else:
             loss = trainer.step([rows.get(i, epoch) for i in chosen])
         tokens = sum(tokens_of(rows, i, epoch, size) for i in chosen)
+        if trainer.session.step == trainer.first_update + 1:
+            trainer.first_loss = loss
         return Made(loss, tokens, time.monotonic() - started)
 
     def _reached(self, event: Event) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ....compiler.compile import compile_package
 from ....compiler.training.export import export_lora, export_parameters
@@ -12,7 +13,10 @@ from ....errors import InputError
 from ...profile import Watch
 from ...session.decoder import DecoderModel
 from ..adapters import fitted, floats, transposed
+from ..card import Base, TrainingRun, card, training_section
+from ..data import Rows
 from ..session import TrainingSession
+from .loop import tokens_of
 from .options import TrainedModel
 
 Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
@@ -118,3 +122,14 @@ def adapter_states(
             transposed(values, state.shape[1], state.shape[0]) if target.transposed else values
         )
     return states
+
+
+def adapter_card(base: Base, run: TrainingRun | None, rows: Rows | None) -> bytes:
+    """The model card of an adapter: of a run, if there was one, and its data, all of which is read
+    for the count of its tokens.
+    """
+    if run is None:
+        return card(base, "peft", "", adapter=True)
+    tokens = 0 if rows is None else sum(tokens_of(rows, i, None, 0) for i in range(len(rows)))
+    told = training_section(replace(run, tokens=tokens or None))
+    return card(base, "peft", told, adapter=True)

@@ -31,7 +31,7 @@ from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
-from ..card import CARD, TrainingRun, base_of, card, may_write, training_section
+from ..card import CARD, TrainingRun, base_of, may_write
 from ..data import Preview, Rows, preview
 from ..preferences import PreferenceHost, UnitRows
 from ..session import TrainingSession, learned_labels, weighed
@@ -50,7 +50,7 @@ from .loop import (
 )
 from .options import TrainedModel, options_of
 from .programs import ProgramFactory
-from .results import adapter_states, export_model, language_model_of
+from .results import adapter_card, adapter_states, export_model, language_model_of
 
 Batch = Mapping[str, object]
 
@@ -139,7 +139,10 @@ class Trainer(Owner):
     # present `fit` began with, its updates, and whether it has ended.
     epoch = cursor = first_update = first_epoch = total = 0
     done = False
-    learned: TrainingRun | None = None  # the last `fit`, for model cards
+    # Of the last `fit`, for model cards: what is known, its data, and the loss of its first update.
+    learned: TrainingRun | None = None
+    learned_rows: Rows | None = None
+    first_loss: float | None = None
 
     # long: a line for each argument
     @options_in_words
@@ -625,6 +628,7 @@ class Trainer(Owner):
             "first_update": self.first_update,
             "first_epoch": self.first_epoch,
             "evaluations": self.evaluated,
+            "first_loss": self.first_loss,
             **self.options.record(),
             "shapes": self._programs.shapes,
         }
@@ -667,6 +671,8 @@ class Trainer(Owner):
         self.evaluated = [(step, loss) for step, loss in run.get("evaluations", ())]
         self.epoch, self.cursor, self.done = run["epoch"], run["cursor"], False
         self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
+        loss = run.get("first_loss")  # older checkpoints have none
+        self.first_loss = loss if isinstance(loss, float) else None
         self.refresh()
         return self
 
@@ -707,9 +713,8 @@ class Trainer(Owner):
         """
         parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
         if may_write(folder):
-            training = "" if self.learned is None else training_section(self.learned)
             base = base_of(ModelFiles(self.model.files), self.model.given)
-            parts[CARD] = [card(base, "peft", training, adapter=True)]
+            parts[CARD] = [adapter_card(base, self.learned, self.learned_rows)]
         write_folder(parts, folder)
 
     @locked
