@@ -39,12 +39,21 @@ _CONTROLS = dict.fromkeys([*range(32), *range(127, 160), *range(0x202A, 0x202F)]
 _CONTROLS |= dict.fromkeys(range(0x2066, 0x206A), "\ufffd") | {ord("\n"): " "}
 
 
+MAX_ENTRY = 60  # characters of an entry of a list, where a long text is cut
+
+
 def _short(text: object, most: int) -> str:
     """Text on one line of at most `most` characters, without control characters: errors quote names
     from files and messages of other libraries.
     """
     text = str(text).translate(_CONTROLS) if text else ""
-    return text if len(text) <= most else f"{text[: most - 60]} ... {text[-50:]}"
+    if len(text) <= most:
+        return text
+    first, last = text[: most - 60], text[-50:]
+    end, begin = first.rfind(", ", len(first) - MAX_ENTRY), last.find(", ")
+    if end >= 0 and begin >= 0:  # a list: it is cut between its entries
+        first, last = first[: end + 1], last[begin + 2 :]
+    return f"{first} ... {last}"
 
 
 class EdgewiseError(Exception):

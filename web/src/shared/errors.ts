@@ -164,10 +164,18 @@ class Texts {
 /** What would change a terminal, or the order of a text. */
 const CONTROLS = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu;
 
+const MAX_ENTRY = 60; // characters of an entry of a list, where a long text is cut
+
 /** On one line of at most `most` characters, without controls: errors quote names from files. */
 function shortened(text: string, most: number): string {
   const line = text.replaceAll("\n", " ").replace(CONTROLS, "\ufffd");
-  return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
+  if (line.length <= most) return line;
+  let [first, last] = [line.slice(0, most - 60), line.slice(-50)];
+  const [end, begin] = [first.lastIndexOf(", "), last.indexOf(", ")];
+  // a list is cut between its entries
+  if (end >= first.length - MAX_ENTRY && end >= 0 && begin >= 0)
+    [first, last] = [first.slice(0, end + 1), last.slice(begin + 2)];
+  return `${first} ... ${last}`;
 }
 
 /** The error for loops that ran more iterations than a session allows. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from ...errors import Aborted, InputError, memory_in_words
 from ...logic.native import Seed
 from ...logic.training.chat import Example, Report, kept_rows
 from ...logic.training.data import Row, split_rows
+from ...logic.training.options import check_whole
 from ...logic.training.pairs import pairs_of
 from ...logic.training.targets import row_length
 from .data import TokenRows
@@ -37,6 +39,7 @@ class FineTuned:
         losses: of each update, in nats per token of the targets.
         evaluations: [(update, loss on the held-out pairs)].
         stopped: why it ended: "done", "early_stopping" or "callback".
+        best_step: updates before the best evaluation; None: there was none.
         report: how many targets are too long, and the tokens that were cut off.
     """
 
@@ -45,6 +48,7 @@ class FineTuned:
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     stopped: str = "done"
     report: Report | None = None
+    best_step: int | None = None
 
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
         """Writes the adapter in PEFT's layout."""
@@ -70,7 +74,17 @@ class PairRows(TokenRows):
 
 
 # Arguments of Trainer.fit that `fine_tune` passes on.
-FIT = ("evaluate_every", "early_stopping", "checkpoint_every", "progress", "signal")
+FIT = (
+    "evaluate_every",
+    "early_stopping",
+    "early_stopping_patience",
+    "load_best_model_at_end",
+    "checkpoint_every",
+    "progress",
+    "signal",
+)
+# Arguments of Trainer that `fine_tune` does not take, since the pipeline and the pairs say them.
+OWN = ("self", "model", "loss", "engine", "tokenizer", "dtype", "fit")
 
 
 @memory_in_words
@@ -125,8 +139,9 @@ def fine_tune(
         on_step: called with the Progress after each update; False stops the run.
         call_options: options of the pipeline's calls that say what stands before the target:
             language and task; prefix, src_lang and tgt_lang.
-        training: more arguments of Trainer, and evaluate_every, early_stopping, checkpoint_every,
-            progress and signal of Trainer.fit.
+        training: more arguments of Trainer, and evaluate_every, early_stopping_patience (or
+            early_stopping), load_best_model_at_end, checkpoint_every, progress and signal of
+            Trainer.fit.
 
     Raises:
         InputError: an argument or a pair cannot be used; the message says which. Nothing has
@@ -134,10 +149,12 @@ def fine_tune(
         Aborted: by the signal. What was learned stays.
         EngineError: the loss is not finite; the pipeline stays as it was.
     """
+    _check_names(training)
     source, begun = source_of(pipe, call_options or {}), _adapter_of(initial)
     config = begun.config if begun is not None and adapters is None else lora_of(adapters)
     data = _data(source, pairs, evaluation, sequence_length, seed)
-    batch = batch_size or min(LANGUAGE_MODEL.batch_size, len(data.rows))
+    usual = min(LANGUAGE_MODEL.batch_size, len(data.rows))
+    batch = usual if batch_size is None else check_whole(batch_size, "batch_size", 1)
     rows = PairRows(data.rows, source, batch, seed, data.report)
     held_out = PairRows(data.held, source, batch, seed, data.report) if data.held else None
     fit = {n: training.pop(n) for n in FIT if n in training}
@@ -169,7 +186,20 @@ def fine_tune(
         adapter = _adopt(pipe, trainer, config, name)
     finally:
         trainer.free()
-    return FineTuned(adapter, history.losses, history.evaluations, history.stopped, data.report)
+    losses, evaluations = history.losses, history.evaluations
+    return FineTuned(adapter, losses, evaluations, history.stopped, data.report, history.best_step)
+
+
+def _check_names(training: Mapping[str, Any]) -> None:
+    """Raises InputError for an argument that neither Trainer nor Trainer.fit gets."""
+    known = [n for n in inspect.signature(Trainer.__init__).parameters if n not in OWN]
+    for name in training:
+        if name not in known and name not in FIT:
+            raise InputError(
+                f"fine_tune takes no '{name}'",
+                "fine_tune",
+                f"It takes {', '.join((*FIT, *known))}.",
+            )
 
 
 @dataclass
