@@ -284,7 +284,7 @@ def test_rows_are_chosen_to_fit(tmp_path):
     roomy.fit(texts, max_steps=1, progress=False)
     assert roomy.options.batch_size == 16 and roomy.options.accumulation == 1
     with pytest.raises(
-        InputError, match="16 rows, and fit='auto' has reduced the 16 of batch_size"
+        InputError, match="16 rows, and fit='auto' has reduced batch_size from 16 to"
     ):
         fitted.step(ids(16, 64))
     fitted.save(path := tmp_path / "run.safetensors")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from ...compiler.training.package import check_plain
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter, save_adapter
 from ...errors import Aborted, InputError, memory_in_words
 from ...logic.native import Seed
+from ...logic.options import check_known
 from ...logic.training.chat import Example, Report, kept_rows
 from ...logic.training.data import Row, split_rows
 from ...logic.training.options import check_whole
 from ...logic.training.pairs import pairs_of
 from ...logic.training.targets import row_length
+from ..arguments import options_of
 from .data import TokenRows
 from .pair_sources import PairSource, SpeechSource, TextSource
 from .trainer import Trainer
@@ -84,7 +85,7 @@ FIT = (
     "signal",
 )
 # Arguments of Trainer that `fine_tune` does not take, since the pipeline and the pairs say them.
-OWN = ("self", "model", "loss", "engine", "tokenizer", "dtype", "fit")
+OWN = ("model", "loss", "engine", "tokenizer", "dtype", "fit")
 
 
 @memory_in_words
@@ -192,14 +193,8 @@ def fine_tune(
 
 def _check_names(training: Mapping[str, Any]) -> None:
     """Raises InputError for an argument that neither Trainer nor Trainer.fit gets."""
-    known = [n for n in inspect.signature(Trainer.__init__).parameters if n not in OWN]
-    for name in training:
-        if name not in known and name not in FIT:
-            raise InputError(
-                f"fine_tune takes no '{name}'",
-                "fine_tune",
-                f"It takes {', '.join((*FIT, *known))}.",
-            )
+    known = [n for n in options_of(Trainer.__init__) if n not in OWN]
+    check_known(list(training), [*options_of(fine_tune), *FIT, *known], "fine_tune")
 
 
 @dataclass

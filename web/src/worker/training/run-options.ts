@@ -3,7 +3,12 @@
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
 import { has_patterns, scaling_in } from "../../logic/training/lora.ts";
-import { check_judged, check_number, check_options, check_whole } from "../../logic/training/options.ts";
+import {
+  check_judged,
+  check_number,
+  check_options,
+  check_whole,
+} from "../../logic/training/options.ts";
 import { check_preference, type Preference, RATE } from "../../logic/training/preferences.ts";
 import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";

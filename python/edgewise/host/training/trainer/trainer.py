@@ -379,8 +379,8 @@ class Trainer(Owner):
             shape = (shapes_of(batch) or {}).get("input_ids")
             if shape and shape[0] > rows:
                 raise InputError(
-                    f"the batch has {shape[0]} rows, and fit='auto' has reduced the {asked} of"
-                    f" batch_size to {rows}, which fit into memory",
+                    f"the batch has {shape[0]} rows, and fit='auto' has reduced batch_size from"
+                    f" {asked} to {rows}, which fit into memory",
                     "Trainer.step",
                     f"Give a list of batches of {rows} rows, whose gradients are averaged.",
                 )
@@ -675,12 +675,13 @@ class Trainer(Owner):
                 has changed then.
         """
         tensors, run = load_checkpoint(path)
-        options = self.options if self._session is not None else self.options.of_run(run)
+        is_free = self._session is None and "batch_size" not in changed
+        options = self.options.of_run(run) if is_free else self.options
         check_run(run, options, changed, path)
         if run.get("shapes") is not None and self._programs.shapes is None:
             self._programs.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
         self.options.take_rows(options.batch_size)
-        self._prepare(chosen="batch_size" not in changed)
+        self._prepare(chosen=is_free)
         self._ready()
         states = kept_states(self.program.states)
         best = {n: tensors.pop(n) for n in list(tensors) if n.startswith(BEST)}
