@@ -55,3 +55,12 @@ test("names that are not known: the one that was meant", () => {
       name,
     );
 });
+
+test("long lists are cut between entries", () => {
+  const names = Array.from({ length: 200 }, (_, i) => `option_${String(i).padStart(3, "0")}`);
+  const { what, where } = new EdgewiseError(`are: ${names.join(", ")}`, "x".repeat(900));
+  const parts = what.slice("are: ".length).split(", ... ");
+  assert.equal(parts.length, 2);
+  for (const name of parts.join(", ").split(", ")) assert.ok(names.includes(name), name);
+  assert.equal(where, `${"x".repeat(240)} ... ${"x".repeat(50)}`);
+});
