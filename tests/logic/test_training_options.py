@@ -50,6 +50,21 @@ def test_options_that_are_fine(form):
 
 
 @both
+def test_judged_without_evaluations(form):
+    check = module(form, "training.options").check_judged
+    check(None, None, False, "options.")
+    check(0, False, False, "options.")
+    check(3, True, True, "options.")
+    for patience, best, name in (
+        (3, False, "early_stopping_patience"),
+        (None, True, "load_best_model_at_end"),
+        (3, True, "load_best_model_at_end"),
+    ):
+        with pytest.raises(InputError, match=rf"options\.{name}: there is no evaluation data"):
+            check(patience, best, False, "options.")
+
+
+@both
 def test_schedules(form):
     check = module(form, "training.schedules").check_schedule
     for name in ("constant", "linear", "cosine"):

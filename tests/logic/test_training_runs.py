@@ -376,3 +376,20 @@ def test_the_best_result(form, patience, steps, best):
     assert again.fit() and again.run.step == steps and again.run.best_step == best
     assert again.at("keep") == [] and again.at("take_back") == [steps]
     assert again.run.ended == host.run.ended == ("early_stopping" if patience else "done")
+
+
+@both
+@pytest.mark.parametrize(
+    "every, load_best, kept, best",
+    [
+        (1, True, 2, 2),  # the copy, though a later evaluation without one was better
+        (3, True, 2, 2),  # also if evaluations are due at other updates by now
+        (1, True, 0, None),  # no copy: nothing that can be put back
+        (1, False, 0, 4),
+        (1, True, -1, 4),  # a file that does not say
+    ],
+)
+def test_the_best_result_that_was_kept(form, every, load_best, kept, best):
+    host = Host(form, 9, 1, evaluate_every=every, load_best=load_best)
+    host.run.restore(5, [0.0] * 5, [(1, 5.0), (2, 3.0), (3, 4.0), (4, 1.0), (5, 2.0)], kept)
+    assert host.run.best_step == best

@@ -9,6 +9,7 @@ import pytest
 from bench.models import language_model
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import EngineError, InputError, OutOfMemory
+from edgewise.host.training.trainer.free_memory import free_memory
 from edgewise.onnx import BytesSource, read_model
 from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
@@ -258,7 +259,7 @@ def test_budget():
         make(memory=1000, adapters=LoraConfig(r=4)).step(ids(16, 64))
 
 
-def test_rows_are_chosen_to_fit():
+def test_rows_are_chosen_to_fit(tmp_path):
     """`fit="auto"`: batches have fewer rows and updates more of them, with the same result."""
     deep = language_model(**{**DEEP, "layers": 2}).SerializeToString()
     rows = ids(16, 65)["input_ids"]
@@ -282,12 +283,50 @@ def test_rows_are_chosen_to_fit():
     roomy = make(fit="auto")
     roomy.fit(texts, max_steps=1, progress=False)
     assert roomy.options.batch_size == 16 and roomy.options.accumulation == 1
+    with pytest.raises(
+        InputError, match="16 rows, and fit='auto' has reduced batch_size from 16 to"
+    ):
+        fitted.step(ids(16, 64))
+    fitted.save(path := tmp_path / "run.safetensors")
+    for memory in (budget, None):  # the rows of the run, also where more would fit
+        again = make(memory=memory, fit="auto").resume(path)
+        assert again.options.record() == options.record()
+        assert again.fit(texts, max_steps=4, progress=False).losses
+        again.free()
+    odd = make(memory=budget, fit="auto", batch_size=14)
+    odd.fit(texts, max_steps=1, progress=False)
+    assert odd.options.batch_size < 14 and odd.options.batch_size * odd.options.accumulation == 14
+    odd.free()
     with pytest.raises(OutOfMemory, match="in batches of 16 takes .* may be used"):
         make(memory=1000, fit="auto").fit(texts, max_steps=1)
     with pytest.raises(InputError, match="fit"):
         make(fit="best")
     with pytest.raises(InputError, match="language models"):
         edgewise.Trainer(net()[0], loss="cross_entropy", fit="auto")
+
+
+def test_free_memory(tmp_path):
+    """3/4 of MemAvailable, or of the limit of a control group, whose cached files do not count."""
+
+    def put(name, text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert free_memory(str(tmp_path)) == float("inf")
+    put("proc/meminfo", "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 4000 kB\n")
+    assert free_memory(str(tmp_path)) == 0.75 * 4000 * 1024
+    put("proc/self/cgroup", "0::/user/one\n")
+    put("sys/fs/cgroup/user/one/memory.max", "max\n")
+    put("sys/fs/cgroup/user/one/memory.current", "5\n")
+    assert free_memory(str(tmp_path)) == 0.75 * 4000 * 1024
+    put("sys/fs/cgroup/user/memory.max", "3000000\n")
+    put("sys/fs/cgroup/user/memory.current", "1500000\n")
+    put("sys/fs/cgroup/user/memory.stat", "anon 1000000\ninactive_file 500000\n")
+    assert free_memory(str(tmp_path)) == 0.75 * 2000000
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000000\n")
+    put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1200000\n")
+    put("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 300000\n")
+    assert free_memory(str(tmp_path)) == 0.75 * 100000
 
 
 def test_budget_of_other_models():

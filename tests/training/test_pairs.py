@@ -195,6 +195,10 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(folder, tmp_path)
             ({"adapters": 8}, "adapters: a int is no configuration"),
             ({"call_options": {"language": "xx"}}, "the language 'xx' is unknown"),
             ({"learning_rate": -1}, "learning_rate"),
+            ({"batch_size": 0}, "batch_size: it is 0"),
+            ({"loss": "mse"}, "fine_tune: .*loss"),
+            ({"model": "t5"}, "fine_tune: .*model"),
+            ({"early_stopping_patience": 2}, "early_stopping_patience: there is no evaluation"),
         ):
             with pytest.raises(InputError, match=error):
                 learn(asr, SPEECH, **{**ENGLISH, **more})
@@ -220,6 +224,10 @@ def test_long_texts_one_pair_and_held_out_ones(folder):
         assert [step for step, _ in result.evaluations] == [1] and len(result.losses) == 1
         result = learn(asr, SPEECH, max_steps=1, evaluation=0.3, name="other", **ENGLISH)
         assert len(result.evaluations) == 1
+        judged = {"early_stopping_patience": 9, "load_best_model_at_end": True, "evaluation": 0.3}
+        best = learn(asr, SPEECH, max_steps=3, evaluate_every=1, name="other", **judged, **ENGLISH)
+        least = min(loss for _, loss in best.evaluations)
+        assert dict(best.evaluations)[best.best_step] == least
         assert list(asr.adapters) == ["default", "other"] and asr.adapter == "other"
 
 

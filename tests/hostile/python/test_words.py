@@ -23,6 +23,14 @@ def test_errors_hold_no_controls():
         assert not [x for x in text if unicodedata.bidirectional(x) in BIDI], hex(code)
 
 
+def test_long_lists_are_cut_between_entries():
+    names = [f"option_{i:03}" for i in range(200)]
+    error = EdgewiseError(f"there are: {', '.join(names)}", "x" * 900, "y" * 900)
+    first, last = error.what.removeprefix("there are: ").split(", ... ")
+    assert {*first.split(", "), *last.split(", ")} < {*names} and len(error.what) <= 700
+    assert error.where == f"{'x' * 240} ... {'x' * 50}"
+
+
 def test_names_of_a_model():
     name = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.x"
     with pytest.raises(EdgewiseError) as e:

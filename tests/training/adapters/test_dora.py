@@ -259,6 +259,10 @@ def test_loraplus(engine):
         session.free()
     with pytest.raises(InputError, match="loraplus_lr_ratio: it is for adapters"):
         edgewise.Trainer(llama.base("fp32"), loraplus_lr_ratio=16)
+    with pytest.raises(InputError, match="loraplus_lr_embedding: it is for adapters"):
+        edgewise.Trainer(llama.base("fp32"), loraplus_lr_embedding=1e-3)
+    with pytest.raises(InputError, match="loraplus_lr_embedding: it has no effect without"):
+        edgewise.Trainer(llama.base("fp32"), adapters=config, loraplus_lr_embedding=1e-3)
     with pytest.raises(InputError, match="loraplus_lr_ratio: it is 0"):
         edgewise.Trainer(llama.base("fp32"), adapters=config, loraplus_lr_ratio=0)
 

@@ -341,7 +341,28 @@ def test_the_best_result_at_the_end(tmp_path):
         first.free(), second.free()
     with pytest.raises(InputError, match="load_best_model_at_end: there is no evaluation data"):
         one.fit(data, load_best_model_at_end=True)
-    one.free(), last.free()
+    with pytest.raises(InputError, match="early_stopping_patience: there is no evaluation data"):
+        one.fit(data, early_stopping=2)
+    with pytest.raises(InputError, match="it is 2, and early_stopping, another name of it, is 1"):
+        one.fit(data, evaluation=held_out, early_stopping=1, early_stopping_patience=2)
+    one.save(path)  # what was put back is not kept twice
+    assert b"best/" not in path.read_bytes()
+    again = trainer(learning_rate=0.1).resume(path)
+    rest = again.fit(data, **options, **best)
+    assert rest.best_step == history.best_step and trained(again) == trained(one)
+    again.free(), one.free(), last.free()
+
+
+def test_the_best_result_has_a_copy():
+    """A run whose first part kept no copies takes the best of those that it has."""
+    values = iter([1.0, 2.0, 3.0, 2.5])
+    t = trainer(learning_rate=0.1)
+    t.evaluate = lambda rows: next(values)
+    options = {"max_steps": 8, "evaluation": rows(16, seed=9), "evaluate_every": 2}
+    t.fit(rows(32), **options, progress=False, callbacks=[lambda p: p.step < 4])
+    history = t.fit(rows(32), **options, progress=False, load_best_model_at_end=True)
+    assert history.evaluations == [(6, 3.0), (8, 2.5)] and history.best_step == 8
+    t.free()
 
 
 def test_averages_of_weights(tmp_path):

@@ -172,6 +172,8 @@ def test_mistakes_are_told(tmp_path):
     for given in (path, str(path)):
         with pytest.raises(InputError, match="the path of a file.*read_data"):
             trainer.fit(given, max_steps=1)
+        with pytest.raises(InputError, match="the path of a file.*read_data"):
+            trainer.preview(given)
 
 
 def test_objects_are_shown():

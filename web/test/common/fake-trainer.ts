@@ -54,6 +54,7 @@ export const PROGRAM: ProgramInfo = {
   optimizer: { type: "AdamW", lr: 0.1 },
   maxGradNorm: null,
   accumulation: undefined,
+  source: undefined,
   plans: new Map(
     Object.entries(plans).map(([kind, slots]) => [
       kind as "train",

@@ -97,7 +97,8 @@ def fit_rows(
     fewer: bool = True,
 ) -> tuple[Program, int]:
     """A program that takes at most `limit` bytes, and its rows: as it is, else with activations
-    that are recomputed, else with half the rows, and so on.
+    that are recomputed, else with half the rows or fewer, and so on. The rows
+    are a divisor of `batch`, so that an update can have as many.
 
     Args:
         make: makes the program of a number of rows; its `checkpointing` is True, False, or the
@@ -132,7 +133,7 @@ def fit_rows(
                 " quantized model"
                 + ("." if fewer or rows == 1 else "; or give fit='auto', which takes fewer rows."),
             )
-        rows //= 2
+        rows = next(n for n in range(rows // 2, 0, -1) if batch % n == 0)
 
 
 def _first_that_fits(

@@ -120,7 +120,7 @@ def add_training(
     if positions:
         entry["source"] = positions
     if batch < wanted:
-        entry["gradient_accumulation_steps"] = -(-wanted // batch)
+        entry["gradient_accumulation_steps"] = wanted // batch
     package.manifest.setdefault("training", []).append(entry)
     return entry
 

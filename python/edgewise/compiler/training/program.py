@@ -155,9 +155,8 @@ class Program:
         )
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
-        self.weighed = weighed
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)
-        self.ema_decay = ema_decay
+        self.weighed, self.ema_decay = weighed, ema_decay
         self.loraplus = loraplus_lr_ratio, loraplus_lr_embedding
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
             max_grad_norm,

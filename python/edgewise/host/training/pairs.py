@@ -15,10 +15,13 @@ from ...compiler.training.package import check_plain
 from ...compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ...errors import Aborted, InputError, memory_in_words
 from ...logic.native import Seed
+from ...logic.options import check_known
 from ...logic.training.chat import Example, Report, kept_rows
 from ...logic.training.data import Row, split_rows
+from ...logic.training.options import check_whole
 from ...logic.training.pairs import pairs_of
 from ...logic.training.targets import row_length
+from ..arguments import options_of
 from .card import CARD, may_write
 from .data import TokenRows
 from .pair_sources import PairSource, SpeechSource, TextSource
@@ -40,6 +43,7 @@ class FineTuned:
         losses: of each update, in nats per token of the targets.
         evaluations: [(update, loss on the held-out pairs)].
         stopped: why it ended: "done", "early_stopping" or "callback".
+        best_step: updates before the best evaluation; None: there was none.
         report: how many targets are too long, and the tokens that were cut off.
         card: README.md beside the adapter; empty: none is written.
     """
@@ -49,6 +53,7 @@ class FineTuned:
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     stopped: str = "done"
     report: Report | None = None
+    best_step: int | None = None
     card: bytes = field(default=b"", repr=False)
 
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
@@ -80,7 +85,17 @@ class PairRows(TokenRows):
 
 
 # Arguments of Trainer.fit that `fine_tune` passes on.
-FIT = ("evaluate_every", "early_stopping", "checkpoint_every", "progress", "signal")
+FIT = (
+    "evaluate_every",
+    "early_stopping",
+    "early_stopping_patience",
+    "load_best_model_at_end",
+    "checkpoint_every",
+    "progress",
+    "signal",
+)
+# Arguments of Trainer that `fine_tune` does not take, since the pipeline and the pairs say them.
+OWN = ("model", "loss", "engine", "tokenizer", "dtype", "fit")
 
 
 @memory_in_words
@@ -135,8 +150,9 @@ def fine_tune(
         on_step: called with the Progress after each update; False stops the run.
         call_options: options of the pipeline's calls that say what stands before the target:
             language and task; prefix, src_lang and tgt_lang.
-        training: more arguments of Trainer, and evaluate_every, early_stopping, checkpoint_every,
-            progress and signal of Trainer.fit.
+        training: more arguments of Trainer, and evaluate_every, early_stopping_patience (or
+            early_stopping), load_best_model_at_end, checkpoint_every, progress and signal of
+            Trainer.fit.
 
     Raises:
         InputError: an argument or a pair cannot be used; the message says which. Nothing has
@@ -144,10 +160,12 @@ def fine_tune(
         Aborted: by the signal. What was learned stays.
         EngineError: the loss is not finite; the pipeline stays as it was.
     """
+    _check_names(training)
     source, begun = source_of(pipe, call_options or {}), _adapter_of(initial)
     config = begun.config if begun is not None and adapters is None else lora_of(adapters)
     data = _data(source, pairs, evaluation, sequence_length, seed)
-    batch = batch_size or min(LANGUAGE_MODEL.batch_size, len(data.rows))
+    usual = min(LANGUAGE_MODEL.batch_size, len(data.rows))
+    batch = usual if batch_size is None else check_whole(batch_size, "batch_size", 1)
     rows = PairRows(data.rows, source, batch, seed, data.report)
     held_out = PairRows(data.held, source, batch, seed, data.report) if data.held else None
     fit = {n: training.pop(n) for n in FIT if n in training}
@@ -180,9 +198,15 @@ def fine_tune(
         card = adapter_card(source.base, trainer.learned, trainer.learned_rows)
     finally:
         trainer.free()
-    return FineTuned(
-        adapter, history.losses, history.evaluations, history.stopped, data.report, card
-    )
+    losses, evaluations = history.losses, history.evaluations
+    best, report = history.best_step, data.report
+    return FineTuned(adapter, losses, evaluations, history.stopped, report, best, card)
+
+
+def _check_names(training: Mapping[str, Any]) -> None:
+    """Raises InputError for an argument that neither Trainer nor Trainer.fit gets."""
+    known = [n for n in options_of(Trainer.__init__) if n not in OWN]
+    check_known(list(training), [*options_of(fine_tune), *FIT, *known], "fine_tune")
 
 
 @dataclass

@@ -67,6 +67,29 @@ def _no_number(value: object, where: str, positive: bool) -> InputError:
     return InputError(f"it is {written(value)}", where, f"Give a number {least}, such as 0.001.")
 
 
+def check_judged(patience: object, load_best: object, evaluates: bool, where: str = "") -> None:
+    """Checks that a run which is judged by evaluations has some.
+
+    Args:
+        patience: early_stopping_patience, or None.
+        load_best: load_best_model_at_end, or None.
+        evaluates: whether there is evaluation data.
+        where: what errors write before the name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if evaluates:
+        return
+    if patience is not None and patience != 0 or load_best is True:
+        name = "load_best_model_at_end" if load_best is True else "early_stopping_patience"
+        raise InputError(
+            "there is no evaluation data to judge by",
+            where + name,
+            "Give evaluation, such as 0.1, and evaluate_every.",
+        )
+
+
 def check_options(fields: Mapping[str, Any], where: str = "") -> None:
     """Checks the options of WHOLE and NUMBERS that were given; None: its default.
 

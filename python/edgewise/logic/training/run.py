@@ -13,6 +13,7 @@ from ...errors import EngineError, InputError
 from .data import Updates
 
 LATEST = 16  # updates over which the speed is averaged
+UNKNOWN = -1  # after how many updates a copy was made: files of old versions do not say
 
 
 # Requests
@@ -306,13 +307,21 @@ class Run:
         self._best = math.inf
         self._waited = 0  # evaluations without improvement
 
-    def restore(self, step: int, losses: list[float], evaluations: list[tuple[int, float]]) -> None:
-        """Goes on after `step` updates, which a checkpoint has. For runs from epoch 0 on."""
+    def restore(
+        self,
+        step: int,
+        losses: list[float],
+        evaluations: list[tuple[int, float]],
+        kept: int = UNKNOWN,
+    ) -> None:
+        """Goes on after `step` updates, which a checkpoint has. For runs from epoch 0 on. kept: as
+        of `recall`.
+        """
         self.step = step
         self._due_at = step
         self.losses = list(losses)
         self.evaluations = list(evaluations)
-        self.recall(self.evaluations)
+        self.recall(self.evaluations, kept)
         self.place.epoch, self.place.cursor = self.updates.place(step)
 
     def back_to(self, step: int) -> None:
@@ -320,19 +329,32 @@ class Run:
         self.step = step
         self.losses = self.losses[:step]
         self.evaluations = [x for x in self.evaluations if x[0] <= step]
-        self.recall(self.evaluations)
+        best = self.best_step
+        self.recall(self.evaluations, UNKNOWN if best is None or best > step else best)
         self.place.epoch, self.place.cursor = self.updates.place(step)
 
-    def recall(self, evaluations: Sequence[tuple[int, float]]) -> None:
-        """Counts the evaluations that were due in the run so far, and no others."""
+    def recall(self, evaluations: Sequence[tuple[int, float]], kept: int = UNKNOWN) -> None:
+        """Counts the evaluations that were due in the run so far, and no others.
+
+        Args:
+            evaluations: of the run, in their order.
+            kept: updates before the copy that `Keep` made last; 0: there is none. A run that ends
+                with its best result takes that one for the best so far, since others cannot be put
+                back.
+        """
+        copied = kept if self.schedule.load_best else UNKNOWN
         self.best_step = None
         self._best = math.inf
         self._waited = 0
         last = 0
         for step, loss in evaluations:
-            if step > last and self._is_evaluated(step):
-                last = step
+            if step <= last or step != copied and not self._is_evaluated(step):
+                continue
+            last = step
+            if copied == UNKNOWN or step == copied:
                 self._is_best(step, loss)
+            elif step > copied:
+                self._waited = 0 if loss < self._best else self._waited + 1
 
     def _is_evaluated(self, step: int) -> bool:
         """Whether an evaluation is due after `step` updates."""
@@ -465,6 +487,7 @@ class Run:
 
 
 __all__ = [
+    "UNKNOWN",
     "Advance",
     "Apply",
     "BackUp",

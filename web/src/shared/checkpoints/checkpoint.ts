@@ -47,6 +47,8 @@ export interface RunRecord {
   /** Losses of all updates; then [update, loss on the evaluation texts]. */
   losses: number[];
   evaluations: [step: number, loss: number][];
+  /** Updates before the best evaluation, of which there is a copy; 0: none. Not in older files. */
+  best_step?: number;
   /** Everything that determines the rest of the run; must be equal to resume it. */
   config: Record<string, unknown>;
   /** Time of saving, in milliseconds since 1970. */

@@ -3,7 +3,12 @@
 import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import { rank_axis } from "../../logic/training/adapters.ts";
 import { has_patterns, scaling_in } from "../../logic/training/lora.ts";
-import { check_number, check_options, check_whole } from "../../logic/training/options.ts";
+import {
+  check_judged,
+  check_number,
+  check_options,
+  check_whole,
+} from "../../logic/training/options.ts";
 import { check_preference, type Preference, RATE } from "../../logic/training/preferences.ts";
 import { check_schedule, type ScheduleName } from "../../logic/training/schedules.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
@@ -89,13 +94,12 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
   check_schedule(schedule, "options.schedule");
   if (freeze_A && !program.lora)
     throw new InputError("all parameters are trained", "options.freeze_A", "Leave it out.");
-  for (const name of ["early_stopping_patience", "load_best_model_at_end"] as const)
-    if (fields[name] && fields.evaluation === undefined)
-      throw new InputError(
-        "there is no evaluation data to judge by",
-        `options.${name}`,
-        "Give evaluation, such as 0.1, and evaluate_every.",
-      );
+  check_judged(
+    fields.early_stopping_patience ?? null,
+    fields.load_best_model_at_end ?? null,
+    fields.evaluation !== undefined,
+    "options.",
+  );
   if (fields.resume && !checkpoint)
     throw new InputError(
       "there is no checkpoint to resume from",

@@ -17,6 +17,7 @@ import {
   mean_loss,
   Run,
   type RunRequest,
+  UNKNOWN,
   type UpdateRequest,
   update,
 } from "../../logic/training/run.ts";
@@ -222,7 +223,8 @@ export class TrainingRun {
     this.saved = record.step;
     if (values && backup.useful)
       backup.last = { values, mark: { step: record.step, runs: record.runs } };
-    this.run.restore(record.step, record.losses, record.evaluations);
+    const { best_step = UNKNOWN } = record;
+    this.run.restore(record.step, record.losses, record.evaluations, best_step);
     const { step, losses, evaluations } = this.run;
     Object.assign(this.info, { step, losses: [...losses], evaluations: [...evaluations] });
   }
@@ -548,6 +550,7 @@ export class TrainingRun {
       program: session.program.name,
       losses: this.run.losses,
       evaluations: this.run.evaluations,
+      best_step: this.best.size ? (this.run.best_step ?? UNKNOWN) : 0,
       config: this.config,
       saved: Date.now(),
     });

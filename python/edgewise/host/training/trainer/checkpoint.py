@@ -22,6 +22,7 @@ from ....compiler.training.safetensors import load_safetensors, safetensors_part
 from ....errors import ModelError
 from ....logic.training import checkpoints
 from ....logic.training.checkpoints import check_same_run, is_kept
+from ....logic.training.run import UNKNOWN
 from ....logic.training.safetensors import TensorInfo
 from .options import Options
 
@@ -132,6 +133,7 @@ def check_run(
         and count("epoch")
         and count("cursor")
         and count("seed", least=None)
+        and count("best_step", 0, UNKNOWN)
         and _are_evaluations(run.get("evaluations", []))
     ):
         raise ModelError(

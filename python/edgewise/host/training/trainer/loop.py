@@ -17,7 +17,7 @@ from ....errors import Aborted, InputError
 from ....logic.native import Seed
 from ....logic.training.chat import Report, fitted, stream_texts
 from ....logic.training.data import Updates, split_rows, token_rows
-from ....logic.training.options import check_options
+from ....logic.training.options import check_judged, check_options
 from ....logic.training.preferences import Preference
 from ....logic.training.records import Record, are_records
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
@@ -203,7 +203,7 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
     """
     if hasattr(data, "get") and hasattr(data, "__len__") and not isinstance(data, dict):
         return cast(Rows, data)
-    _refuse_paths(data)
+    refuse_paths(data)
     if isinstance(data, dict):
         return ArrayRows(data, options.batch_size, options.seed)
     if options.preference is not None:
@@ -229,7 +229,7 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
 MAX_PATH = 4096
 
 
-def _refuse_paths(data: object) -> None:
+def refuse_paths(data: object) -> None:
     """Raises InputError for the path of a file, which would be learned as a text."""
     if isinstance(data, os.PathLike) or (
         isinstance(data, str) and len(data) <= MAX_PATH and os.path.isfile(data)
@@ -312,6 +312,17 @@ def shapes_of(batch: Mapping[str, object] | None) -> dict[str, list[int]] | None
     return {name: list(as_input(x, name)[1]) for name, x in batch.items()}
 
 
+def patience_of(early_stopping: int | None, patience: int | None) -> int | None:
+    """The value of two names of one option. Raises InputError for two values."""
+    if early_stopping is not None and patience is not None and early_stopping != patience:
+        raise InputError(
+            f"it is {patience}, and early_stopping, another name of it, is {early_stopping}",
+            "early_stopping_patience",
+            "Give one of them.",
+        )
+    return early_stopping if patience is None else patience
+
+
 class Signal(Protocol):
     """What stops a loop between two updates."""
 
@@ -344,6 +355,7 @@ class Loop:
     """
 
     def __init__(self, trainer: Trainer, rows: Rows, held_out: Rows | None, fit: Fit):
+        check_judged(fit.early_stopping_patience, fit.load_best_model_at_end, held_out is not None)
         self.trainer, self.rows, self.held_out, self.fit = trainer, rows, held_out, fit
         updates = Updates(len(rows), trainer.options.accumulation)
         trainer.begin_run(updates.total(fit.epochs, fit.max_steps))
@@ -355,12 +367,6 @@ class Loop:
             fit.early_stopping_patience or 0,
             fit.load_best_model_at_end,
         )
-        if fit.load_best_model_at_end and held_out is None:
-            raise InputError(
-                "there is no evaluation data, so no best result",
-                "load_best_model_at_end",
-                "Give evaluation, such as 0.1.",
-            )
         self.first = trainer.first_update
         self.logic = Run(
             updates,
@@ -372,7 +378,7 @@ class Loop:
             trainer.session.step - self.first,
             trainer.first_epoch,
         )
-        self.logic.recall(trainer.evaluated)
+        self.logic.recall(trainer.evaluated, trainer.kept)
         self.before = trainer.session.step
         self.bar = Bar.of(fit.progress)
 
@@ -432,7 +438,7 @@ class Loop:
         if request.kind == "reached":
             return self._reached(request.event)
         if request.kind == "keep":
-            trainer.keep_best()
+            trainer.keep_best(self.logic.step)
         if request.kind == "take_back":
             trainer.take_best()
         if request.kind == "save":

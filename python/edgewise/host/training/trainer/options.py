@@ -195,11 +195,30 @@ class Options:
     fits: bool = False
     ema_decay: float | None = None
     loraplus: tuple[float | None, float | None] = None, None  # the ratio, that of embeddings
+    asked: int | None = None  # batch_size as it was given, where batches have fewer rows
 
     def take_rows(self, rows: int) -> None:
-        """Takes batches of fewer rows, and more of them for an update."""
-        self.accumulation *= -(-self.batch_size // rows)
+        """Takes batches of fewer rows, a divisor of those so far, and more of them for an
+        update.
+        """
+        if rows != self.batch_size:
+            self.asked = self.asked or self.batch_size
+        self.accumulation *= self.batch_size // rows
         self.batch_size = rows
+
+    def of_run(self, run: Mapping[str, object]) -> Options:
+        """The options with the rows that `fit` has chosen for a run, where updates have as many.
+
+        Args:
+            run: what `record` has said of it.
+        """
+        rows, batches = run.get("batch_size"), run.get("accumulation")
+        own = replace(self)
+        if self.fits and type(rows) is int and type(batches) is int and rows > 0:
+            if rows * batches == self.batch_size * self.accumulation:
+                if self.batch_size % rows == 0:
+                    own.take_rows(rows)
+        return own
 
     @property
     def accumulates(self) -> bool:
@@ -362,13 +381,24 @@ def _check_numbers(options: Options) -> None:
         }
     )
     check_whole(options.seed, "seed", 0)
-    if options.loraplus != (None, None) and options.lora is None:
-        raise InputError(
-            "it is for adapters", "loraplus_lr_ratio", "Give adapters, or groups with lr_scale."
-        )
+    _check_loraplus(options)
     if options.ema_decay is not None and options.ema_decay >= 1:
         raise InputError(
             f"it is {options.ema_decay}", "ema_decay", "Give a number below 1, such as 0.99."
+        )
+
+
+def _check_loraplus(options: Options) -> None:
+    given = options.loraplus_fields()
+    if given and options.lora is None:
+        raise InputError(
+            "it is for adapters", next(iter(given)), "Give adapters, or groups with lr_scale."
+        )
+    if given and "loraplus_lr_ratio" not in given:
+        raise InputError(
+            "it has no effect without loraplus_lr_ratio",
+            "loraplus_lr_embedding",
+            "Give both, or groups with lr_scale.",
         )
 
 

@@ -4,7 +4,6 @@ memory that they take.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,9 +15,8 @@ from ....compiler.training.language_model import causal_lm_inputs, without_past
 from ....compiler.training.program import Program
 from ....errors import InputError
 from ....logic.training.memory import MIN_TOKENS
+from .free_memory import free_memory
 from .options import Options
-
-SHARE = 0.75  # of the memory that is free, for training
 
 Shapes = dict[str, list[int]]
 
@@ -85,29 +83,35 @@ class ProgramFactory:
             **options.program(),
         )
 
-    def fitting(self) -> Program:
+    def fitting(self, chosen: bool = False) -> Program:
         """A program that takes at most `options.memory` bytes.
+
+        Args:
+            chosen: whether the rows are those of a run so far, so that there cannot be fewer.
 
         Raises:
             OutOfMemory: there is none; says what would fit.
         """
         options = self.options
-        if options.fits:
+        limit = options.memory
+        if options.fits and limit is None:
+            limit = free_memory()
+        if options.fits and limit is not None and not chosen:
             program, rows = fit_rows(
                 lambda rows, checkpointing: self.make(
                     rows, checkpointing=options.checkpointing or checkpointing
                 ),
-                options.memory or free_memory(),
+                limit,
                 options.batch_size,
                 options.accumulation,
             )
             options.take_rows(rows)
             return program
-        if options.memory is None:
+        if limit is None:
             return self.make()
         return fit_into_memory(
             self.make,
-            options.memory,
+            limit,
             options.accumulates,
             options.checkpointing,
             self._smaller,
@@ -144,13 +148,3 @@ class ProgramFactory:
                 f"batch_size={rows}",
                 partial(self.make, checkpointing=bytes_left, shapes=smaller),
             )
-
-
-def free_memory() -> float:
-    """Bytes that training may take where no limit was given: a share of the free memory, where the
-    system tells it.
-    """
-    try:
-        return SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows and macOS
-        return float("inf")

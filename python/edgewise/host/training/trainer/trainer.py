@@ -23,7 +23,7 @@ from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
-from ....logic.training.run import UpdateRequest, mean_loss, update
+from ....logic.training.run import UNKNOWN, UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
 from ...arguments import options_in_words, shown
 from ...drive import drive
@@ -43,6 +43,8 @@ from .loop import (
     Loop,
     Progress,
     Signal,
+    patience_of,
+    refuse_paths,
     rows_of,
     shapes_of,
     tokens_of,
@@ -106,8 +108,9 @@ class Trainer(Owner):
             embeddings. Default: one rate for all; 1e-6.
         memory: maximum bytes of engine memory. Activations are recomputed if that is needed.
         fit: "auto" makes training of a language model fit into `memory`, by default 3/4 of the
-            free memory: activations are recomputed, then batches have fewer rows, and updates
-            more batches. None: `batch_size` stays.
+            free memory (of Linux, and of a container's limit; elsewhere there is no default):
+            activations are recomputed, then batches have fewer rows, and updates more batches.
+            None: `batch_size` stays.
         checkpointing: recompute activations in the backward pass, which takes less memory and
             more time.
         seed: of the order of the rows, of dropout, and of adapters' first values. An int from 0 on.
@@ -218,6 +221,7 @@ class Trainer(Owner):
         # Of the present run: (its updates, loss) of evaluations, and the weights of the best one.
         self.evaluated: list[tuple[int, float]] = []
         self.best: dict[str, bytes] = {}
+        self.kept = 0  # updates of the run before the best evaluation; UNKNOWN in older files
         self.start_lock()
 
     def __repr__(self) -> str:
@@ -272,13 +276,15 @@ class Trainer(Owner):
         return self.session.program
 
     @locked
-    def _prepare(self, batch: Batch | None = None) -> None:
-        """Compiles the program and opens the session, if that has not been done."""
+    def _prepare(self, batch: Batch | None = None, chosen: bool = False) -> None:
+        """Compiles the program and opens the session, if that has not been done. chosen: whether
+        batches keep their rows, also with `fit`.
+        """
         if self._session is not None:
             return
         if not self.options.is_lm and self._programs.shapes is None:
             self._programs.shapes = shapes_of(batch)
-        program = self._programs.fitting()
+        program = self._programs.fitting(chosen)
         self._session = TrainingSession(program, self.engine, self.options.seed)
         self._session.watch = self.watch
         self.engine = self._session.engine
@@ -313,6 +319,7 @@ class Trainer(Owner):
         Raises:
             InputError: a record is invalid.
         """
+        refuse_paths(data)
         given: Any = [data] if isinstance(data, str) else list(data)
         sequence = self.options.sequence_length
         return preview(given, count, self.tokenizer, self.model.end, sequence)
@@ -339,6 +346,7 @@ class Trainer(Owner):
                 "it is not a batch", "Trainer.step", "Give {name: array}, or a list of them."
             )
         self._prepare(batches[0])
+        self._check_rows(batches)
         session, count = self.session, len(batches)
         accumulates = count > 1 or self.options.accumulates
         of_tokens = isinstance(session.program.loss, CausalLMLoss)
@@ -364,6 +372,21 @@ class Trainer(Owner):
             return None
 
         return drive(update(count, self.learning_rate(), accumulates, of_tokens), answer)
+
+    def _check_rows(self, batches: Sequence[Batch]) -> None:
+        """Raises InputError for a batch of more rows than those that `fit` has left."""
+        rows, asked = self.options.batch_size, self.options.asked
+        if asked is None:
+            return
+        for batch in batches:
+            shape = (shapes_of(batch) or {}).get("input_ids")
+            if shape and shape[0] > rows:
+                raise InputError(
+                    f"the batch has {shape[0]} rows, and fit='auto' has reduced batch_size from"
+                    f" {asked} to {rows}, which fit into memory",
+                    "Trainer.step",
+                    f"Give a list of batches of {rows} rows, whose gradients are averaged.",
+                )
 
     @locked
     @memory_in_words
@@ -460,7 +483,7 @@ class Trainer(Owner):
             epochs,
             max_steps,
             evaluate_every,
-            early_stopping if early_stopping_patience is None else early_stopping_patience,
+            patience_of(early_stopping, early_stopping_patience),
             load_best_model_at_end,
             callbacks,
             checkpoint,
@@ -493,7 +516,7 @@ class Trainer(Owner):
             self.first_update = self.session.step
             self.epoch = self.first_epoch = self.epoch + (self.cursor > 0)
             self.cursor, self.done = 0, False
-            self.evaluated, self.best = [], {}
+            self.evaluated, self.best, self.kept = [], {}, 0
         self.total = total
 
     @contextmanager
@@ -508,17 +531,19 @@ class Trainer(Owner):
             if swaps:
                 self.session.swap()
 
-    def keep_best(self) -> None:
-        """Copies what is trained, or its averages."""
+    def keep_best(self, step: int) -> None:
+        """Copies what is trained, or its averages, after `step` updates of the run."""
         states = self.program.states.items()
         with self.averaged():
             self.best = {n: self.session.read(n) for n, s in states if is_result(s.kind)}
+        self.kept = step
 
     def take_best(self) -> None:
-        """Puts back what `keep_best` has copied."""
+        """Puts back what `keep_best` has copied, and keeps no copy of it."""
         self.take_averages()
         for name, data in self.best.items():
             self.session.write(name, data)
+        self.best = {}
 
     def take_averages(self) -> None:
         """Makes the averages the weights; the next update begins new ones."""
@@ -629,6 +654,7 @@ class Trainer(Owner):
             "first_epoch": self.first_epoch,
             "evaluations": self.evaluated,
             "first_loss": self.first_loss,
+            "best_step": self.kept,
             **self.options.record(),
             "shapes": self._programs.shapes,
         }
@@ -653,9 +679,13 @@ class Trainer(Owner):
                 has changed then.
         """
         tensors, run = load_checkpoint(path)
-        check_run(run, self.options, changed, path)
+        is_free = self._session is None and "batch_size" not in changed
+        options = self.options.of_run(run) if is_free else self.options
+        check_run(run, options, changed, path)
         if run.get("shapes") is not None and self._programs.shapes is None:
             self._programs.shapes = {str(k): [int(d) for d in v] for k, v in run["shapes"].items()}
+        self.options.take_rows(options.batch_size)
+        self._prepare(chosen=is_free)
         self._ready()
         states = kept_states(self.program.states)
         best = {n: tensors.pop(n) for n in list(tensors) if n.startswith(BEST)}
@@ -673,6 +703,9 @@ class Trainer(Owner):
         self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
         loss = run.get("first_loss")  # older checkpoints have none
         self.first_loss = loss if isinstance(loss, float) else None
+        self.kept = run.get("best_step", UNKNOWN if best else 0)
+        if self.kept > 0 and not best:  # it was put back: the weights are the copy
+            self.keep_best(self.kept)
         self.refresh()
         return self
 
