@@ -168,12 +168,16 @@ class Program:
         self.trainable += [
             n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
         ]
+        self.named = trainable != "all"  # whether the caller named parameters
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is known once plans are compiled."""
         self.states: dict[str, State] = {}
         self.feeds: dict[str, Feed] = {}
         self.plans: dict[str, Plan] = {}
         self.unreached: list[str] = []
         self.lora_layers: list[LoraLayer] = []
-        self.named = trainable != "all"  # whether the caller named parameters
         self.trained: list[str] | None = None
 
     def _followed(self, batch_norm: str | list[str]) -> tuple[Graph, dict[str, str]]:

@@ -98,6 +98,7 @@ FIT = (
 OWN = ("model", "loss", "engine", "tokenizer", "dtype", "fit")
 
 
+# long: 20 parameters
 @memory_in_words
 def fine_tune(
     pipe: Any,
