@@ -359,16 +359,19 @@ onKey((pressed) => {
   if (pressed === "m" && !input("microphone").disabled) return press();
   return pressed === "Escape" ? stop() : undefined;
 });
-audio.addEventListener("timeupdate", () => {
+/** Marks the word that is heard. */
+function follow(): void {
   for (const word of $("text").querySelectorAll("ruby")) {
     const { start, end } = word.dataset;
     const at = audio.currentTime + since + SOON_S;
     word.classList.toggle("now", at >= Number(start) && at < Number(end));
   }
-});
+}
+audio.addEventListener("timeupdate", follow);
 /** Plays from a word on, or goes to it. */
 function seek(word: HTMLElement | undefined): void {
   if (word) audio.currentTime = Math.max(0, Number(word.dataset.start) - since);
+  follow(); // seeks that follow each other at once may have one event, before the last
 }
 $("text").addEventListener("click", ({ target }) =>
   seek((target as Element).closest("ruby") ?? undefined),
