@@ -87,7 +87,6 @@ def _results(
         "Exp": lambda: g.op("Exp", floats("x", 129)),
         "Sin": lambda: g.op("Sin", floats("y", 65)),
         "Mul": lambda: g.op("Mul", floats("b", 3, 1, 13), floats("c", 5, 1)),
-        "ReduceMean": lambda: g.op("ReduceMean", floats("d", 3, 21, 5), g.ints([1]), keepdims=0),
         "Gather": lambda: g.op("Gather", floats("t", 19, 10), ids("i", 19, 7), axis=0),
         "Transpose": lambda: g.op("Transpose", floats("u", 5, 6, 7), perm=[2, 0, 1]),
         "Concat": lambda: g.op("Concat", floats("f", 3, 5), floats("h", 3, 6), axis=1),

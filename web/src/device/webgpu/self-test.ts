@@ -21,7 +21,11 @@ interface Tested extends Device {
 }
 
 /** Adapters that compute rightly, by digest; also a file for each in the browser's storage. */
-const passed = new Set<string>();
+export const passed = new Set<string>();
+
+/** What the result is kept for. */
+export const digestOf = ({ name, subgroups }: Tested["gpu"]): string =>
+  sha256(`${name} ${subgroups} ${VERSION} ${navigator.userAgent}`);
 
 /**
  * Compares the results of a GPU with those of the engine, once for each adapter, browser and
@@ -31,8 +35,8 @@ const passed = new Set<string>();
  */
 export async function checkGpu(device: Tested, wasm: Device): Promise<void> {
   if (wasm.lacks(KERNELS).length) return; // an engine of few kernels; its plans have few, too
-  const { name, subgroups } = device.gpu;
-  const digest = sha256(`${name} ${subgroups} ${VERSION} ${navigator.userAgent}`);
+  const { name } = device.gpu;
+  const digest = digestOf(device.gpu);
   if (passed.has(digest)) return;
   const kept = await folder("gpu", true);
   if (!(await kept?.read(digest).catch(() => undefined))) {
