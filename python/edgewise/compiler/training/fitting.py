@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...errors import OutOfMemory
+from ...errors import InputError, OutOfMemory
 from ...logic.training.memory import (
     Estimate,
     PlanMemory,
@@ -87,6 +87,13 @@ def fit_into_memory(
         if fits
         else f"Even a batch of one row does not fit; {remedy}",
     )
+
+
+def read_fit(fit: object) -> bool:
+    """Whether the option `fit` was given. Raises InputError for other values than "auto"."""
+    if fit not in (None, "auto"):
+        raise InputError(f"it is {fit!r}", "fit", "Give 'auto', or leave it out.")
+    return fit is not None
 
 
 def fit_rows(

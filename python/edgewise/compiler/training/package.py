@@ -23,7 +23,7 @@ from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..targets import CPU, Target
 from .encoder_decoder import encoder_decoder_inputs, source_positions
-from .fitting import fit_rows
+from .fitting import fit_rows, read_fit
 from .language_model import causal_lm_inputs, fixed_rows, special_token
 from .losses import CausalLMLoss
 from .optimizers import Optimizer, language_model_optimizer
@@ -112,7 +112,7 @@ def add_training(
     if memory is None:
         program = make(batch, False)
     else:
-        program, batch = fit_rows(make, memory, batch, fewer=_fits(fit))
+        program, batch = fit_rows(make, memory, batch, fewer=read_fit(fit))
     kinds = [*PLANS, *(["magnitudes"] if lora is not None and lora.use_dora else [])]
     described = _add_plans(package, name, program, kinds)
     configs = package.json("generation_config.json", {}), config
@@ -186,12 +186,6 @@ def _add_plans(
         }
         for kind, (file, plan) in zip(kinds, plans)
     }
-
-
-def _fits(fit: object) -> bool:
-    if fit not in (None, "auto"):
-        raise InputError(f"it is {fit!r}", "fit", "Give 'auto', or leave it out.")
-    return fit is not None
 
 
 def _check(package: Package, name: str) -> None:

@@ -16,6 +16,7 @@ from ....compiler.ir import Graph, Value
 from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
+from ....compiler.training.fitting import read_fit
 from ....compiler.training.language_model import fixed_rows, special_token
 from ....compiler.training.losses import CausalLMLoss, Loss, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
@@ -314,7 +315,7 @@ def options_of(
     Raises:
         InputError, UnsupportedField: a value cannot be used.
     """
-    given["fits"] = _fits(given.pop("fit"))
+    given["fits"] = read_fit(given.pop("fit"))
     preference = _preference(model, loss, given)
     loss = loss if preference is None else "causal_lm"
     is_lm = model.is_causal_lm and loss in (None, "causal_lm")
@@ -445,12 +446,6 @@ def _preference(model: TrainedModel, loss: object, given: dict[str, Any]) -> Pre
             "Leave them out.",
         )
     return None
-
-
-def _fits(fit: object) -> bool:
-    if fit not in (None, "auto"):
-        raise InputError(f"it is {fit!r}", "fit", "Give 'auto', or leave it out.")
-    return fit is not None
 
 
 def _check_groups(groups: Sequence[object]) -> None:
