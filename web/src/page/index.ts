@@ -16,7 +16,7 @@
  * @module
  */
 
-export type { GenerationFields, Message } from "../protocol/generation.ts";
+export type { FinishReason, GenerationFields, Message } from "../protocol/generation.ts";
 export type { HeadInfo, Measures } from "../protocol/heads.ts";
 export type {
   CacheDType,
@@ -145,7 +145,6 @@ export type {
   ToImageOptions,
 } from "./tensor-images.ts";
 export {
-  type FinishReason,
   type GenerateOptions,
   type MessageDelta,
   type ModelSource,

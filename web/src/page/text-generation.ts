@@ -2,6 +2,7 @@
 
 import type { TokenScore } from "../logic/openai/answers.ts";
 import type {
+  FinishReason,
   GenerationFields,
   Message,
   Prompt,
@@ -346,9 +347,6 @@ export interface ToolRun {
   /** `answer`, or the limit: `rounds` or `time`. */
   ended: "answer" | "rounds" | "time";
 }
-
-/** Why a sequence ended. */
-export type FinishReason = "eos" | "length" | "stop_string" | "max_time" | "stopping_criteria";
 
 /**
  * One generated sequence.

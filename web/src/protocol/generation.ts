@@ -12,6 +12,9 @@ export interface Message {
   [field: string]: unknown;
 }
 
+/** Why a sequence ended. */
+export type FinishReason = "eos" | "length" | "stop_string" | "max_time" | "stopping_criteria";
+
 /** Fields of transformers' GenerationConfig that cannot change the tokens; they have no effect. */
 export type NeutralField =
   | "assistant_lookbehind"

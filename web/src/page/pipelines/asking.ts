@@ -1,7 +1,12 @@
 // image-text-to-text and audio-text-to-text in a page: their pictures and sounds go to the worker
 // beside messages and texts.
 
-import type { GenerationFields, ResponseFormat, Without } from "../../protocol/generation.ts";
+import type {
+  FinishReason,
+  GenerationFields,
+  ResponseFormat,
+  Without,
+} from "../../protocol/generation.ts";
 import type { TaskAsk, TaskPicture, TaskSound } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { TextStreamer } from "../text-generation.ts";
@@ -79,7 +84,7 @@ export interface PictureTextResult {
   generated_text?: string | PictureMessage[];
   generated_token_ids?: number[];
   /** With `return_dict_in_generate`: why generation ended, as of text generation. */
-  finish_reasons?: string;
+  finish_reasons?: FinishReason;
 }
 
 /** Answers questions about pictures. */
@@ -135,7 +140,7 @@ export interface SoundTextResult {
   generated_text?: string | SoundMessage[];
   generated_token_ids?: number[];
   /** As of image-text-to-text. */
-  finish_reasons?: string;
+  finish_reasons?: FinishReason;
 }
 
 /** Answers questions about sounds. */
