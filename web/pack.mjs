@@ -1,6 +1,7 @@
 // npm run pack: edgewise.inline.js and edgewise.global.js, each the library in one file: the script
 // of workers as text, the engines compressed; and the parts beside it, which few pages use. Runs
 // after build.mjs, when dist/engine/ is there. It also writes the licences.
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import zopfli from "@gfx/zopfli";
@@ -51,7 +52,25 @@ async function engines() {
 }
 
 const engineText = JSON.stringify(await engines());
-const packed = {
+
+/**
+ * What is beside the one file: the hash of each, and its address, which is literal, so that bundlers
+ * copy it.
+ * @param module whether the script knows its address by `import.meta`
+ */
+function besideText(module) {
+  const builds = [...BUILDS, "simd128"].map((name) => `engine/edgewise-${name}-full.wasm`);
+  const files = [...beside.map((name) => `${name}.js`), ...builds].map((path) => {
+    const hash = createHash("sha256")
+      .update(readFileSync(join(out, path)))
+      .digest("base64");
+    const url = `,()=>new URL("./${path}",import.meta.url).href`;
+    return `"${path}":["sha256-${hash}"${module ? url : ""}]`;
+  });
+  return `{${files.join(",")}}`;
+}
+
+const packed = (module) => ({
   name: "the library's own files",
   setup(b) {
     b.onResolve({ filter: /^edgewise:packed$/ }, ({ path }) => ({ path, namespace: "packed" }));
@@ -61,19 +80,19 @@ const packed = {
     b.onLoad({ filter: /.*/, namespace: "packed" }, () => ({
       contents: [
         `export const engines = ${engineText};`,
-        `export const beside = ${JSON.stringify(beside)};`,
+        `export const beside = ${besideText(module)};`,
         // last: what follows is like it, and gzip sees 32 KiB
         `export const worker = ${JSON.stringify(worker)};`,
       ].join("\n"),
     }));
   },
-};
+});
 const entry = join(here, "src/page/index.ts");
 const { metafile } = await build({
   ...options,
   entryPoints: { "edgewise.inline": entry },
   outdir: out,
-  plugins: [packed],
+  plugins: [packed(true)],
   metafile: true,
 });
 writeLicenses([...inputs, ...Object.keys(metafile.inputs)]);
@@ -84,7 +103,7 @@ await build({
   globalName: "edgewise",
   entryPoints: { "edgewise.global": entry },
   outdir: out,
-  plugins: [packed],
+  plugins: [packed(false)],
 });
 await squeezeFile(join(out, "edgewise.inline.js"));
 await squeezeFile(join(out, "edgewise.global.js"), { module: false });

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from browser.conftest import browser, built  # noqa: F401  (fixtures)
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
+
+from . import models
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "web" / "dist"
@@ -27,6 +29,16 @@ async function main() {
 }
 
 main().catch((e) => (document.title = `failed: ${e.message} ${e.where}`));
+"""
+EVERYTHING = (Path(__file__).parent / "everything.js").read_text()
+# The same with a picture and a sound, which need files beside the one file.
+MAIN = """
+import { everything } from "./everything.js";
+
+everything().then(
+  (all) => (document.title = `did ${all}`),
+  (e) => (document.title = `failed: ${e.message}`),
+);
 """
 HTML = '<!doctype html><meta charset="utf-8"><title>waits</title>'
 MODULE, CLASSIC = '<script type="module" src="main.js">', "<script defer src='main.js'>"
@@ -62,8 +74,10 @@ def serve() -> Iterator[Callable[[Path], str]]:
         server.shutdown()
 
 
-def title(browser: Browser, url: str) -> str:  # noqa: F811
+def title(browser: Browser, url: str, route: Callable[[Page], object] | None = None) -> str:  # noqa: F811
     page = browser.new_page()
+    if route is not None:
+        route(page)
     try:
         page.goto(url)
         page.wait_for_function("document.title !== 'waits'")
@@ -78,3 +92,12 @@ def text() -> str:
 
     write = edgewise.pipeline("text-generation", str(MODEL))
     return write("Once", max_new_tokens=8, do_sample=False)[0]["generated_text"]
+
+
+@pytest.fixture(scope="session")
+def everything(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Path]]:
+    """What everything.js says, and the packages that it loads."""
+    folder = tmp_path_factory.mktemp("models")
+    models.make(folder)
+    said = f"{text} / green / 600 samples of 0.25"
+    return said, [MODEL, folder / "picture.edge", folder / "sound.edge"]

@@ -6,16 +6,34 @@ engine; `edgewise/files` has them as files, which a bundler must copy.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, Route
 from tiers import slow_unless
 
-from .conftest import BIN, BUNDLERS, CLASSIC, DIST, HTML, MODEL, MODULE, PAGE, title
+from .conftest import (
+    BIN,
+    BUNDLERS,
+    CLASSIC,
+    DIST,
+    EVERYTHING,
+    HTML,
+    MAIN,
+    MODEL,
+    MODULE,
+    PAGE,
+    title,
+)
+from .test_cdn import answer
+
+JSDELIVR = "https://cdn.jsdelivr.net/npm/"
 
 # Command-line arguments, and the HTML tag if the bundler does not write one. {source} is the folder
 # of the page, {out} the output folder.
@@ -43,13 +61,29 @@ def quick(bundler: str, package: str) -> bool:
     return package == "edgewise" or bundler == "vite"
 
 
+# Of the CDN, in the order of their names: an engine, and parts for sounds.
+CDN_FILES = ["edgewise-relaxed-threads-full.wasm", "part-enhancement.js", "part-graphs.js"]
+
+
+def write_page(source: Path, package: str) -> None:
+    (source / "main.js").write_text(MAIN)
+    (source / "everything.js").write_text(EVERYTHING.replace('"edgewise"', f'"{package}"'))
+    (source / "index.html").write_text(HTML + MODULE.replace("main.js", "./main.js") + "</script>")
+
+
+def from_cdn(page: Page, asked: list[str]) -> None:
+    """Answers as the CDN does that the library falls back on."""
+    page.route(re.compile(re.escape(JSDELIVR)), functools.partial(answer, asked, [], JSDELIVR))
+
+
 CASES = [(bundler, package) for bundler in COMMANDS for package in ("edgewise", "edgewise/files")]
 
 
 @pytest.mark.parametrize("bundler, package", slow_unless(quick, CASES))
-def test_bundler(browser, serve, text, bundler, package) -> None:
-    """The page generates text. Bundlers that copy no files do not support the package of files;
-    Parcel reads `exports` only if it is configured to.
+def test_bundler(browser, serve, everything, bundler, package) -> None:
+    """The page writes, sees and hears. Bundlers that copy no files do not support the package of
+    files, and with the other one take what is beside it from the CDN; Parcel reads `exports` only
+    if it is configured to.
     """
     if package == "edgewise/files" and bundler in ("rollup", "esbuild"):
         pytest.skip(f"{bundler} copies no files")
@@ -60,8 +94,7 @@ def test_bundler(browser, serve, text, bundler, package) -> None:
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    (source / "main.js").write_text(PAGE.replace("PACKAGE", package))
-    (source / "index.html").write_text(HTML + MODULE.replace("main.js", "./main.js") + "</script>")
+    write_page(source, package)
     arguments, tag = COMMANDS[bundler]
     done = subprocess.run(
         [BIN / bundler, *(a.format(source=source, out=out) for a in arguments)],
@@ -74,24 +107,71 @@ def test_bundler(browser, serve, text, bundler, package) -> None:
     assert "Critical dependency" not in done.stdout
     if tag:
         (out / "index.html").write_text(HTML + tag + "</script>")
-    shutil.copy(MODEL, out / "model.edge")
-    assert title(browser, serve(out) + "/index.html") == f"wrote {text}"
+    said, packages = everything
+    for path in packages:
+        shutil.copy(path, out)
+    asked: list[str] = []
+    found = title(browser, serve(out) + "/index.html", lambda page: from_cdn(page, asked))
+    assert found == f"did {said}"
+    assert sorted(url.rsplit("/", 1)[1] for url in asked) == (
+        CDN_FILES if bundler in ("rollup", "esbuild") else []
+    )
+
+
+def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> None:
+    """Of a bundle without them: a file of the CDN that is not the package's is refused, with words
+    that name the file, its place and the line to add. With that line no CDN is asked.
+    """
+    source, said, packages = BUNDLERS / "source" / "left", *everything
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    write_page(source, "edgewise")
+    build = [BIN / "esbuild", "--bundle", "--format=esm", "--log-level=error"]
+    subprocess.run([*build, source / "main.js", f"--outdir={tmp_path}"], cwd=BUNDLERS, check=True)
+    with open(source / "main.js", "a") as main:
+        main.write('import { env } from "edgewise";\nenv.filesUrl = "/edgewise/";\n')
+    with_line = tmp_path / "line"
+    subprocess.run([*build, source / "main.js", f"--outdir={with_line}"], cwd=BUNDLERS, check=True)
+    for folder in (tmp_path, with_line):
+        (folder / "index.html").write_text(HTML + MODULE + "</script>")
+    for path in packages:
+        shutil.copy(path, tmp_path)
+    (tmp_path / "edgewise").symlink_to(BUNDLERS / "node_modules" / "edgewise" / "dist")
+    asked: list[str] = []
+
+    def altered(route: Route) -> None:
+        asked.append(route.request.url)
+        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "application/wasm"}
+        route.fulfill(body=b"\0asm\1\0\0\0", headers=headers)
+
+    def from_another(page: Page) -> None:
+        page.route(re.compile(re.escape(JSDELIVR)), altered)
+
+    site = serve(tmp_path)
+    refused = title(browser, site + "/index.html", from_another)
+    assert re.search(r"needs 'media', .*could not be loaded.*HTTP 404", refused), refused
+    assert "node_modules/edgewise/dist/engine/edgewise-simd128-full.wasm" in refused
+    assert 'env.filesUrl = "/edgewise/"' in refused and asked
+    asked.clear()
+    assert title(browser, site + "/line/index.html", from_another) == f"did {said}"
+    assert not asked
 
 
 @pytest.mark.parametrize(
     "package", slow_unless(lambda package: package == "edgewise", ["edgewise", "edgewise/files"])
 )
-def test_development_server_of_vite(browser, text, package) -> None:
+def test_development_server_of_vite(browser, everything, package) -> None:
     """Vite's own server, which bundles each package before the page. Without `--force` it would
     keep that of an older build.
     """
     source = BUNDLERS / "source" / f"vite-serve-{package.replace('/', '-')}"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
-    (source / "main.js").write_text(PAGE.replace("PACKAGE", package))
-    (source / "index.html").write_text(HTML + MODULE.replace("main.js", "./main.js") + "</script>")
+    write_page(source, package)
     (source / "public").mkdir()
-    shutil.copy(MODEL, source / "public" / "model.edge")
+    said, packages = everything
+    for path in packages:
+        shutil.copy(path, source / "public")
     server = subprocess.Popen(
         [BIN / "vite", source, "--port", "0", "--host", "localhost", "--force"],
         cwd=BUNDLERS,
@@ -111,7 +191,9 @@ def test_development_server_of_vite(browser, text, package) -> None:
         else:
             pytest.fail("".join(printed))
         patience.cancel()
-        assert title(browser, address[0]) == f"wrote {text}"
+        asked: list[str] = []
+        found = title(browser, address[0], lambda page: from_cdn(page, asked))
+        assert (found, asked) == (f"did {said}", [])
     finally:
         patience.cancel()
         server.terminate()

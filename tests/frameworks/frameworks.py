@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from browser.conftest import browser, built  # noqa: F401  (fixtures)
-from bundlers.conftest import MODEL, ROOT, serve, text  # noqa: F401  (fixtures)
+from bundlers.conftest import EVERYTHING, ROOT, everything, serve, text  # noqa: F401  (fixtures)
+from bundlers.test_bundlers import CDN_FILES, from_cdn
 
 APPS = ROOT / ".build" / "frameworks"
 SOURCES = Path(__file__).parent
@@ -34,13 +35,17 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_framework(browser, serve, text, name) -> None:  # noqa: F811
+def test_framework(browser, serve, everything, name) -> None:  # noqa: F811
+    """The page writes, sees and hears. Angular copies no files: they come from the CDN."""
+    said, packages = everything
     app, command, static, written = BUILDS[name]
     folder = APPS / app
     shutil.copytree(SOURCES / app, folder, dirs_exist_ok=True)
     shutil.rmtree(folder / written, ignore_errors=True)
     (folder / static).mkdir(exist_ok=True)
-    shutil.copy(MODEL, folder / static / "model.edge")
+    (folder / "everything.js").write_text(EVERYTHING)
+    for path in packages:
+        shutil.copy(path, folder / static)
     done = subprocess.run(
         [folder / "node_modules" / ".bin" / command[0], *command[1:]],
         cwd=folder,
@@ -51,7 +56,10 @@ def test_framework(browser, serve, text, name) -> None:  # noqa: F811
     )
     assert done.returncode == 0, done.stdout[-3000:]
     page = browser.new_page()
+    asked: list[str] = []
+    from_cdn(page, asked)
     page.goto(serve(folder / written) + "/index.html")
     output = page.wait_for_selector("output:not(:empty)", timeout=60_000)
-    assert output.inner_text() == text
+    assert output.inner_text() == said
+    assert sorted(url.rsplit("/", 1)[1] for url in asked) == (CDN_FILES if app == "angular" else [])
     page.close()

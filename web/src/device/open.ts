@@ -100,7 +100,9 @@ export async function withKernels(
   if (!lacks.length) return device;
   device.close();
   return openDevice({ ...device.options, full: true }).catch((e: unknown) => {
-    throw lacking(lacks, where, message(e));
+    if (typeof device.options.engineUrl === "string" || !(e instanceof EngineError))
+      throw lacking(lacks, where, message(e));
+    throw lacking(lacks, where, e.what, e.remedy);
   });
 }
 

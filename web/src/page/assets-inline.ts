@@ -3,7 +3,8 @@
 
 import { beside, engines, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
-import { ownFile, pythonFiles } from "./own-files.ts";
+import type { OwnFile } from "../shared/files/own.ts";
+import { besideOwn, pythonFiles } from "./own-files.ts";
 
 /** Stands for a script that is inside of this file. */
 const SCHEME = "edgewise-inline:";
@@ -19,9 +20,15 @@ export const assets = {
 /** The address of this file, as a module or as a classic script; a bundle's is as good. */
 const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScriptElement)?.src;
 
-/** As in assets.ts: those that few pages need, beside this file; the worker contains the others. */
-export const parts: Record<string, string> = Object.fromEntries(
-  beside.map((name) => [name, ownFile(`${name}.js`, own) ?? ""]),
+/**
+ * As in assets.ts, but of the files beside this one, which few pages need: parts of the worker, and
+ * engines with all kernels. The worker contains the other parts.
+ */
+export const parts: Record<string, OwnFile> = Object.fromEntries(
+  Object.entries(beside).map(([path, [integrity, url]]) => [
+    path.replace(/^.*edgewise-|\.\w+$/g, ""),
+    besideOwn(path, own, integrity, url),
+  ]),
 );
 
 /** As in assets.ts. */
@@ -51,8 +58,7 @@ function engineFiles(): EngineFiles {
   const packed = new Blob([Uint8Array.from(atob(deflated), (c) => c.charCodeAt(0))]);
   const add = (name: string, index: number, differs?: typeof changed): void => {
     files[name] = { packed, sizes, pieces, index, ...(differs && { changed: differs }) };
-    const url = ownFile(`engine/edgewise-${name}-full.wasm`, own); // of models that few pages have
-    if (url) files[`${name}-full`] = url;
+    files[`${name}-full`] = parts[`${name}-full`]!;
   };
   builds.forEach((name, index) => {
     add(name, index);

@@ -19,7 +19,7 @@ import type { DeviceInfo } from "../shared/platform.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { Children } from "./children.ts";
-import { env, full, partUrls } from "./env.ts";
+import { env, full, partFiles } from "./env.ts";
 import { createWorker } from "./realm.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
@@ -121,7 +121,7 @@ export class Client {
       patience,
     );
     this.start.wake();
-    this.send({ start: { life: newLife(), stallTimeout: stallTimeout(), parts: partUrls() } });
+    this.send({ start: { life: newLife(), stallTimeout: stallTimeout(), parts: partFiles() } });
   }
 
   /**

@@ -1,10 +1,12 @@
 import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import { InputError } from "../shared/errors.ts";
+import type { OwnFile } from "../shared/files/own.ts";
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 import { workerScript } from "../shared/script.ts";
 import { assets, parts, python, resolve } from "./assets.ts";
 import { aliases, type EnvAliases } from "./env-aliases.ts";
+import { pythonFiles } from "./own-files.ts";
 import { baseUrl } from "./realm.ts";
 
 /**
@@ -13,6 +15,13 @@ import { baseUrl } from "./realm.ts";
  * {@link EnvAliases} has those of ONNX Runtime Web and transformers.js.
  */
 export interface Env extends EnvAliases {
+  /**
+   * Folder in which a page serves the files of the package's `dist/`: those that are not inside of
+   * the one file (its parts, the engines with all kernels, the wheel). Default: undefined, which
+   * means where the bundler has put them, else beside the library, else this version's files on
+   * cdn.jsdelivr.net if their hashes are right. If it is set, no other place is asked.
+   */
+  filesUrl: string | undefined;
   /** Worker script. Default: worker.js next to edgewise.js; the inline builds contain it. */
   workerUrl: string;
   /** Script of the engine's threads. Default: as `workerUrl`. */
@@ -93,6 +102,7 @@ export interface Env extends EnvAliases {
 /** Global settings of the page. */
 export const env: Env = withAliases({
   ...assets,
+  filesUrl: undefined,
   threadUrl: assets.workerUrl,
   pyodideUrl: undefined,
   wheelUrl: undefined,
@@ -123,36 +133,51 @@ export async function urls(): Promise<Urls> {
   };
 }
 
-/** Addresses of the worker's parts: beside worker.js where a page serves that elsewhere. */
-export function partUrls(): Record<string, string> {
+/**
+ * The worker's parts: in `filesUrl`, or beside worker.js where a page serves that elsewhere, or
+ * where the library is.
+ */
+export function partFiles(): Record<string, OwnFile> {
   const worker = full(env.workerUrl);
   const moved = worker !== full(assets.workerUrl) && !/^(blob|data):/.test(worker);
+  const place = filesFolder() ?? (moved ? worker : undefined);
   return Object.fromEntries(
-    Object.entries(parts).map(([name, url]) => [
-      name,
-      moved ? new URL(`${name}.js`, worker).href : url,
-    ]),
+    Object.entries<string | OwnFile>(parts).map(([name, file]) => {
+      const own = typeof file === "string" ? { name: `${name}.js`, url: file } : file;
+      return [name, served(own, place)];
+    }),
   );
+}
+
+/** A file of the library, in a folder if that is given. */
+function served(file: OwnFile, place: string | undefined): OwnFile {
+  return place ? { name: file.name, url: new URL(file.name, place).href } : file;
+}
+
+function filesFolder(): string | undefined {
+  return env.filesUrl === undefined ? undefined : folder(env.filesUrl);
 }
 
 function engineFolder(url: string): string | EngineFiles {
   const found: string | EngineFiles = resolve<string | EngineFiles>(url);
-  return typeof found === "string" ? folder(found) : found;
+  return typeof found === "string" ? folder(found) : absolute(found);
 }
 
 function absolute(files: EngineFiles): EngineFiles {
   return Object.fromEntries(
-    Object.entries(files).map(([name, file]) => [
-      name,
-      typeof file === "string" ? full(file) : file,
-    ]),
+    Object.entries(files).map(([name, file]) => {
+      if (typeof file === "string") return [name, full(file)];
+      return [name, "url" in file ? served(file, filesFolder()) : file];
+    }),
   );
 }
 
 /** Python's files; addresses that are not known are empty. */
 function pythonUrls(): PythonUrls {
-  const pyodideUrl = env.pyodideUrl ?? python.pyodideUrl;
-  const wheelUrl = env.wheelUrl ?? python.wheelUrl;
+  const place = filesFolder();
+  const found = place ? pythonFiles(place) : python;
+  const pyodideUrl = env.pyodideUrl ?? found.pyodideUrl;
+  const wheelUrl = env.wheelUrl ?? found.wheelUrl;
   const wheel = wheelUrl ? full(wheelUrl) : "";
   const snapshot = wheel.replace(/\.whl(?=$|[?#])/, ".snapshot");
   return {

@@ -2,8 +2,11 @@
 declare module "edgewise:packed" {
   /** worker.js with most of its parts, and compiler.js */
   export const worker: string;
-  /** Names of the other parts. */
-  export const beside: string[];
+  /**
+   * The files beside this one by their paths in dist/: the hash of each, as in `<script integrity>`,
+   * and its address, which is literal, so that bundlers copy the file. A classic script has none.
+   */
+  export const beside: Record<string, [integrity: string, url?: () => string]>;
   /**
    * The .wasm files of the builds: each is cut into a number of pieces; a piece of each in turn,
    * deflated, as base64. simd128 is simd128-threads but for a byte.

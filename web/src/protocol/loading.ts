@@ -1,5 +1,6 @@
 // Messages of loading a language model.
 
+import type { OwnFile } from "../shared/files/own.ts";
 import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceWish, Flavour } from "../shared/platform.ts";
 import type { PythonUrls } from "./compiler.ts";
@@ -22,9 +23,9 @@ export interface PackedEngine {
 
 /**
  * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
- * or contents.
+ * contents, or files of the library.
  */
-export type EngineFiles = Record<string, string | PackedEngine>;
+export type EngineFiles = Record<string, string | PackedEngine | OwnFile>;
 
 /** Absolute addresses of Edgewise's files; folders end in `/`. Fields as in `Env`. */
 export interface Urls {

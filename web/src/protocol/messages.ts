@@ -1,6 +1,7 @@
 // Messages between page and worker. A call carries an id; its reply and its events (progress,
 // tokens) carry the same id. Replies come in any order. Errors are sent as plain data.
 
+import type { OwnFile } from "../shared/files/own.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 import type { FromParent, ToParent } from "../shared/spawn.ts";
 import type { DrawEvent } from "./drawing.ts";
@@ -20,9 +21,9 @@ export type ToWorker =
   | { id: number; abort: true; reason: string | undefined }
   /**
    * The first message. `life`: the lock that the worker holds while it lives (lives.ts). `parts`:
-   * absolute addresses of the worker's other scripts by name; none if the worker is one script.
+   * the worker's other scripts by name.
    */
-  | { start: { life: string; stallTimeout: number; parts: Record<string, string> } }
+  | { start: { life: string; stallTimeout: number; parts: Record<string, OwnFile> } }
   /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
 /** Messages from the worker. */

@@ -28,22 +28,24 @@ const copies = new Map<string, Promise<string>>();
 
 /**
  * The address that a worker can be started from. Browsers refuse a script of another origin: it is
- * downloaded and given an address of the page's own. @throws EngineError
+ * downloaded and given an address of the page's own, as is one that has to have a hash.
+ * @param integrity the hash, as in `<script integrity>`
+ * @throws EngineError
  */
-export function workerScript(url: string, name: string): Promise<string> {
+export function workerScript(url: string, name: string, integrity = ""): Promise<string> {
   const { origin } = globalThis.location ?? {};
-  if (origin === undefined || !/^https?:/.test(url) || new URL(url).origin === origin)
-    return Promise.resolve(url);
+  const near = origin === undefined || !/^https?:/.test(url) || new URL(url).origin === origin;
+  if (near && !integrity) return Promise.resolve(url);
   let copy = copies.get(url);
   if (!copy) {
-    copy = download(url, name);
+    copy = download(url, name, integrity);
     copies.set(url, copy);
     copy.catch(() => copies.delete(url));
   }
   return copy;
 }
 
-async function download(url: string, name: string): Promise<string> {
+async function download(url: string, name: string, integrity: string): Promise<string> {
   const failed = (why: string): EngineError =>
     new EngineError(
       `the script ${name} could not be fetched (${why})`,
@@ -53,7 +55,9 @@ async function download(url: string, name: string): Promise<string> {
   const patience = PATIENCE * stallTimeout();
   const silent = (): Error => failed(`no data arrived for ${seconds(patience)}`);
   const get = async (): Promise<string> => {
-    const response = await fetch(url).catch((e: unknown) => Promise.reject(failed(message(e))));
+    const response = await fetch(url, { integrity }).catch((e: unknown) =>
+      Promise.reject(failed(message(e))),
+    );
     if (!response.ok) throw failed(`HTTP ${response.status}`);
     return response.text();
   };

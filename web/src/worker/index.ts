@@ -84,7 +84,7 @@ export function serveWorker(): void {
   addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
-      parts.urls = data.start.parts;
+      parts.files = data.start.parts;
       life.name = data.start.life;
       life.report = (name, held) => post({ life: name, held });
       holdLife(life.name, (watched) => watched && life.report(life.name, true));

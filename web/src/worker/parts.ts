@@ -5,9 +5,9 @@
 // its imports are such calls.
 
 import { EngineError } from "../shared/errors.ts";
+import { loadOwn, type OwnFile } from "../shared/files/own.ts";
 import { workerScript } from "../shared/script.ts";
 import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
-import { message } from "../shared/words.ts";
 
 declare global {
   /** The scripts that have arrived, by their names; defined by worker.mjs. */
@@ -28,34 +28,26 @@ interface Script {
 /** A script reports no progress, so it may take this many stall timeouts. */
 const PATIENCE = 4;
 
-/** Addresses of the scripts by name; the page sends them. Empty: not known. */
-export const parts: { urls: Record<string, string> } = { urls: {} };
+/** The scripts' files by name; the page sends them. */
+export const parts: { files: Record<string, OwnFile> } = { files: {} };
 
-async function load(name: string): Promise<object> {
-  const url = parts.urls[name] ?? "";
-  const file = `${name}.js`;
+/** Runs a script, which registers itself; fetched before if it has a hash. */
+async function run(name: string, url: string, integrity?: string): Promise<Script> {
   const patience = PATIENCE * stallTimeout();
-  const failed = (why: string): EngineError =>
-    new EngineError(
-      `a part of the worker could not be loaded (${why})`,
-      url,
-      `Check the network, and that ${file} is served there, as in the library's folder dist/; ` +
-        "then make a new pipeline or session.",
-    );
-  if (!url)
-    throw new EngineError(
-      `${file} is not in the one file, and the page has no address for it`,
-      file,
-      `Import the library from its own address, with ${file} beside it, or use edgewise/files.`,
-    );
-  const script = await workerScript(url, file);
+  const script = await workerScript(url, `${name}.js`, integrity);
   await within(
     import(/* webpackIgnore: true */ /* @vite-ignore */ script),
-    () => failed(`nothing came for ${seconds(patience)}`),
+    () => new EngineError(`nothing came for ${seconds(patience)}`),
     patience,
-  ).catch((e: unknown) => Promise.reject(e instanceof EngineError ? e : failed(message(e))));
+  );
   const part = globalThis.edgewiseParts.get(name);
-  if (!part) throw failed("the file is not this version's");
+  if (!part) throw new EngineError("the file is not this version's");
+  return part;
+}
+
+async function load(name: string): Promise<object> {
+  const file = parts.files[name] ?? { name: `${name}.js`, url: "" };
+  const part = await loadOwn(file, (url, integrity) => run(name, url, integrity));
   await Promise.all(part.needs.map(globalThis.edgewiseLoad));
   part.run?.();
   part.run = undefined;

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ownFile, pythonFiles } from "../../src/page/own-files.ts";
+import { besideOwn, ownFile, pythonFiles } from "../../src/page/own-files.ts";
 
 const wheelOf = (dist: string): string => `${dist}test`;
 
@@ -44,4 +44,38 @@ for (const folder of [
 test("a script without an address that pages can load from", () => {
   for (const own of [undefined, "", "file:///app/edgewise.js", "blob:https://example.org/1"])
     assert.deepEqual(pythonFiles(own), { pyodideUrl: undefined, wheelUrl: undefined });
+});
+
+test("what is beside the one file: where a bundler put it, and on a CDN", () => {
+  const at = (own: string | undefined, literal?: () => string) =>
+    besideOwn("part-a.js", own, "sha256-x", literal);
+  const dist = "https://cdn.jsdelivr.net/npm/edgewise@test/dist/";
+  const other = { url: `${dist}part-a.js`, integrity: "sha256-x" };
+  const name = "part-a.js";
+  const url = "https://example.org/assets/part-a.123.js";
+  assert.deepEqual(
+    at("https://example.org/app.js", () => url),
+    { name, url, other },
+  );
+  const left = { name, url: "https://example.org/part-a.js", other };
+  assert.deepEqual(at("https://example.org/app.js"), left);
+  for (const literal of ["file:///app/part-a.js", "blob:https://example.org/1"])
+    assert.deepEqual(
+      at("https://example.org/app.js", () => literal),
+      left,
+    );
+  const nowhere = () => new URL("./part-a.js", undefined).href;
+  assert.deepEqual(at(undefined, nowhere), { name, url: "", other });
+  const extension = "chrome-extension://abc/part-a.js";
+  assert.deepEqual(
+    at(undefined, () => extension),
+    { name, url: extension },
+  );
+  assert.deepEqual(
+    at("https://cdn.jsdelivr.net/npm/edgewise@0.1/dist/edgewise.inline.js", () => url),
+    {
+      name,
+      url: other.url,
+    },
+  );
 });

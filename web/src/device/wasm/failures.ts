@@ -21,14 +21,20 @@ const CODE = Object.fromEntries(
 /**
  * The error for kernels that the engine does not contain.
  * @param why why the build with all kernels cannot be used either
+ * @param remedy what to do about that
  */
-export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
+export function lacking(
+  kernels: readonly string[],
+  where: string,
+  why = "",
+  remedy = "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for this " +
+    "model: edgewise build MODEL --engine.",
+): EngineError {
   return new EngineError(
     `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was built without` +
       (why && `; the full engine could not be loaded: ${why}`),
     where,
-    "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for this " +
-      "model: edgewise build MODEL --engine.",
+    remedy,
   );
 }
 

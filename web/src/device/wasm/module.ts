@@ -3,6 +3,7 @@
 import type { EngineFiles, PackedEngine } from "../../protocol/loading.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
+import { loadOwn, type OwnFile } from "../../shared/files/own.ts";
 import {
   type Choice,
   chooseBuild,
@@ -10,6 +11,7 @@ import {
   type Flavour,
   platform,
 } from "../../shared/platform.ts";
+import { digestOf } from "../../shared/sha256.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
@@ -17,23 +19,31 @@ import type { EngineExports } from "./exports.ts";
 
 const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
+type EngineFile = string | PackedEngine | OwnFile;
+
 const modules = new Map<string | PackedEngine, Promise<WebAssembly.Module>>();
 
 /**
  * Downloads and compiles a module, at the same time and once per address and worker. Failures are
  * not cached.
  */
-export function engineModule(url: string | PackedEngine): Promise<WebAssembly.Module> {
-  let module = modules.get(url);
+export function engineModule(file: EngineFile): Promise<WebAssembly.Module> {
+  const key = typeof file === "object" && "name" in file ? file.name : file;
+  let module = modules.get(key);
   if (!module) {
-    module = typeof url === "string" ? compile(url) : unpack(url);
-    modules.set(url, module);
-    module.catch(() => modules.delete(url));
+    module = made(file);
+    modules.set(key, module);
+    module.catch(() => modules.delete(key));
   }
   return module;
 }
 
-function fileOf(engineUrl: string | EngineFiles, build: string): string | PackedEngine {
+function made(file: EngineFile): Promise<WebAssembly.Module> {
+  if (typeof file === "string") return compile(file);
+  return "name" in file ? loadOwn(file, compile) : unpack(file);
+}
+
+function fileOf(engineUrl: string | EngineFiles, build: string): EngineFile {
   if (typeof engineUrl === "string") return new URL(`edgewise-${build}.wasm`, engineUrl).href;
   const file = engineUrl[build];
   if (file) return file;
@@ -99,7 +109,7 @@ function uncompiled(e: unknown, where: string): EngineError {
   );
 }
 
-async function compile(url: string): Promise<WebAssembly.Module> {
+async function compile(url: string, integrity = ""): Promise<WebAssembly.Module> {
   const remedy =
     "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
   const silent = Symbol();
@@ -107,7 +117,7 @@ async function compile(url: string): Promise<WebAssembly.Module> {
   const controller = new AbortController();
   try {
     response = await within(
-      fetch(url, { credentials: "same-origin", signal: controller.signal }),
+      fetch(url, { credentials: "same-origin", integrity, signal: controller.signal }),
       () => silent,
     );
   } catch (e) {
@@ -140,8 +150,9 @@ async function compile(url: string): Promise<WebAssembly.Module> {
     if (e !== silent) throw uncompiled(e, url);
   }
   controller.abort();
-  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch((e: unknown) =>
-    Promise.reject(uncompiled(e, url)),
+  const expected = { integrity: digestOf(integrity) };
+  return WebAssembly.compile(await bytesOf(url, "the engine", remedy, expected)).catch(
+    (e: unknown) => Promise.reject(uncompiled(e, url)),
   );
 }
 
