@@ -177,7 +177,8 @@ def test_errors_name_the_remedy(hub, run):
     assert "nor a model of the hub" in run(code, HF_ENDPOINT=hub.url)
     assert "HF_HUB_OFFLINE" in run(code, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     told = run(code, HF_ENDPOINT="http://127.0.0.1:1")
-    assert "there is no such file or folder; as the id of a model" in told
+    assert "there is no such file or folder; taken for the id of a model of the hub" in told
+    assert "the hub cannot be reached" in told
     assert "Check the path; for the hub the connection" in told
     wrong = GENERATE.format(model="tests/story", dtype="fp16")
     assert "no model file for dtype 'fp16'" in run(wrong, HF_ENDPOINT=hub.url)

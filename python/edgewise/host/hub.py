@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from ..compiler.onnx import read_model
 from ..compiler.onnx.source import FileSource
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from ..compiler.onnx.source import Source
 
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # as in web/src/worker/model/onnx/hub.ts
+PATIENCE = 3.0  # seconds for a connection
 FILE = re.compile(r".*\.(edge|onnx|ort|json|safetensors|bin)", re.IGNORECASE)
 
 
@@ -146,11 +150,20 @@ def _snapshot(model: str, revision: str | None, choose: Callable[[list[str]], li
     """
     hub = _library(model)
     with _translated(model, revision or ""):
+        away = _unreachable()
         try:
+            if away is not None:
+                raise away
             names = hub.HfApi().list_repo_files(model, revision=revision)
-        except (OSError, hub.errors.OfflineModeIsEnabled):  # OSError: all errors of requests
+        except (*_network_errors(), hub.errors.OfflineModeIsEnabled):
             # As the library does without a network: the cache, or its error.
-            folder: str = hub.snapshot_download(model, revision=revision, allow_patterns=[])
+            local = away is not None
+            try:
+                folder: str = hub.snapshot_download(
+                    model, revision=revision, allow_patterns=[], local_files_only=local
+                )
+            except hub.errors.LocalEntryNotFoundError as e:
+                raise e from away or e.__cause__
             names = [
                 os.path.relpath(os.path.join(base, file), folder).replace(os.sep, "/")
                 for base, _, files in os.walk(folder)
@@ -160,6 +173,32 @@ def _snapshot(model: str, revision: str | None, choose: Callable[[list[str]], li
             return folder
         patterns = [re.sub(r"([*?[])", r"[\1]", name) for name in choose(names)]
         return str(hub.snapshot_download(model, revision=revision, allow_patterns=patterns))
+
+
+def _unreachable() -> OSError | None:
+    """Why no connection to the hub can be made: the library would try for 25 seconds. None: there
+    is one, a proxy, or the library is told to stay offline.
+    """
+    from huggingface_hub import constants
+
+    place = urlsplit(constants.ENDPOINT)
+    if constants.HF_HUB_OFFLINE or not place.hostname or place.scheme in getproxies():
+        return None
+    port = place.port or (80 if place.scheme == "http" else 443)
+    try:
+        socket.create_connection((place.hostname, port), PATIENCE).close()
+    except OSError as e:
+        return e
+    return None
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """OSError, which all errors of requests are, and those of httpx, where the library uses it."""
+    try:
+        import httpx
+    except ImportError:
+        return (OSError,)
+    return OSError, httpx.HTTPError
 
 
 def _library(model: str) -> Any:
@@ -199,8 +238,8 @@ def _translated(model: str, where: str) -> Iterator[None]:
         raise InputError("the model has no such revision", place, "Check the name.") from None
     except errors.LocalEntryNotFoundError as e:
         raise ModelError(
-            "there is no such file or folder; as the id of a model of the hub it is not in the"
-            f" cache and cannot be downloaded ({_reason(e)})",
+            "there is no such file or folder; taken for the id of a model of the hub, it is not in"
+            f" the cache, and the hub cannot be reached ({_reason(e)})",
             place,
             "Check the path; for the hub the connection, HF_ENDPOINT and HF_HUB_OFFLINE.",
         ) from None
@@ -210,7 +249,7 @@ def _translated(model: str, where: str) -> Iterator[None]:
         raise ModelError(f"the hub refused it ({_reason(e)})", place, "Try again later.") from None
     except errors.HFValidationError as e:
         raise InputError(f"it is not a valid id ({_reason(e)})", place, "Give org/name.") from None
-    except OSError as e:
+    except _network_errors() as e:
         raise ModelError(
             f"it could not be downloaded ({_reason(e)})",
             place,
