@@ -252,7 +252,7 @@ $(stamp)/node-declarations: web/declarations/package.json web/declarations/packa
 
 # Products
 
-$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildcard python/edgewise/compiler/shake/*.py) .build/bin/emcc
+$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs wasm/module.mjs $(wildcard python/edgewise/compiler/shake/*.py) .build/bin/emcc
 	@$(MAKE) --silent --no-print-directory -C wasm PYTHON="$(PYTHON)"
 	@touch $@
 

@@ -1,14 +1,18 @@
 // check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm: checks a built engine against the limits in
 // Makefile, prints its size and copies it to OUT.wasm. An engine whose name lacks "threads" is made
-// to import memory that is not shared.
+// to import memory that is not shared. One with 64-bit addresses gets the section `edgewise.wide`,
+// which tells hosts the calls that have some.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { brotliCompressSync } from "node:zlib";
+import { read } from "./module.mjs";
 
 const [input, limit, brotliLimit, pages, output] = process.argv.slice(2);
 const shared = basename(output).includes("threads");
-const bytes = shared ? readFileSync(input) : unshared(readFileSync(input));
+const built = readFileSync(input);
+const { imports, exports, wide, calls } = read(built);
+const bytes = wide ? withSection(built, "edgewise.wide", calls) : shared ? built : unshared(built);
 const wrong = [];
 
 /** Clears the bit of the imported memory's limits that says that it is shared. */
@@ -20,23 +24,31 @@ function unshared(module) {
   return module;
 }
 
+/** A module with a further custom section, which contains JSON. */
+function withSection(module, name, value) {
+  const size = (n) => (n < 128 ? [n] : [(n & 127) | 128, ...size(n >> 7)]);
+  const content = Buffer.from(String.fromCharCode(name.length) + name + JSON.stringify(value));
+  return Buffer.concat([module, Buffer.from([0, ...size(content.length)]), content]);
+}
+
 // Node 20 requires this flag; later versions ignore it
 setFlagsFromString("--experimental-wasm-relaxed-simd");
-const module = new WebAssembly.Module(bytes);
-
-const imports = WebAssembly.Module.imports(module).map((i) => `${i.module}.${i.name}`);
 for (const name of imports)
   if (name !== "env.memory")
     wrong.push(`imports ${name}: a host must offer nothing but env.memory. Which source calls it?`);
 
-const exports = new Set(WebAssembly.Module.exports(module).map((e) => e.name));
 const promised = ["malloc", "free", "__wasm_call_ctors"];
 promised.push("__stack_pointer", "__tls_size", "__tls_align", "__wasm_init_tls");
 for (const name of promised) if (!exports.has(name)) wrong.push(`does not export ${name}`);
 
-if (!wrong.length) {
-  const memory = new WebAssembly.Memory({ initial: +pages, maximum: 65536, shared });
-  new WebAssembly.Instance(module, { env: { memory } }); // throws if INITIAL_PAGES is too small
+// Node before version 24 has no 64-bit memory: tests run that engine in a browser
+if (!wrong.length && (!wide || WebAssembly.validate(bytes))) {
+  const limits = wide
+    ? { initial: BigInt(pages), maximum: 65536n, address: "i64" }
+    : { initial: +pages, maximum: 65536 };
+  const memory = new WebAssembly.Memory({ ...limits, shared });
+  // throws if INITIAL_PAGES is too small
+  new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory } });
 }
 const compressed = brotliCompressSync(bytes).length;
 const remedy = "Compose from smaller kernels, or declare what few models need `rare`.";

@@ -59,8 +59,9 @@ const engineText = JSON.stringify(await engines());
  * @param module whether the script knows its address by `import.meta`
  */
 function besideText(module) {
-  const builds = [...BUILDS, "simd128"].map((name) => `engine/edgewise-${name}-full.wasm`);
-  const files = [...beside.map((name) => `${name}.js`), ...builds].map((path) => {
+  const builds = [...[...BUILDS, "simd128"].map((name) => `${name}-full`), "relaxed-threads-64"];
+  const engines = builds.map((name) => `engine/edgewise-${name}.wasm`);
+  const files = [...beside.map((name) => `${name}.js`), ...engines].map((path) => {
     const hash = createHash("sha256")
       .update(readFileSync(join(out, path)))
       .digest("base64");

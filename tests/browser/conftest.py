@@ -37,6 +37,7 @@ def built():
         "engine/edgewise-simd128.wasm",
         "engine/edgewise-simd128-threads.wasm",
         "engine/edgewise-relaxed-threads.wasm",
+        "engine/edgewise-relaxed-threads-64.wasm",
         "edgewise-*-py3-none-any.whl",
     ):
         assert list((WEB / "dist").glob(name)), f"web/dist/{name} is not there: run `make web`"

@@ -124,6 +124,8 @@ export interface Device {
   readonly tableHash: number;
   /** Bytes of memory currently held. */
   readonly memoryBytes: number;
+  /** Bytes that it can hold, where that is known. */
+  readonly maxBytes?: number;
   /** Number of plan runs so far. */
   readonly runs: number;
   /** The profile that records runs, if any. */

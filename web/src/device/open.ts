@@ -1,10 +1,11 @@
 // Opening and closing of devices.
 
-import { EngineError, PackageError } from "../shared/errors.ts";
-import { message } from "../shared/words.ts";
+import { EngineError, OutOfMemory, PackageError } from "../shared/errors.ts";
+import { platform, WIDE_FLAVOUR } from "../shared/platform.ts";
+import { megabytes, message } from "../shared/words.ts";
 import type { Device } from "./device.ts";
 import type { DeviceOptions } from "./options.ts";
-import { Engine } from "./wasm/engine.ts";
+import { Engine, MAX_NARROW } from "./wasm/engine.ts";
 import { lacking } from "./wasm/failures.ts";
 import { closeEngines } from "./wasm/registry.ts";
 
@@ -103,6 +104,29 @@ export async function withKernels(
     if (typeof device.options.engineUrl === "string" || !(e instanceof EngineError))
       throw lacking(lacks, where, message(e));
     throw lacking(lacks, where, e.what, e.remedy);
+  });
+}
+
+const BESIDE = 256 * 2 ** 20; // for what is between steps, plans and stacks
+
+/**
+ * The device for a model that holds so many bytes: the build with 64-bit addresses where 32 bits
+ * are not enough and the caller has not chosen a build.
+ * @throws OutOfMemory if there is no such build for this browser
+ */
+export async function withRoom(device: Device, bytes: number, where: string): Promise<Device> {
+  const { flavour = "auto" } = device.options;
+  if (!(device instanceof Engine) || flavour !== "auto" || bytes + BESIDE <= MAX_NARROW)
+    return device;
+  if (bytes <= MAX_NARROW && !platform().wide) return device;
+  device.close();
+  return openDevice({ ...device.options, flavour: WIDE_FLAVOUR }).catch((e: unknown) => {
+    const { what = message(e), remedy = "" } = e as Partial<EngineError>;
+    throw new OutOfMemory(
+      `it needs ${megabytes(bytes)}, more than 4096 MB, and ${what}`,
+      where,
+      remedy,
+    );
   });
 }
 

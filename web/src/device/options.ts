@@ -7,7 +7,7 @@ import type { DeviceWish, Flavour } from "../shared/platform.ts";
 export interface DeviceUrls {
   /**
    * Folder (ending in `/`) of edgewise-BUILD.wasm, or these files by build: those of
-   * `FLAVOURS`, each also with `-full`, which has all kernels.
+   * `FLAVOURS`, each also with `-full`, which has all kernels, as `relaxed-threads-64` has.
    */
   engineUrl: string | EngineFiles;
   /** Script of the threads: worker.js. */

@@ -63,6 +63,7 @@ function engineFiles(): EngineFiles {
   builds.forEach((name, index) => {
     add(name, index);
   });
+  files["relaxed-threads-64"] = parts["relaxed-threads-64"]!;
   add("simd128", builds.indexOf("simd128-threads"), changed);
   return files;
 }

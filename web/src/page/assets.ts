@@ -21,6 +21,8 @@ export const assets = {
     "relaxed-threads": new URL("./engine/edgewise-relaxed-threads.wasm", import.meta.url).href,
     "relaxed-threads-full": new URL("./engine/edgewise-relaxed-threads-full.wasm", import.meta.url)
       .href,
+    "relaxed-threads-64": new URL("./engine/edgewise-relaxed-threads-64.wasm", import.meta.url)
+      .href,
   } as string | EngineFiles,
 };
 

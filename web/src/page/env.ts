@@ -80,7 +80,9 @@ export interface Env extends EnvAliases {
   device: DeviceName | "auto";
   /**
    * Build of the engine: `relaxed-threads` uses relaxed SIMD and threads, `simd128-threads` threads
-   * alone, `simd128` runs everywhere. Default: `auto`, the first of them that the browser supports.
+   * alone, `simd128` runs everywhere; `relaxed-threads-64` has 64-bit addresses, for up to 16 GB.
+   * Default: `auto`, the first of them that the browser supports, and the last one for models that
+   * need more than 4 GB.
    */
   flavour: "auto" | Flavour;
   /**

@@ -4,12 +4,21 @@ import { InputError } from "./errors.ts";
 
 /**
  * Builds of the engine. `simd128` runs everywhere, `simd128-threads` is the same with threads;
- * `relaxed-threads` uses relaxed SIMD and threads.
+ * `relaxed-threads` uses relaxed SIMD and threads, `relaxed-threads-64` also 64-bit addresses, for
+ * models that need more than 4 GB.
  */
-export const FLAVOURS = ["simd128", "simd128-threads", "relaxed-threads"] as const;
+export const FLAVOURS = [
+  "simd128",
+  "simd128-threads",
+  "relaxed-threads",
+  "relaxed-threads-64",
+] as const;
 
 /** Name of a build of the engine, see `FLAVOURS`. */
 export type Flavour = (typeof FLAVOURS)[number];
+
+/** The build with 64-bit addresses. */
+export const WIDE_FLAVOUR: Flavour = "relaxed-threads-64";
 
 /** A compute device: `wasm` (CPU, by WebAssembly) or `webgpu` (GPU). */
 export type DeviceName = "wasm" | "webgpu";
@@ -44,6 +53,8 @@ export interface Platform {
   simd: boolean;
   /** Relaxed SIMD: fused multiply-add and int8 dot products. */
   relaxed: boolean;
+  /** 64-bit addresses: memory64, with 64-bit tables. */
+  wide: boolean;
   /** Shared WebAssembly memory, even if the page may not send it to threads. */
   shared: boolean;
   /**
@@ -56,7 +67,7 @@ export interface Platform {
 }
 
 // WebAssembly modules with one function that returns a v128: i8x16.popcnt(i8x16.splat(0)), and
-// i8x16.relaxed_swizzle of two splats.
+// i8x16.relaxed_swizzle of two splats; and one with a table and a memory of 64-bit addresses.
 const SIMD = [
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15,
   253, 98, 11,
@@ -65,6 +76,7 @@ const RELAXED = [
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15,
   65, 2, 253, 15, 253, 128, 2, 11,
 ];
+const WIDE = [0, 97, 115, 109, 1, 0, 0, 0, 4, 4, 1, 112, 4, 0, 5, 3, 1, 4, 0];
 
 let found: Platform | undefined;
 
@@ -73,6 +85,7 @@ export function platform(): Platform {
   return (found ??= {
     simd: WebAssembly.validate(new Uint8Array(SIMD)),
     relaxed: WebAssembly.validate(new Uint8Array(RELAXED)),
+    wide: WebAssembly.validate(new Uint8Array(WIDE)),
     shared: canShareMemory(),
     isolated: globalThis.crossOriginIsolated ?? true, // Node, Deno and Bun do not have it
     cores: globalThis.navigator?.hardwareConcurrency ?? 1,
@@ -125,8 +138,8 @@ function whyOneThread(
 ): string {
   if (flavour === "simd128") return "the flavour simd128, which was asked for, has no threads";
   if (threads === 1) return "one thread was asked for";
-  if (flavour === "relaxed-threads" && !have.relaxed)
-    return "this browser lacks WebAssembly relaxed SIMD, which the flavour relaxed-threads needs";
+  if (flavour.startsWith("relaxed") && !have.relaxed)
+    return `this browser lacks WebAssembly relaxed SIMD, which the flavour ${flavour} needs`;
   if (!have.isolated)
     return (
       "the page is not cross-origin isolated: serve it with the headers " +

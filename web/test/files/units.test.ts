@@ -480,7 +480,8 @@ test("the first file of several names is read", async () => {
 });
 
 test("builds and threads are chosen, and the reason is given", () => {
-  const all: Platform = { simd: true, relaxed: true, shared: true, isolated: true, cores: 8 };
+  const has = { simd: true, relaxed: true, wide: true, shared: true, isolated: true };
+  const all: Platform = { ...has, cores: 8 };
   assert.deepEqual(chooseBuild(all), { flavour: "relaxed-threads", threads: 4, whyNotThreads: "" });
   assert.equal(chooseBuild(all, "auto", 6).threads, 6);
   assert.match(

@@ -52,7 +52,7 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
     const { manifest } = opened;
     checkTable(device, manifest, WHERE);
     const described = decoderOf(manifest, WHERE);
-    checkRoom(manifest, described, WHERE);
+    checkRoom(manifest, described, WHERE, device.maxBytes!);
     const weights = new Weights(device, manifest);
     await opened.finish(weights.extents(manifest, WHERE));
     const decoder = new EngineDecoder(

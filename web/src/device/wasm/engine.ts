@@ -6,12 +6,12 @@
 import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
-import { type Choice, type DeviceInfo, deviceInfo } from "../../shared/platform.ts";
+import { type Choice, type DeviceInfo, deviceInfo, WIDE_FLAVOUR } from "../../shared/platform.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
 import { slotsOfPlan, stepsOf } from "../plan-header.ts";
-import type { EngineExports } from "./exports.ts";
+import { type EngineExports, isWide, unsigned } from "./exports.ts";
 import { failureOf } from "./failures.ts";
 import { chosenModule, instantiate } from "./module.ts";
 import { open, register } from "./registry.ts";
@@ -77,7 +77,8 @@ export class Engine implements Device {
     const { module } = chosen;
     let { choice } = chosen;
     const started = performance.now();
-    const memory = makeMemory(choice.flavour !== "simd128");
+    const wide = isWide(module);
+    const memory = makeMemory(choice.flavour !== "simd128", wide);
     const exports = await instantiate(module, memory);
     exports.__wasm_call_ctors();
 
@@ -101,7 +102,7 @@ export class Engine implements Device {
           threads: 1,
           whyNotThreads: `threads could not be started: ${message(e)}`,
         };
-        const again = makeMemory(true);
+        const again = makeMemory(true, wide);
         const single = await instantiate(module, again);
         single.__wasm_call_ctors();
         handle = single.ew_open(1);
@@ -130,7 +131,7 @@ export class Engine implements Device {
   private prepare(): this {
     open.add(this);
     (this.host as { engine: number }).engine = this.handle;
-    this.out = this.exports.ew_alloc(64) >>> 0;
+    this.out = unsigned(this.exports.ew_alloc(64));
     if (!this.out)
       throw new OutOfMemory("the engine could not allocate any memory", "", "Close other tabs.");
     return this;
@@ -138,6 +139,15 @@ export class Engine implements Device {
 
   get info(): DeviceInfo {
     return deviceInfo(this.choice, this.options.device, this.options.whyNotGpu);
+  }
+
+  /** Whether addresses are of 64 bits. */
+  get wide(): boolean {
+    return this.choice.flavour === WIDE_FLAVOUR;
+  }
+
+  get maxBytes(): number {
+    return this.wide ? MAX_WIDE : MAX_NARROW;
   }
 
   /** Bytes of memory held. Does not shrink until `close`. */
@@ -172,13 +182,14 @@ export class Engine implements Device {
       new OutOfMemory(
         `out of memory for ${what} (${megabytes(bytes)})`,
         "",
-        `The engine holds ${megabytes(this.memoryBytes)} of at most 4096 MB. Use a smaller ` +
+        `The engine holds ${megabytes(this.memoryBytes)} of at most ` +
+          `${megabytes(this.wide ? MAX_WIDE : 2 ** 32)}. Use a smaller ` +
           "or a more strongly quantized model, fewer sequences at once, or close other tabs.",
       );
-    if (!(bytes >= 0 && bytes <= 0xffff_0000)) throw full();
-    const address =
-      this.call(() => this.exports[unset ? "ew_alloc_unset" : "ew_alloc"](Math.max(1, bytes))) >>>
-      0;
+    if (!(bytes >= 0 && bytes <= this.maxBytes)) throw full();
+    const address = unsigned(
+      this.call(() => this.exports[unset ? "ew_alloc_unset" : "ew_alloc"](Math.max(1, bytes))),
+    );
     if (!address) throw full();
     return address;
   }
@@ -247,7 +258,10 @@ export class Engine implements Device {
         where,
         true,
       );
-      const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as PlanHandle;
+      const view = new DataView(this.memory.buffer);
+      const plan = (
+        this.wide ? Number(view.getBigUint64(this.out, true)) : view.getUint32(this.out, true)
+      ) as PlanHandle;
       this.described.set(plan, { title, notes, ...stepsOf(bytes) });
       try {
         this.bindTemps(plan, bytes, kinds);
@@ -431,7 +445,7 @@ export class Engine implements Device {
   /** Throws the error of a failed call. */
   check(code: number, where: string, loading = false): void {
     if (code === 0) return;
-    const at = this.exports.ew_last_error(this.handle) >>> 0;
+    const at = unsigned(this.exports.ew_last_error(this.handle));
     const view = new DataView(this.memory.buffer);
     throw failureOf(code, where, loading, {
       step: view.getInt32(at + LAYOUT.error.at.step, true),
@@ -463,20 +477,27 @@ export function addressOf(buffer: Buffer): number {
 const PAGE = 65536;
 const PAUSED = -1; // EW_PAUSED
 const INITIAL_PAGES = 32;
+const MAX_WIDE = 2 ** 34; // of a memory with 64-bit addresses
+
+/** Bytes that an engine with 32-bit addresses can have. */
+export const MAX_NARROW = 0xffff_0000;
 
 /**
- * Reserves address space for 4 GB, or less if the device does not allow that; the reservation is
- * the maximum that the memory can grow to.
+ * Reserves address space for 4 GB, with 64-bit addresses 16 GB, or less if the device does not
+ * allow that; the reservation is the maximum that the memory can grow to.
  */
-export function makeMemory(shared: boolean): WebAssembly.Memory {
+export function makeMemory(shared: boolean, wide = false): WebAssembly.Memory {
   let last: unknown;
-  for (const gigabytes of [4, 2, 1, 0.5, 0.25]) {
+  for (const gigabytes of wide ? [16, 8] : [4, 2, 1, 0.5, 0.25]) {
+    const maximum = gigabytes * (2 ** 30 / PAGE);
     try {
+      // TypeScript does not know BigInt limits
       return new WebAssembly.Memory({
-        initial: INITIAL_PAGES,
-        maximum: Math.min(65536, gigabytes * (2 ** 30 / PAGE)),
+        ...(wide
+          ? { initial: BigInt(INITIAL_PAGES), maximum: BigInt(maximum), address: "i64" }
+          : { initial: INITIAL_PAGES, maximum }),
         shared,
-      });
+      } as unknown as WebAssembly.MemoryDescriptor);
     } catch (e) {
       last = e;
     }

@@ -9,13 +9,15 @@ import {
   chooseBuild,
   FLAVOURS,
   type Flavour,
+  type Platform,
   platform,
+  WIDE_FLAVOUR,
 } from "../../shared/platform.ts";
 import { digestOf } from "../../shared/sha256.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
-import type { EngineExports } from "./exports.ts";
+import { type EngineExports, exportsOf } from "./exports.ts";
 
 const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
@@ -92,8 +94,7 @@ export async function instantiate(
   memory: WebAssembly.Memory,
 ): Promise<EngineExports> {
   try {
-    const { exports } = await WebAssembly.instantiate(module, { env: { memory } });
-    return exports as unknown as EngineExports;
+    return exportsOf(module, await WebAssembly.instantiate(module, { env: { memory } }));
   } catch (e) {
     throw e instanceof WebAssembly.CompileError ? uncompiled(e, "the engine") : e;
   }
@@ -156,6 +157,24 @@ async function compile(url: string, integrity = ""): Promise<WebAssembly.Module>
   );
 }
 
+/** @throws EngineError if the browser cannot run the build with 64-bit addresses */
+function checkWide(have: Platform): void {
+  const lacks = [
+    have.wide || "64-bit WebAssembly memory (memory64)",
+    have.relaxed || "WebAssembly relaxed SIMD",
+    have.shared || "shared WebAssembly memory",
+  ].filter((what) => what !== true);
+  if (!lacks.length) return;
+  const agent = globalThis.navigator?.userAgent ?? "";
+  const [name] = /(Firefox|Version|Chrome|Node\.js)\/\d+/.exec(agent) ?? [];
+  const browser = name && ` (${name.replace("Version", "Safari").replace("/", " ")})`;
+  throw new EngineError(
+    `this browser${browser ?? ""} has no ${lacks.join(", no ")}`,
+    `the flavour ${WIDE_FLAVOUR}`,
+    "Use Chrome or Edge 133 or later, or a model that needs less than 4 GB.",
+  );
+}
+
 /**
  * Loads the module of the build that options and browser allow. If the build with threads cannot be
  * loaded and was not requested explicitly, loads the other one.
@@ -187,8 +206,10 @@ export async function chosenModule(
       "options.flavour",
       `Give 'auto' or one of ${FLAVOURS.map((f) => `'${f}'`).join(", ")}.`,
     );
+  if (options.flavour === WIDE_FLAVOUR) checkWide(have);
   let choice = chooseBuild(have, options.flavour, options.threads);
-  const url = (f: Flavour) => fileOf(options.engineUrl, `${f}${options.full ? "-full" : ""}`);
+  const url = (f: Flavour) =>
+    fileOf(options.engineUrl, options.full && f !== WIDE_FLAVOUR ? `${f}-full` : f);
   let module: WebAssembly.Module;
   try {
     module = await engineModule(url(choice.flavour));

@@ -47,7 +47,7 @@ export function resolveSteps(
   where: string,
 ): ResolvedStep[] {
   const { host } = engine;
-  const cell = host.alloc(4);
+  const cell = host.alloc(8); // a size_t, of 32 bits or 64
   let out = 0;
   const call = () =>
     engine.check(host.call("ew_plan_resolve", plan, first, count, out, cell), where);

@@ -5,7 +5,7 @@ import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { life } from "../../shared/lives.ts";
 import { type Child, spawn } from "../../shared/spawn.ts";
 import { seconds, stallTimeout, within } from "../../shared/watchdog.ts";
-import type { EngineExports } from "./exports.ts";
+import { type EngineExports, unsigned } from "./exports.ts";
 
 const THREAD_STACK = 256 * 1024;
 let made = 0;
@@ -32,9 +32,9 @@ export async function startThreads(
   try {
     const ready: Promise<void>[] = [];
     for (let index = 1; index < threads; index++) {
-      const stack = exports.malloc(THREAD_STACK) >>> 0;
+      const stack = unsigned(exports.malloc(THREAD_STACK));
       const align = Math.max(16, exports.__tls_align!.value as number);
-      const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
+      const tls = unsigned(exports.malloc((exports.__tls_size!.value as number) + align));
       if (!stack || !tls) throw new Error("out of memory");
       const thread = {
         worker: spawn(url, `edgewise thread ${index}`),
@@ -52,7 +52,7 @@ export async function startThreads(
         memory,
         engine,
         index,
-        stackTop: (stack + THREAD_STACK) & ~15,
+        stackTop: stack + THREAD_STACK - ((stack + THREAD_STACK) % 16),
         tls: Math.ceil(tls / align) * align,
         life: thread.life,
       } satisfies ThreadStart);

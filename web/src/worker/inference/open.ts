@@ -2,7 +2,7 @@
 // compiled by Python.
 
 import type { Device } from "../../device/device.ts";
-import { forPlans, openDevice, targetOf, withKernels } from "../../device/open.ts";
+import { forPlans, openDevice, targetOf, withKernels, withRoom } from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
 import type { ModelInfo, OpenRequest } from "../../protocol/inference.ts";
 import type { Urls } from "../../protocol/loading.ts";
@@ -17,7 +17,7 @@ import { hasCompiled } from "../files/compiled.ts";
 import { Downloads, nameOf } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
 import { type Progress, Reports, sessionWarnings } from "../files/reports.ts";
-import { checkTable } from "../model/checks.ts";
+import { checkTable, neededBytes } from "../model/checks.ts";
 import { dtypeOf } from "../model/dtypes.ts";
 import { fillBeside } from "../model/fill.ts";
 import { notThere } from "../model/not-there.ts";
@@ -175,6 +175,7 @@ async function openOnnx(
     const found = await kept?.find();
     if (found) {
       try {
+        opening = withRoom(await opening, neededBytes(found.opened.manifest), files.name);
         opened = await fromKept(found, await opening, compiling, request);
         return opened;
       } catch (e) {
@@ -297,7 +298,8 @@ async function fromPackage(
         "packages made with `edgewise build --dims`.",
     );
   const planned = await forPlans(base, manifest.target, where);
-  const device = await withKernels(planned, manifest.kernels, where);
+  const complete = await withKernels(planned, manifest.kernels, where);
+  const device = await withRoom(complete, neededBytes(manifest), where);
   const weights = new Weights(device, manifest);
   await finish(weights.extents(manifest, where));
   const model = made(device, weights, where, inference, request, undefined);

@@ -7,29 +7,40 @@ import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 
-/** Maximum size of a page's memory. */
-const MAX_MEMORY = 0xffff_0000;
+type Needs = Pick<Manifest, "weights"> & { decoder?: DecoderInfo | undefined };
+
+/** Bytes of the weights and of the cache of one sequence, and the tokens that it has room for. */
+function needs({ weights, decoder }: Needs): { held: number; cached: number; room: number } {
+  const held = Array.from(weights.values(), (x) => x.bytes).reduce((a, b) => a + b, 0);
+  if (!decoder) return { held, cached: 0, room: 0 };
+  const room = first_room(decoder.capacity, grows(decoder.plans));
+  return { held, cached: sequence_bytes(decoder.caches, room), room };
+}
+
+/** Bytes that a model needs: its weights, and the cache of one sequence. */
+export function neededBytes(manifest: Needs): number {
+  const { held, cached } = needs(manifest);
+  return held + cached;
+}
 
 /**
  * Checks that the weights and the cache of one sequence fit into memory.
+ * @param most bytes that the memory can have
  * @throws OutOfMemory
  */
 export function checkRoom(
   { weights }: Pick<Manifest, "weights">,
   decoder: DecoderInfo,
   where: string,
+  most: number,
 ): void {
-  const sum = (of: Iterable<{ bytes: number }>) =>
-    Array.from(of, (x) => x.bytes).reduce((a, b) => a + b, 0);
-  const { caches, capacity } = decoder;
-  const room = first_room(capacity, grows(decoder.plans));
-  const [held, cached] = [sum(weights.values()), sequence_bytes(caches, room)];
-  if (held + cached > MAX_MEMORY)
+  const { held, cached, room } = needs({ weights, decoder });
+  if (held + cached > most)
     throw new OutOfMemory(
       `its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ` +
-        `${room} tokens ${megabytes(cached)}; a page has at most ${megabytes(MAX_MEMORY)}`,
+        `${room} tokens ${megabytes(cached)}; a page has at most ${megabytes(most)}`,
       where,
-      held > MAX_MEMORY
+      held > most
         ? "Use a smaller or a more strongly quantized model."
         : "Load the model with a smaller capacity, or keep keys and values as float16 " +
             "(cache_dtype); a package is built with `edgewise build --max-length`.",

@@ -2,7 +2,7 @@
 // weights directly into device memory.
 
 import type { Device } from "../../device/device.ts";
-import { fasterOf, forPlans, openDevice, withKernels } from "../../device/open.ts";
+import { fasterOf, forPlans, openDevice, withKernels, withRoom } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -18,7 +18,7 @@ import { platform } from "../../shared/platform.ts";
 import { PREFIX } from "../package/container.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
-import { checkRoom, checkTable, decoderOf } from "./checks.ts";
+import { checkRoom, checkTable, decoderOf, neededBytes } from "./checks.ts";
 import { EngineDecoder, planOf } from "./decoder.ts";
 import { checkDTypes, dtypeOf } from "./dtypes.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
@@ -70,6 +70,8 @@ export async function fillModel<T>(
     checkTable(await opening, manifest, where);
     opening = forPlans(await opening, manifest.target, where);
     opening = withKernels(await opening, needs(manifest), where);
+    const now = manifest.task === LATER ? { weights: new Map() } : manifest;
+    opening = withRoom(await opening, neededBytes(now), where);
     if (manifest.decoder && manifest.target === "webgpu") {
       const sizes = Array.from(manifest.weights.values(), ({ bytes }) => bytes);
       opening = fasterOf(await opening, sizes, manifest.kernels);
@@ -77,7 +79,6 @@ export async function fillModel<T>(
     check(manifest, where, await opening);
     const device = await opening;
     throwIfAborted(signal);
-    const now = manifest.task === LATER ? { weights: new Map() } : manifest;
     const weights = new Weights(device, now);
     const filling = found.fill(weights.extents(now, where), (plans) => {
       // a GPU compiles programs meanwhile; largest first, as they will be loaded
@@ -121,10 +122,10 @@ export async function loadModel(
 ): Promise<Model> {
   const started = performance.now();
   let described: DecoderInfo;
-  const check = (manifest: Manifest, where: string, { info }: Device): void => {
+  const check = (manifest: Manifest, where: string, { info, maxBytes }: Device): void => {
     described = decoderOf(manifest, where);
     checkCacheType(request, described);
-    if (info.name === "wasm") checkRoom(manifest, described, where);
+    if (info.name === "wasm") checkRoom(manifest, described, where, maxBytes!);
   };
   const model = await fillModel(request, signal, progress, check, async (filled) => {
     const { job, device, found, weights, files, texts } = filled;

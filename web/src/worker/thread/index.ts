@@ -2,7 +2,7 @@
 // until the engine closes. Its worker waits for it by Atomics and receives no message, so a failing
 // thread closes itself, which the page notices by its lock (lives.ts).
 
-import type { EngineExports } from "../../device/wasm/exports.ts";
+import { exportsOf } from "../../device/wasm/exports.ts";
 import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { holdLife } from "../../shared/lives.ts";
 
@@ -24,7 +24,7 @@ export function serveThread(): void {
         const instance = await WebAssembly.instantiate(data.module, {
           env: { memory: data.memory },
         });
-        const exports = instance.exports as unknown as EngineExports;
+        const exports = exportsOf(data.module, instance);
         exports.__stack_pointer!.value = data.stackTop;
         exports.__wasm_init_tls!(data.tls);
         say({ ready: true, held: await holding });
