@@ -17,6 +17,11 @@ VARIANTS = {
 }
 SIZES = {"batch": BATCH, "sequence": SEQUENCE}
 FIELDS = {"r": 4, "lora_alpha": 8}
+SHORT = [f"the {w} robot had a lamp" for w in ("old", "small", "merry", "rusty", "good")] + [
+    "the cat sat",
+    "a small owl",
+    "the lamp was old and the robot was merry",
+]
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -151,6 +156,65 @@ def test_variants_as_in_python(visit, server, files, variant, tmp_path):
     lm.free(), trainer.free()
 
 
+def test_averages_in_a_page(visit, server, files):
+    """Evaluations, the end and the best result of a run with averages of the weights are those of
+    Python, which are those of torch.optim.swa_utils; also of a run that goes on.
+    """
+    import edgewise
+    from edgewise.compiler.training.package import compile_training_package, default_lora
+    from edgewise.host.session.open import folder_files
+
+    fields, decay = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}, {"ema_decay": 0.6}
+    options = {"adapter": "lora", "batch_size": BATCH, "sequence_length": SEQUENCE}
+    with open(files / "averaged.edge", "wb") as f:
+        compile_training_package(folder_files(MODEL)[0], options | fields | decay).write(f)
+    run = {"max_steps": 5, "evaluation": 0.2, "evaluate_every": 2}
+    rate = {"learning_rate": 0.05, "seed": 3}
+    sizes = {"batch_size": BATCH, "sequence_length": SEQUENCE}
+    trainer = edgewise.Trainer(
+        str(MODEL), adapters=default_lora(**fields), **sizes, **rate, **decay
+    )
+    history = trainer.fit([TEXT], **run, progress=False)
+    made = trainer.generate("Once upon a time", max_new_tokens=12, do_sample=False)
+    got = visit(server).run(
+        """
+            const p = await ew.pipeline("text-generation", "/files/averaged.edge", {
+              flavour: "simd128",
+            });
+            const greedy = async () =>
+              (await p("Once upon a time", { max_new_tokens: 12, do_sample: false }))[0]
+                .generated_text;
+            const t = await ew.Trainer.create(p, arg.text, arg.options);
+            const whole = await t.run();
+            const end = await t.evaluate();
+            await t.close();
+            const text = await greedy();
+            const more = { ...arg.options, checkpoint: { name: "averages", every: 100 } };
+            const first = await ew.Trainer.create(p, arg.text, more);
+            for (let i = 0; i < 3; i++) await first.step();
+            await first.save();
+            await first.close();
+            const again = await ew.fineTune(p, arg.text, { ...more, resume: true });
+            const resumed = await greedy();
+            await p.dispose();
+            return { whole, end, text, again, resumed };
+        """,
+        {"text": TEXT, "options": run | rate},
+    )
+    assert "error" not in got, got
+    whole = got["whole"]
+    # Other instructions add in another order, and the rate is high.
+    assert whole["losses"] == pytest.approx(history.losses, rel=5e-3)
+    assert [s for s, _ in whole["evaluations"][:4]] == [0, 2, 4, 5]
+    assert [x for _, x in whole["evaluations"][1:4]] == pytest.approx(
+        [x for _, x in history.evaluations], rel=5e-3
+    )
+    assert got["end"] == whole["evaluations"][3][1], "the averages are the weights"
+    assert got["again"]["losses"] == whole["losses"] and got["resumed"] == got["text"]
+    assert made.removeprefix("<|startoftext|>").removesuffix("<|endoftext|>") == got["text"]
+    trainer.free()
+
+
 # long: the script of a page and the checks of what it returns
 def test_the_best_result_in_a_page(visit, server, trainable):
     """Early stopping and the best result, as in Python; a run that goes on from a checkpoint ends
@@ -222,4 +286,61 @@ def test_the_best_result_in_a_page(visit, server, trainable):
         assert losses == whole["losses"] and stopped == "early_stopping"
         assert best_step == whole["best_step"] and text == got["text"]
     assert "options.load_best_model_at_end" in got["refused"]
+    trainer.free()
+
+
+def test_packing_and_balance_in_a_page(visit, server, files, tmp_path):
+    """Rows of several texts, and the loss that balances experts: the losses are those of Python,
+    which are those of a row for each text (tests/training/test_packing.py) and of transformers
+    (test_balance.py).
+    """
+    import edgewise
+    from edgewise.compiler.training.package import compile_training_package, default_lora
+    from edgewise.host.session.open import folder_files
+    from generation.test_families import stored
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = sorted({w for line in SHORT for w in line.split()})
+    tokenizer = Tokenizer(models.WordLevel({w: i + 3 for i, w in enumerate(words)}, unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+    )
+    for name, content in stored("optimum_qwen3_moe").items():
+        (tmp_path / name).write_bytes(content)
+    lora = {"r": 2, "lora_alpha": 4, "target_modules": "all-linear"}
+    sizes = {"batch_size": 2, "sequence_length": 16}
+    more = {"router_aux_loss_coef": 0.5, "packing": True}
+    with open(files / "packed.edge", "wb") as f:
+        compile_training_package(folder_files(tmp_path)[0], sizes | lora | more).write(f)
+    run = {"epochs": 2, "evaluation": SHORT[-3:]}
+    rate = {"learning_rate": 0.02, "seed": 5}
+    trainer = edgewise.Trainer(tmp_path, adapters=default_lora(**lora), **sizes, **more, **rate)
+    history = trainer.fit(SHORT[:-3], **run, progress=False)
+    got = visit(server).run(
+        """
+            const p = await ew.pipeline("text-generation", "/files/packed.edge", {
+              flavour: "simd128",
+            });
+            const t = await ew.Trainer.create(p, arg.texts, arg.options);
+            const { blocks } = t.info;
+            const { losses, evaluations } = await t.run();
+            await t.close();
+            let refused;
+            try {
+              await ew.fineTune(p, [{ prompt: "a", chosen: "b", rejected: "c" }], { loss: "dpo" });
+            } catch (e) {
+              refused = e.message;
+            }
+            await p.dispose();
+            return { blocks, losses, evaluations, refused };
+        """,
+        {"texts": SHORT[:-3], "options": run | rate},
+    )
+    assert "error" not in got, got
+    assert got["blocks"] < len(SHORT) - 3
+    assert got["losses"] == pytest.approx(history.losses, rel=1e-4)
+    assert got["evaluations"][-1][1] == pytest.approx(history.evaluations[-1][1], rel=1e-4)
+    assert "compiled with router_aux_loss_coef" in got["refused"]
     trainer.free()

@@ -1,6 +1,5 @@
 // pipeline(): loads a language model in a worker.
 
-import { TRAINING_DEFAULTS } from "../gen/training_defaults.ts";
 import type { TokenScore } from "../logic/openai/answers.ts";
 import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelFiles, ModelInfo } from "../protocol/loading.ts";
@@ -580,55 +579,13 @@ function pageMemory(): number {
   return 0.75 * 2 ** 30 * Math.min(4, deviceMemory);
 }
 
+/** Options of training as the compiler takes them, which has their defaults and checks them. */
 function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {
   if (!training) return undefined;
-  const {
-    adapter = "lora",
-    batch_size: batch = TRAINING_DEFAULTS.batch_size,
-    sequence_length: sequence = TRAINING_DEFAULTS.sequence_length,
-    r = TRAINING_DEFAULTS.lora_r,
-    lora_alpha = TRAINING_DEFAULTS.lora_alpha,
-    lora_dropout = TRAINING_DEFAULTS.lora_dropout,
-    target_modules,
-    use_rslora = false,
-    use_dora = false,
-    rank_pattern = {},
-    alpha_pattern = {},
-    modules_to_save,
-    bias = "none",
-    optimizer,
-    max_grad_norm = TRAINING_DEFAULTS.max_grad_norm,
-    loraplus_lr_ratio,
-    checkpointing = false,
-    fit,
-    memory = fit && pageMemory(),
-  } = training === true ? {} : training;
-  return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({
-    name,
-    batch,
-    sequence,
-    max_grad_norm,
-    ...(name === "lora" && loraplus_lr_ratio !== undefined ? { loraplus_lr_ratio } : {}),
-    checkpointing,
-    ...(fit === undefined ? {} : { fit }),
-    ...(memory === undefined ? {} : { memory }),
-    ...(optimizer === undefined ? {} : { optimizer }),
-    lora:
-      name === "lora"
-        ? {
-            r,
-            lora_alpha,
-            lora_dropout,
-            use_rslora,
-            use_dora,
-            rank_pattern,
-            alpha_pattern,
-            bias,
-            ...(modules_to_save === undefined ? {} : { modules_to_save }),
-            ...(target_modules === undefined ? {} : { target_modules }),
-          }
-        : null,
-  }));
+  const given = training === true ? {} : training;
+  const { adapter = "lora", fit, memory = fit && pageMemory() } = given;
+  // as JSON, which leaves out what is undefined
+  return JSON.parse(JSON.stringify({ ...given, adapter, memory }));
 }
 
 function sources(model: ModelSource): LoadRequest["model"] {

@@ -166,6 +166,22 @@ export interface TrainingPrograms {
   optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
   /** LoRA+: the learning rate of B is so many times that of A. Default: the same rate. */
   loraplus_lr_ratio?: number;
+  /**
+   * Averages of the weights (EMA) are made after each update, with this weight of the average
+   * before. Evaluations are of them, and at the end of a run they become the weights. Default: no
+   * averages.
+   */
+  ema_decay?: number;
+  /**
+   * Of mixtures of experts: factor of the loss that spreads tokens over experts (Mixtral's is
+   * 0.02). Default: 0.
+   */
+  router_aux_loss_coef?: number;
+  /**
+   * Rows have several documents (records, texts), as many as fit, which do not see each other: less
+   * padding is computed. Default: false.
+   */
+  packing?: boolean;
   /** Maximum norm of the gradient (clipping); null: no clipping. Default: 1. */
   max_grad_norm?: number | null;
   /**

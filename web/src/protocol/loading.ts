@@ -73,8 +73,9 @@ export interface LoadRequest {
   /** Whether the model is to be taught labels of its user. */
   /** Or { lora: true, or { rank, alpha } }. */
   personalize: boolean | object;
-  /** Training programs to compile, as python/edgewise/compiler/training/package.py takes them. */
-  programs: Record<string, unknown>[] | undefined;
+  /** Options of training, as `training_programs` of python/edgewise/compiler/training/package.py
+   * takes them. */
+  programs: Record<string, unknown> | undefined;
   cache: boolean;
   /** Bytes of states of earlier generations; undefined: the default. */
   cache_bytes?: number | undefined;

@@ -177,6 +177,8 @@ export interface TrainingInfo {
   parameters: number;
   /** The device in use, with what does not run on the GPU. */
   device: DeviceInfo;
+  /** Whether averages of the weights are made, with which the run ends. */
+  averages: boolean;
   /** Memory in bytes before the first step. */
   memory: StepEvent["memory"];
   /** Losses of the updates already made. */

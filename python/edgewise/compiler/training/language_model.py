@@ -13,6 +13,7 @@ from ..compile.caches import Interface, static_rooms
 from ..compile.computed import COUNTS, computed_inputs, filled
 from ..compile.states import find_states, is_past
 from ..ir import Graph, Info, Node, Tensor, Value
+from .packing import POSITIONS, check_states
 
 # Ops after the last layer that work on each token alone.
 _TOKENWISE = {"MatMul", "MatMulNBits", "MatMulBnb4", "Gemm", "Add", "Mul", "Div", "Tanh", "Cast"}
@@ -20,7 +21,11 @@ _TOKENWISE |= {"Identity", "DequantizeLinear"}
 
 
 def causal_lm_inputs(
-    graph: Graph, batch: int, sequence: int, config: Mapping[str, Any] | None = None
+    graph: Graph,
+    batch: int,
+    sequence: int,
+    config: Mapping[str, Any] | None = None,
+    packing: bool = False,
 ) -> dict[str, Any]:
     """Arguments of Program for whole sequences without a past: `input_ids` [batch, sequence] is
     fed, the mask is all ones, positions count from 0, states are empty or zeros.
@@ -33,6 +38,7 @@ def causal_lm_inputs(
         batch: rows.
         sequence: tokens per row.
         config: the model's config.json, which may tell sizes that the graph does not.
+        packing: whether rows have several documents (packing.py).
 
     Returns:
         {"shapes": ..., "known": ..., "computed": ...}
@@ -67,6 +73,11 @@ def causal_lm_inputs(
     for name in COUNTS & found.inputs.keys():
         shapes[name], known[name] = list(found.inputs[name].shape or []), [sequence]
     computed |= computed_inputs(found, config, 0, sequence, rooms, batch)
+    if packing:
+        check_states(found.states, config, graph.name or "model")
+        if computed.pop(POSITIONS, None) is not None:
+            rank = len(found.inputs[POSITIONS].shape or (0, 0))
+            shapes[POSITIONS] = [3, batch, sequence] if rank > 2 else [batch, sequence]
     return {"shapes": shapes, "known": known, "computed": computed}
 
 

@@ -463,6 +463,21 @@ class GraphLoss:
         return graph.reshape(v, [])
 
 
+def balanced(coefficient: float, usable: bool) -> CausalLMLoss:
+    """The loss of next tokens and of routers. Raises InputError for a factor that has no use."""
+    if not usable:
+        raise InputError(
+            "only next tokens of a language model are learned with it",
+            "router_aux_loss_coef",
+            "Leave it out.",
+        )
+    if not isinstance(coefficient, (int, float)) or not 0 < coefficient < float("inf"):
+        raise InputError(
+            f"{coefficient!r} is not a factor", "router_aux_loss_coef", "Give a positive number."
+        )
+    return CausalLMLoss(router_aux_loss_coef=coefficient)
+
+
 LOSSES: dict[str, Callable[[], Loss]] = {
     "causal_lm": CausalLMLoss,
     "cross_entropy": CrossEntropyLoss,

@@ -14,6 +14,7 @@ from ...logic.manifest.schema import (
     TrainingPlans,
     TrainingProgram,
 )
+from ...logic.options import check_known
 from ...logic.training.lora import has_patterns
 from ...logic.training.options import check_options
 from ..compile import CHUNKS, add_plans, compile_package
@@ -25,12 +26,27 @@ from ..targets import CPU, Target
 from .encoder_decoder import encoder_decoder_inputs, source_positions
 from .fitting import fit_rows, read_fit
 from .language_model import causal_lm_inputs, fixed_rows, special_token
-from .losses import CausalLMLoss
+from .losses import CausalLMLoss, balanced
 from .optimizers import Optimizer, language_model_optimizer
+from .packing import check_packing
 from .peft import LoraConfig
 from .program import Program
 
 PLANS = ("train", "accumulate", "update", "evaluate", "initialize")
+# The options of training that programs take under a name of their own.
+PROGRAM = {"batch_size": "batch", "sequence_length": "sequence"}
+# Those of them that adapters alone have.
+OF_ADAPTERS = ("loraplus_lr_ratio",)
+SHARED = (
+    "optimizer",
+    "max_grad_norm",
+    "checkpointing",
+    "fit",
+    "memory",
+    "ema_decay",
+    "router_aux_loss_coef",
+    "packing",
+)
 
 
 def default_lora(**fields: Any) -> LoraConfig:
@@ -38,6 +54,45 @@ def default_lora(**fields: Any) -> LoraConfig:
     return LoraConfig(
         **{"target_modules": LANGUAGE_MODEL.target_modules, "task_type": "CAUSAL_LM", **fields}
     )
+
+
+def training_programs(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Arguments of `add_training` for options with the names of pages (`TrainingPrograms`) and of
+    the command line.
+
+    Args:
+        options: "adapter": "lora" (default), "full" or a list of both; the keys of PROGRAM;
+            OF_ADAPTERS and SHARED, as Program's; "learning_rate", of AdamW; fields of LoraConfig.
+            None: their defaults, but for max_grad_norm.
+
+    Raises:
+        InputError: there is no such option.
+    """
+    fields = [f for f in LoraConfig.__dataclass_fields__ if f != "peft_type"]
+    check_known(
+        list(options),
+        ["adapter", "learning_rate", *PROGRAM, *SHARED, *OF_ADAPTERS, *fields],
+        "options.training",
+    )
+    given = {k: x for k, x in options.items() if x is not None or k == "max_grad_norm"}
+    rate = given.pop("learning_rate", None)
+    if rate is not None:
+        given["optimizer"] = {"type": LANGUAGE_MODEL.optimizer, "lr": rate}
+    kinds = given.get("adapter", "lora")
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    unknown = [k for k in kinds if k not in ("lora", "full")]
+    if unknown or not kinds:
+        raise InputError(
+            f"it is {kinds!r}", "options.training.adapter", "Give 'lora', 'full' or both."
+        )
+    shared = {PROGRAM.get(k, k): x for k, x in given.items() if k in (*PROGRAM, *SHARED)}
+    lora = {"r": LANGUAGE_MODEL.lora_r, "lora_alpha": LANGUAGE_MODEL.lora_alpha}
+    lora |= {k: given[k] for k in fields if k in given}
+    own = {"lora": lora, **{k: given[k] for k in OF_ADAPTERS if k in given}}
+    return [
+        {"name": kind, **shared, **(own if kind == "lora" else {"lora": None})}
+        for kind in dict.fromkeys(kinds)
+    ]
 
 
 def add_training(
@@ -52,6 +107,9 @@ def add_training(
     frozen: Sequence[str] = (),
     max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
     loraplus_lr_ratio: float | None = None,
+    ema_decay: float | None = None,
+    router_aux_loss_coef: float = 0.0,
+    packing: bool = False,
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
     fit: str | None = None,
@@ -70,8 +128,9 @@ def add_training(
             are trained.
         optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
             for adapters, 3e-4 for all parameters.
-        trainable, frozen, max_grad_norm, no_decay, loraplus_lr_ratio, checkpointing, target: as
-            Program's.
+        trainable, frozen, max_grad_norm, no_decay, loraplus_lr_ratio, ema_decay, packing,
+            checkpointing, target: as Program's.
+        router_aux_loss_coef: of mixtures of experts, as CausalLMLoss's.
         fit: "auto" recomputes activations, and then takes fewer rows, where a step would take more
             than `memory`.
         memory: bytes that training may take. Without `fit`, a program that takes more is refused.
@@ -84,41 +143,40 @@ def add_training(
         InputError: the package has a program of this name, or was read from a file.
     """
     _check(package, name)
-    _check_rates(loraplus_lr_ratio, lora)
+    _check_rates(loraplus_lr_ratio, ema_decay, lora)
     graph = package.graph
     assert graph is not None  # _check
     config = package.json("config.json", {})
     batch = batch or fixed_rows(graph) or LANGUAGE_MODEL.batch_size
     fields: dict[str, Any] = {
-        "loss": CausalLMLoss(),
+        "loss": balanced(router_aux_loss_coef, True) if router_aux_loss_coef else CausalLMLoss(),
         "optimizer": language_model_optimizer(optimizer, lora is not None),
         "lora": lora,
-        # runs of pages may have another scaling, but of DoRA, and of modules that have their own
-        "weighed": lora is not None and not lora.use_dora and not has_patterns(asdict(lora)),
+        "weighed": _is_weighed(lora),
         "trainable": [] if lora is not None else trainable,
         "frozen": frozen,
         "max_grad_norm": max_grad_norm,
         "no_decay": no_decay,
         "loraplus_lr_ratio": loraplus_lr_ratio,
+        "ema_decay": ema_decay,
+        "packing": packing,
         "target": target,
     }
     sequence, positions = _row(package, sequence)
+    check_packing(packing, not positions)
 
     def make(rows: int, recompute: bool | float) -> Program:
-        inputs = _inputs(graph, rows, sequence, positions, config)
+        inputs = _inputs(graph, rows, sequence, positions, config, packing)
         return Program(graph, **inputs, checkpointing=checkpointing or recompute, **fields)
 
     wanted = batch
-    if memory is None:
-        program = make(batch, False)
-    else:
+    if memory is not None:
         program, batch = fit_rows(make, memory, batch, fewer=read_fit(fit))
-    kinds = [*PLANS, *(["magnitudes"] if lora is not None and lora.use_dora else [])]
-    described = _add_plans(package, name, program, kinds)
-    configs = package.json("generation_config.json", {}), config
-    entry = _entry(program, name, batch, sequence, described, configs)
-    if positions:
-        entry["source"] = positions
+    else:
+        program = make(batch, False)
+    described = _add_plans(package, name, program, _kinds(program))
+    entry = _entry(package, program, name, batch, sequence, described)
+    entry |= {"source": positions} if positions else {}
     if batch < wanted:
         entry["gradient_accumulation_steps"] = wanted // batch
     package.manifest.setdefault("training", []).append(entry)
@@ -126,15 +184,16 @@ def add_training(
 
 
 def _entry(
+    package: Package,
     program: Program,
     name: str,
     batch: int,
     sequence: int,
     plans: dict[str, TrainingPlan],
-    configs: Sequence[Any],
 ) -> TrainingProgram:
-    lora = program.lora
-    return {
+    configs = [package.json(f, {}) for f in ("generation_config.json", "config.json")]
+    lora, loss = program.lora, cast(CausalLMLoss, program.loss)
+    entry: TrainingProgram = {
         "name": name,
         "task": "causal_lm",
         "batch": batch,
@@ -147,12 +206,44 @@ def _entry(
         "pad_token_id": special_token("pad_token_id", *configs),
         "eos_token_id": special_token("eos_token_id", *configs),
     }
+    if loss.router_aux_loss_coef:
+        entry["router_aux_loss_coef"] = loss.router_aux_loss_coef
+    if program.packing:
+        entry["packing"] = True
+    return entry
 
 
-def _check_rates(loraplus_lr_ratio: float | None, lora: LoraConfig | None) -> None:
+def _inputs(
+    graph: Graph, rows: int, sequence: int, positions: int, config: Mapping[str, Any], packing: bool
+) -> dict[str, Any]:
+    if positions:
+        return encoder_decoder_inputs(graph, rows, sequence, positions, config)
+    return causal_lm_inputs(graph, rows, sequence, config, packing)
+
+
+def _is_weighed(lora: LoraConfig | None) -> bool:
+    """Whether runs of pages may have another scaling: not of DoRA, nor of modules that have their
+    own.
+    """
+    return lora is not None and not lora.use_dora and not has_patterns(asdict(lora))
+
+
+def _kinds(program: Program) -> list[str]:
+    """The plans that a page needs."""
+    kinds = [*PLANS]
+    if program.lora is not None and program.lora.use_dora:
+        kinds.append("magnitudes")
+    if program.ema_decay is not None:
+        kinds.append("swap")
+    return kinds
+
+
+def _check_rates(
+    loraplus_lr_ratio: float | None, ema_decay: float | None, lora: LoraConfig | None
+) -> None:
     if loraplus_lr_ratio is not None and lora is None:
         raise InputError("it is for adapters", "loraplus_lr_ratio", "Leave it out.")
-    check_options({"loraplus_lr_ratio": loraplus_lr_ratio})
+    check_options({"loraplus_lr_ratio": loraplus_lr_ratio, "ema_decay": ema_decay})
 
 
 def _row(package: Package, sequence: int) -> tuple[int, int]:
@@ -162,14 +253,6 @@ def _row(package: Package, sequence: int) -> tuple[int, int]:
         return sequence, 0
     sequence = min(sequence, package.manifest["decoder"]["capacity"])
     return sequence, source_positions(encoder, sequence)
-
-
-def _inputs(
-    graph: Graph, rows: int, sequence: int, positions: int, config: Mapping[str, Any]
-) -> dict[str, Any]:
-    if positions:
-        return encoder_decoder_inputs(graph, rows, sequence, positions, config)
-    return causal_lm_inputs(graph, rows, sequence, config)
 
 
 def _add_plans(
@@ -210,13 +293,16 @@ def check_plain(lora: LoraConfig | None) -> None:
 
 
 def described_programs(
-    programs: Sequence[Mapping[str, Any]],
+    programs: Sequence[Mapping[str, Any]] | Mapping[str, Any],
 ) -> tuple[list[dict[str, Any]], LoraConfig | None]:
-    """Arguments of add_training for programs, and the adapters that the package is compiled with.
+    """Arguments of add_training for programs, or for the options of `training_programs`; and the
+    adapters that the package is compiled with.
 
     Raises:
         InputError: more than one program has LoRA.
     """
+    if isinstance(programs, Mapping):
+        programs = training_programs(programs)
     described = [dict(p) for p in programs]
     configs = []
     for p in described:
@@ -235,7 +321,7 @@ def described_programs(
 
 def compile_training_package(
     files: Mapping[str, Source],
-    programs: Sequence[Mapping[str, Any]],
+    programs: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     dtype: str | None = None,
     capacity: int | None = None,
     chunks: Sequence[int] = CHUNKS,
@@ -248,7 +334,8 @@ def compile_training_package(
 
     Args:
         programs: arguments of add_training, {"name": ..., "batch": ..., "lora": LoraConfig, its
-            fields or None, ...}. At most one has LoRA: the decoder's plans have its adapters.
+            fields or None, ...}; or the options of `training_programs`. At most one has LoRA: the
+            decoder's plans have its adapters.
         files, dtype, capacity, chunks, model_file, cache_dtype, target, dtypes: as of
             compile.compile_package.
 

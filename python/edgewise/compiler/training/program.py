@@ -43,6 +43,7 @@ from ..targets import CPU, Target
 from .language_model import of_whole_rows
 from .losses import TOKEN_LOSSES, TOKEN_WEIGHTS, CausalLMLoss, Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
+from .packing import check_packing, learned_labels, separate_documents
 from .parameters import choose, parameters, separate, with_batch_statistics
 from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save, swap
 
@@ -86,6 +87,7 @@ class Program:
         groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
             applies. The learning rate of a group is the one that is fed, multiplied by lr_scale;
             the `lr` of its optimizer has no effect.
+        packing: whether rows have several documents (packing.py).
         ema_decay: averages of what is trained are states, too, with this weight of the one before;
             None: there are none.
         loraplus_lr_ratio: LoRA+ (Hayou et al. 2024): the learning rate of matrices B and of vectors
@@ -134,6 +136,7 @@ class Program:
         loraplus_lr_ratio: float | None = None,
         loraplus_lr_embedding: float = 1e-6,
         ema_decay: float | None = None,
+        packing: bool = False,
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
         training_mode: bool = True,
@@ -156,7 +159,8 @@ class Program:
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
         self.extra, self.groups = list(outputs), _groups(groups, no_decay)
-        self.weighed, self.ema_decay = weighed, ema_decay
+        self.weighed, self.ema_decay, self.packing = weighed, ema_decay, packing
+        check_packing(packing, isinstance(self.loss, CausalLMLoss))
         self.loraplus = loraplus_lr_ratio, loraplus_lr_embedding
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
             max_grad_norm,
@@ -318,6 +322,8 @@ class Program:
         def prepare(bound: BoundGraph) -> None:
             updates.extend((bound.states[b], bound.outputs.pop(o)) for b, o in running.items())
             bound.effects = [new for _, new in updates]
+            if self.packing:
+                separate_documents(bound, cast(CausalLMLoss, self.loss).target)
             self._note_states(bound)
 
         def transform(bound: BoundGraph) -> None:
@@ -390,7 +396,8 @@ class Program:
         fed = {}
         for name, (dtype, shape) in self.loss.inputs(outputs).items():
             if name in bound.inputs:  # the target is an input of the model
-                fed[name] = bound.inputs[name]
+                target = bound.inputs[name]
+                fed[name] = learned_labels(graph, target) if self.packing else target
                 continue
             fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
             self.feeds[name] = Feed(name, "target", dtype, tuple(shape))

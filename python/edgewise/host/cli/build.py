@@ -13,14 +13,18 @@ from ...logic.generation.prefix import PREFIX
 from ...logic.manifest.limits import CACHE_DTYPES, TARGETS
 from ..hub import local_path
 from .options import (
+    TRAINING_OPTIONS,
+    VARIANTS,
     add_command,
     add_dtype,
     add_prompt_lookup,
     add_training,
+    add_variants,
     checked_prompt_lookup,
     parse_dims,
     require,
     set_training_defaults,
+    variants,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +93,6 @@ def add_parser(commands: Commands) -> None:
     )
     _add_target(parser)
     _add_learning(parser)
-    add_training(parser)
 
 
 def _add_learning(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +113,8 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="with --task: a page can teach the model labels of its user (`personalize`)",
     )
+    add_training(parser)
+    add_variants(parser)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
     require(args, "output", "prefix", "prompt_lookup")
     require(args, "engine", "flavour", "source")
     require(args, "task", "personalize")
-    require(args, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
+    require(args, "train", *TRAINING_OPTIONS, "learning_rate", *VARIANTS)
     packages = [_compile(args, model) for model in args.model]
     if args.prompt_lookup is not None:
         _add_prompt_lookup(packages[0], args)
@@ -263,6 +268,7 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
             r=args.lora_r,
             lora_alpha=args.lora_alpha,
             learning_rate=args.learning_rate,
+            training=variants(args, *VARIANTS),
             cache_dtype=args.cache_dtype,
             target=_target(args),
         )
@@ -308,11 +314,19 @@ def _training(args: argparse.Namespace) -> list[dict[str, Any]]:
     """The programs that --train says, of a task whose model has an encoder and a decoder."""
     if not args.train or args.personalize or args.train != ["lora"]:
         return []
-    from ..training.package import training_programs
+    from ...compiler.training.package import training_programs
 
     set_training_defaults(args)
-    sizes = args.batch_size, args.sequence_length
-    return training_programs(args.train, *sizes, args.lora_r, args.lora_alpha, args.learning_rate)
+    return training_programs(
+        {
+            "batch_size": args.batch_size,
+            "sequence_length": args.sequence_length,
+            "r": args.lora_r,
+            "lora_alpha": args.lora_alpha,
+            "learning_rate": args.learning_rate,
+            **variants(args, *VARIANTS),
+        }
+    )
 
 
 def _personalize(args: argparse.Namespace) -> bool | dict[str, Any]:
@@ -320,7 +334,9 @@ def _personalize(args: argparse.Namespace) -> bool | dict[str, Any]:
     if not args.train:
         return bool(args.personalize)
     other = [
-        name for name in ("learning_rate", "batch_size", "sequence_length") if getattr(args, name)
+        name
+        for name in ("learning_rate", "batch_size", "sequence_length", *VARIANTS)
+        if getattr(args, name)
     ]
     if not args.personalize or args.train != ["lora"] or other:
         name = "--" + (other[0].replace("_", "-") if other else "train")

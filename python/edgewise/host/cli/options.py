@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...compiler.schema.training import LANGUAGE_MODEL
 from ...errors import InputError
@@ -83,6 +83,98 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sequence-length", type=int, help=f"tokens of a row (default {default.sequence_length})"
     )
+
+
+def add_variants(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `build --train` and `train` that only they have: how adapters and rates
+    differ from plain LoRA with one rate. `variants` reads them.
+    """
+    parser.add_argument(
+        "--target-modules", nargs="+", help="layers to adapt (default: all linear layers)"
+    )
+    parser.add_argument(
+        "--lora-dropout", type=float, help="dropout of the adapters' inputs (default 0)"
+    )
+    parser.add_argument(
+        "--use-dora",
+        action="store_true",
+        default=None,
+        help="DoRA: the norms of the rows of weights are trained by themselves",
+    )
+    parser.add_argument(
+        "--use-rslora",
+        action="store_true",
+        default=None,
+        help="rsLoRA: adapters are scaled by lora_alpha / sqrt(r)",
+    )
+    for name, value in (("rank", "N"), ("alpha", "X")):
+        parser.add_argument(
+            f"--{name}-pattern",
+            nargs="+",
+            metavar=f"MODULE={value}",
+            help=f"{'ranks' if name == 'rank' else 'lora_alpha'} of modules that differ",
+        )
+    parser.add_argument(
+        "--modules-to-save",
+        nargs="+",
+        metavar="MODULE",
+        help="modules that are trained as a whole, and kept in the adapter",
+    )
+    parser.add_argument(
+        "--bias", choices=("none", "all", "lora_only"), help="biases that are trained as well"
+    )
+    parser.add_argument(
+        "--loraplus-lr-ratio",
+        type=float,
+        help="LoRA+: the learning rate of B is so many times that of A",
+    )
+    parser.add_argument(
+        "--ema-decay", type=float, help="end with averages of the weights, such as 0.99"
+    )
+    parser.add_argument(
+        "--router-aux-loss-coef",
+        type=float,
+        help="of mixtures of experts: factor of the loss that spreads tokens over experts",
+    )
+    parser.add_argument(
+        "--packing",
+        action="store_true",
+        default=None,
+        help="rows have several documents, which do not see each other",
+    )
+
+
+# Options of `add_variants` by what they belong to; names are those of LoraConfig and Trainer.
+OF_LORA = (
+    "target_modules",
+    "lora_dropout",
+    "use_dora",
+    "use_rslora",
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
+    "bias",
+)
+OF_RATES = ("loraplus_lr_ratio",)
+OF_RUNS = ("ema_decay", "router_aux_loss_coef", "packing")
+VARIANTS = (*OF_LORA, *OF_RATES, *OF_RUNS)
+
+
+def variants(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of some options of `add_variants` that were given.
+
+    Raises:
+        InputError: a pattern is not MODULE=NUMBER.
+    """
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    for name, kind in (("rank_pattern", int), ("alpha_pattern", float)):
+        if name in given:
+            option = "--" + name.replace("_", "-")
+            given[name] = {
+                module: _parse_list(text, ",", kind, f"{option} {module}", args.command)[0]
+                for module, text in _parse_pairs(given[name], option, args.command).items()
+            }
+    return given
 
 
 def set_training_defaults(args: argparse.Namespace) -> None:

@@ -11,7 +11,18 @@ from ...compiler.schema.training import LANGUAGE_MODEL
 from ...errors import InputError
 from ...logic.training.chat import stated
 from ..training.data import read_data
-from .options import add_command, add_dtype, add_training, require, set_training_defaults
+from .options import (
+    OF_LORA,
+    OF_RATES,
+    OF_RUNS,
+    add_command,
+    add_dtype,
+    add_training,
+    add_variants,
+    require,
+    set_training_defaults,
+    variants,
+)
 
 if TYPE_CHECKING:
     from ..training.trainer import Trainer
@@ -32,8 +43,9 @@ def add_parser(commands: Commands) -> None:
     add_dtype(parser)
     _add_adapters(parser)
     add_training(parser)
+    add_variants(parser)
     _add_optimization(parser)
-    parser.add_argument("--evaluation", nargs="+", help="text files that are not trained on")
+    _add_evaluation(parser)
     parser.add_argument(
         "--checkpoint", help="file to save the run to, and to resume from if it exists"
     )
@@ -60,12 +72,6 @@ def _add_adapters(parser: argparse.ArgumentParser) -> None:
         "--lora", action="store_true", help="train LoRA adapters instead of the parameters"
     )
     parser.add_argument("--adapter", help="folder to write the adapters to, in the format of PEFT")
-    parser.add_argument(
-        "--target-modules", nargs="+", help="layers to adapt (default: all linear layers)"
-    )
-    parser.add_argument(
-        "--lora-dropout", type=float, help="dropout of the adapters' inputs (default 0)"
-    )
 
 
 def _add_optimization(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +113,30 @@ def _add_optimization(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_evaluation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--evaluation", nargs="+", help="text files that are not trained on")
+    parser.add_argument(
+        "--evaluate-every", type=int, help="updates between evaluations (default: once an epoch)"
+    )
+    parser.add_argument(
+        "--early-stopping-patience",
+        type=int,
+        help="stop after so many evaluations without improvement",
+    )
+    parser.add_argument(
+        "--load-best-model-at-end",
+        action="store_true",
+        default=None,
+        help="end with the weights of the best evaluation",
+    )
+
+
 def run(args: argparse.Namespace) -> None:
     """Trains a language model, or adapters for one, on text files."""
-    require(args, "lora", "lora_r", "lora_alpha", "lora_dropout", "target_modules")
+    require(args, "lora", "lora_r", "lora_alpha", *OF_LORA, *OF_RATES)
+    require(
+        args, "evaluation", "evaluate_every", "early_stopping_patience", "load_best_model_at_end"
+    )
     set_training_defaults(args)
     trainer = _make_trainer(args)
     if args.checkpoint and os.path.exists(args.checkpoint):
@@ -126,6 +153,9 @@ def run(args: argparse.Namespace) -> None:
         epochs=args.epochs,
         max_steps=args.steps,
         evaluation=evaluation or None,
+        evaluate_every=args.evaluate_every,
+        early_stopping_patience=args.early_stopping_patience,
+        load_best_model_at_end=bool(args.load_best_model_at_end),
         checkpoint=args.checkpoint,
         checkpoint_every=args.checkpoint_every,
     )
@@ -146,19 +176,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _make_trainer(args: argparse.Namespace) -> Trainer:
-    from ...compiler.training.peft import LoraConfig
+    from ...compiler.training.package import default_lora
     from ..engine import open_engine
     from ..training.trainer import Trainer
 
     adapters = None
     if args.lora:
-        adapters = LoraConfig(
-            r=args.lora_r,
-            lora_alpha=args.lora_alpha,
-            lora_dropout=args.lora_dropout or LANGUAGE_MODEL.lora_dropout,
-            target_modules=args.target_modules or LANGUAGE_MODEL.target_modules,
-            task_type="CAUSAL_LM",
-        )
+        lora = {"r": args.lora_r, "lora_alpha": args.lora_alpha, **variants(args, *OF_LORA)}
+        adapters = default_lora(**lora)
     optimizer = {"type": args.optimizer}
     if args.weight_decay is not None:
         optimizer["weight_decay"] = args.weight_decay
@@ -178,6 +203,7 @@ def _make_trainer(args: argparse.Namespace) -> Trainer:
         seed=args.seed,
         dtype=args.dtype,
         engine=None if args.threads is None else open_engine(args.threads),
+        **variants(args, *OF_RATES, *OF_RUNS),
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...compiler.package import Package
 from ...compiler.schema.training import LANGUAGE_MODEL
 from ...compiler.targets import CPU, Target
-from ...compiler.training.optimizers import AdamW
 from ...compiler.training.package import compile_training_package
 from ...errors import NoSuchFile, memory_in_words
 from ..hub import local_path
@@ -28,6 +27,7 @@ def compile_model_for_training(
     r: int = LANGUAGE_MODEL.lora_r,
     lora_alpha: float = LANGUAGE_MODEL.lora_alpha,
     learning_rate: float | None = None,
+    training: Mapping[str, Any] | None = None,
     cache_dtype: str | None = None,
     target: Target = CPU,
 ) -> Package:
@@ -42,6 +42,7 @@ def compile_model_for_training(
         r, lora_alpha: of the adapters.
         learning_rate: of AdamW, the default of pages. None: 2e-3 for adapters, 3e-4 for all
             parameters.
+        training: more options, of compiler.training.package.training_programs.
 
     Raises:
         InputError: there is no such file.
@@ -53,36 +54,21 @@ def compile_model_for_training(
         )
     files, root = folder_files(path)
     model_file = name_in(root, path) if os.path.isfile(path) else None
-    programs = training_programs(kinds, batch, sequence, r, lora_alpha, learning_rate)
+    options = {
+        "adapter": list(kinds),
+        "batch_size": batch,
+        "sequence_length": sequence,
+        "r": r,
+        "lora_alpha": lora_alpha,
+        "learning_rate": learning_rate,
+        **(training or {}),
+    }
     return compile_training_package(
         files,
-        programs,
+        options,
         dtype,
         capacity,
         model_file=model_file,
         cache_dtype=cache_dtype,
         target=target,
     )
-
-
-def training_programs(
-    kinds: Sequence[str],
-    batch: int,
-    sequence: int,
-    r: int,
-    lora_alpha: float,
-    learning_rate: float | None,
-) -> list[dict[str, Any]]:
-    """Arguments of compiler.training.package.add_training. They are as of
-    compile_model_for_training.
-    """
-    return [
-        {
-            "name": kind,
-            "batch": batch,
-            "sequence": sequence,
-            "lora": {"r": r, "lora_alpha": lora_alpha} if kind == "lora" else None,
-            "optimizer": None if learning_rate is None else AdamW(lr=learning_rate),
-        }
-        for kind in dict.fromkeys(kinds)
-    ]

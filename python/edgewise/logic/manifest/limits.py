@@ -205,9 +205,11 @@ TARGETS: tuple[str, ...] = get_args(TargetName)
 """Devices that the plans of a package are compiled for; "cpu" where the manifest does not say."""
 Kind = Literal["weight", "computed", "cache", "state", "input", "output", "temp"]  # of slots
 WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
-StateKind = Literal["parameter", "adapter", "buffer", "optimizer", "gradient", "step"]
+StateKind = Literal["parameter", "adapter", "buffer", "optimizer", "gradient", "step", "average"]
 WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
-TrainingKind = Literal["train", "accumulate", "update", "evaluate", "initialize", "magnitudes"]
+TrainingKind = Literal[
+    "train", "accumulate", "update", "evaluate", "initialize", "magnitudes", "swap"
+]
 TRAINING_PLANS: Mapping[TrainingKind, tuple[str, ...]] = {
     "train": ("input_ids", "labels", "learning_rate", "loss"),
     "accumulate": ("input_ids", "labels", "loss"),
@@ -215,5 +217,7 @@ TRAINING_PLANS: Mapping[TrainingKind, tuple[str, ...]] = {
     "evaluate": ("input_ids", "labels", "loss"),
     "initialize": (),
     "magnitudes": (),
+    "swap": (),
 }
-"""Inputs and outputs that each plan of a training program has; "magnitudes" is there for DoRA."""
+"""Inputs and outputs that each plan of a training program has; "magnitudes" is there for DoRA,
+"swap" for averages of weights."""

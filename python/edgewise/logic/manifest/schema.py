@@ -268,6 +268,7 @@ class TrainingPlans(TypedDict):
     evaluate: TrainingPlan
     initialize: TrainingPlan
     magnitudes: NotRequired[TrainingPlan]
+    swap: NotRequired[TrainingPlan]
 
 
 class State(TypedDict):
@@ -310,6 +311,8 @@ class TrainingProgram(TypedDict):
         max_grad_norm: null: no clipping.
         gradient_accumulation_steps: batches of an update, where none are given; default 1.
         source: of the decoder of an encoder: positions of the encoder's output in a row.
+        router_aux_loss_coef: of mixtures of experts: factor of the loss that balances them.
+        packing: whether rows have several documents.
     """
 
     name: Name
@@ -325,6 +328,8 @@ class TrainingProgram(TypedDict):
     max_grad_norm: NotRequired[float | None]
     gradient_accumulation_steps: NotRequired[Annotated[int, Range(1, MAX_BATCH)]]
     source: NotRequired[Annotated[int, Range(1, MAX_LENGTH)]]
+    router_aux_loss_coef: NotRequired[float]
+    packing: NotRequired[bool]
 
 
 # ---- any model

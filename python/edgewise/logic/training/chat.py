@@ -15,6 +15,7 @@ from ...errors import InputError
 from ..native import size
 from ..text.encoding import Token
 from .data import IGNORED, Row, learned
+from .packing import documents_of, packed
 from .preview import Seen
 from .records import Record, normal, text_of
 
@@ -307,7 +308,7 @@ def _turns(
 
 
 def fitted(
-    examples: Sequence[Example], sequence: int, pad: int, where: str
+    examples: Sequence[Example], sequence: int, pad: int, where: str, packing: bool = False
 ) -> tuple[list[Row], Report]:
     """One row for each example, so that no document sees another one: positions begin at 0 in each
     row, and padding stands on the right, where causal attention hides it.
@@ -317,12 +318,15 @@ def fitted(
         sequence: tokens of a row. The end of longer examples is cut off.
         pad: id of padding.
         where: for errors.
+        packing: whether rows have several examples, which the model separates.
 
     Raises:
         InputError: nothing is left to learn.
     """
     kept = kept_rows(examples, sequence, pad, where)
-    return kept.rows, kept.report
+    if not packing:
+        return kept.rows, kept.report
+    return packed(documents_of(kept.rows), sequence, pad), kept.report
 
 
 @dataclass

@@ -11,7 +11,8 @@ from typing import TypeVar
 from ...errors import InputError
 from ..native import Seed, random_words
 
-IGNORED = -100  # label of a position without a loss, as in PyTorch and transformers
+# Label of a position without a loss, as in PyTorch and transformers. So are others below 0.
+IGNORED = -100
 
 Row = tuple[list[int], list[int]]  # token ids and labels
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def learned(rows: Sequence[Row]) -> int:
     count = 0
     for _, labels in rows:
         for at in range(1, len(labels)):
-            if labels[at] != IGNORED:
+            if labels[at] >= 0:
                 count += 1
     return count
 
@@ -128,7 +129,7 @@ def token_weights(labels: Sequence[int], sequence: int, weight: float) -> list[f
     """The weights of the losses of tokens, row after row: `weight` for those that are learned. A
     row's first token is not predicted.
     """
-    return [weight if labels[at] != IGNORED and at % sequence else 0.0 for at in range(len(labels))]
+    return [weight if labels[at] >= 0 and at % sequence else 0.0 for at in range(len(labels))]
 
 
 def batch_of(rows: Sequence[Row], size: int, pad: int) -> Row:

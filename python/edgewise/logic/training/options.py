@@ -106,4 +106,8 @@ def check_options(fields: Mapping[str, Any], where: str = "") -> None:
         if name in WHOLE:
             check_whole(value, where + name, WHOLE[name])
         elif name in NUMBERS:
-            check_number(value, where + name, NUMBERS[name])
+            number = check_number(value, where + name, NUMBERS[name])
+            if name == "ema_decay" and number >= 1:
+                raise InputError(
+                    f"it is {written(value)}", where + name, "Give a number below 1, such as 0.99."
+                )

@@ -97,6 +97,13 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class TakeAverages:
+    """The run has ended: make the averages of the weights the weights."""
+
+    kind: Literal["take_averages"] = "take_averages"
+
+
+@dataclass(frozen=True)
 class TakeBack:
     """The run has ended: put back what Keep copied last."""
 
@@ -113,7 +120,7 @@ class Advance:
 
 
 UpdateRequest = Reset | Forward | Apply
-RunRequest = Update | BackUp | Evaluate | Keep | Reached | Save | TakeBack | Advance
+RunRequest = Update | BackUp | Evaluate | Keep | Reached | Save | TakeAverages | TakeBack | Advance
 
 
 # Values
@@ -168,6 +175,7 @@ class Schedule:
         checkpoint_every: between checkpoints. The last update has one, unless this is 0.
         early_stopping: evaluations without improvement after which the run ends.
         load_best: whether the run ends with the result of its best evaluation.
+        averages: whether there are averages of the weights, with which the run ends.
     """
 
     total: int
@@ -176,6 +184,7 @@ class Schedule:
     checkpoint_every: int
     early_stopping: int
     load_best: bool = False
+    averages: bool = False
 
 
 class Place(Protocol):
@@ -392,8 +401,11 @@ class Run:
                 return False
         self.ended = self.ended or "done"
         yield from self._save_last()
-        if self.schedule.load_best and self.ended != "callback" and self.best_step is not None:
-            yield TakeBack()
+        if self.ended != "callback":
+            if self.schedule.averages:
+                yield TakeAverages()
+            if self.schedule.load_best and self.best_step is not None:
+                yield TakeBack()
         return True
 
     def _is_untold(self) -> bool:
@@ -504,6 +516,7 @@ __all__ = [
     "RunRequest",
     "Save",
     "Schedule",
+    "TakeAverages",
     "TakeBack",
     "Update",
     "UpdateRequest",

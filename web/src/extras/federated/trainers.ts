@@ -85,7 +85,7 @@ interface TrainerClass<Model> {
     texts: string | string[],
     options: Record<string, unknown>,
   ): Promise<{
-    info: { blocks: number; batch: number; sequence: number };
+    info: { blocks: number; batch: number; sequence: number; averages?: boolean };
     run(): Promise<{ losses: number[] }>;
     optimizerState(): Promise<Uint8Array<ArrayBuffer>>;
     close(): Promise<void>;
@@ -138,7 +138,14 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
 
   async shapes(data: string | string[]): Promise<[string, number[]][]> {
     const options = { adapter: "lora", name: this.local, max_steps: 1 };
-    await (await this.Trainer.create(this.model, data, options)).close();
+    const trainer = await this.Trainer.create(this.model, data, options);
+    await trainer.close();
+    if (trainer.info.averages)
+      throw new InputError(
+        "rounds send weights, not their averages",
+        "ema_decay",
+        "Compile the model without: the server averages the weights of clients.",
+      );
     const files = await this.model.saveAdapter(this.local);
     await this.model.removeAdapter(this.local);
     this.config = JSON.parse(await files.find((f) => f.name.endsWith(".json"))!.text());

@@ -51,6 +51,7 @@ export const TRAINING_PLANS = [
   "evaluate",
   "initialize",
   "magnitudes",
+  "swap",
 ] as const;
 /** Name of a plan of a training program. */
 export type TrainingPlan = keyof TrainingPlans;
@@ -83,6 +84,10 @@ export interface ProgramInfo {
   maxGradNorm: number | null;
   /** Batches of an update, where none are given. */
   accumulation: number | undefined;
+  /** Whether a part of the loss balances experts. */
+  balances?: boolean;
+  /** Whether rows have several documents. */
+  packing?: boolean;
   plans: Map<TrainingPlan, { file: string; slots: ManifestSlot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;

@@ -103,6 +103,8 @@ function programOf(program: TrainingProgram, saved: readonly SavedParameter[]): 
     optimizer: { ...optimizer },
     maxGradNorm: program.max_grad_norm ?? null,
     accumulation: program.gradient_accumulation_steps,
+    balances: !!program.router_aux_loss_coef,
+    packing: program.packing === true,
     plans: new Map(
       TRAINING_PLANS.flatMap((kind) => {
         const plan = plans[kind];

@@ -1,7 +1,8 @@
 // The rows that a run trains on and evaluates on.
 
 import { type Example, fitted, type Report, stream_texts } from "../../logic/training/chat.ts";
-import { Order, type Row, split_rows, token_rows, Updates } from "../../logic/training/data.ts";
+import { Order, type Row, split_rows, Updates } from "../../logic/training/data.ts";
+import { rows_of_texts } from "../../logic/training/packing.ts";
 import { compared, type Unit, units_of } from "../../logic/training/preferences.ts";
 import { are_records } from "../../logic/training/records.ts";
 import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts";
@@ -137,6 +138,7 @@ export async function readData(
   const { tokenizer } = model;
   const end = endOf(model, program);
   const pad = padOf(model, program);
+  const { packing = false } = program;
   let report: Report | undefined;
   const read = async (list: unknown, where: string) => {
     if (Array.isArray(list) && are_records(list, where)) {
@@ -144,7 +146,7 @@ export async function readData(
       const streamed = stream_texts(records, where);
       if (!streamed) {
         const examples = await examplesOf(model, program, records, where, signal);
-        const [rows, found] = fitted(examples, program.sequence, pad, where);
+        const [rows, found] = fitted(examples, program.sequence, pad, where, packing);
         report ??= found;
         return rows;
       }
@@ -163,7 +165,7 @@ export async function readData(
       if (text) ids.push(tokenizer.encode(text, true));
       if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
     }
-    return token_rows(ids, program.sequence, end ?? null, pad, where);
+    return rows_of_texts(ids, program.sequence, end ?? null, pad, where, packing);
   };
   let rows = await read(texts, "texts");
   let held: Row[] | undefined;

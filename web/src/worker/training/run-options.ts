@@ -154,6 +154,13 @@ function preferenceOf(program: ProgramInfo, fields: TrainingFields): Preference 
       );
     return undefined;
   }
+  const only = program.balances ? "router_aux_loss_coef" : program.packing && "packing";
+  if (only)
+    throw new InputError(
+      `the model was compiled with ${only}, with which next tokens alone are learned`,
+      "options.loss",
+      "Compile it without.",
+    );
   const [first = null, second = null, third = null, fourth = null] = numbers;
   const made = check_preference(loss, first, second, third, fourth, "options.");
   if (!weighs(program) || !program.plans.get("evaluate")!.slots.some((s) => s.name === LOSSES))

@@ -18,6 +18,8 @@ export const STEP = "training/step";
  * Name of the state with the adapter's scale: 1 in training, chosen by the caller in generation.
  */
 export const SCALE = "adapter/scale";
+/** Name of the state with the number of updates that averages of weights are of, int64 [1]. */
+const AVERAGED = "average/updates";
 
 /** Name of the input with the weights of the losses of labels, float32 [batch, sequence]. */
 const WEIGHTS = "token_weights";
@@ -157,6 +159,36 @@ export class Session {
     this.writeFloat("learning_rate", learningRate);
     this.writeFloat("gradient_scale", scale);
     this.run("update");
+  }
+
+  /** Whether there are averages of the weights. */
+  private async averages(): Promise<boolean> {
+    const count = this.program.states.get(AVERAGED);
+    return !!count && (await this.readState(count)).some((byte) => byte);
+  }
+
+  /** Does some work while the weights are their averages, where there are some. */
+  async averaged<T>(work: () => Promise<T>): Promise<T> {
+    const swaps = await this.averages();
+    if (swaps) this.swap();
+    try {
+      return await work();
+    } finally {
+      if (swaps) this.swap();
+    }
+  }
+
+  /** Makes the averages the weights; the next update begins new ones. */
+  async takeAverages(): Promise<void> {
+    if (!(await this.averages())) return;
+    this.swap();
+    this.writeState(this.program.states.get(AVERAGED)!, new Uint8Array(8));
+  }
+
+  /** Exchanges the weights with their averages. */
+  private swap(): void {
+    this.load("swap");
+    this.run("swap");
   }
 
   /** Sets the accumulated gradients to zero. */

@@ -97,6 +97,7 @@ export class TrainingRun {
         checkpoint_every: checkpoint?.every ?? 0,
         early_stopping: options.early_stopping_patience,
         load_best: options.load_best_model_at_end,
+        averages: program.plans.has("swap"),
       },
       (step) => options.learning_rate * factor(options.schedule, step, total, options.warmup_steps),
       { epoch: 0, cursor: 0 },
@@ -122,6 +123,7 @@ export class TrainingRun {
       parameters,
       memory: this.memory(),
       device: model.device.info,
+      averages: program.plans.has("swap"),
       losses: [],
       evaluations: [],
     };
@@ -297,10 +299,16 @@ export class TrainingRun {
       case "back_up":
         return recovery.keep();
       case "evaluate":
-        return this.during(() => this.evaluateNow());
+        return this.during(() => this.session.averaged(() => this.evaluateNow()));
       case "keep":
         return this.during(async () => {
-          this.best = await this.session.copies(this.session.results, true);
+          const { session } = this;
+          this.best = await session.averaged(() => session.copies(session.results, true));
+        });
+      case "take_averages":
+        return this.during(async () => {
+          await adaptersOf(this.model).train(this.adapter);
+          await this.session.takeAverages();
         });
       case "take_back":
         return this.during(async () => {

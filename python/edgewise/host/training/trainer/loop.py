@@ -16,8 +16,9 @@ from ....compiler.arrays import as_input
 from ....errors import Aborted, InputError
 from ....logic.native import Seed
 from ....logic.training.chat import Report, fitted, stream_texts
-from ....logic.training.data import Updates, split_rows, token_rows
+from ....logic.training.data import Updates, split_rows
 from ....logic.training.options import check_judged, check_options
+from ....logic.training.packing import rows_of_texts
 from ....logic.training.preferences import Preference
 from ....logic.training.records import Record, are_records
 from ....logic.training.run import Event, Made, Run, RunRequest, Schedule, Update
@@ -222,7 +223,8 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
         texts = streamed
     ids = encode_texts(texts, lambda: model.tokenizer)
     pad = model.pad
-    rows = token_rows(ids, options.sequence_length, model.end, pad)
+    sequence, packing = options.sequence_length, options.packing
+    rows = rows_of_texts(ids, sequence, model.end, pad, "texts", packing)
     return TokenRows(rows, options.batch_size, options.seed, pad)
 
 
@@ -245,7 +247,7 @@ def record_rows(records: Sequence[Record], model: TrainedModel, options: Options
     """Batches of records of which a part is learned, one row for each."""
     pad, sequence = model.pad, options.sequence_length
     examples = examples_of(records, model.tokenizer, model.end, sequence)
-    rows, report = fitted(examples, sequence, pad, "data")
+    rows, report = fitted(examples, sequence, pad, "data", options.packing)
     return TokenRows(rows, options.batch_size, options.seed, pad, report)
 
 
@@ -366,6 +368,7 @@ class Loop:
             0 if fit.checkpoint is None else fit.checkpoint_every,
             fit.early_stopping_patience or 0,
             fit.load_best_model_at_end,
+            trainer.options.ema_decay is not None,
         )
         self.first = trainer.first_update
         self.logic = Run(
@@ -387,8 +390,6 @@ class Loop:
         trainer, run = self.trainer, self.logic
         try:
             ended = drive(run.fit(), self._answer)
-            if ended and run.ended != "callback":
-                trainer.take_averages()
         finally:
             if self.bar is not None:
                 self.bar.close()
@@ -439,6 +440,8 @@ class Loop:
             return self._reached(request.event)
         if request.kind == "keep":
             trainer.keep_best(self.logic.step)
+        if request.kind == "take_averages":
+            trainer.take_averages()
         if request.kind == "take_back":
             trainer.take_best()
         if request.kind == "save":

@@ -18,8 +18,9 @@ from ....compiler.onnx.source import Source
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ....compiler.training.fitting import read_fit
 from ....compiler.training.language_model import fixed_rows, special_token
-from ....compiler.training.losses import CausalLMLoss, Loss, loss_of
+from ....compiler.training.losses import Loss, balanced, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
+from ....compiler.training.packing import check_packing
 from ....compiler.training.parameters import choose, quantized_count
 from ....compiler.training.peft import LoraConfig
 from ....errors import InputError, ModelError, NoSuchFile, UnsupportedField
@@ -195,6 +196,7 @@ class Options:
     preference: Preference | None = None
     fits: bool = False
     ema_decay: float | None = None
+    packing: bool = False
     loraplus: tuple[float | None, float | None] = None, None  # the ratio, that of embeddings
     asked: int | None = None  # batch_size as it was given, where batches have fewer rows
 
@@ -239,6 +241,7 @@ class Options:
             "no_decay": self.no_decay,
             "groups": self.groups,
             "ema_decay": self.ema_decay,
+            "packing": self.packing,
             **self.loraplus_fields(),
         }
 
@@ -277,6 +280,7 @@ class Options:
             "lora": _recorded(self.lora) if self.lora is not None else None,
             **self.loraplus_fields(),
             **({"ema_decay": self.ema_decay} if self.ema_decay is not None else {}),
+            **({"packing": True} if self.packing else {}),
             **({"preference": asdict(self.preference)} if self.preference is not None else {}),
             **(
                 {"router_aux_loss_coef": self.router_aux_loss_coef}
@@ -325,8 +329,9 @@ def options_of(
         )
     loss = "causal_lm" if loss is None else loss
     if given["router_aux_loss_coef"]:
-        loss = _balanced(given["router_aux_loss_coef"], is_lm and preference is None)
+        loss = balanced(given["router_aux_loss_coef"], is_lm and preference is None)
     loss_of(loss)  # raises if there is no such loss
+    check_packing(given["packing"], is_lm and preference is None)
     defaults = LANGUAGE_MODEL if is_lm else OTHER_MODEL
     lora = _lora(adapters)
     made = (
@@ -383,10 +388,6 @@ def _check_numbers(options: Options) -> None:
     )
     check_whole(options.seed, "seed", 0)
     _check_loraplus(options)
-    if options.ema_decay is not None and options.ema_decay >= 1:
-        raise InputError(
-            f"it is {options.ema_decay}", "ema_decay", "Give a number below 1, such as 0.99."
-        )
 
 
 def _check_loraplus(options: Options) -> None:
@@ -401,21 +402,6 @@ def _check_loraplus(options: Options) -> None:
             "loraplus_lr_embedding",
             "Give both, or groups with lr_scale.",
         )
-
-
-def _balanced(coefficient: float, usable: bool) -> CausalLMLoss:
-    """The loss of next tokens and of routers. Raises InputError for a factor that has no use."""
-    if not usable:
-        raise InputError(
-            "only next tokens of a language model are learned with it",
-            "router_aux_loss_coef",
-            "Leave it out.",
-        )
-    if not isinstance(coefficient, (int, float)) or not 0 < coefficient < float("inf"):
-        raise InputError(
-            f"{coefficient!r} is not a factor", "router_aux_loss_coef", "Give a positive number."
-        )
-    return CausalLMLoss(router_aux_loss_coef=coefficient)
 
 
 def _check_positions(model: TrainedModel, options: Options) -> None:

@@ -64,6 +64,7 @@ class ProgramFactory:
                 batch_size or options.batch_size,
                 sequence_length or options.sequence_length,
                 self.config,
+                options.packing,
             )
         elif shapes is None:
             raise InputError(

@@ -103,6 +103,8 @@ class Trainer(Owner):
         ema_decay: averages of what is trained are made after each update, with this weight of the
             average before. Evaluations in `fit` are of them, and at its end they become the
             weights. None: no averages.
+        packing: of language models: rows have several documents (records, texts), as many as fit,
+            which do not see each other: less padding is computed.
         loraplus_lr_ratio, loraplus_lr_embedding: LoRA+ with PEFT's names: the learning rate of B
             (and of biases and magnitudes) is so many times that of A; that of adapters of
             embeddings. Default: one rate for all; 1e-6.
@@ -171,6 +173,7 @@ class Trainer(Owner):
         no_decay: Sequence[str] | Literal["auto"] = "auto",
         groups: Sequence[tuple[str, dict[str, Any]]] = (),
         ema_decay: float | None = None,
+        packing: bool = False,
         loraplus_lr_ratio: float | None = None,
         loraplus_lr_embedding: float | None = None,
         memory: float | None = None,
@@ -206,6 +209,7 @@ class Trainer(Owner):
             "seed": seed,
             "router_aux_loss_coef": router_aux_loss_coef,
             "ema_decay": ema_decay,
+            "packing": packing,
             "loraplus": (loraplus_lr_ratio, loraplus_lr_embedding),
             "preference": (beta, simpo_gamma, desirable_weight, undesirable_weight),
         }
@@ -540,7 +544,6 @@ class Trainer(Owner):
 
     def take_best(self) -> None:
         """Puts back what `keep_best` has copied, and keeps no copy of it."""
-        self.take_averages()
         for name, data in self.best.items():
             self.session.write(name, data)
         self.best = {}
