@@ -10,6 +10,8 @@ import json
 import warnings
 from pathlib import Path
 
+from tests.word_pieces import word_pieces
+
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "Angela Merkel lived in Berlin, and worked near the Brandenburg Gate since 1990.",
@@ -44,8 +46,8 @@ def tokenizer_of(kind: str):
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = WordPiece()
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        trainer = trainers.WordPieceTrainer(vocab_size=220, special_tokens=special)
-        tokenizer.train_from_iterator(TEXTS, trainer)
+        word_pieces(tokenizer, TEXTS, special)
+        tokenizer.add_special_tokens(special)
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS]:0 $A:0 [SEP]:0",
             pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",

@@ -5,7 +5,7 @@ transformers' pipelines compute with them.
 import json
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -15,6 +15,8 @@ from transformers import (
     BertModel,
     BertTokenizerFast,
 )
+
+from tests.word_pieces import word_pieces
 
 TEXTS = [
     "Angela Merkel met Barack Obama in Berlin.",
@@ -61,9 +63,8 @@ def tokenizer():
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     texts = [*TEXTS, CONTEXT, QUESTION, *LABELS, "This example is about it."]
-    made.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL)
-    )
+    word_pieces(made, texts, SPECIAL)
+    made.add_special_tokens(SPECIAL)
     cls, sep = made.token_to_id("[CLS]"), made.token_to_id("[SEP]")
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
