@@ -57,6 +57,10 @@ const PAGES = {
     title: "Participant · Edgewise",
     description: "A participant of federated rounds, in this page",
   },
+  "gpu-report": {
+    title: "GPU report · Edgewise",
+    description: "Tests and measures the GPU of this browser",
+  },
 };
 const STYLES = [
   '<link rel="stylesheet" href="demo.css">',

@@ -38,7 +38,8 @@ export interface Opening<P> {
 let loads = 0;
 /** Which of the loads the model in use is of. */
 let inUse = 0;
-const ABOUT = $("model-words").textContent ?? "";
+// the page of the GPU report has no model
+const ABOUT = document.getElementById("model-words")?.textContent ?? "";
 
 /**
  * The model of a room: that of `?model=`, the sample, or files that the user chooses (`#files`).

@@ -9,6 +9,7 @@ export const WORKER_PARTS = [
   "worker-diffusion",
   "worker-enhancement",
   "worker-generation",
+  "worker-gpu-report",
   "worker-grammar",
   "worker-graphs",
   "worker-heads",

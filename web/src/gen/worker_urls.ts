@@ -10,6 +10,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-enhancement": new URL("./worker-enhancement.js", import.meta.url).href,
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
+  "worker-gpu-report": new URL("./worker-gpu-report.js", import.meta.url).href,
   "worker-grammar": new URL("./worker-grammar.js", import.meta.url).href,
   "worker-graphs": new URL("./worker-graphs.js", import.meta.url).href,
   "worker-heads": new URL("./worker-heads.js", import.meta.url).href,

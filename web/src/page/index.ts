@@ -17,6 +17,7 @@
  */
 
 export type { FinishReason, GenerationFields, Message } from "../protocol/generation.ts";
+export type { GpuCase, GpuComparison, GpuReport } from "../protocol/gpu-report.ts";
 export type { HeadInfo, Measures } from "../protocol/heads.ts";
 export type {
   CacheDType,
@@ -45,6 +46,7 @@ export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
 export type { EnvAliases, LogLevel, WasmFlags } from "./env-aliases.ts";
+export { type GpuReportOptions, gpuReport } from "./gpu-report.ts";
 export type { Fetches } from "./inference/fetches.ts";
 export {
   InferenceSession,

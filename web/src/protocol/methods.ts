@@ -4,6 +4,7 @@ import type { DeviceWish, Flavour } from "../shared/platform.ts";
 import type { ArtifactsAnswer, ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message, PrefixRequest } from "./generation.ts";
+import type { GpuReport, GpuReportRequest } from "./gpu-report.ts";
 import type { GraphsAnswer, GraphsCall, GraphsInfo } from "./graphs.ts";
 import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
@@ -160,6 +161,9 @@ export interface Methods {
   /** One result for each query. `within`: of the first vectors, so many are compared. */
   vectors_search(request: { queries: Rows; top_k: number; within?: number }): Matches[];
   vectors_save(request: { texts: string[] | undefined }): Blob;
+
+  /** Measures the GPU. */
+  gpu_report(request: GpuReportRequest): GpuReport;
 
   /** A call of `StorageCalls`. */
   storage(request: StorageCall): unknown;

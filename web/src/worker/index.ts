@@ -11,6 +11,7 @@ import { type Call, type Handlers, Scope } from "./calls.ts";
 import { compilersEnded } from "./compiler-client.ts";
 import { parts } from "./parts.ts";
 import { artifactMethods } from "./sessions/artifacts.ts";
+import { gpuMethods } from "./sessions/gpu-report.ts";
 import { graphMethods } from "./sessions/graphs.ts";
 import { inferenceMethods } from "./sessions/inference.ts";
 import { modelMethods } from "./sessions/models.ts";
@@ -35,6 +36,7 @@ const methods: Handlers = {
   ...artifactMethods(scope),
   ...profileMethods(scope),
   ...vectorMethods(scope),
+  ...gpuMethods(scope),
   async storage({ call, args }) {
     const work: object = /checkpoint/i.test(call)
       ? (await import("./training/index.ts")).storage

@@ -17,53 +17,81 @@ from ..targets.webgpu import WEBGPU
 BLOCK = 32
 
 
-def self_test() -> tuple[Plan, list[TestSlot]]:
-    """The plan, and its slots."""
-    graph = Graph("self test", [], [], [], opsets={"": 23}, ours=True)
-    kinds: dict[str, tuple[str, int]] = {}
+class TestGraph:
+    """Builds a plan whose inputs are states that a formula fills (logic/gpu/self_test.py).
+
+    Attributes:
+        g: makes nodes.
+    """
+
+    def __init__(self, bound: BoundGraph) -> None:
+        self.g, self.bound = Gradients(bound), bound
+        self.kinds: dict[str, tuple[str, int]] = {}
+
+    def floats(self, name: str, *shape: int) -> Value:
+        """Float32 numbers of a shape."""
+        return self._state("numbers", 0, name, FLOAT, shape)
+
+    def bytes(self, name: str, *shape: int) -> Value:
+        """Uint8 integers of a shape."""
+        return self._state("bytes", 0, name, UINT8, shape)
+
+    def ids(self, name: str, limit: int, *shape: int) -> Value:
+        """Int64 integers of a shape, below a limit."""
+        return self._state("ids", limit, name, INT64, shape)
+
+    def _state(self, kind: str, limit: int, name: str, dtype: Any, shape: tuple[int, ...]) -> Value:
+        self.kinds[name] = (kind, limit)
+        return self.bound.state(name, dtype, list(shape))
+
+    def product(self, rows: int, k: int, n: int) -> Value:
+        """Rows times the plan's weight of k rows and n columns of 4 bits, in blocks of 32."""
+        w = self.bytes("w4", n, k // BLOCK, BLOCK // 2)
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK}
+        x, scales = self.floats(f"n{rows}", rows, k), self.floats("s4", n * (k // BLOCK))
+        return self.g.op("MatMulNBits", x, w, scales, domain="com.microsoft", **sizes)
+
+
+def tested_plan(
+    title: str, results: Callable[[TestGraph], dict[str, Callable[[], Value]]]
+) -> tuple[Plan, list[TestSlot]]:
+    """A plan of nodes, and its slots.
+
+    Args:
+        title: names the graph.
+        results: function that returns {name: function that makes a node}.
+    """
+    graph = Graph(title, [], [], [], opsets={"": 23}, ours=True)
+    made: list[TestGraph] = []
 
     def add(bound: BoundGraph) -> None:
-        g = Gradients(bound)
-
-        def floats(name: str, *shape: int) -> Value:
-            kinds[name] = ("numbers", 0)
-            return bound.state(name, FLOAT, list(shape))
-
-        def ids(name: str, limit: int, *shape: int) -> Value:
-            kinds[name] = ("ids", limit)
-            return bound.state(name, INT64, list(shape))
-
-        def product(rows: int) -> Value:
-            kinds["w4"] = ("bytes", 0)
-            w = bound.state("w4", UINT8, [50, 96 // BLOCK, BLOCK // 2])
-            sizes = {"K": 96, "N": 50, "bits": 4, "block_size": BLOCK}
-            x = floats(f"n{rows}", rows, 96)
-            return g.op("MatMulNBits", x, w, floats("s4", 150), domain="com.microsoft", **sizes)
-
-        bound.outputs = {name: make() for name, make in _results(g, floats, ids, product).items()}
+        made.append(TestGraph(bound))
+        bound.outputs = {name: make() for name, make in results(made[0]).items()}
 
     plan = compile_graph(graph, {}, {}, transform=add, target=WEBGPU)[0]
     slots = []
     for slot in plan.slots:
-        kind, limit = kinds.get(slot.name, ("result", 0))
+        other = "temp" if slot.kind == "temp" else "result"
+        kind, limit = made[0].kinds.get(slot.name, (other, 0))
         size = {"bytes": 1, "ids": 8}.get(kind, 4)
         slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit))
     return plan, slots
 
 
-Make = Callable[..., Value]
+def self_test() -> tuple[Plan, list[TestSlot]]:
+    """The plan, and its slots."""
+    return tested_plan("self test", _results)
 
 
-def _results(
-    g: Gradients, floats: Make, ids: Make, product: Make
-) -> dict[str, Callable[[], Value]]:
+def _results(of: TestGraph) -> dict[str, Callable[[], Value]]:
     """{name of an operator: its output}."""
+    g, floats, ids = of.g, of.floats, of.ids
     more: dict[str, Any] = {"domain": "com.microsoft"}
     return {
         "MatMul of a row": lambda: g.op("MatMul", floats("m1", 1, 65), floats("mw", 65, 50)),
         "MatMul": lambda: g.op("MatMul", floats("m7", 7, 65), floats("mw", 65, 50)),
-        "MatMulNBits of a row": lambda: product(1),
-        "MatMulNBits": lambda: product(5),
+        "MatMulNBits of a row": lambda: of.product(1, 96, 50),
+        "MatMulNBits": lambda: of.product(5, 96, 50),
         "RMSNormalization": lambda: g.op(
             "SimplifiedLayerNormalization",
             floats("r", 3, 77),

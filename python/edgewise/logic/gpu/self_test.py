@@ -19,7 +19,8 @@ class TestSlot:
 
     Attributes:
         name: of an operator, for results.
-        kind: "numbers" (float32), "bytes", "ids" (int64) or "result" (float32).
+        kind: "numbers" (float32), "bytes", "ids" (int64), "result" (float32), or "temp": memory
+            between steps.
         count: elements.
         limit: ids are below it.
     """

@@ -13,7 +13,7 @@ import { EngineError } from "../../shared/errors.ts";
 import { folder } from "../../shared/files/folders.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { VERSION } from "../../shared/version.ts";
-import type { Buffer, Device } from "../device.ts";
+import type { Buffer, Device, PlanHandle } from "../device.ts";
 
 /** A GPU, by the name of its adapter. */
 interface Tested extends Device {
@@ -53,43 +53,66 @@ export async function checkGpu(device: Tested, wasm: Device): Promise<void> {
   passed.add(digest);
 }
 
-/** The largest difference of each result, as a part of its largest number. */
-async function differencesOf(device: Device, wasm: Device): Promise<number[]> {
-  const plan = Uint8Array.from(atob(PLAN), (c) => c.charCodeAt(0));
-  const kinds = SLOTS.map(() => "state");
+const differencesOf = (device: Device, wasm: Device): Promise<number[]> =>
+  onBoth(device, wasm, PLAN, SLOTS, async (_, compare) => compare());
+
+/**
+ * Runs a plan of tests on a GPU and in the engine, whose slots are filled by the formulas.
+ * @param wasm the engine beside it, which has the same handles of plans
+ * @param base64 the plan
+ * @param work is given the plan's handle, which is freed afterwards, the buffers of both, and a
+ *   function that returns the largest difference of each result, as a part of its largest number
+ */
+export async function onBoth<T>(
+  device: Device,
+  wasm: Device,
+  base64: string,
+  slots: readonly TestSlot[],
+  work: (plan: PlanHandle, compare: () => Promise<number[]>, buffers: Buffer[]) => Promise<T>,
+): Promise<T> {
+  const plan = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const kinds = slots.map(() => "state");
   const handle = device.loadPlan(plan, "self-test", "self-test", undefined, kinds);
   const held: [Device, Buffer][] = [];
-  const bind = (to: Device): Buffer[] =>
-    SLOTS.map((slot, i) => {
-      const given = givenOf(slot, i);
-      const buffer = to.allocate(given.length, "the test of a GPU");
-      held.push([to, buffer]);
-      to.bind(handle, i, buffer);
-      to.write(buffer, given);
-      return buffer;
-    });
-  const run = async (on: Device): Promise<Uint8Array<ArrayBuffer>[]> => {
-    const buffers = bind(on);
-    on.run(handle, "self-test");
-    return (
-      on.readAll?.(buffers.map((buffer) => [buffer, buffer.bytes])) ??
-      Promise.all(buffers.map((buffer) => on.read(buffer)))
-    );
-  };
   try {
-    const expected = await run(wasm);
-    const found = await run(device);
-    return SLOTS.map(({ kind }, i) =>
-      kind === "result" ? difference(floats(expected[i]!), floats(found[i]!)) : 0,
-    );
+    const given = slots.map(givenOf);
+    const bind = (to: Device): Buffer[] =>
+      given.map((bytes, i) => {
+        const buffer = to.allocate(bytes.length, "the test of a GPU");
+        held.push([to, buffer]);
+        to.bind(handle, i, buffer);
+        to.write(buffer, bytes);
+        return buffer;
+      });
+    const here = bind(wasm);
+    const there = bind(device);
+    const results = slots.flatMap(({ kind }, i) => (kind === "result" ? [i] : []));
+    const run = async (on: Device, buffers: Buffer[]): Promise<Uint8Array<ArrayBuffer>[]> => {
+      on.run(handle, "self-test");
+      const wanted = results.map((i) => buffers[i]!);
+      return (
+        on.readAll?.(wanted.map((buffer) => [buffer, buffer.bytes])) ??
+        Promise.all(wanted.map((buffer) => on.read(buffer)))
+      );
+    };
+    const compare = async (): Promise<number[]> => {
+      const expected = await run(wasm, here);
+      const found = await run(device, there);
+      const apart = slots.map(() => 0);
+      results.forEach((slot, i) => {
+        apart[slot] = difference(floats(expected[i]!), floats(found[i]!));
+      });
+      return apart;
+    };
+    return await work(handle, compare, there);
   } finally {
     device.freePlan(handle);
     for (const [of, buffer] of held) of.release(buffer);
   }
 }
 
-const floats = (bytes: Uint8Array<ArrayBuffer>): number[] =>
-  Array.from(new Float32Array(bytes.slice().buffer));
+const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
+  new Float32Array(bytes.slice().buffer);
 
 function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
   if (kind === "numbers") return new Uint8Array(Float32Array.from(numbers(i, count)).buffer);
