@@ -63,6 +63,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     },
     "LFM": {"LFM2": TEXT, "LFM2 MoE": TEXT, "LFM3": TEXT, "LFM2-VL": CHAT, "LFM3-VL": CHAT},
     "Gemma": {
+        "Gemma 2": TEXT,
         "Gemma 3": TEXT,
         "Gemma 3n": TEXT,
         "Gemma 4": TEXT,
@@ -86,11 +87,13 @@ FAMILIES: dict[str, dict[str, str]] = {
         "ERNIE 4.5": TEXT,
         "Nemotron": TEXT,
         "Apertus": TEXT,
+        "Cohere": TEXT,
         "Cohere 2": TEXT,
+        "GLM 4": TEXT,
         "MiniCPM": TEXT,
         "Bonsai": TEXT,
     },
-    "Mixtures and latent attention": {"gpt-oss": TEXT, "DeepSeek V3": TEXT},
+    "Mixtures and latent attention": {"gpt-oss": TEXT, "Mixtral": TEXT, "DeepSeek V3": TEXT},
     "Hybrid, recurrent and state space models": {
         "Granite 4 H": TEXT,
         "Falcon-H1": TEXT,

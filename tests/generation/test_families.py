@@ -62,6 +62,18 @@ MODELS = [
         "optimum_deepseek_v3", marks=pytest.mark.family("DeepSeek V3", exporter="optimum")
     ),
     pytest.param("optimum_gemma3", marks=pytest.mark.family("Gemma 3", exporter="optimum")),
+    pytest.param("optimum_cohere", marks=pytest.mark.family("Cohere", exporter="optimum")),
+    pytest.param("optimum_exaone4_full", marks=pytest.mark.family("EXAONE 4", exporter="optimum")),
+    pytest.param("optimum_gemma2", marks=pytest.mark.family("Gemma 2", exporter="optimum")),
+    pytest.param("optimum_glm4", marks=pytest.mark.family("GLM 4", exporter="optimum")),
+    pytest.param("optimum_mixtral", marks=pytest.mark.family("Mixtral", exporter="optimum")),
+    pytest.param("optimum_gemma3_six", marks=pytest.mark.family("Gemma 3", exporter="optimum")),
+    pytest.param(
+        "optimum_qwen3_moe_real", marks=pytest.mark.family("Qwen3 MoE", exporter="optimum")
+    ),
+    pytest.param(
+        "transformers_cohere2_tied", marks=pytest.mark.family("Cohere 2", exporter="transformers")
+    ),
     pytest.param("optimum_gpt_oss", marks=pytest.mark.family("gpt-oss", exporter="optimum")),
     pytest.param("optimum_granite", marks=pytest.mark.family("Granite", exporter="optimum")),
     pytest.param("optimum_llama3", marks=pytest.mark.family("Llama 3", exporter="optimum")),

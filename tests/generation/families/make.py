@@ -106,6 +106,11 @@ MODELS: dict[str, tuple[str, str, dict]] = {
     "qwen2": ("Qwen2", "Qwen2", {}),
     "qwen3": ("Qwen3", "Qwen3", {**HEAD, "tie_word_embeddings": True}),
     "qwen3_moe": ("Qwen3Moe", "Qwen3Moe", {**HEAD, **MIXTURE}),
+    "qwen3_moe_real": (  # weights of a token's experts add up to 1, as those of Qwen's models do
+        "Qwen3Moe",
+        "Qwen3Moe",
+        {**HEAD, **MIXTURE, "norm_topk_prob": True},
+    ),
     "qwen3_next": (
         "Qwen3Next",
         "Qwen3Next",
@@ -151,6 +156,38 @@ MODELS: dict[str, tuple[str, str, dict]] = {
             "query_pre_attn_scalar": 16,
             "tie_word_embeddings": True,
         },
+    ),
+    "gemma3_six": (  # with windows in the layers that llama.cpp has them in
+        "Gemma3",
+        "Gemma3Text",
+        {
+            **HEAD,
+            "num_hidden_layers": 6,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 16,
+            "rope_theta": 1000000.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "gemma2": (
+        "Gemma2",
+        "Gemma2",
+        {
+            **HEAD,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 16,
+            "attn_implementation": "eager",  # the only one with attn_logit_softcapping
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 10.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "glm4": ("Glm4", "Glm4", {**HEAD, "attention_bias": True}),
+    "cohere": ("Cohere", "Cohere", {"logit_scale": 0.25, "tie_word_embeddings": True}),
+    "mixtral": (
+        "Mixtral",
+        "Mixtral",
+        {**HEAD, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     ),
     "gemma3n": (
         "Gemma3n",
@@ -270,9 +307,19 @@ MODELS: dict[str, tuple[str, str, dict]] = {
     "ernie4_5": ("Ernie4_5", "Ernie4_5", HEAD),
     "hunyuan": ("HunYuanDenseV1", "HunYuanDenseV1", HEAD),
     "exaone4": ("Exaone4", "Exaone4", {**HEAD, "sliding_window": 8, "sliding_window_pattern": 2}),
+    "exaone4_full": (  # as the small ones: without windows
+        "Exaone4",
+        "Exaone4",
+        {**HEAD, "sliding_window": None, "layer_types": [FULL, FULL]},
+    ),
     "nemotron": ("Nemotron", "Nemotron", {"head_dim": 32}),
     "apertus": ("Apertus", "Apertus", {}),
     "cohere2": ("Cohere2", "Cohere2", {"num_hidden_layers": 4, "sliding_window": 8}),
+    "cohere2_tied": (
+        "Cohere2",
+        "Cohere2",
+        {"num_hidden_layers": 4, "sliding_window": 8, "tie_word_embeddings": True},
+    ),
     "minicpm3": ("MiniCPM3", "MiniCPM3", LATENT),
     "deepseek_v3": (
         "DeepseekV3",
@@ -460,8 +507,20 @@ def expected(model: torch.nn.Module) -> dict[str, object]:
 
 
 def optimum(model: torch.nn.Module, folder: Path) -> onnx.ModelProto:
-    from optimum.exporters.onnx import onnx_export_from_model
+    from optimum.exporters.onnx import model_configs, model_patcher, onnx_export_from_model
+    from transformers.models.mixtral import modeling_mixtral
 
+    class Mixtral(model_patcher.Qwen3MoeModelPatcher):  # all experts, as for Qwen 3
+        def __enter__(self):
+            super().__enter__()
+            block = modeling_mixtral.MixtralSparseMoeBlock
+            block.forward, block.norm_topk_prob = model_patcher.qwen3_moe_forward_patched, True
+
+    names = ("text-generation", "text-generation-with-past")
+    for kind in ("glm4", "cohere2", "exaone4", "mixtral"):  # which optimum does not know
+        fields = {"_MODEL_PATCHER": Mixtral} if kind == "mixtral" else {}
+        made = type(kind, (model_configs.LlamaOnnxConfig,), fields)
+        model_configs.register_tasks_manager_onnx(kind, *names)(made)
     task = "text-generation-with-past"
     onnx_export_from_model(model, str(folder), task=task, opset=18, do_validation=False)
     return onnx.load(str(folder / "model.onnx"))
@@ -525,6 +584,8 @@ ONE_TOKEN = (
     "zaya",
 )
 NO_BEAMS = ("xlstm",)
+# Files whose nodes keep the names of their modules.
+SCOPES, WITH_SCOPES = "pkg.torch.onnx.name_scopes", ("transformers_cohere2_tied",)
 EXPORTERS = {
     "optimum": optimum,
     "GenAI": genai,
@@ -536,7 +597,9 @@ EXPORTERS = {
 def store(model: onnx.ModelProto, name: str) -> None:
     for node in model.graph.node:
         node.doc_string = ""
+        kept = [p for p in node.metadata_props if p.key == SCOPES and name in WITH_SCOPES]
         del node.metadata_props[:]
+        node.metadata_props.extend(kept)
     del model.graph.value_info[:]
     data = lzma.compress(model.SerializeToString(), preset=9)
     (HERE / f"{name}.onnx.xz").write_bytes(data)

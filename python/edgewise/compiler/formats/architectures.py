@@ -36,6 +36,40 @@ _OLMO2: Mapping[str, str] = {
     "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_GEMMA2: Mapping[str, str] = {
+    **_LLAMA,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_PHI3: Mapping[str, str] = {
+    "input_layernorm": "attn_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_GLM4: Mapping[str, str] = {
+    **{k: v for k, v in _LLAMA.items() if k not in ("mlp.gate_proj", "mlp.up_proj")},
+    "mlp.gate_up_proj": "ffn_up",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
+}
+_COHERE: Mapping[str, str] = {k: v for k, v in _LLAMA.items() if not k.startswith("post")}
+_EXPERTS: Mapping[str, str] = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+}
+_MIXTRAL: Mapping[str, str] = {
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.*.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.*.w3": "ffn_up_exps",
+    "block_sparse_moe.experts.*.w2": "ffn_down_exps",
+}
+_NO_MLP: Mapping[str, str] = {k: v for k, v in _LLAMA.items() if not k.startswith("mlp.")}
 _TOP: Mapping[str, str] = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -51,32 +85,63 @@ _ALIASES = (
 )
 
 
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+# Modules that are several matrices, one below the other, in exports or in transformers.
+JOINED: Mapping[str, Sequence[str]] = {
+    "self_attn.qkv_proj": _QKV,
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+MAX_LAYERS = 1 << 10
+MAX_EXPERTS = 1 << 10
+MAX_SIZE = 1 << 24  # of rows and columns
+_EXPERT = re.compile(r"(?<=\.experts)\.\d+\.")
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A family of models with one layout of parameters.
 
     Attributes:
         gguf: its name in llama.cpp.
-        modules: {module of a layer in transformers: tensor in llama.cpp}.
+        modules: {module of a layer in transformers: tensor in llama.cpp}. A star stands for the
+            numbers of experts, whose matrices are one tensor.
         interleaved: whether llama.cpp rotates neighbouring pairs where transformers rotates halves,
             so that rows of queries and keys change places.
         factors: {field of config.json: key of GGUF} of numbers that scale activations.
+        needed: the factors without which llama.cpp computes with numbers of its own.
         biased: modules that always have a bias.
+        biases: {field of config.json: modules that have a bias if it is true}.
         tied: whether the output layer is the embedding where config.json does not say.
+        headless: whether llama.cpp takes the embedding for the output layer in any case.
+        centred: whether norms multiply with 1 + weight; llama.cpp's with the weight.
+        layer_norm: whether norms are LayerNorm, not RMSNorm.
+        square: whether all heads together are as wide as the model.
+        windows: 0, or n where all layers but each n-th have the window of config.json.
+        rotary: partial_rotary_factor where config.json does not say; None: llama.cpp rotates all.
+        fixed: {field of config.json: the value that llama.cpp has for it, which is the default}.
     """
 
     gguf: str
     modules: Mapping[str, str] = field(default_factory=lambda: _LLAMA)
     interleaved: bool = False
     factors: Mapping[str, str] = field(default_factory=dict)
+    needed: Sequence[str] = ()
     biased: Sequence[str] = ()
+    biases: Mapping[str, Sequence[str]] = field(
+        default_factory=lambda: {"attention_bias": (*_QKV, "self_attn.o_proj"), "mlp_bias": _MLP}
+    )
     tied: bool = False
+    headless: bool = False
+    centred: bool = False
+    layer_norm: bool = False
+    square: bool = False
+    windows: int = 0
+    rotary: float | None = None
+    fixed: Mapping[str, Any] = field(default_factory=lambda: {"hidden_act": "silu"})
 
 
-_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-MAX_LAYERS = 1 << 10
-MAX_SIZE = 1 << 24  # of rows and columns
+_TANH = {"hidden_activation": "gelu_pytorch_tanh"}
 
 ARCHITECTURES: Mapping[str, Architecture] = {  # by model_type of config.json
     "llama": Architecture("llama", interleaved=True),
@@ -93,6 +158,69 @@ ARCHITECTURES: Mapping[str, Architecture] = {  # by model_type of config.json
             "embedding_multiplier": "embedding_scale",
             "residual_multiplier": "residual_scale",
             "logits_scaling": "logit_scale",
+        },
+    ),
+    "gemma2": Architecture(
+        "gemma2",
+        _GEMMA2,
+        factors={
+            "attn_logit_softcapping": "attn_logit_softcapping",
+            "final_logit_softcapping": "final_logit_softcapping",
+        },
+        needed=("attn_logit_softcapping", "final_logit_softcapping"),
+        tied=True,
+        headless=True,
+        centred=True,
+        windows=2,
+        fixed=_TANH,
+    ),
+    "gemma3_text": Architecture(
+        "gemma3",
+        {**_GEMMA2, **_QUERY_NORMS},
+        factors={
+            "final_logit_softcapping": "final_logit_softcapping",
+            "rope_local_base_freq": "rope.freq_base_swa",
+        },
+        tied=True,
+        centred=True,
+        windows=6,
+        fixed={**_TANH, "attn_logit_softcapping": None, "use_bidirectional_attention": False},
+    ),
+    "phi3": Architecture("phi3", _PHI3, square=True, rotary=1.0),
+    "glm4": Architecture("glm4", _GLM4, biases={"attention_bias": _QKV}, rotary=0.5),
+    "cohere": Architecture(
+        "command-r",
+        _COHERE,
+        factors={"logit_scale": "logit_scale"},
+        needed=("logit_scale",),
+        tied=True,
+        headless=True,
+        layer_norm=True,
+        square=True,
+        fixed={"hidden_act": "silu", "use_qk_norm": False},
+    ),
+    "cohere2": Architecture(
+        "cohere2",
+        _COHERE,
+        factors={"logit_scale": "logit_scale"},
+        needed=("logit_scale",),
+        tied=True,
+        headless=True,
+        layer_norm=True,
+        square=True,
+        windows=4,
+        fixed={"hidden_act": "silu", "rotary_pct": 1.0},
+    ),
+    "exaone4": Architecture("exaone4", {**_OLMO2}, square=True),
+    "mixtral": Architecture("llama", {**_NO_MLP, **_MIXTRAL}, interleaved=True),
+    "qwen3_moe": Architecture(
+        "qwen3moe",
+        {**_NO_MLP, **_QUERY_NORMS, **_EXPERTS},
+        fixed={
+            "hidden_act": "silu",
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
         },
     ),
 }
@@ -113,6 +241,10 @@ class Dims:
     tied: bool
     epsilon: float
     theta: float
+    rotated: int
+    experts: int
+    chosen: int
+    expert_inner: int
 
 
 def architecture_of(config: Mapping[str, Any], where: str = "config.json") -> Architecture:
@@ -138,24 +270,46 @@ def dims_of(config: Mapping[str, Any], where: str = "config.json") -> Dims:
     Raises:
         ModelError: a field is missing, or has a value that no model has.
     """
+    architecture = architecture_of(config, where)
     heads = _count(config, "num_attention_heads", where)
     width = _count(config, "hidden_size", where)
     tied = config.get("tie_word_embeddings")
-    rope = config.get("rope_parameters") or config.get("rope_scaling")
-    theta = config.get("rope_theta", rope.get("rope_theta") if isinstance(rope, dict) else None)
+    rope = rope_of(config)
+    theta = config.get("rope_theta", rope.get("rope_theta"))
+    epsilon = "layer_norm_eps" if architecture.layer_norm else "rms_norm_eps"
+    head_dim = _count(config, "head_dim", where, width // heads)
+    inner = _count(config, "intermediate_size", where)
+    part = config.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
+    part = positive(architecture.rotary or 1.0 if part is None else part, "rotary factor", where)
+    mixed = any("*" in module for module in architecture.modules)
+    number = "num_local_experts" if "num_local_experts" in config else "num_experts"
     return Dims(
         layers=_count(config, "num_hidden_layers", where, most=MAX_LAYERS),
         width=width,
-        inner=_count(config, "intermediate_size", where),
+        inner=inner,
         heads=heads,
         kv_heads=_count(config, "num_key_value_heads", where, heads),
-        head_dim=_count(config, "head_dim", where, width // heads),
+        head_dim=head_dim,
         vocab=_count(config, "vocab_size", where),
         context=_count(config, "max_position_embeddings", where),
-        tied=architecture_of(config, where).tied if tied is None else tied is True,
-        epsilon=positive(config.get("rms_norm_eps", 1e-6), "rms_norm_eps", where),
+        tied=architecture.tied if tied is None else tied is True,
+        epsilon=positive(config.get(epsilon, 1e-6), epsilon, where),
         theta=positive(10000.0 if theta is None else theta, "rope_theta", where),
+        rotated=int(min(part, 1.0) * head_dim),
+        experts=_count(config, number, where, most=MAX_EXPERTS) if mixed else 0,
+        chosen=_count(config, "num_experts_per_tok", where, most=MAX_EXPERTS) if mixed else 0,
+        expert_inner=_count(config, "moe_intermediate_size", where, inner),
     )
+
+
+def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """rope_scaling of transformers 4, or rope_parameters of transformers 5: those of layers
+    without a window, where these have others.
+    """
+    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    found = found if isinstance(found, dict) else {}
+    inner = found.get("full_attention")
+    return inner if isinstance(inner, dict) else found
 
 
 def _count(
@@ -206,17 +360,27 @@ def shapes_of(architecture: Architecture, dims: Dims) -> dict[str, tuple[int, ..
         "self_attn.q_proj": (q, dims.width),
         "self_attn.k_proj": (kv, dims.width),
         "self_attn.v_proj": (kv, dims.width),
+        "self_attn.qkv_proj": (q + 2 * kv, dims.width),
         "self_attn.o_proj": (dims.width, q),
         "self_attn.q_norm": (q if whole else dims.head_dim,),
         "self_attn.k_norm": (kv if whole else dims.head_dim,),
         "mlp.gate_proj": (dims.inner, dims.width),
         "mlp.up_proj": (dims.inner, dims.width),
+        "mlp.gate_up_proj": (2 * dims.inner, dims.width),
         "mlp.down_proj": (dims.width, dims.inner),
+    }
+    parts: dict[str, tuple[int, ...]] = {  # by the tensor in llama.cpp
+        "ffn_gate_inp": (dims.experts, dims.width),
+        "ffn_gate_exps": (dims.expert_inner, dims.width),
+        "ffn_up_exps": (dims.expert_inner, dims.width),
+        "ffn_down_exps": (dims.width, dims.expert_inner),
     }
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (dims.vocab, dims.width)}
     for i in range(dims.layers):
-        for module in architecture.modules:
-            shapes[f"{LAYER}{i}.{module}"] = inner.get(module, (dims.width,))
+        for module, tensor in architecture.modules.items():
+            shape = inner.get(module, parts.get(tensor, (dims.width,)))
+            for n in range(dims.experts if "*" in module else 1):
+                shapes[f"{LAYER}{i}.{module.replace('*', str(n))}"] = shape
     shapes["model.norm"] = (dims.width,)
     if not dims.tied:
         shapes["lm_head"] = (dims.vocab, dims.width)
@@ -226,22 +390,23 @@ def shapes_of(architecture: Architecture, dims: Dims) -> dict[str, tuple[int, ..
 def biases_of(architecture: Architecture, config: Mapping[str, Any]) -> set[str]:
     """The modules of a layer that have a bias, as transformers builds them."""
     found = set(architecture.biased)
-    if config.get("attention_bias") is True:
-        found |= {*_QKV, "self_attn.o_proj"}
-    if config.get("mlp_bias") is True:
-        found |= set(_MLP)
+    for name, modules in architecture.biases.items():
+        if config.get(name) is True:
+            found |= set(modules)
     return found
 
 
 def gguf_name(architecture: Architecture, module: str) -> str:
-    """The name of a module of transformers in llama.cpp, without ".weight" or ".bias".
+    """The name of a module of transformers in llama.cpp, without ".weight" or ".bias"; experts of
+    a layer have one.
 
     Raises:
         InputError: the architecture has no such module.
     """
     found = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", module)
-    if found is not None and found[2] in architecture.modules:
-        return f"blk.{found[1]}.{architecture.modules[found[2]]}"
+    part = _EXPERT.sub(".*.", found[2]) if found is not None else ""
+    if found is not None and part in architecture.modules:
+        return f"blk.{found[1]}.{architecture.modules[part]}"
     if module in _TOP:
         return _TOP[module]
     raise InputError(

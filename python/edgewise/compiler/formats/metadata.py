@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ModelError, UnsupportedField
-from .architectures import Architecture, Dims, positive
+from .architectures import Architecture, Dims, positive, rope_of
 from .files import ModelFiles
 from .gguf import Type
 from .vocabulary import vocabulary
@@ -48,22 +48,24 @@ def model_metadata(
         f"{key}.attention.head_count_kv": dims.kv_heads,
         f"{key}.attention.key_length": dims.head_dim,
         f"{key}.attention.value_length": dims.head_dim,
-        f"{key}.attention.layer_norm_rms_epsilon": dims.epsilon,
-        f"{key}.rope.dimension_count": dims.head_dim,
+        f"{key}.attention.layer_norm{'' if architecture.layer_norm else '_rms'}_epsilon": (
+            dims.epsilon
+        ),
+        f"{key}.rope.dimension_count": dims.rotated,
         f"{key}.rope.freq_base": dims.theta,
     }
+    if dims.experts:
+        made |= {
+            f"{key}.expert_count": dims.experts,
+            f"{key}.expert_used_count": dims.chosen,
+            f"{key}.expert_feed_forward_length": dims.expert_inner,
+        }
     for name_, end in architecture.factors.items():
         if config.get(name_) is not None:
             made[f"{key}.{end}"] = positive(config[name_], name_)
     _check_fixed(config, architecture, dims)
-    made |= _rope(config, key)
-    window = config.get("sliding_window")
-    if window is not None and config.get("use_sliding_window", True):
-        raise UnsupportedField(
-            f"its attention sees {window} tokens",
-            "config.json",
-            "llama.cpp has windows for other families; write format='safetensors'.",
-        )
+    made |= _rope(config, architecture, dims)
+    made |= _window(config, architecture, dims)
     tokenizer = files.json("tokenizer.json")
     if not tokenizer:
         raise ModelError(
@@ -77,14 +79,24 @@ def model_metadata(
 
 def _check_fixed(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> None:
     """Refuses what llama.cpp computes in one way alone, and a GGUF file has no key for."""
-    rope = _scaling(config)
     wanted: dict[str, tuple[Any, Any]] = {
-        "hidden_act": (config.get("hidden_act", "silu"), "silu"),
-        "partial_rotary_factor": (
-            config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)),
-            1.0,
-        ),
+        name: (config.get(name, value), value) for name, value in architecture.fixed.items()
     }
+    if architecture.rotary is None:
+        wanted["partial_rotary_factor"] = dims.rotated / dims.head_dim, 1.0
+    if architecture.square:
+        wanted["num_attention_heads * head_dim"] = dims.heads * dims.head_dim, dims.width
+    if architecture.headless:
+        wanted["tie_word_embeddings"] = dims.tied, True
+    for name in architecture.needed:
+        if config.get(name) is None:
+            wanted[name] = None, "a number"
+    if architecture.centred:
+        wide = architecture.gguf, dims.layers  # scaled by the width in the largest models alone
+        own = dims.head_dim
+        if wide in (("gemma2", 46), ("gemma3", 62)):
+            own = dims.width // dims.heads
+        wanted["query_pre_attn_scalar"] = config.get("query_pre_attn_scalar", 256), own
     if architecture.gguf == "smollm3":
         every = config.get("no_rope_layer_interval", 4)
         rotated = [int((i + 1) % 4 != 0) for i in range(dims.layers)]
@@ -111,39 +123,112 @@ def _template(files: ModelFiles, settings: Mapping[str, Any]) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """rope_scaling of transformers 4, or rope_parameters of transformers 5."""
-    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return found if isinstance(found, dict) else {}
+def _window(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> dict[str, Any]:
+    """The keys of sliding windows.
 
-
-def _rope(config: Mapping[str, Any], key: str) -> dict[str, Any]:
-    scaling = _scaling(config)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind in ("default", "llama3"):
+    Raises:
+        UnsupportedField: llama.cpp has windows in other layers of this family, or none.
+    """
+    key, window = architecture.gguf, config.get("sliding_window")
+    if key == "phi3":  # its windows are off in llama.cpp
+        return {f"{key}.attention.sliding_window": window or 0}
+    if window is None or config.get("use_sliding_window") is False:
+        if architecture.windows:
+            raise UnsupportedField(
+                "it has no sliding_window", "config.json", "llama.cpp needs one for this family."
+            )
         return {}
+    every = 4 if key == "exaone4" and dims.layers == 64 else architecture.windows
+    if not every:
+        raise UnsupportedField(
+            f"its attention sees {window} tokens",
+            "config.json",
+            "llama.cpp has windows for other families; write format='safetensors'.",
+        )
+    kinds = [
+        "sliding_attention" if (i + 1) % every else "full_attention" for i in range(dims.layers)
+    ]
+    pattern = config.get("sliding_window_pattern", config.get("_sliding_window_pattern"))
+    given = config.get("layer_types")
+    if given != kinds if given is not None else pattern not in (None, every, "LLLG"):
+        raise UnsupportedField(
+            "it has sliding windows in other layers than llama.cpp",
+            "config.json",
+            f"There each {every}th layer has none; write format='safetensors'.",
+        )
+    positive(window, "sliding_window")
+    return {f"{key}.attention.sliding_window": int(window)}
+
+
+def _rope(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> dict[str, Any]:
+    key, scaling = architecture.gguf, rope_of(config)
+    if architecture.layer_norm:  # Cohere's have none
+        return {f"{key}.rope.scaling.type": "none"}
+    made: dict[str, Any] = {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    before = scaling.get(
+        "original_max_position_embeddings", config.get("original_max_position_embeddings")
+    )
+    if key == "phi3":
+        before = dims.context if before is None else before
+        made[f"{key}.rope.scaling.original_context_length"] = _length(before)
+    if kind in ("default", "llama3"):
+        return made
+    if kind in ("longrope", "su") and key == "phi3":
+        more = dims.context / _length(before)
+        scale = math.sqrt(1 + math.log(more) / math.log(_length(before))) if more > 1 else 1.0
+        return made | {
+            f"{key}.rope.scaling.type": "longrope",
+            f"{key}.rope.scaling.attn_factor": scale,
+        }
     if kind in ("linear", "yarn"):
-        made: dict[str, Any] = {
+        made |= {
             f"{key}.rope.scaling.type": kind,
             f"{key}.rope.scaling.factor": positive(scaling.get("factor"), "factor"),
         }
-        before = scaling.get("original_max_position_embeddings")
-        if before is not None:
-            length = positive(before, "original_max_position_embeddings")
-            made[f"{key}.rope.scaling.original_context_length"] = int(min(length, 2**32 - 1))
+        if scaling.get("original_max_position_embeddings") is not None:
+            made[f"{key}.rope.scaling.original_context_length"] = _length(before)
         return made
     raise UnsupportedField(
         f"rope_type is {kind!r}",
         "config.json",
-        "GGUF files are written for default, linear, yarn and llama3.",
+        "GGUF files are written for default, linear, yarn and llama3, and for Phi of longrope.",
     )
+
+
+def _length(value: object) -> int:
+    return int(min(positive(value, "original_max_position_embeddings"), 2**32 - 1))
+
+
+def rope_factors(config: Mapping[str, Any], dims: Dims) -> dict[str, list[float]]:
+    """{tensor: numbers} that divide frequencies.
+
+    Raises:
+        ModelError: there is another number of them than the model needs.
+    """
+    made: dict[str, list[float]] = {}
+    frequencies = rope_frequencies(config, dims)
+    if frequencies is not None:
+        made["rope_freqs.weight"] = frequencies
+    scaling = rope_of(config)
+    if scaling.get("rope_type", scaling.get("type")) in ("longrope", "su"):
+        for kind in ("long", "short"):
+            given = scaling.get(f"{kind}_factor")
+            if not isinstance(given, list) or len(given) != dims.rotated // 2:
+                raise ModelError(
+                    f"{kind}_factor has not {dims.rotated // 2} numbers",
+                    "config.json",
+                    "Fetch the model's config.json.",
+                )
+            made[f"rope_factors_{kind}.weight"] = [positive(x, f"{kind}_factor") for x in given]
+    return made
 
 
 def rope_frequencies(config: Mapping[str, Any], dims: Dims) -> list[float] | None:
     """Divisors of the frequencies of Llama 3's scaling; None without it. As transformers'
     `_compute_llama3_parameters`.
     """
-    scaling = _scaling(config)
+    scaling = rope_of(config)
     if scaling.get("rope_type", scaling.get("type")) != "llama3":
         return None
     factor, low, high, before = (

@@ -17,6 +17,13 @@ _QWEN2 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+_ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT_4O = (  # gpt-oss, Phi-4-mini
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_ENDS}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*{_ENDS}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _WHERE = "tokenizer.json"
 
 
@@ -167,6 +174,8 @@ def _splitting(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> str:
             expression = pattern.get("Regex") if isinstance(pattern, dict) else None
             if expression == _QWEN2:
                 return "qwen2"
+            if expression == _GPT_4O:
+                return "gpt-4o"
             if expression == _LLAMA3:
                 return "llama-bpe" if model.get("ignore_merges") else "dbrx"
     raise UnsupportedField(

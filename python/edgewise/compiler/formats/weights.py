@@ -6,11 +6,13 @@ from the identity matrix, so that every quantization that Edgewise runs can be w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ModelError, UnsupportedField
+from ..compile.mixtures import static_mixtures
 from ..declare.dtypes import FLOAT, FLOAT16, INT64
 from ..ir import BoundNode, Graph, Info, Node, Tensor
 from ..onnx.editor import ModelEditor
@@ -21,13 +23,18 @@ from ..passes.lora import file_name
 from ..plan.explain import TRAINING, explained
 from ..plan.pipeline import recognised
 from ..training.language_model import causal_lm_inputs
-from .architectures import LAYER, Architecture, Dims, hub_name, shapes_of
+from .architectures import JOINED, LAYER, Architecture, Dims, hub_name, shapes_of
 
-_FUSED: Mapping[str, Sequence[str]] = {  # matrices that exporters put one below the other
-    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-}
 _BIASES = (".bias", ".Add.bias", ".MatMul.bias")
+# Operators that multiply with a norm's weight.
+_NORMS = (
+    "Mul",
+    "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "RMSNormalization",
+    "LayerNormalization",
+    "SkipLayerNormalization",
+)
 X, Y = "x", "y"
 
 
@@ -55,25 +62,41 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Rows of a matrix that are rows of a weight.
+
+    Attributes:
+        matrix: where they are.
+        first: the first one there.
+        rows: their number.
+        at: the first one in the weight.
+    """
+
+    matrix: Matrix
+    first: int
+    rows: int
+    at: int
+
+
+@dataclass(frozen=True)
 class Weight:
-    """A parameter in transformers' layout: rows `first` to `first + shape[0]` of a matrix, or a
-    vector.
+    """A parameter in transformers' layout: rows of matrices, or a vector.
 
     Attributes:
         name: in transformers.
         module: name without ".weight" or ".bias".
         shape: [out, in] or [n].
-        matrix: where it is; None of vectors.
-        first: its first row there.
-        vector: a stored vector.
+        pieces: its rows, in order; none of vectors.
+        vectors: stored vectors, each with the first number that is taken and how many.
+        shift: to be added to the numbers of vectors.
     """
 
     name: str
     module: str
     shape: tuple[int, ...]
-    matrix: Matrix | None
-    first: int
-    vector: Tensor | None
+    pieces: tuple[Piece, ...]
+    vectors: tuple[tuple[Tensor, int, int], ...] = ()
+    shift: float = 0.0
 
 
 def hub_weights(
@@ -91,35 +114,31 @@ def hub_weights(
         UnsupportedField: it has parameters that the architecture does not have.
     """
     graph = read_model(source)  # binding below removes nodes of the other
-    matrices = _matrices(graph, read_model(source), dims)
-    vectors = {hub_name(n): t for n, t in graph.constants.items() if len(t.shape) == 1}
+    matrices = _matrices(graph, static_mixtures(read_model(source), branches=False), dims)
+    vectors = _vectors(graph)
     found: list[Weight] = []
     for module, shape in shapes_of(architecture, dims).items():
         if len(shape) == 1:
-            found.append(_vector(vectors, f"{module}.weight", module, shape))
+            found.append(_norm(vectors, module, shape, architecture.centred, graph))
             continue
-        whole, first, rows = _place_of(module, dims)
-        matrix = matrices.get(module)
-        if matrix is None:
-            matrix = matrices.get(whole)
-        else:
-            whole, first, rows = module, 0, shape[0]
-        if matrix is None:
-            raise ModelError(
-                f"it has no weight of '{module}'",
-                graph.name or "model",
-                "Does config.json belong to this model? Names of layers must be the exporter's.",
-            )
-        if matrix.shape != (rows, shape[1]):
-            raise ModelError(
-                f"'{matrix.name}' is {list(matrix.shape)}, config.json says {[rows, shape[1]]}",
-                graph.name or "model",
-                "Take the config.json that belongs to this model.",
-            )
-        found.append(Weight(f"{module}.weight", module, shape, matrix, first, None))
-        bias = _bias(vectors, module, whole, first, shape[0])
-        if bias is not None:
-            found.append(bias)
+        pieces, biases = [], []
+        at = 0
+        for whole, first, rows, total in _places_of(module, shape[0], matrices, dims, graph):
+            matrix = matrices[whole]
+            if matrix.shape != (total, shape[1]):
+                raise ModelError(
+                    f"'{matrix.name}' is {list(matrix.shape)}, config.json says"
+                    f" {[total, shape[1]]}",
+                    graph.name or "model",
+                    "Take the config.json that belongs to this model.",
+                )
+            pieces.append(Piece(matrix, first, rows, at))
+            biases.append(_bias(vectors, (module, whole), first, rows, total))
+            at += rows
+        found.append(Weight(f"{module}.weight", module, shape, tuple(pieces)))
+        stored = [b for b in biases if b is not None]
+        if stored and len(stored) == len(biases):
+            found.append(Weight(f"{module}.bias", module, shape[:1], (), tuple(stored)))
         elif module.startswith(LAYER) and module[len(LAYER) :].partition(".")[2] in biased:
             raise ModelError(
                 f"it has no '{module}.bias', which config.json says it has",
@@ -130,68 +149,141 @@ def hub_weights(
     return found
 
 
-def _place_of(module: str, dims: Dims) -> tuple[str, int, int]:
-    """(module that it may be fused into, its first row there, rows of that)"""
-    if module.startswith(LAYER):
-        layer, _, part = module[len(LAYER) :].partition(".")
-        sizes = {
-            "self_attn.q_proj": dims.heads * dims.head_dim,
-            "self_attn.k_proj": dims.kv_heads * dims.head_dim,
-            "self_attn.v_proj": dims.kv_heads * dims.head_dim,
-            "mlp.gate_proj": dims.inner,
-            "mlp.up_proj": dims.inner,
-        }
-        for fused, parts in _FUSED.items():
-            if part in parts:
-                first = sum(sizes[p] for p in parts[: parts.index(part)])
-                return f"{LAYER}{layer}.{fused}", first, sum(sizes[p] for p in parts)
-    return module, 0, 0
+def _sizes(dims: Dims) -> dict[str, int]:
+    """{module that exporters may put below another: its rows}"""
+    kv = dims.kv_heads * dims.head_dim
+    return {
+        "self_attn.q_proj": dims.heads * dims.head_dim,
+        "self_attn.k_proj": kv,
+        "self_attn.v_proj": kv,
+        "mlp.gate_proj": dims.inner,
+        "mlp.up_proj": dims.inner,
+    }
+
+
+def parts_of(module: str, dims: Dims) -> list[tuple[str, int, int]]:
+    """[(module, its first row, rows)] of the modules that are joined in one; [] of others."""
+    layer, part = _split(module)
+    sizes, first, found = _sizes(dims), 0, []
+    for name in JOINED.get(part, ()):
+        found.append((f"{LAYER}{layer}.{name}", first, sizes[name]))
+        first += sizes[name]
+    return found
 
 
 def fused_name(module: str, dims: Dims) -> tuple[str, int]:
     """(module that exporters fuse another into, its first row there); its own name, 0 otherwise."""
-    whole, first, _ = _place_of(module, dims)
-    return whole, first
+    layer, part = _split(module)
+    for whole, parts in JOINED.items():
+        if part in parts:
+            sizes = _sizes(dims)
+            first = sum(sizes[p] for p in parts[: parts.index(part)])
+            return f"{LAYER}{layer}.{whole}", first
+    return module, 0
 
 
-def _vector(
-    vectors: Mapping[str, Tensor], name: str, module: str, shape: tuple[int, ...]
+def _split(module: str) -> tuple[str, str]:
+    """(number of the layer, module in it)"""
+    if not module.startswith(LAYER):
+        return "", module
+    layer, _, part = module[len(LAYER) :].partition(".")
+    return layer, part
+
+
+def _places_of(
+    module: str, rows: int, matrices: Mapping[str, Matrix], dims: Dims, graph: Graph
+) -> list[tuple[str, int, int, int]]:
+    """[(name of a matrix, first row there, rows, all of its rows)] of a module: its own matrix,
+    rows of that into which an exporter fused it, or those that are joined in it.
+    """
+    if module in matrices:
+        return [(module, 0, rows, rows)]
+    whole, first = fused_name(module, dims)
+    if whole in matrices:
+        return [(whole, first, rows, sum(count for _, _, count in parts_of(whole, dims)))]
+    parts = parts_of(module, dims)
+    if parts and all(name in matrices for name, _, _ in parts):
+        return [(name, 0, count, count) for name, _, count in parts]
+    raise ModelError(
+        f"it has no weight of '{module}'",
+        graph.name or "model",
+        "Does config.json belong to this model? Names of layers must be the exporter's.",
+    )
+
+
+def _vectors(graph: Graph) -> dict[str, tuple[Tensor, bool]]:
+    """{name in transformers: (vector, whether the graph adds 1 to it)} of the vectors of a file.
+
+    A norm has the name of its initializer, or, where an exporter computed that, of its node.
+    """
+    found: dict[str, tuple[Tensor, bool]] = {}
+    vectors = {name for name, t in graph.constants.items() if len(t.shape) == 1}
+    added = {i for n in graph.nodes if n.op == "Add" for i in n.inputs if _is_one_added(graph, n)}
+    for name in vectors:
+        found[hub_name(name)] = graph.constants[name], name in added
+    for n in graph.nodes:
+        if n.op in _NORMS:
+            scope = n.module or n.name.rpartition("/")[0].strip("/").replace("/", ".")
+            for i in n.inputs:
+                if i in vectors:
+                    found.setdefault(f"{hub_name(scope)}.weight", (graph.constants[i], False))
+    return found
+
+
+def _is_one_added(graph: Graph, n: Node) -> bool:
+    """Whether a node adds 1 to a vector of the file."""
+    sizes = {i: graph.constants[i] for i in n.inputs if i in graph.constants}
+    ones = [t for t in sizes.values() if math.prod(t.shape) == 1]
+    return len(sizes) == 2 and len(ones) == 1 and float(ones[0].numbers()[0]) == 1.0
+
+
+def _norm(
+    vectors: Mapping[str, tuple[Tensor, bool]],
+    module: str,
+    shape: tuple[int, ...],
+    centred: bool,
+    graph: Graph,
 ) -> Weight:
-    t = vectors.get(name)
+    name = f"{module}.weight"
+    t, added = vectors.get(name, (None, False))
     if t is None or tuple(t.shape) != shape:
         raise ModelError(
             f"it has no '{name}'" if t is None else f"'{name}' is {list(t.shape)}, not {shape}",
-            "model",
+            graph.name or "model",
             "Does config.json belong to this model? Exports in which names of norms are lost"
             " cannot be given transformers' names.",
         )
-    return Weight(name, module, shape, None, 0, t)
+    return Weight(name, module, shape, (), ((t, 0, shape[0]),), -1.0 * (centred and not added))
 
 
 def _bias(
-    vectors: Mapping[str, Tensor], module: str, whole: str, first: int, rows: int
-) -> Weight | None:
-    for stem in dict.fromkeys((module, whole)):
+    vectors: Mapping[str, tuple[Tensor, bool]],
+    stems: tuple[str, str],
+    first: int,
+    rows: int,
+    total: int,
+) -> tuple[Tensor, int, int] | None:
+    """(vector, first number, how many) of a module's bias: its own, or part of a fused one's."""
+    for stem in dict.fromkeys(stems):
         for end in _BIASES:
-            t = vectors.get(stem + end)
-            if t is not None:
-                at = 0 if stem == module and t.shape[0] == rows else first
-                return Weight(f"{module}.bias", module, (rows,), None, at, t)
+            t, _ = vectors.get(stem + end, (None, False))
+            if t is not None and t.shape[0] in (rows, total):
+                return t, 0 if t.shape[0] == rows else first, rows
     return None
 
 
 def _check_all(
     found: Sequence[Weight],
     matrices: Mapping[str, Matrix],
-    vectors: Mapping[str, Tensor],
+    vectors: Mapping[str, tuple[Tensor, bool]],
     graph: Graph,
 ) -> None:
-    used = {id(w.matrix) for w in found if w.matrix is not None}
-    read = {id(w.vector) for w in found if w.vector is not None}
+    used = {id(piece.matrix) for w in found for piece in w.pieces}
+    read = {id(t) for w in found for t, _, _ in w.vectors}
     rest = [name for name, m in matrices.items() if id(m) not in used and name != "lm_head"]
     rest += [
         name
-        for name, t in vectors.items()
+        for name, (t, _) in vectors.items()
         if name.startswith(LAYER)
         and name.endswith((".weight", ".bias"))
         and t.dtype in (FLOAT, FLOAT16)
@@ -320,9 +412,8 @@ def _layer_model(graph: Graph, x: str, y: str, dtype: int, width: int) -> bytes:
 
 
 def vector_numbers(weight: Weight) -> Sequence[Any]:
-    """The numbers of a vector."""
-    assert weight.vector is not None
-    return weight.vector.numbers()[weight.first : weight.first + weight.shape[0]]
+    """The numbers of a vector, as they are stored."""
+    return [x for t, first, count in weight.vectors for x in t.numbers()[first : first + count]]
 
 
-__all__ = ["Matrix", "Weight", "fused_name", "hub_weights", "vector_numbers"]
+__all__ = ["Matrix", "Piece", "Weight", "fused_name", "hub_weights", "parts_of", "vector_numbers"]

@@ -34,13 +34,21 @@ from ...compiler.formats.gguf import (
     interleaved,
     type_named,
 )
-from ...compiler.formats.metadata import adapter_metadata, model_metadata, rope_frequencies
-from ...compiler.formats.weights import Matrix, Weight, fused_name, hub_weights, vector_numbers
+from ...compiler.formats.metadata import adapter_metadata, model_metadata, rope_factors
+from ...compiler.formats.weights import (
+    Matrix,
+    Weight,
+    fused_name,
+    hub_weights,
+    parts_of,
+    vector_numbers,
+)
 from ...compiler.onnx.source import Source
 from ...compiler.training.peft import Adapter, LoraConfig
 from ...compiler.training.safetensors import safetensors_parts
 from ...errors import InputError, ModelError, UnsupportedField
 from ...json_text import written_json
+from ...logic.training.adapters import scaling
 from ..session import InferenceSession
 from .adapters import floats, transposed
 
@@ -102,6 +110,13 @@ class HubModel:
         self._last: tuple[str, int, bytes] | None = None
         if self.adapter is not None:
             _check_known(self.adapter.saved, {w.name for w in self.weights})
+            shifted = [w.name for w in self.weights if w.shift and w.name in self.adapter.saved]
+            if shifted:
+                raise UnsupportedField(
+                    f"it replaces {', '.join(shifted[:4])}, which the file has plus 1",
+                    "adapter",
+                    "Write format='onnx', or train an adapter without modules_to_save of norms.",
+                )
 
     # ---- numbers
     def _given(self, matrix: Matrix) -> tuple[int, bytes]:
@@ -136,41 +151,42 @@ class HubModel:
             type_: of the numbers.
             exchanged: whether rows are in llama.cpp's order.
         """
-        replaced = None if self.adapter is None else self.adapter.saved.get(weight.name)
-        pair = self._pair(weight)
         heads = rows_exchanged(self.architecture, weight.module, self.dims) if exchanged else 0
-        rank = pair[0].shape[0] if pair is not None else 0
         rows, columns = weight.shape
-        feeds: dict[str, Array] = {}
+        replaced = None if self.adapter is None else self.adapter.saved.get(weight.name)
         if replaced is not None:
-            dtype, data = FLOAT, floats(replaced).tobytes()
             f = Finish((rows, columns), FLOAT, False, 0, rows, 0, heads, type_)
-        else:
-            m = weight.matrix
-            assert m is not None
+            yield self._finished(f, {"w": Array(f.stored, "float32", floats(replaced).tobytes())})
+            return
+        pair, norms = self._pair(weight), self._magnitudes(weight)
+        for piece in weight.pieces:
+            m = piece.matrix
             dtype, data = self._given(m)
             stored = (m.shape[1], m.shape[0]) if m.transposed else m.shape
-            norms = self._magnitudes(weight)
+            rank = pair[0].shape[0] if pair is not None else 0
             f = Finish(
                 stored,
                 dtype,
                 m.transposed,
-                weight.first,
-                rows,
+                piece.first,
+                piece.rows,
                 rank,
                 heads,
                 type_,
                 norms is not None,
             )
+            feeds = {"w": Array(stored, NAME[dtype], data)}
+            if pair is not None and rank:
+                feeds["a"], feeds["b"] = pair[0], _rows(pair[1], piece.at, piece.rows)
             if norms is not None:
-                feeds["m"] = norms
+                feeds["m"] = _rows(norms, piece.at, piece.rows)
+            yield self._finished(f, feeds)
+
+    def _finished(self, f: Finish, feeds: Mapping[str, Array]) -> BytesLike:
         if f not in self._sessions:
             self._sessions[f] = InferenceSession(finish_model(f))
-        feeds["w"] = Array(f.stored, NAME[dtype], data)
-        if pair is not None and f.rank:
-            feeds["a"], feeds["b"] = pair
         outputs = [_bytes(y) for y in self._sessions[f].run(None, feeds)]
-        yield interleaved(outputs[0], outputs[1], type_) if len(outputs) == 2 else outputs[0]
+        return interleaved(outputs[0], outputs[1], f.type) if len(outputs) == 2 else outputs[0]
 
     def _pair(self, weight: Weight) -> tuple[Array, Array] | None:
         """(A, scaling B) of a module's adapter; of an embedding so that W + B A."""
@@ -199,15 +215,19 @@ class HubModel:
         """The numbers of a vector, with what the adapter has of it."""
         replaced = None if self.adapter is None else self.adapter.saved.get(weight.name)
         values = array("f", vector_numbers(weight)) if replaced is None else floats(replaced)
+        norm = weight.name == f"{weight.module}.weight"
+        shift = weight.shift + (exchanged and norm and self.architecture.centred)
+        if shift:
+            values = array("f", [x + shift for x in values])
         heads = rows_exchanged(self.architecture, weight.module, self.dims)
-        if not exchanged or not heads or not weight.name.endswith(".bias"):
+        if not exchanged or not heads or norm:
             return values
         column = Array([len(values), 1], "float32", values.tobytes())
         return array("f", bytes(_exchanged(column, heads).data))
 
     def _halves(self) -> bool:
         """Whether the file's weights are float16."""
-        tensors = (w.matrix.tensor for w in self.weights if w.matrix is not None)
+        tensors = (p.matrix.tensor for w in self.weights for p in w.pieces)
         return any(t is not None and t.dtype == FLOAT16 for t in tensors)
 
     # ---- files
@@ -224,29 +244,34 @@ class HubModel:
 
     def gguf(self, type_: Type, name: str) -> Iterator[BytesLike]:
         """A GGUF file as parts. name: general.name."""
-        tensors: dict[str, Entry] = {}
-        for w in self.weights:
-            end = w.name[len(w.module) :]
-            entry = self._entry(w, type_)
-            tensors[gguf_name(self.architecture, w.module) + end] = entry
-        factors = rope_frequencies(self.config, self.dims)
-        if factors is not None:
-            data = array("f", factors).tobytes()
-            tensors["rope_freqs.weight"] = Entry(F32, [len(factors)], lambda: [data])
         metadata = model_metadata(
             self.config, self.architecture, self.dims, type_, name, self.files
         )
+        groups: dict[str, list[Weight]] = {}
+        for w in self.weights:
+            end = w.name[len(w.module) :]
+            groups.setdefault(gguf_name(self.architecture, w.module) + end, []).append(w)
+        tensors = {name: self._entry(group, type_) for name, group in groups.items()}
+        for tensor, factors in rope_factors(self.config, self.dims).items():
+            tensors[tensor] = _vector_entry(factors)
         return gguf_parts(metadata, tensors)
 
-    def _entry(self, w: Weight, type_: Type) -> Entry:
-        if w.matrix is None:
+    def _entry(self, group: Sequence[Weight], type_: Type) -> Entry:
+        """The tensor of a weight, or of those of a layer's experts."""
+        w = group[0]
+        if not w.pieces:
             return Entry(F32, w.shape, lambda: [self.vector(w, True).tobytes()])
         # The output layer and the embedding decide most about the words: 8 bits, as llama.cpp's
-        # own quantizer gives them more bits than the others.
+        # own quantizer gives them more bits than the others. What chooses experts stays float.
         ends = w.module in ("model.embed_tokens", "lm_head")
         chosen = Q8_0 if ends and type_ is Q4_0 else type_
         chosen = F16 if chosen.block == BLOCK and w.shape[1] % BLOCK else chosen
-        return Entry(chosen, w.shape, lambda: self.matrix(w, chosen, True))
+        if gguf_name(self.architecture, w.module).endswith("ffn_gate_inp"):
+            chosen = F32
+        shape = (len(group), *w.shape) if ".experts." in w.module else w.shape
+        return Entry(
+            chosen, shape, lambda: (x for one in group for x in self.matrix(one, chosen, True))
+        )
 
     def folder(self, type_: Type, format_: str) -> dict[str, Parts]:
         """The files of a folder of transformers or MLX."""
@@ -269,10 +294,15 @@ class HubModel:
         return made
 
     def _numbers(self, w: Weight, type_: Type) -> Iterator[BytesLike]:
-        if w.matrix is not None:
+        if w.pieces:
             yield from self.matrix(w, type_, False)
         else:
             yield pack(FLOAT16 if type_ is F16 else FLOAT, self.vector(w, False))
+
+
+def _vector_entry(numbers: Sequence[float]) -> Entry:
+    data = array("f", numbers).tobytes()
+    return Entry(F32, [len(numbers)], lambda: [data])
 
 
 _OF_THE_EXPORT = ("transformers.js_config", "quantization_config", "_name_or_path")
@@ -280,6 +310,13 @@ _OF_THE_EXPORT = ("transformers.js_config", "quantization_config", "_name_or_pat
 
 def _bytes(y: Any) -> bytes:
     return bytes(y.data) if isinstance(y, Array) else bytes(y.tobytes())
+
+
+def _rows(x: Array, first: int, count: int) -> Array:
+    """Rows of a matrix of float32."""
+    size = 4 * x.shape[1]
+    data = memoryview(bytes(x.data))[first * size : (first + count) * size]
+    return Array([count, x.shape[1]], "float32", bytes(data))
 
 
 def _array(tensor: Any) -> Array:
@@ -331,7 +368,8 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
     """An adapter under transformers' names, of a base with this config.json.
 
     An adapter of a matrix that an exporter fused becomes one of each part: they share A, and have
-    their rows of B.
+    their rows of B. Adapters of matrices that are one in transformers become one: its rank is the
+    sum of theirs.
 
     Raises:
         UnsupportedField: it is a variant of LoRA. InputError: it belongs to another model.
@@ -360,6 +398,18 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
             if name in adapter.magnitudes:
                 norms = floats(adapter.magnitudes[name])[first : first + rows]
                 magnitudes[part] = FLOAT, (len(norms),), norms.tobytes()
+    rooted = adapter.config.use_rslora
+    for whole in shapes:
+        joined = [(n, first, rows) for n, first, rows in parts_of(whole, dims) if n in lora]
+        if joined:
+            factors = {n: scaling(alphas[n], ranks[n], rooted) for n, _, _ in joined}
+            lora[whole] = _joined(lora, joined, factors, shapes[whole][0])
+            ranks[whole] = _shape(lora[whole][0])[0]
+            alphas[whole] = 1 / scaling(1.0, ranks[whole], rooted)
+            if magnitudes:
+                magnitudes[whole] = _joined_norms(magnitudes, joined, shapes[whole][0])
+            for n, _, _ in joined:
+                del lora[n], ranks[n], alphas[n]
     embeddings = {hub_name(n): pair for n, pair in adapter.embeddings.items()}
     for name, (a, _) in adapter.embeddings.items():
         module = hub_name(name)
@@ -372,6 +422,52 @@ def hub_adapter(adapter: Adapter, config: Mapping[str, Any]) -> Adapter:
     made = Adapter(named, lora, embeddings, saved, magnitudes)
     _check_shapes(made, {m: s for m, s in shapes.items() if len(s) == 2})
     return made
+
+
+def _joined(
+    lora: Mapping[str, tuple[Any, Any]],
+    parts: Sequence[tuple[str, int, int]],
+    factors: Mapping[str, float],
+    rows: int,
+) -> tuple[Any, Any]:
+    """(A, B) of matrices one below the other, from those of some of them. Its factor is 1.
+
+    Args:
+        lora: {part: (A, B)}.
+        parts: [(part, its first row, its rows)].
+        factors: of the product of each part's B and A.
+        rows: of all.
+    """
+    columns = _shape(lora[parts[0][0]][0])[1]
+    ranks = {n: _shape(lora[n][0])[0] for n, _, _ in parts}
+    rank, at = sum(ranks.values()), 0
+    high = array("f", bytes(4 * rows * rank))
+    for name, first, count in parts:
+        b, r, x = floats(lora[name][1]), ranks[name], factors[name]
+        for i in range(count):
+            begin = (first + i) * rank + at
+            high[begin : begin + r] = array("f", [x * v for v in b[i * r : (i + 1) * r]])
+        at += r
+    low = b"".join(floats(lora[n][0]).tobytes() for n, _, _ in parts)
+    return (FLOAT, (rank, columns), low), (FLOAT, (rows, rank), high.tobytes())
+
+
+def _joined_norms(
+    magnitudes: dict[str, Any], parts: Sequence[tuple[str, int, int]], rows: int
+) -> Any:
+    """The norms of DoRA of matrices one below the other.
+
+    Raises:
+        UnsupportedField: one of them has no adapter.
+    """
+    if sum(count for _, _, count in parts) != rows:
+        raise UnsupportedField(
+            f"{parts[0][0]} has an adapter of DoRA, and what is joined with it has none",
+            "adapter",
+            "Write the merged model from the .onnx file (format='onnx').",
+        )
+    data = b"".join(floats(magnitudes.pop(n)).tobytes() for n, _, _ in parts)
+    return FLOAT, (rows,), data
 
 
 def _config_of(
@@ -430,6 +526,7 @@ def adapter_gguf(
             "adapter",
             "llama.cpp's adapters are LoRA alone; write the merged model.",
         )
+    shapes = shapes_of(architecture, dims)
     factors = {m: own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
     alpha = max(factors.values(), default=1.0)
     tensors: dict[str, Entry] = {}
@@ -439,19 +536,50 @@ def adapter_gguf(
         data = pack(FLOAT16 if type_ is F16 else FLOAT, numbers)
         tensors[name] = Entry(type_, x.shape, lambda: [data])
 
-    for module, (a, b) in own.lora.items():
-        stem = gguf_name(architecture, module) + ".weight"
-        low, high = _array(a), _array(b)
-        # llama.cpp multiplies by alpha / rank: the rest of a module's factor goes into its B.
-        high = _times(high, factors[module] * low.shape[0] / alpha)
-        heads = rows_exchanged(architecture, module, dims)
-        put(stem + ".lora_a", low)
-        put(stem + ".lora_b", _exchanged(high, heads) if heads else high)
+    groups: dict[str, list[str]] = {}
+    for module in shapes:
+        groups.setdefault(gguf_name(architecture, module), []).append(module)
+    for stem, modules in groups.items():
+        rank = max((_shape(own.lora[m][0])[0] for m in modules if m in own.lora), default=0)
+        if not rank:
+            continue
+        lows, highs = [], []
+        for module in modules:  # one, or all experts of a layer
+            low, high = _padded(own.lora.get(module), shapes[module], rank)
+            # llama.cpp multiplies by alpha / rank: the rest of a module's factor goes into its B.
+            high = _times(high, factors.get(module, 0.0) * rank / alpha)
+            heads = rows_exchanged(architecture, module, dims)
+            lows.append(low)
+            highs.append(_exchanged(high, heads) if heads else high)
+        put(f"{stem}.weight.lora_a", _stacked(lows, ".experts." in modules[0]))
+        put(f"{stem}.weight.lora_b", _stacked(highs, ".experts." in modules[0]))
     for module, (a, b) in own.embeddings.items():
         stem = gguf_name(architecture, module) + ".weight"
         put(stem + ".lora_a", _turned(a))
         put(stem + ".lora_b", _times(_array(b), factors[module] * _shape(a)[0] / alpha))
     return gguf_parts(adapter_metadata(architecture, alpha, type_, name), tensors)
+
+
+def _padded(pair: tuple[Any, Any] | None, shape: Sequence[int], rank: int) -> tuple[Array, Array]:
+    """(A, B) with a rank that is at least its own, by zeros; of no adapter zeros."""
+    rows, columns = shape
+    if pair is None:
+        low, high, own = b"", array("f", bytes(4 * rows * rank)), rank
+    else:
+        low, given, own = floats(pair[0]).tobytes(), floats(pair[1]), _shape(pair[0])[0]
+        high = array("f", bytes(4 * rows * rank))
+        for i in range(rows):
+            high[i * rank : i * rank + own] = given[i * own : (i + 1) * own]
+    low += bytes(4 * rank * columns - len(low))
+    return Array([rank, columns], "float32", low), Array([rows, rank], "float32", high.tobytes())
+
+
+def _stacked(matrices: Sequence[Array], whole: bool) -> Array:
+    """Matrices as one tensor [n, rows, columns]; a single one as it is, unless `whole`."""
+    if not whole:
+        return matrices[0]
+    data = b"".join(bytes(x.data) for x in matrices)
+    return Array([len(matrices), *matrices[0].shape], "float32", data)
 
 
 def _times(x: Array, factor: float) -> Array:
@@ -479,6 +607,13 @@ def adapter_mlx(adapter: Adapter, config: Mapping[str, Any]) -> dict[str, Parts]
     """
     own = hub_adapter(adapter, config)
     _check_plain(own, "mlx_lm")
+    experts = [m for m in own.lora if ".experts." in m]
+    if experts:
+        raise UnsupportedField(
+            f"it adapts experts ({experts[0]})",
+            "adapter",
+            "mlx_lm has one adapter for all experts of a layer; write the merged model.",
+        )
     factors = {own.config.scaling_of(m) for m in (*own.lora, *own.embeddings)}
     ranks = {_shape(a)[0] for a, _ in (*own.lora.values(), *own.embeddings.values())}
     outside = own.embeddings or "lm_head" in own.lora
