@@ -170,28 +170,29 @@ class Bench:
             mounts += [f"/{path}={found / folder}" for path, folder in PEERS]
         except RuntimeError as e:
             self.failed("the npm packages", e)
-        self.server = subprocess.Popen(
-            [
-                "node",
-                ROOT / "web/demo/serve.mjs",
-                "--port",
-                "0",
-                *(a for m in mounts for a in ("--mount", m)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.url = next(
-            re.search(r"http://localhost:\d+", line)[0]
-            for line in self.server.stdout
-            if "http://" in line
-        )
+        self.servers = []
+        self.url, self.open_page_url = self.serve(mounts), self.serve(mounts, "--no-isolation")
         from playwright.sync_api import sync_playwright
 
         self.playwright = sync_playwright().start()
         self.launch()
         self.version = self.chromium.version
         return self
+
+    def serve(self, mounts, *more):
+        """Starts a server, and returns its address. more: further options of serve.mjs."""
+        mounted = [a for m in mounts for a in ("--mount", m)]
+        server = subprocess.Popen(
+            ["node", ROOT / "web/demo/serve.mjs", "--port", "0", *more, *mounted],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.servers.append(server)
+        return next(
+            re.search(r"http://localhost:\d+", line)[0]
+            for line in server.stdout
+            if "http://" in line
+        )
 
     def launch(self, *more):
         """Starts Chromium, also again where it has crashed. more: further flags."""
@@ -202,8 +203,9 @@ class Bench:
     def __exit__(self, *_):
         self.chromium.close()
         self.playwright.stop()
-        self.server.terminate()
-        self.server.wait()
+        for server in self.servers:
+            server.terminate()
+            server.wait()
 
     def failed(self, who, error):
         """Reports a contender that failed; the others continue."""

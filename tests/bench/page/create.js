@@ -2,7 +2,7 @@
 // packages, onnxruntime-web from .onnx files.
 
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
-import { BytesSource } from "../../../web/src/shared/files/source.ts";
+import { BlobSource } from "../../../web/src/shared/files/source.ts";
 import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
 import { Weights } from "../../../web/src/worker/model/weights.ts";
 import { openPackage } from "../../../web/src/worker/package/package.ts";
@@ -35,7 +35,7 @@ const models = {
       flavour,
       threads,
     });
-    const { manifest, files, finish } = await openPackage(new BytesSource(data, "package"));
+    const { manifest, files, finish } = await openPackage(new BlobSource(new Blob([data]), "package"));
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest));
     const decoder = new EngineDecoder(

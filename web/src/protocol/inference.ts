@@ -99,12 +99,19 @@ export interface RunRequest {
   pinned: string[] | undefined;
   /** Whether the feeds are copies whose buffers should be sent back. */
   copied: boolean;
+  /**
+   * A transferred buffer whose first `used` bytes have the small feeds. The small outputs come back
+   * in what follows.
+   */
+  parcel?: { buffer: ArrayBuffer; used: number } | undefined;
+  /** Numbers of outputs that stayed in the engine and are freed first. */
+  drop?: number[];
 }
 
 /** Result of a run. */
 export interface RunAnswer {
   values: WireValue[];
-  /** Buffers of the copied feeds, for reuse. */
+  /** Buffers of the copied feeds, and the parcel's, for reuse. */
   spare: ArrayBuffer[];
   /** The device, if plans were compiled of which parts run elsewhere, or a GPU was lost. */
   device?: DeviceInfo;

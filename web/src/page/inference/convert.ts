@@ -3,39 +3,37 @@
 import type { WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
 import { isTensor, type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
-import { SpareBuffers } from "./spare.ts";
+import type { Parcel } from "./spare.ts";
 
 /**
  * Converts a feed.
- * @param transfer receives the buffers of copies, to be transferred; undefined: nothing is copied
- * @param spare buffers to copy into
+ * @param parcel makes the copies to be transferred; undefined: nothing is copied
  * @throws InputError if `v` is not a value of an ONNX model
  */
 export function toWireFeed(
   v: unknown,
   where: string,
   owner: PinnedOwner,
-  transfer: Transferable[] | undefined,
-  spare = new SpareBuffers(),
+  parcel: Parcel | undefined,
   depth = 0,
 ): WireValue {
   if (v === null || v === undefined) return null;
-  if (isTensor(v)) return toWireTensor(v, where, owner, (bytes) => moving(bytes, transfer, spare));
+  if (isTensor(v)) return toWireTensor(v, where, owner, parcel);
   if (depth > 8)
     throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
   if (Array.isArray(v))
     return {
-      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, spare, depth + 1)),
+      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, parcel, depth + 1)),
     };
   return { map: toWireMap(v, where), key: "", value: "" };
 }
 
-/** Converts a tensor. `copied` makes the copy to be sent. */
+/** Converts a tensor. */
 function toWireTensor(
   v: Tensor,
   where: string,
   owner: PinnedOwner,
-  copied: (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer>,
+  parcel: Parcel | undefined,
 ): WireValue {
   const { type } = v;
   const dims = v.dims as number[];
@@ -45,13 +43,13 @@ function toWireTensor(
     const copy = v.copyIn(owner);
     if (copy)
       return copy.fresh
-        ? { type, dims, data: copied(copy.bytes), keep: copy.id }
+        ? { type, dims, data: copied(copy.bytes, parcel), keep: copy.id }
         : { type, dims, pinned: copy.id };
   }
   const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
   if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
   const bytes = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
-  return { type, dims: Array.from(dims), data: copied(bytes) };
+  return { type, dims: Array.from(dims), data: copied(bytes, parcel) };
 }
 
 /** Checks the entries of a Map or a plain object. */
@@ -81,16 +79,8 @@ function toWireMap(v: object, where: string): Map<string | bigint, string | numb
 }
 
 /** A copy to be transferred; the bytes themselves if nothing is copied. */
-function moving(
-  bytes: Uint8Array<ArrayBuffer>,
-  transfer: Transferable[] | undefined,
-  spare: SpareBuffers,
-): Uint8Array<ArrayBuffer> {
-  if (!transfer) return bytes;
-  const copy = spare.copy(bytes);
-  transfer.push(copy.buffer);
-  return copy;
-}
+const copied = (bytes: Uint8Array<ArrayBuffer>, parcel: Parcel | undefined) =>
+  parcel ? parcel.copy(bytes) : bytes;
 
 /** Converts an output. `feeds` are needed since an output may be one of them, passed through. */
 export function fromWireOutput(
@@ -101,7 +91,11 @@ export function fromWireOutput(
   if (v === null) return null;
   if ("fed" in v) return feeds[v.fed];
   if ("pinned" in v) return Tensor.pinned(v.type, v.dims, owner, v.pinned);
-  if ("data" in v) return Tensor.output(v.type as TensorType, v.dims, v.data, owner);
+  if ("data" in v) {
+    // what came with others gets a buffer of its own, which callers may transfer
+    const own = v.data.length === v.data.buffer.byteLength ? v.data : v.data.slice();
+    return Tensor.output(v.type as TensorType, v.dims, own, owner);
+  }
   if ("strings" in v) return new Tensor("string", v.strings, v.dims);
   if ("sequence" in v) return v.sequence.map((x) => fromWireOutput(x, feeds, owner));
   return v.map;

@@ -26,7 +26,7 @@ import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
 import { fileOf, isPackage, partOf } from "./model-files.ts";
-import { SpareBuffers } from "./spare.ts";
+import { Parcel, SpareBuffers } from "./spare.ts";
 import { TimeLimit } from "./time-limit.ts";
 
 /**
@@ -155,6 +155,7 @@ export interface ValueMetadata {
 export class InferenceSession {
   private runs = 0;
   private dropped: number[] = [];
+  private freeing: ReturnType<typeof setTimeout> | undefined;
   private readonly spare = new SpareBuffers();
   private readonly names: string[];
 
@@ -329,29 +330,32 @@ export class InferenceSession {
     seed: bigint | undefined,
     signal: AbortSignal | undefined,
   ): Promise<WireValue[] | undefined> {
-    const transfer: Transferable[] = [];
+    const parcel = this.copies ? new Parcel(this.spare) : undefined;
     const wire: Record<string, WireValue> = {};
+    const drop = this.dropped;
+    this.dropped = [];
     const onLate = (late: unknown) => {
       for (const v of (late as RunAnswer).values) if (v && "pinned" in v) this.drop(v.pinned);
     };
     try {
       for (const name of Object.keys(feeds))
-        wire[name] = toWireFeed(
-          feeds[name],
-          `feed '${name}'`,
-          this,
-          this.copies ? transfer : undefined,
-          this.spare,
-        );
+        wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this, parcel);
       const request = {
         feeds: wire,
         outputs: [...outputs],
         seed,
         pinned: this.staying(outputs),
         copied: this.copies,
+        parcel: parcel?.packed,
+        drop,
       };
       const answer = await this.limit.within(signal, (signal) =>
-        this.client.call("inference_run", request, { signal, onProgress, onLate, transfer }),
+        this.client.call("inference_run", request, {
+          signal,
+          onProgress,
+          onLate,
+          transfer: parcel?.transfer ?? [],
+        }),
       );
       this.spare.renew(answer.spare);
       if (answer.device) this.info.device = answer.device;
@@ -359,6 +363,7 @@ export class InferenceSession {
       forgetCopies(Object.values(feeds));
       return undefined;
     } catch (e) {
+      for (const id of drop) this.drop(id); // perhaps once more: it may not have been asked
       // the worker may or may not have made the copies
       for (const [name, v] of Object.entries(wire))
         if (v && "keep" in v) (feeds[name] as Tensor).forgetCopy();
@@ -389,14 +394,14 @@ export class InferenceSession {
    * @internal
    */
   drop(id: number): void {
-    if (!this.dropped.length)
-      queueMicrotask(() => {
-        const ids = this.dropped;
-        this.dropped = [];
-        // an ended session has freed all its tensors
-        this.client.call("inference_drop", { ids }).catch(() => undefined);
-      });
     this.dropped.push(id);
+    this.freeing ??= setTimeout(() => {
+      const ids = this.dropped;
+      this.freeing = undefined;
+      this.dropped = [];
+      // an ended session has freed all its tensors
+      if (ids.length) this.client.call("inference_drop", { ids }).catch(() => undefined);
+    }, DROP_MS);
   }
 
   /**
@@ -423,6 +428,9 @@ export class InferenceSession {
     this.client.end(new Aborted("the session was released", "", "Make a new one."));
   }
 }
+
+/** How long a tensor to be freed waits for a run that takes its number along. */
+const DROP_MS = 10;
 
 /** Logs warnings of a session without a progress callback to the console. */
 function onProgress(event: ProgressEvent): void {

@@ -15,7 +15,7 @@ import { asDeclared } from "./feeds.ts";
 import type { PlanLibrary } from "./library.ts";
 import { RecordedRuns } from "./recorded.ts";
 import type { Bounds } from "./runner.ts";
-import { spareBuffers } from "./spare.ts";
+import { Outgoing, spareBuffers } from "./spare.ts";
 import { byteSize, NumberTensor, type RunValue, release } from "./values.ts";
 import { fromWire, together, toWire } from "./wire.ts";
 
@@ -68,8 +68,9 @@ export class InferenceModel {
     warn: Warn,
   ): Promise<WireValue[]> {
     const { feeds, outputs, seed, drawn } = request;
+    const outgoing = new Outgoing(transfer, request.parcel);
     const recorded = this.recorded.find(request);
-    if (recorded) return recorded.run(feeds, transfer);
+    if (recorded) return recorded.run(feeds, outgoing);
     // must come first: later runs refer to these numbers, even if this run fails
     this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
@@ -89,7 +90,7 @@ export class InferenceModel {
       const overridden = this.info.overridable.map((i) => i.name).filter((n) => values.has(n));
       const program = await this.library.root(outputs, overridden, this.info);
       const found = await this.driver.start(program, values, wanted);
-      const results = await this.results(found, fed, request, transfer);
+      const results = await this.results(found, fed, request, outgoing);
       this.recorded.add(request, program, fed, found);
       return results;
     } finally {
@@ -130,7 +131,7 @@ export class InferenceModel {
     found: readonly RunValue[],
     fed: ReadonlyMap<RunValue, string>,
     { outputs, pinned }: RunRequest,
-    transfer: Transferable[],
+    outgoing: Outgoing,
   ): Promise<WireValue[]> {
     const results: WireValue[] = [];
     const stays = (v: RunValue, i: number) => fed.has(v) || !!pinned?.includes(outputs[i]!);
@@ -145,7 +146,7 @@ export class InferenceModel {
         continue;
       }
       if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
-        results.push(await toWire(v, reader(v), transfer));
+        results.push(await toWire(v, reader(v), outgoing));
         continue;
       }
       const id = this.nextPinned++;
@@ -196,8 +197,8 @@ export class InferenceModel {
   }
 
   /** Buffers of a run's feeds that are no longer referenced. */
-  spare(feeds: Record<string, WireValue>): ArrayBuffer[] {
-    return spareBuffers(Object.values(feeds), this.pinned.values());
+  spare(request: RunRequest): ArrayBuffer[] {
+    return spareBuffers(request, this.pinned.values());
   }
 
   /**

@@ -7,6 +7,7 @@ import type { PlanLibrary } from "./library.ts";
 import type { PoolBlock } from "./memory.ts";
 import { bindTo, type LoadedPlan, MAX_PLANS, NOTHING_KNOWN, registersOf } from "./part.ts";
 import type { GraphProgram, PartUnit } from "./program.ts";
+import type { Outgoing } from "./spare.ts";
 import { byteSize, type NumberTensor, type RunValue, sameDims } from "./values.ts";
 
 type Data = Extract<WireValue, { data: Uint8Array<ArrayBuffer> }>;
@@ -106,9 +107,9 @@ class RecordedRun {
 
   /**
    * Runs the plan on feeds that fit.
-   * @param transfer receives the buffers to transfer to the page
+   * @param outgoing carries the outputs to the page
    */
-  async run(feeds: Record<string, WireValue>, transfer: Transferable[]): Promise<WireValue[]> {
+  async run(feeds: Record<string, WireValue>, outgoing: Outgoing): Promise<WireValue[]> {
     const { library, loaded, registers } = this;
     const { device, pool } = library;
     const plan = loaded.plan!;
@@ -135,7 +136,7 @@ class RecordedRun {
         return block;
       });
       device.run(plan, loaded.where);
-      return await this.read(blocks, transfer);
+      return await this.read(blocks, outgoing);
     } finally {
       for (const block of taken) block.release();
       pool.next();
@@ -143,7 +144,7 @@ class RecordedRun {
   }
 
   /** Copies the outputs, at once where the device waits for each read. */
-  private async read(blocks: readonly PoolBlock[], transfer: Transferable[]): Promise<WireValue[]> {
+  private async read(blocks: readonly PoolBlock[], outgoing: Outgoing): Promise<WireValue[]> {
     const { device } = this.library;
     const ranges = this.results.flatMap((r) =>
       "slot" in r ? [[blocks[r.slot]!.buffer, r.bytes] as const] : [],
@@ -163,8 +164,7 @@ class RecordedRun {
         data = all ? all[at]! : await device.read(buffer, 0, bytes);
         at++;
       }
-      transfer.push(data.buffer);
-      values.push({ type: r.type, dims: [...r.dims], data });
+      values.push({ type: r.type, dims: [...r.dims], data: outgoing.move(data) });
     }
     return values;
   }

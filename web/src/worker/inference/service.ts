@@ -123,6 +123,7 @@ export class InferenceService {
    */
   run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
     const work = async (): Promise<Answer<RunAnswer>> => {
+      if (request.drop?.length) this.model?.drop(request.drop);
       if (!this.broken) this.model?.keepCopies(request.feeds);
       if (ending.aborted)
         throw new Aborted("the run was aborted by its signal before it began", "", "");
@@ -143,7 +144,7 @@ export class InferenceService {
     const transfer: Transferable[] = [];
     const model = this.opened();
     const values = await model.run(request, transfer, ending, warn);
-    const spare = request.copied ? model.spare(request.feeds) : [];
+    const spare = request.copied ? model.spare(request) : [];
     const value: RunAnswer = { values, spare };
     const { device } = model.info;
     if (device !== this.told) this.told = value.device = device;

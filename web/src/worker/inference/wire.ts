@@ -6,6 +6,7 @@ import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
 import { fits } from "./feeds.ts";
+import type { Outgoing } from "./spare.ts";
 import {
   byteSize,
   Nothing,
@@ -203,11 +204,11 @@ export async function together(
   };
 }
 
-/** Converts a value for the page; buffers to transfer are added to `transfer`. */
+/** Converts a value for the page. */
 export async function toWire(
   v: RunValue,
   device: Reader,
-  transfer: Transferable[],
+  outgoing: Outgoing,
 ): Promise<WireValue> {
   switch (v.kind) {
     case "nothing":
@@ -216,14 +217,13 @@ export async function toWire(
       return { type: "string", dims: [...v.dims], strings: [...v.strings] };
     case "sequence": {
       const sequence: WireValue[] = [];
-      for (const x of v.items) sequence.push(await toWire(x, device, transfer));
+      for (const x of v.items) sequence.push(await toWire(x, device, outgoing));
       return { sequence };
     }
     case "map":
       return { map: new Map(v.entries), key: v.key, value: v.value };
     default: {
-      const data = v.data ? v.data.slice() : await v.read(device);
-      transfer.push(data.buffer);
+      const data = outgoing.move(v.data ? v.data.slice() : await v.read(device));
       return { type: v.type, dims: [...v.dims], data };
     }
   }
