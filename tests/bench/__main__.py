@@ -13,7 +13,19 @@ import os
 import sys
 import time
 
-from . import binding, gpu, kernels, language, networks, ops, pipelines, real, start, training
+from . import (
+    binding,
+    calls,
+    gpu,
+    kernels,
+    language,
+    networks,
+    ops,
+    pipelines,
+    real,
+    start,
+    training,
+)
 from .browser import Bench, say
 from .contenders import busy
 from .results import report
@@ -27,6 +39,7 @@ MODULES = (
     start,
     binding,
     real,
+    calls,
     pipelines,
     gpu,
 )  # modules with CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py

@@ -1,4 +1,5 @@
-"""Case `calls`: the time of a call above the kernels' own, for models that are called often.
+"""Case `calls`: the time of a call above the kernels' own, for models that are called often; case
+`frames`: two sessions at once, while the page animates.
 
 A tiny graph, a voice activity detector and an LSTM whose states are fed back, and a step of a
 decoder whose caches are. Each is opened by the public API in a page that is cross-origin isolated
@@ -23,10 +24,11 @@ from .real import INLINE, ORT_WORKER, write_feeds
 from .stats import ratio, show, summary
 from .visits import Visits
 
-CASES = ("calls",)
+CASES = ("calls", "frames")
 STAYING = "Edgewise, states stay in the worker"
 KERNELS = "kernels alone"
 GOAL_MS = 0.15
+FRAMES_MS = 2000
 FLOAT = TensorProto.FLOAT
 HIDDEN, HEADS, LAYERS, PAST, FRAMES = 384, 6, 4, 64, 1500
 WHO = {  # {contender: query of page/calls.js}
@@ -135,7 +137,9 @@ def decoder(g: Graph) -> dict[str, str]:
     ids = g.take("input_ids", np.array([[7]], np.int64))
     states = g.take("encoder_hidden_states", g.floats(1, FRAMES, HIDDEN))
     g.take("use_cache_branch", np.array([False]))
-    split, joined = (g.constant(np.array(s, np.int64)) for s in ([1, -1, HEADS, d], [1, -1, HIDDEN]))
+    split, joined = (
+        g.constant(np.array(s, np.int64)) for s in ([1, -1, HEADS, d], [1, -1, HIDDEN])
+    )
     scale = g.constant(np.float32(d**-0.5))
     x = g.node("Gather", g.weight(8192, HIDDEN), ids)
     back = {}
@@ -239,8 +243,67 @@ def measure(bench: Bench, url: str, query: str, rounds: int, title: str) -> dict
 
 
 def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
-    """Runs the case. `seconds` has no effect: each model is small."""
+    """Runs the cases. `seconds` has no effect: each model is small."""
     queries = write(WORK / "calls")
+    found = {}
+    if "calls" in cases:
+        found["calls"] = calls(bench, queries, rounds)
+    if "frames" in cases:
+        found["frames"] = frames(bench, queries, rounds)
+    return found
+
+
+def frames(bench: Bench, queries: dict[str, str], rounds: int) -> dict[str, Any]:
+    """Calls a second of one session and of two at once, and the frames of the page meanwhile."""
+    table, values = [], {}
+    for title, query in queries.items():
+        for threads in (1, 2):
+            url = f"{bench.url}/bench/page/calls.html?engine=edgewise&{query}&threads={threads}"
+            visits = Visits(bench, f"{url}&sessions=2")
+            one: list[float] = []
+            two: list[float] = []
+            gaps: list[float] = []
+            try:
+                visits.visit()
+                for _ in range(rounds):
+                    for count, rates in ((1, one), (2, two)):
+                        made = visits.page.evaluate(f"window.together({count}, {FRAMES_MS})")
+                        rates.append(sum(made["rates"]))
+                        gaps += made["frames"]
+            except Exception as e:
+                bench.failed(f"{title}, {threads} threads", e)
+                continue
+            finally:
+                visits.close()
+            row = f"{title}, {threads} thread{'s' * (threads > 1)}"
+            values[row] = {"one session": one, "two sessions": two}
+            share = float(np.median(two) / np.median(one)) * threads / 2
+            late = float(np.percentile(gaps, 99))
+            table.append(
+                [row, show(np.median(one)), show(np.median(two)), f"{share:.2f}", show(late)]
+            )
+            say("  " + " | ".join(table[-1]))
+    return {
+        "title": "Two sessions at once, while the page animates",
+        "unit": "calls/s",
+        "values": values,
+        "columns": [
+            "",
+            "calls/s of one session",
+            "of two at once, together",
+            "of what two processors allow",
+            "99 % of frames within, ms",
+        ],
+        "table": table,
+        "notes": [
+            "Of what two processors allow: two sessions of one thread each make twice the calls of"
+            " one at most, those of two threads as many as one; goal: 0.95. Frames: 17 ms."
+        ],
+    }
+
+
+def calls(bench: Bench, queries: dict[str, str], rounds: int) -> dict[str, Any]:
+    """Milliseconds of calls above the kernels' own."""
     table, values = [], {}
     for where, url in (("isolated", bench.url), ("not isolated", bench.open_page_url)):
         for title, query in queries.items():
@@ -260,26 +323,24 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
             )
             say("  " + " | ".join(table[-1]))
     return {
-        "calls": {
-            "title": "Calls of small models",
-            "unit": "ms",
-            "values": values,
-            "columns": [
-                "one thread",
-                "kernels, ms",
-                "a call above them: worker (default), ms",
-                "… with outputs that stay there, ms",
-                "… in the page's thread, ms",
-                "a call of onnxruntime-web: page's thread (default), ms",
-                "… in its worker, ms",
-                "onnxruntime-web's default / ours with outputs that stay",
-            ],
-            "table": table,
-            "notes": [
-                "Median milliseconds of a call through the public API, one after the other, each"
-                " with the outputs of the last one that are its states; goal: at most"
-                f" {GOAL_MS} ms above the kernels.",
-                "Kernels: the engine's function within the calls in the page's thread.",
-            ],
-        }
+        "title": "Calls of small models",
+        "unit": "ms",
+        "values": values,
+        "columns": [
+            "one thread",
+            "kernels, ms",
+            "a call above them: worker (default), ms",
+            "… with outputs that stay there, ms",
+            "… in the page's thread, ms",
+            "a call of onnxruntime-web: page's thread (default), ms",
+            "… in its worker, ms",
+            "onnxruntime-web's default / ours with outputs that stay",
+        ],
+        "table": table,
+        "notes": [
+            "Median milliseconds of a call through the public API, one after the other, each"
+            " with the outputs of the last one that are its states; goal: at most"
+            f" {GOAL_MS} ms above the kernels.",
+            "Kernels: the engine's function within the calls in the page's thread.",
+        ],
     }

@@ -1,10 +1,12 @@
 // A page that calls a small model often, with the public API that both engines share.
 // ?engine=edgewise|ort&model=ADDRESS (without .onnx; feeds beside it, files of real.py)
 // &back=JSON (outputs that are inputs of the next call) &proxy=true|false (whether a worker
-// computes; the engine's default if absent) &stay (those outputs stay in the worker).
+// computes; the engine's default if absent) &stay (those outputs stay in the worker) &threads=N
+// &sessions=N (as many are opened).
 const query = new URLSearchParams(location.search);
 const here = (path) => new URL(path, location.href).href;
 const back = Object.entries(JSON.parse(query.get("back")));
+const threads = Number(query.get("threads") ?? 1);
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
 
 /** Milliseconds in the function of this thread's engine that runs plans: now, and by groups. */
@@ -36,13 +38,13 @@ async function load() {
   if (query.get("engine") === "edgewise") {
     if (query.get("proxy") === "false") watch();
     const edgewise = await import(here("/edgewise.js"));
-    edgewise.env.threads = 1;
+    edgewise.env.threads = threads;
     if (query.has("proxy")) edgewise.env.proxy = query.get("proxy") === "true";
     return edgewise;
   }
   const ort = await import(here("/ort/ort.wasm.bundle.min.mjs"));
   ort.env.wasm.wasmPaths = here("/ort/");
-  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.numThreads = threads;
   if (query.has("proxy")) ort.env.wasm.proxy = query.get("proxy") === "true";
   ort.env.logLevel = "error";
   return ort;
@@ -64,17 +66,8 @@ async function feedsOf(url, Tensor) {
   );
 }
 
-async function visit() {
-  const { InferenceSession, Tensor } = await load();
-  // To its worker, onnxruntime-web transfers the feeds: the page no longer has them after a run.
-  const taken = query.get("engine") === "ort" && query.get("proxy") === "true";
-  const own = ([name, { type, data, dims }]) => [name, new Tensor(type, data.slice(), dims)];
-  const fed = (feeds) => (taken ? Object.fromEntries(Object.entries(feeds).map(own)) : feeds);
-  const options = query.get("engine") === "ort" ? { executionProviders: ["wasm"] } : {};
-  if (query.has("stay"))
-    options.preferredOutputLocation = Object.fromEntries(back.map(([o]) => [o, "cpu-pinned"]));
-  const session = await InferenceSession.create(here(`${query.get("model")}.onnx`), options);
-  const feeds = await feedsOf(here(query.get("model")), Tensor);
+/** A function that calls a session, with the states of its last call. */
+async function caller(session, feeds, fed, Tensor) {
   const call = async () => {
     const outputs = await session.run(fed(feeds));
     for (const [output, input] of back) {
@@ -87,6 +80,25 @@ async function visit() {
   // what a merged decoder computes in its first call, it is given in the later ones
   if (feeds.use_cache_branch) feeds.use_cache_branch = new Tensor("bool", Uint8Array.of(1), [1]);
   await call();
+  return call;
+}
+
+async function visit() {
+  const { InferenceSession, Tensor } = await load();
+  // To its worker, onnxruntime-web transfers the feeds: the page no longer has them after a run.
+  const taken = query.get("engine") === "ort" && query.get("proxy") === "true";
+  const own = ([name, { type, data, dims }]) => [name, new Tensor(type, data.slice(), dims)];
+  const fed = (feeds) => (taken ? Object.fromEntries(Object.entries(feeds).map(own)) : feeds);
+  const options = query.get("engine") === "ort" ? { executionProviders: ["wasm"] } : {};
+  if (query.has("stay"))
+    options.preferredOutputLocation = Object.fromEntries(back.map(([o]) => [o, "cpu-pinned"]));
+  const opened = async () => {
+    const session = await InferenceSession.create(here(`${query.get("model")}.onnx`), options);
+    return caller(session, await feedsOf(here(query.get("model")), Tensor), fed, Tensor);
+  };
+  const calls = [];
+  for (let i = 0; i < Number(query.get("sessions") ?? 1); i++) calls.push(await opened());
+  const [call] = calls;
   const first = performance.now();
 
   /** Mean milliseconds of a call, in groups of ten: clocks of pages are coarse. */
@@ -105,6 +117,28 @@ async function visit() {
 
   /** The kernels' own milliseconds of the calls that `runs` measured last. */
   window.kernels = () => groups;
+  /**
+   * Calls of each of the first `count` sessions a second, all at once, and milliseconds between
+   * frames of an animation, which runs while they do.
+   */
+  window.together = async (count, ms) => {
+    const frames = [];
+    let going = true;
+    const frame = (at) => {
+      frames.push(at);
+      if (going) requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+    const rate = async (call) => {
+      let made = 0;
+      const begin = performance.now();
+      for (; performance.now() - begin < ms; made++) await call();
+      return (1000 * made) / (performance.now() - begin);
+    };
+    const rates = await Promise.all(calls.slice(0, count).map(rate));
+    going = false;
+    return { rates, frames: frames.slice(1).map((at, i) => at - frames[i]) };
+  };
   return { first };
 }
 

@@ -35,7 +35,9 @@ const models = {
       flavour,
       threads,
     });
-    const { manifest, files, finish } = await openPackage(new BlobSource(new Blob([data]), "package"));
+    const { manifest, files, finish } = await openPackage(
+      new BlobSource(new Blob([data]), "package"),
+    );
     const weights = new Weights(engine, manifest);
     await finish(weights.extents(manifest));
     const decoder = new EngineDecoder(

@@ -236,3 +236,91 @@ def test_inputs_of_unknown_rank(visit, server, files):
         return shapes;
     """)
     assert got == [[], []]
+
+
+@pytest.fixture(scope="module")
+def counter(files):
+    """A model with a state: the sum of what was fed, and a large output."""
+    nodes = [
+        n("Add", ["state", "x"], ["next"]),
+        n("Expand", ["next", "wide"], ["all"]),
+    ]
+    inputs = [tensor("x", F, [4]), tensor("state", F, [4])]
+    outputs = [tensor("next", F, [4]), tensor("all", F, [8192, 4])]
+    wide = numpy_helper.from_array(np.array([8192, 4], np.int64), "wide")
+    graph = helper.make_graph(nodes, "counter", inputs, outputs, [wide])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(
+        helper.make_model(graph, opset_imports=opset, ir_version=8), files / "counter.onnx"
+    )
+
+
+CALLS = """
+    const waitAsync = Atomics.waitAsync;
+    let shared = 0;
+    Atomics.waitAsync = (...args) => {
+      shared++;
+      return waitAsync.apply(Atomics, args);
+    };
+    try {
+      const session = await ew.InferenceSession.create("/files/counter.onnx", {
+        preferredOutputLocation: arg.stay ? { next: "cpu-pinned" } : undefined,
+      });
+      const of = (...values) => new ew.Tensor("float32", values);
+      const x = of(1, 2, 3, 4);
+      let state = of(0, 0, 0, 0);
+      for (let i = 0; i < 200; i++) {
+        const last = state;
+        const outputs = await session.run({ x, state }, ["next"]);
+        state = outputs.next;
+        if (arg.stay) last.dispose();
+        else if (state.data.buffer.byteLength !== 16) throw new Error("it shares its memory");
+      }
+      const sum = Array.from(await state.getData());
+      // calls at once, some with large outputs, one that fails, one that is aborted
+      const stop = new AbortController();
+      const runs = [];
+      for (let i = 0; i < 30; i++)
+        runs.push(
+          session
+            .run({ x: of(i, i, i, i), state: i === 7 ? x.reshape([2, 2]) : x }, i % 3 ? ["next"] : ["all"], {
+              signal: i === 11 ? stop.signal : undefined,
+            })
+            .then(({ next, all }) => (next ?? all).getData())
+            .then((data) => data[1], (e) => e.name),
+        );
+      stop.abort();
+      const together = await Promise.all(runs);
+      // errors of calls that come one after the other
+      const errors = [];
+      for (let i = 0; i < 10; i++) {
+        await session.run({ x, state: x });
+        errors.push(await session.run({ x, state: x.reshape([2, 2]) }).catch((e) => e.name));
+      }
+      // with a seed of 64 bits, which only messages carry
+      await session.run({ x, state: x }, ["next"], { seed: 2n ** 60n });
+      const mine = Array.from(x.data);
+      const last = session.run({ x, state: x });
+      await session.release();
+      const released = await last.then(() => "it ran", (e) => e.name);
+      return { sum, together, errors, mine, released, shared };
+    } finally {
+      Atomics.waitAsync = waitAsync;
+    }
+"""
+
+
+@pytest.mark.parametrize("stay", [False, True])
+@pytest.mark.parametrize("isolated", [True, False])
+def test_many_calls(visit, server, plain_server, counter, isolated, stay):
+    """Calls of a small model: by shared memory where the page is isolated, else by messages."""
+    got = visit(server if isolated else plain_server).run(CALLS, {"stay": stay})
+    assert "error" not in got, got
+    assert got["sum"] == [200, 400, 600, 800]
+    together = [2.0 + i for i in range(30)]
+    together[7], together[11] = "InputError", "Aborted"
+    assert got["together"] == together
+    assert got["errors"] == ["InputError"] * 10
+    assert got["mine"] == [1, 2, 3, 4]
+    assert got["released"] == "Aborted"
+    assert got["shared"] > 50 if isolated else got["shared"] == 0

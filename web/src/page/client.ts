@@ -14,6 +14,7 @@ import {
   InputError,
   TokenizerError,
 } from "../shared/errors.ts";
+import { Line } from "../shared/line.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
@@ -33,6 +34,8 @@ export interface CallOptions {
   onTokens?: ((ids: number[]) => void) | undefined;
   onEvent?: ((event: { name: string; value: unknown }) => void) | undefined;
   transfer?: Transferable[];
+  /** Makes the request one that can be sent as a message; returns the buffers to transfer. */
+  pack?: (() => Transferable[]) | undefined;
   /**
    * Receives the result of a call that was abandoned after an abort, so that the caller can free
    * what the result holds in the worker.
@@ -65,9 +68,8 @@ const running = new Set<Client>();
 export class Client {
   private readonly worker: Worker;
   /** Their messages arrive also while the worker ends, which waits for threads that start. */
-  private readonly children = new Children((message, transfer) =>
-    this.worker.postMessage(message satisfies ToWorker, transfer),
-  );
+  private readonly children = new Children((message, transfer) => this.post(message, transfer));
+  private line: Line | undefined;
   private readonly lives = new Map<string, () => void>();
   private readonly start: Watchdog;
   /** Of work in the worker that may never end. */
@@ -220,7 +222,12 @@ export class Client {
       signal?.addEventListener("abort", stop, { once: true });
       interrupt?.addEventListener("abort", finish, { once: true });
       try {
-        this.worker.postMessage({ id, method, request } as ToWorker, options.transfer ?? []);
+        const answer = options.pack && this.line?.call(id, request);
+        if (answer) void answer.then((found) => found && this.receive({ id, value: found }));
+        else {
+          const transfer = options.pack?.() ?? options.transfer;
+          this.post({ id, method, request } as ToWorker, transfer);
+        }
       } catch (e) {
         const what = e instanceof Error ? e.message : String(e);
         this.settle(id)?.reject(
@@ -265,7 +272,8 @@ export class Client {
       clearTimeout(timer);
       terminate();
     };
-    this.worker.postMessage({ end: true } satisfies ToWorker);
+    this.post({ end: true });
+    this.line?.end();
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
   }
 
@@ -280,7 +288,19 @@ export class Client {
   }
 
   private send(message: ToWorker): void {
-    if (!this.dead) this.worker.postMessage(message);
+    if (!this.dead) this.post(message);
+  }
+
+  private post(message: ToWorker, transfer: Transferable[] = []): void {
+    this.line?.sending();
+    this.worker.postMessage(message, transfer);
+  }
+
+  /** Makes a line, on which calls with `pack` go while the worker waits for them. */
+  openLine(): void {
+    const line = new Line();
+    this.send({ line: line.memory });
+    this.line = line;
   }
 
   private settle(id: number): Open | undefined {

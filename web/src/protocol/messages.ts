@@ -24,6 +24,8 @@ export type ToWorker =
    * the worker's other scripts by name.
    */
   | { start: { life: string; stallTimeout: number; parts: Record<string, OwnFile> } }
+  /** The memory of a line (shared/line.ts). The messages after this one are counted there. */
+  | { line: SharedArrayBuffer }
   /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
 /** Messages from the worker. */

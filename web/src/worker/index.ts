@@ -4,6 +4,7 @@
 import { closeDevices, gpuPart } from "../device/open.ts";
 import { plainError } from "../protocol/errors.ts";
 import type { Call as CallMessage, FromWorker, ToWorker } from "../protocol/messages.ts";
+import { Line } from "../shared/line.ts";
 import { holdLife, life } from "../shared/lives.ts";
 import { receiveFromPage, spawnByPage } from "../shared/spawn.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
@@ -47,19 +48,44 @@ const methods: Handlers = {
 
 const running = new Map<number, AbortController>();
 
-async function answer({ id, method, request }: CallMessage): Promise<void> {
+/** The page's line, and how many messages came since there is one. */
+let line: Line | undefined;
+let received = 0;
+
+/** How long calls of the line may keep messages waiting that are not the page's. */
+const TURN_MS = 8;
+
+/** Answers calls that come by the line. */
+async function listen(): Promise<void> {
+  for (const until = performance.now() + TURN_MS; performance.now() < until; ) {
+    const call = running.size ? undefined : line!.next(received);
+    if (!call) return;
+    await answer({ method: "inference_run", ...call } as CallMessage, line);
+  }
+}
+
+/** @param by where the call came from; undefined: a message */
+async function answer({ id, method, request }: CallMessage, by?: Line): Promise<void> {
   const controller = new AbortController();
   running.set(id, controller);
   const transfer: Transferable[] = [];
+  let quiet = true; // the answer must not come before the call's events
+  let line = by;
   try {
     const handle = methods[method] as (request: unknown, call: Call) => unknown;
     const value = await handle(request, {
       signal: controller.signal,
-      send: (event) => post({ id, ...event }),
+      send: (event) => {
+        quiet = false;
+        post({ id, ...event });
+      },
       move: (buffers) => transfer.push(...buffers),
     });
-    post({ id, value }, transfer);
+    const told = line?.answer(quiet ? value : undefined);
+    line = undefined;
+    if (!told) post({ id, value }, transfer);
   } catch (e) {
+    line?.answer(undefined);
     post({ id, error: plainError(e) });
   } finally {
     running.delete(id);
@@ -84,6 +110,7 @@ async function end(): Promise<void> {
 export function serveWorker(): void {
   spawnByPage(post);
   addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
+    received++;
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
       parts.files = data.start.parts;
@@ -95,6 +122,10 @@ export function serveWorker(): void {
     else if ("end" in data) void end();
     else if ("abort" in data)
       running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
-    else void answer(data);
+    else if ("line" in data) {
+      line = new Line(data.line);
+      received = 0;
+    } else
+      void answer(data).then(() => (line && data.method === "inference_run" ? listen() : undefined));
   });
 }

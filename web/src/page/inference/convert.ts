@@ -3,27 +3,24 @@
 import type { WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
 import { isTensor, type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
-import type { Parcel } from "./spare.ts";
 
 /**
- * Converts a feed.
- * @param parcel makes the copies to be transferred; undefined: nothing is copied
+ * Converts a feed. Nothing is copied.
  * @throws InputError if `v` is not a value of an ONNX model
  */
 export function toWireFeed(
   v: unknown,
   where: string,
   owner: PinnedOwner,
-  parcel: Parcel | undefined,
   depth = 0,
 ): WireValue {
   if (v === null || v === undefined) return null;
-  if (isTensor(v)) return toWireTensor(v, where, owner, parcel);
+  if (isTensor(v)) return toWireTensor(v, where, owner);
   if (depth > 8)
     throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
   if (Array.isArray(v))
     return {
-      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, parcel, depth + 1)),
+      sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, depth + 1)),
     };
   return { map: toWireMap(v, where), key: "", value: "" };
 }
@@ -33,7 +30,6 @@ function toWireTensor(
   v: Tensor,
   where: string,
   owner: PinnedOwner,
-  parcel: Parcel | undefined,
 ): WireValue {
   const { type } = v;
   const dims = v.dims as number[];
@@ -43,13 +39,13 @@ function toWireTensor(
     const copy = v.copyIn(owner);
     if (copy)
       return copy.fresh
-        ? { type, dims, data: copied(copy.bytes, parcel), keep: copy.id }
+        ? { type, dims, data: copy.bytes, keep: copy.id }
         : { type, dims, pinned: copy.id };
   }
   const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
   if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
   const bytes = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
-  return { type, dims: Array.from(dims), data: copied(bytes, parcel) };
+  return { type, dims: Array.from(dims), data: bytes };
 }
 
 /** Checks the entries of a Map or a plain object. */
@@ -77,10 +73,6 @@ function toWireMap(v: object, where: string): Map<string | bigint, string | numb
       );
   return new Map(entries as [string | bigint, string | number | bigint][]);
 }
-
-/** A copy to be transferred; the bytes themselves if nothing is copied. */
-const copied = (bytes: Uint8Array<ArrayBuffer>, parcel: Parcel | undefined) =>
-  parcel ? parcel.copy(bytes) : bytes;
 
 /** Converts an output. `feeds` are needed since an output may be one of them, passed through. */
 export function fromWireOutput(

@@ -15,6 +15,8 @@ export interface SessionClient {
     options?: CallOptions,
   ): Promise<ReturnType<Methods[M]>>;
   end(error?: EdgewiseError): void;
+  /** Makes calls faster where page and worker share memory. */
+  openLine?(): void;
   /** Whether it can be called. */
   readonly alive: boolean;
 }

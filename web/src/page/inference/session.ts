@@ -6,6 +6,7 @@ import type {
   OpenInfo,
   OpenRequest,
   RunAnswer,
+  RunRequest,
   ValueInfo,
   WireValue,
 } from "../../protocol/inference.ts";
@@ -14,6 +15,7 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import { Aborted, InputError, InputTypeError } from "../../shared/errors.ts";
 import { hand } from "../../shared/files/source.ts";
 import { checkFunction } from "../../shared/inputs.ts";
+import { hasLines } from "../../shared/line.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
 import { startClient } from "../client.ts";
@@ -237,13 +239,15 @@ export class InferenceSession {
       };
       const transfer =
         typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+      const info = await client.call("inference_open", request, {
+        signal: options.signal,
+        onProgress: options.progress_callback ?? onProgress,
+        transfer,
+      });
+      if (proxy && !info.device.gpu && hasLines()) client.openLine?.();
       return new InferenceSession(
         client,
-        await client.call("inference_open", request, {
-          signal: options.signal,
-          onProgress: options.progress_callback ?? onProgress,
-          transfer,
-        }),
+        info,
         seed,
         options.preferredOutputLocation,
         proxy,
@@ -330,7 +334,6 @@ export class InferenceSession {
     seed: bigint | undefined,
     signal: AbortSignal | undefined,
   ): Promise<WireValue[] | undefined> {
-    const parcel = this.copies ? new Parcel(this.spare) : undefined;
     const wire: Record<string, WireValue> = {};
     const drop = this.dropped;
     this.dropped = [];
@@ -339,23 +342,23 @@ export class InferenceSession {
     };
     try {
       for (const name of Object.keys(feeds))
-        wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this, parcel);
-      const request = {
+        wire[name] = toWireFeed(feeds[name], `feed '${name}'`, this);
+      const request: RunRequest = {
         feeds: wire,
         outputs: [...outputs],
         seed,
         pinned: this.staying(outputs),
         copied: this.copies,
-        parcel: parcel?.packed,
         drop,
       };
+      const pack = () => {
+        const parcel = new Parcel(this.spare);
+        for (const v of Object.values(wire)) parcel.pack(v);
+        request.parcel = parcel.packed;
+        return parcel.transfer;
+      };
       const answer = await this.limit.within(signal, (signal) =>
-        this.client.call("inference_run", request, {
-          signal,
-          onProgress,
-          onLate,
-          transfer: parcel?.transfer ?? [],
-        }),
+        this.client.call("inference_run", request, { signal, onProgress, onLate, pack }),
       );
       this.spare.renew(answer.spare);
       if (answer.device) this.info.device = answer.device;

@@ -2,6 +2,8 @@
 // next run copies its feeds into existing memory: allocating new buffers and collecting them later
 // takes several times as long as the copy.
 
+import type { WireValue } from "../../protocol/inference.ts";
+
 /** Size of the buffer in which small feeds and outputs travel: each buffer more costs 5 µs. */
 const PARCEL = 1 << 16;
 /** A feed of at most so many bytes is small. */
@@ -36,8 +38,13 @@ export class Parcel {
 
   constructor(private readonly spare = new SpareBuffers()) {}
 
-  /** A copy of `bytes`. */
-  copy(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  /** Replaces the bytes of a value with a copy. */
+  pack(v: WireValue): void {
+    if (v && "sequence" in v) for (const x of v.sequence) this.pack(x);
+    else if (v && "data" in v) v.data = this.copy(v.data);
+  }
+
+  private copy(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
     const { length } = bytes;
     if (length > SMALL || this.used + length > PARCEL / 2) {
       const spare = this.spare.take(length);

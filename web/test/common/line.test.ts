@@ -1,0 +1,94 @@
+// This file is also the script of the thread at the other end.
+
+import assert from "node:assert/strict";
+import { test as register } from "node:test";
+import { fileURLToPath } from "node:url";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { Line } from "../../src/shared/line.ts";
+
+interface Request {
+  value: unknown;
+  big?: boolean;
+}
+
+/** Answers calls of the line, and counts messages. */
+function serve(): void {
+  const line = new Line(workerData as SharedArrayBuffer);
+  let received = 0;
+  parentPort!.on("message", () => received++);
+  const listen = () => {
+    for (let calls = 0; calls < 20; calls++) {
+      const call = line.next(received);
+      if (!call) break;
+      const { value, big } = call.request as Request;
+      line.answer(big ? { data: new Uint8Array(1 << 17) } : { id: call.id, value, received });
+    }
+    setTimeout(listen, 1);
+  };
+  listen();
+}
+
+const test: typeof register = isMainThread ? register : ((() => undefined) as never);
+if (!isMainThread) serve();
+
+function opened() {
+  const line = new Line();
+  const thread = new Worker(fileURLToPath(import.meta.url), { workerData: line.memory });
+  /** Calls by the line, as soon as the thread waits. */
+  const call = async (id: number, request: Request): Promise<unknown> => {
+    for (let i = 0; i < 5000; i++) {
+      const answer = line.call(id, request);
+      if (answer) return answer;
+      await new Promise((resolve) => {
+        setTimeout(resolve, 1);
+      });
+    }
+    throw new Error("the thread does not wait");
+  };
+  return { line, thread, call };
+}
+
+test("calls are answered by the line, in order with messages", { timeout: 60_000 }, async () => {
+  const { line, thread, call } = opened();
+  try {
+    const data = Uint8Array.of(1, 2, 3);
+    const value = { x: { type: "uint8", dims: [3], data }, names: ["\u00e4", "\u{1f600}"] };
+    for (let id = 1; id < 100; id++) {
+      const answer = await call(id, { value });
+      assert.deepEqual(answer, { id, value, received: 0 });
+    }
+    assert.deepEqual(data, Uint8Array.of(1, 2, 3));
+    // a call after a message never comes before it
+    for (let sent = 1; sent < 20; sent++) {
+      line.sending();
+      thread.postMessage({});
+      const { received } = (await call(sent, { value: 1 })) as { received: number };
+      assert.equal(received, sent);
+    }
+    // what has no room is left to a message
+    assert.equal(await call(200, { value: 1, big: true }), undefined);
+    assert.deepEqual(await call(201, { value: 2 }), { id: 201, value: 2, received: 19 });
+  } finally {
+    await thread.terminate();
+  }
+});
+
+test("what cannot be sent by the line is not", { timeout: 60_000 }, async () => {
+  const { line, thread, call } = opened();
+  try {
+    await call(1, { value: 1 });
+    for (const value of [5n, new Map([[1, 2]]), new Uint8Array(1 << 17), new ArrayBuffer(8)]) {
+      for (let i = 0; i < 20; i++) {
+        assert.equal(line.call(2, { value }), undefined);
+        await new Promise((resolve) => {
+          setTimeout(resolve, 1);
+        });
+      }
+    }
+    const first = call(3, { value: "first" });
+    assert.equal(line.call(4, { value: "second" }), undefined); // one at a time
+    assert.deepEqual(await first, { id: 3, value: "first", received: 0 });
+  } finally {
+    await thread.terminate();
+  }
+});
