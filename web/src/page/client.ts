@@ -35,7 +35,7 @@ export interface CallOptions {
   onEvent?: ((event: { name: string; value: unknown }) => void) | undefined;
   transfer?: Transferable[];
   /** Makes the request one that can be sent as a message; returns the buffers to transfer. */
-  pack?: (() => Transferable[]) | undefined;
+  wrap?: (() => Transferable[]) | undefined;
   /**
    * Receives the result of a call that was abandoned after an abort, so that the caller can free
    * what the result holds in the worker.
@@ -222,10 +222,10 @@ export class Client {
       signal?.addEventListener("abort", stop, { once: true });
       interrupt?.addEventListener("abort", finish, { once: true });
       try {
-        const answer = options.pack && this.line?.call(id, request);
+        const answer = options.wrap && this.line?.call(id, request);
         if (answer) void answer.then((found) => found && this.receive({ id, value: found }));
         else {
-          const transfer = options.pack?.() ?? options.transfer;
+          const transfer = options.wrap?.() ?? options.transfer;
           this.post({ id, method, request } as ToWorker, transfer);
         }
       } catch (e) {
@@ -296,7 +296,7 @@ export class Client {
     this.worker.postMessage(message, transfer);
   }
 
-  /** Makes a line, on which calls with `pack` go while the worker waits for them. */
+  /** Makes a line, on which calls with `wrap` go while the worker waits for them. */
   openLine(): void {
     const line = new Line();
     this.send({ line: line.memory });

@@ -38,6 +38,8 @@ export interface PinnedOwner {
   read(id: number): Promise<Uint8Array<ArrayBuffer>>;
   /** Frees a tensor. */
   drop(id: number): void;
+  /** An output of this name, with elements that nobody has accessed, is fed to it. */
+  returned?(name: string): void;
 }
 
 /**
@@ -62,6 +64,7 @@ export class Tensor {
    */
   private source: PinnedOwner | undefined;
   private fed = 0;
+  private name = "";
   /** Number of the copy that the session's engine holds. */
   private copy: number | undefined;
 
@@ -220,6 +223,7 @@ export class Tensor {
   /**
    * Makes an output of a session. Until its elements are accessed, feeding it again to the same
    * session need not copy it each time.
+   * @param keep number of the copy that the session's engine has
    * @internal
    */
   static output(
@@ -227,10 +231,21 @@ export class Tensor {
     dims: readonly number[],
     bytes: Uint8Array<ArrayBuffer>,
     source: PinnedOwner,
+    name = "",
+    keep?: number,
   ): Tensor {
     const made = Tensor.of(type, dims, bytes);
-    if (bytes.length >= MIN_COPY) made.source = source;
+    if (bytes.length < MIN_COPY) return made;
+    made.source = source;
+    made.name = name;
+    if (keep !== undefined) made.copied(keep);
     return made;
+  }
+
+  /** The engine has a copy, or is about to get one. */
+  private copied(id: number): void {
+    this.copy = id;
+    gone.register(this, { owner: this.source!, id }, this);
   }
 
   /**
@@ -242,13 +257,11 @@ export class Tensor {
   copyIn(
     owner: PinnedOwner,
   ): { id: number; fresh: boolean; bytes: Uint8Array<ArrayBuffer> } | undefined {
-    if (this.source !== owner || !this.elements || Array.isArray(this.elements) || ++this.fed < 2)
-      return undefined;
+    if (this.source !== owner || !this.elements || Array.isArray(this.elements)) return undefined;
+    owner.returned?.(this.name);
     const fresh = this.copy === undefined;
-    if (fresh) {
-      this.copy = nextCopy--;
-      gone.register(this, { owner, id: this.copy }, this);
-    }
+    if (++this.fed < 2 && fresh) return undefined;
+    if (fresh) this.copied(nextCopy--);
     const { buffer, byteOffset, byteLength } = this.elements;
     return {
       id: this.copy!,
@@ -335,7 +348,7 @@ export function isTensor(v: unknown): v is Tensor {
 }
 
 /** Tensors of at least this many bytes are worth keeping as a copy in the engine. */
-const MIN_COPY = 1 << 15;
+export const MIN_COPY = 1 << 15;
 /** Number of the next copy. Negative, since the worker's own numbers are positive. */
 let nextCopy = -1;
 

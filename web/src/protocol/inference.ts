@@ -7,7 +7,7 @@ import type { Urls } from "./loading.ts";
 /**
  * A value in a message: a tensor's bytes (little-endian) or strings; a tensor held by the worker
  * (`pinned`: its number); a sequence; a map; or an empty optional (null). `keep`: the engine keeps
- * a copy under this number, as if it had been pinned. `fed`: the output is the feed of this name.
+ * a copy under this number, as if it had been pinned; of an output, it has one. `fed`: the output is the feed of this name.
  */
 export type WireValue =
   | { type: string; dims: number[]; data: Uint8Array<ArrayBuffer>; keep?: number }
@@ -97,6 +97,8 @@ export interface RunRequest {
   drawn?: number;
   /** Names of outputs that stay in the engine. */
   pinned: string[] | undefined;
+  /** Names of outputs of which the engine keeps a copy, if they are as large as this. */
+  kept?: { names: string[]; bytes: number } | undefined;
   /** Whether the feeds are copies whose buffers should be sent back. */
   copied: boolean;
   /**

@@ -20,6 +20,8 @@ const CALLED = 2;
 
 const HEAD = 64;
 const BYTES = 1 << 16;
+/** How long the worker looks before it sleeps, from which it wakes more slowly. */
+const SPIN_MS = 0.05;
 /** How long the worker waits. Ports and timers of its own wait meanwhile. */
 const PATIENCE_MS = 2;
 
@@ -89,17 +91,25 @@ export class Line {
    */
   next(received: number): { id: number; request: unknown } | undefined {
     const { cells } = this;
-    Atomics.store(cells, STATE, WAITING);
-    if (Atomics.load(cells, SENT) === received)
+    Atomics.compareExchange(cells, STATE, AWAY, WAITING);
+    if (Atomics.load(cells, SENT) === received) {
+      const until = performance.now() + SPIN_MS;
+      while (Atomics.load(cells, STATE) === WAITING && performance.now() < until);
       Atomics.wait(cells, STATE, WAITING, PATIENCE_MS);
+    }
     if (Atomics.exchange(cells, STATE, AWAY) !== CALLED) return undefined;
     return { id: Atomics.load(cells, ID), request: this.read() };
   }
 
-  /** The worker answers. @returns false if the answer must be sent as a message */
-  answer(value: unknown): boolean {
+  /**
+   * The worker answers.
+   * @param stays it calls `next` after this; the page may call before it does
+   * @returns false if the answer must be sent as a message
+   */
+  answer(value: unknown, stays: boolean): boolean {
     const written = value !== undefined && this.write(value);
     if (!written) Atomics.store(this.cells, LENGTH, 0);
+    if (stays) Atomics.compareExchange(this.cells, STATE, AWAY, WAITING);
     Atomics.add(this.cells, ANSWERS, 1);
     Atomics.notify(this.cells, ANSWERS);
     return written;
@@ -121,7 +131,7 @@ export class Line {
       throw new TypeError("not plain");
     };
     try {
-      const text = new TextEncoder().encode(JSON.stringify(value, placed));
+      const text = encoder.encode(JSON.stringify(value, placed));
       bytes.set(text, at);
       Atomics.store(cells, AT, at);
       Atomics.store(cells, LENGTH, text.length);
@@ -131,13 +141,28 @@ export class Line {
     }
   }
 
-  /** Reads it; its bytes are copies. */
+  /** Reads it. Its bytes are parts of one copy. */
   private read(): unknown {
     const { bytes, cells } = this;
     const at = Atomics.load(cells, AT);
-    const text = bytes.slice(at, at + Atomics.load(cells, LENGTH));
-    return JSON.parse(new TextDecoder().decode(text), (name, v: unknown) =>
-      name === "data" && Array.isArray(v) ? bytes.slice(v[0], v[0] + v[1]) : v,
-    );
+    const copy = new Uint8Array(at + Atomics.load(cells, LENGTH));
+    copy.set(bytes.subarray(HEAD, copy.length), HEAD);
+    return restored(JSON.parse(decoder.decode(copy.subarray(at))), copy);
   }
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Puts bytes in the place of where they are. */
+function restored(v: unknown, bytes: Uint8Array): unknown {
+  if (typeof v !== "object" || v === null) return v;
+  const object = v as Record<string, unknown>;
+  for (const name in object) {
+    const inner = object[name];
+    if (name === "data" && Array.isArray(inner))
+      object[name] = bytes.subarray(inner[0], inner[0] + inner[1]);
+    else if (name !== "dims") restored(inner, bytes);
+  }
+  return v;
 }

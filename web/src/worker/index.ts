@@ -57,20 +57,30 @@ const TURN_MS = 8;
 
 /** Answers calls that come by the line. */
 async function listen(): Promise<void> {
-  for (const until = performance.now() + TURN_MS; performance.now() < until; ) {
-    const call = running.size ? undefined : line!.next(received);
+  const until = performance.now() + TURN_MS;
+  const more = () => running.size === 1 && performance.now() < until;
+  for (let stays = !running.size; stays; ) {
+    const call = line!.next(received);
     if (!call) return;
-    await answer({ method: "inference_run", ...call } as CallMessage, line);
+    stays = await answer({ method: "inference_run", ...call } as CallMessage, more);
   }
 }
 
-/** @param by where the call came from; undefined: a message */
-async function answer({ id, method, request }: CallMessage, by?: Line): Promise<void> {
+/**
+ * Answers a call of the page.
+ * @param more of a call that came by the line: whether the worker listens for another one
+ * @returns whether it told the page so
+ */
+async function answer(
+  { id, method, request }: CallMessage,
+  more?: () => boolean,
+): Promise<boolean> {
   const controller = new AbortController();
   running.set(id, controller);
   const transfer: Transferable[] = [];
   let quiet = true; // the answer must not come before the call's events
-  let line = by;
+  let by = more && line;
+  let stays = false;
   try {
     const handle = methods[method] as (request: unknown, call: Call) => unknown;
     const value = await handle(request, {
@@ -81,15 +91,17 @@ async function answer({ id, method, request }: CallMessage, by?: Line): Promise<
       },
       move: (buffers) => transfer.push(...buffers),
     });
-    const told = line?.answer(quiet ? value : undefined);
-    line = undefined;
+    stays = !!more?.();
+    const told = by?.answer(quiet ? value : undefined, stays);
+    by = undefined;
     if (!told) post({ id, value }, transfer);
   } catch (e) {
-    line?.answer(undefined);
+    by?.answer(undefined, false);
     post({ id, error: plainError(e) });
   } finally {
     running.delete(id);
   }
+  return stays;
 }
 
 /**
@@ -126,6 +138,8 @@ export function serveWorker(): void {
       line = new Line(data.line);
       received = 0;
     } else
-      void answer(data).then(() => (line && data.method === "inference_run" ? listen() : undefined));
+      void answer(data).then(() =>
+        line && data.method === "inference_run" ? listen() : undefined,
+      );
   });
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromWireOutput, toWireFeed } from "../../src/page/inference/convert.ts";
 import { Parcel, SpareBuffers } from "../../src/page/inference/spare.ts";
-import { Tensor } from "../../src/page/tensor.ts";
+import { type OnnxValue, Tensor } from "../../src/page/tensor.ts";
 import type { WireValue } from "../../src/protocol/inference.ts";
 import { MIN_SPARE, Outgoing, spareBuffers } from "../../src/worker/inference/spare.ts";
 import { NumberTensor } from "../../src/worker/inference/values.ts";
@@ -16,11 +16,18 @@ const large = (value: number): Tensor =>
   new Tensor("float32", new Float32Array(COUNT).fill(value), [COUNT]);
 type Data = Extract<WireValue, { data: unknown }>;
 
+/** A feed as it is sent. */
+function fed(x: OnnxValue, parcel: Parcel): WireValue {
+  const v = toWireFeed(x, "feed 'x'", owner);
+  parcel.pack(v);
+  return v;
+}
+
 /** The part of the feeds that the worker returns after a transfer. */
 function cross(feeds: readonly Tensor[], spare: SpareBuffers): ArrayBuffer[] {
   const parcel = new Parcel(spare);
   const sent = requestOf(
-    feeds.map((x) => toWireFeed(x, "feed 'x'", owner, parcel)),
+    feeds.map((x) => fed(x, parcel)),
     parcel,
   );
   const back = spareBuffers(structuredClone(sent, { transfer: parcel.transfer }), []);
@@ -39,9 +46,7 @@ test("a feed is copied into the buffer of the previous run's feed", () => {
   assert.equal(back.length, 2);
   spare.renew(back);
   const parcel = new Parcel(spare);
-  const [a, b, c] = [3, 4, 5].map(
-    (x) => toWireFeed(large(x), "feed 'x'", owner, parcel) as Data,
-  );
+  const [a, b, c] = [3, 4, 5].map((x) => fed(large(x), parcel) as Data);
   assert.deepEqual(new Set([a!.data.buffer, b!.data.buffer]), new Set(back));
   assert.ok(!back.includes(c!.data.buffer));
   assert.deepEqual(
@@ -61,13 +66,16 @@ test("buffers of other sizes and of earlier runs are released", () => {
   spare.renew([first!]);
   const wider = new Tensor("float32", new Float32Array(2 * COUNT), [2 * COUNT]);
   spare.renew(cross([wider], spare));
-  assert.notEqual((toWireFeed(large(1), "feed 'x'", owner, new Parcel(spare)) as Data).data.buffer, first);
+  assert.notEqual((fed(large(1), new Parcel(spare)) as Data).data.buffer, first);
 });
 
 test("tensors in the worker, small feeds and parts of buffers are not returned", () => {
-  const received = [toWireFeed(large(1), "feed 'x'", owner, new Parcel())];
+  const received = [fed(large(1), new Parcel())];
   const { data } = received[0] as Data;
-  assert.deepEqual(spareBuffers(requestOf(received), [new NumberTensor("float32", [1, COUNT], data)]), []);
+  assert.deepEqual(
+    spareBuffers(requestOf(received), [new NumberTensor("float32", [1, COUNT], data)]),
+    [],
+  );
   assert.deepEqual(
     spareBuffers(requestOf(received), [new NumberTensor("float32", [4], data.subarray(16, 32))]),
     [],
@@ -91,9 +99,7 @@ test("small feeds and outputs travel in one buffer, which comes back", () => {
   for (const first of [undefined, cross([of(1), of(2)], spare)]) {
     if (first) spare.renew(first);
     const parcel = new Parcel(spare);
-    const feeds = [of(1, 2, 3), large(4), of(5)].map((x) =>
-      toWireFeed(x, "feed 'x'", owner, parcel),
-    );
+    const feeds = [of(1, 2, 3), large(4), of(5)].map((x) => fed(x, parcel));
     assert.equal(parcel.transfer.length, 2);
     if (first) assert.equal(parcel.packed!.buffer, first[0]);
     const there = structuredClone(requestOf(feeds, parcel), { transfer: parcel.transfer });
@@ -128,14 +134,14 @@ test("small feeds and outputs travel in one buffer, which comes back", () => {
 });
 
 test("tensors of a sequence are returned, and a shared buffer once", () => {
-  const received = [toWireFeed([large(1), large(2)], "feed 'x'", owner, new Parcel())];
+  const received = [fed([large(1), large(2)], new Parcel())];
   assert.equal(spareBuffers(requestOf([...received, ...received]), []).length, 2);
 });
 
 test("without a worker nothing is copied", () => {
   const x = large(1);
   assert.equal(
-    (toWireFeed(x, "feed 'x'", owner, undefined) as Data).data.buffer,
+    (toWireFeed(x, "feed 'x'", owner) as Data).data.buffer,
     (x.data as Float32Array).buffer,
   );
 });

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromWireOutput, toWireFeed } from "../../src/page/inference/convert.ts";
-import { Parcel } from "../../src/page/inference/spare.ts";
 import { type OnnxValue, type PinnedOwner, Tensor } from "../../src/page/tensor.ts";
 import type { ValueInfo, WireValue } from "../../src/protocol/inference.ts";
 import { InputError } from "../../src/shared/errors.ts";
@@ -47,7 +46,7 @@ test("tensors of every type", () => {
 test("values survive the transfer to the worker and back", () => {
   const owner = session();
   const there = (v: unknown, of: ValueInfo) =>
-    fromWire(structuredClone(toWireFeed(v, "feed 'x'", owner, new Parcel())), of, "feed 'x'", none);
+    fromWire(structuredClone(toWireFeed(v, "feed 'x'", owner)), of, "feed 'x'", none);
   const sequence = there(
     [new Tensor("float32", [1, 2]), new Tensor("float32", [3])],
     info("sequence", { elem: info("tensor") }),
@@ -117,7 +116,7 @@ test("values that the model does not declare are rejected with a message", () =>
       JSON.stringify(of),
     );
   for (const v of [3, "text", { a: {} }, new Date(), Symbol("s")])
-    assert.throws(() => toWireFeed(v, "feed 'x'", session(), new Parcel()), InputError);
+    assert.throws(() => toWireFeed(v, "feed 'x'", session()), InputError);
 });
 
 test("tensors can stay in the engine's memory", async () => {
@@ -126,21 +125,21 @@ test("tensors can stay in the engine's memory", async () => {
   assert.equal(t.location, "cpu-pinned");
   assert.throws(() => t.data, /getData/);
   assert.deepEqual(await t.getData(), Float32Array.of(1, 2));
-  assert.deepEqual(toWireFeed(t, "feed 'x'", mine, new Parcel()), { type: "float32", dims: [2], pinned: 5 });
-  assert.throws(() => toWireFeed(t, "feed 'x'", other, new Parcel()), /another session/);
+  assert.deepEqual(toWireFeed(t, "feed 'x'", mine), { type: "float32", dims: [2], pinned: 5 });
+  assert.throws(() => toWireFeed(t, "feed 'x'", other), /another session/);
   await t.getData(true);
   assert.deepEqual([t.location, mine.dropped], ["cpu", [5]]);
   const gone = Tensor.pinned("float32", [2], mine, 6);
   gone.dispose();
   assert.deepEqual([gone.location, mine.dropped], ["none", [5, 6]]);
-  assert.throws(() => toWireFeed(gone, "feed 'x'", mine, new Parcel()), /disposed of/);
+  assert.throws(() => toWireFeed(gone, "feed 'x'", mine), /disposed of/);
 });
 
 test("an output that is not read is copied to the engine once", () => {
   const owner = session();
   const out = Tensor.output("float32", [1 << 14], new Uint8Array(1 << 16), owner);
   const feed = () =>
-    toWireFeed(out, "feed 'x'", owner, new Parcel()) as { data?: Uint8Array; keep?: number; pinned?: number };
+    toWireFeed(out, "feed 'x'", owner) as { data?: Uint8Array; keep?: number; pinned?: number };
   assert.equal(feed().keep, undefined);
   const { keep } = feed();
   assert.ok(keep! < 0);

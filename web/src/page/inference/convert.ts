@@ -8,12 +8,7 @@ import { isTensor, type OnnxValue, type PinnedOwner, Tensor, type TensorType } f
  * Converts a feed. Nothing is copied.
  * @throws InputError if `v` is not a value of an ONNX model
  */
-export function toWireFeed(
-  v: unknown,
-  where: string,
-  owner: PinnedOwner,
-  depth = 0,
-): WireValue {
+export function toWireFeed(v: unknown, where: string, owner: PinnedOwner, depth = 0): WireValue {
   if (v === null || v === undefined) return null;
   if (isTensor(v)) return toWireTensor(v, where, owner);
   if (depth > 8)
@@ -26,11 +21,7 @@ export function toWireFeed(
 }
 
 /** Converts a tensor. */
-function toWireTensor(
-  v: Tensor,
-  where: string,
-  owner: PinnedOwner,
-): WireValue {
+function toWireTensor(v: Tensor, where: string, owner: PinnedOwner): WireValue {
   const { type } = v;
   const dims = v.dims as number[];
   if (v instanceof Tensor) {
@@ -79,6 +70,7 @@ export function fromWireOutput(
   v: WireValue,
   feeds: Record<string, OnnxValue>,
   owner: PinnedOwner,
+  name = "",
 ): OnnxValue {
   if (v === null) return null;
   if ("fed" in v) return feeds[v.fed];
@@ -86,7 +78,7 @@ export function fromWireOutput(
   if ("data" in v) {
     // what came with others gets a buffer of its own, which callers may transfer
     const own = v.data.length === v.data.buffer.byteLength ? v.data : v.data.slice();
-    return Tensor.output(v.type as TensorType, v.dims, own, owner);
+    return Tensor.output(v.type as TensorType, v.dims, own, owner, name, v.keep);
   }
   if ("strings" in v) return new Tensor("string", v.strings, v.dims);
   if ("sequence" in v) return v.sequence.map((x) => fromWireOutput(x, feeds, owner));

@@ -23,7 +23,7 @@ import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { warn } from "../env-aliases.ts";
 import { type Profile, watched } from "../profile.ts";
-import { isTensor, type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
+import { isTensor, MIN_COPY, type OnnxValue, Tensor, type TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
@@ -160,6 +160,9 @@ export class InferenceSession {
   private freeing: ReturnType<typeof setTimeout> | undefined;
   private readonly spare = new SpareBuffers();
   private readonly names: string[];
+  /** Names of outputs that were fed again, and the latest of each that has a copy in the engine. */
+  private readonly states = new Set<string>();
+  private readonly kept = new Map<string, WeakRef<Tensor>>();
 
   private constructor(
     private readonly client: SessionClient,
@@ -323,8 +326,25 @@ export class InferenceSession {
     while (!values) values = await this.answered(feeds, outputs, seed, options.signal);
     const out: Record<string, V> = {};
     for (let i = 0; i < outputs.length; i++)
-      out[outputs[i]!] = fromWireOutput(values[i]!, feeds, this) as V;
+      out[outputs[i]!] = this.output(values[i]!, feeds, outputs[i]!) as V;
     return out;
+  }
+
+  private output(v: WireValue, feeds: Record<string, OnnxValue>, name: string): OnnxValue {
+    const made = fromWireOutput(v, feeds, this, name);
+    if (v && "keep" in v && v.keep !== undefined) {
+      this.kept.get(name)?.deref()?.forgetCopy();
+      this.kept.set(name, new WeakRef(made as Tensor));
+    }
+    return made;
+  }
+
+  /**
+   * From now on the engine keeps a copy of the latest output of this name.
+   * @internal
+   */
+  returned(name: string): void {
+    if (this.copies && name) this.states.add(name);
   }
 
   /** The worker's answer to a run; undefined: ask again, with feeds whose copies were lost. */
@@ -338,7 +358,9 @@ export class InferenceSession {
     const drop = this.dropped;
     this.dropped = [];
     const onLate = (late: unknown) => {
-      for (const v of (late as RunAnswer).values) if (v && "pinned" in v) this.drop(v.pinned);
+      for (const v of (late as RunAnswer).values)
+        if (v && "pinned" in v) this.drop(v.pinned);
+        else if (v && "keep" in v && v.keep !== undefined) this.drop(v.keep);
     };
     try {
       for (const name of Object.keys(feeds))
@@ -348,17 +370,18 @@ export class InferenceSession {
         outputs: [...outputs],
         seed,
         pinned: this.staying(outputs),
+        kept: this.states.size ? { names: [...this.states], bytes: MIN_COPY } : undefined,
         copied: this.copies,
         drop,
       };
-      const pack = () => {
+      const wrap = () => {
         const parcel = new Parcel(this.spare);
         for (const v of Object.values(wire)) parcel.pack(v);
         request.parcel = parcel.packed;
         return parcel.transfer;
       };
       const answer = await this.limit.within(signal, (signal) =>
-        this.client.call("inference_run", request, { signal, onProgress, onLate, pack }),
+        this.client.call("inference_run", request, { signal, onProgress, onLate, wrap }),
       );
       this.spare.renew(answer.spare);
       if (answer.device) this.info.device = answer.device;

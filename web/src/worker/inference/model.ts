@@ -29,6 +29,8 @@ export class InferenceModel {
   /** Outputs that stay here, by the number that the page uses for them. */
   private readonly pinned = new Map<number, NumberTensor>();
   private nextPinned = 1;
+  /** Number of the next copy of an output; the page's copies of feeds are those from -1 down. */
+  private nextKept = -(2 ** 40);
   /** Number of the first one: those before were on a GPU that was lost. */
   private firstPinned = 1;
 
@@ -47,6 +49,7 @@ export class InferenceModel {
   /** Takes the place of the same model on a GPU that was lost, with what stayed there. */
   follow(before: InferenceModel): void {
     this.firstPinned = this.nextPinned = before.nextPinned;
+    this.nextKept = before.nextKept;
   }
 
   /** The device that holds the model. */
@@ -130,7 +133,7 @@ export class InferenceModel {
   private async results(
     found: readonly RunValue[],
     fed: ReadonlyMap<RunValue, string>,
-    { outputs, pinned }: RunRequest,
+    { outputs, pinned, kept }: RunRequest,
     outgoing: Outgoing,
   ): Promise<WireValue[]> {
     const results: WireValue[] = [];
@@ -146,14 +149,23 @@ export class InferenceModel {
         continue;
       }
       if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
-        results.push(await toWire(v, reader(v), outgoing));
+        const result = await toWire(v, reader(v), outgoing);
+        const keeps = v.kind === "tensor" && v.block && kept?.names.includes(outputs[i]!);
+        if (keeps && v.bytes >= kept!.bytes && result && "data" in result)
+          this.stay((result.keep = this.nextKept--), v, found.indexOf(v) < i);
+        results.push(result);
         continue;
       }
       const id = this.nextPinned++;
-      this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
+      this.stay(id, v, found.indexOf(v) < i);
       results.push({ type: v.type, dims: [...v.dims], pinned: id });
     }
     return results;
+  }
+
+  /** Keeps an output. `again`: it is one before, too. */
+  private stay(id: number, v: NumberTensor, again: boolean): void {
+    this.pinned.set(id, again ? v.view(v.dims) : v);
   }
 
   /** Stores what this run compiled for the next visit. */

@@ -38,8 +38,8 @@ export class RecordedRuns {
   constructor(private readonly library: PlanLibrary) {}
 
   /** The recorded run of a request; undefined: the driver must run it. */
-  find({ feeds, outputs, pinned }: RunRequest): RecordedRun | undefined {
-    if (pinned?.length) return undefined;
+  find({ feeds, outputs, pinned, kept }: RunRequest): RecordedRun | undefined {
+    if (pinned?.length || kept) return undefined;
     const i = this.kept.findIndex((run) => run.fits(feeds, outputs));
     if (i < 0) return undefined;
     const [run] = this.kept.splice(i, 1) as [RecordedRun];
@@ -59,7 +59,7 @@ export class RecordedRuns {
     fed: ReadonlyMap<RunValue, string>,
     found: readonly RunValue[],
   ): void {
-    if (request.pinned?.length) return;
+    if (request.pinned?.length || request.kept) return;
     const run = recorded(this.library, request, program, fed, found);
     if (!run) return;
     this.kept.unshift(run);

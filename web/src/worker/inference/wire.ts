@@ -205,11 +205,7 @@ export async function together(
 }
 
 /** Converts a value for the page. */
-export async function toWire(
-  v: RunValue,
-  device: Reader,
-  outgoing: Outgoing,
-): Promise<WireValue> {
+export async function toWire(v: RunValue, device: Reader, outgoing: Outgoing): Promise<WireValue> {
   switch (v.kind) {
     case "nothing":
       return null;
