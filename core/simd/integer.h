@@ -145,6 +145,18 @@ EW_INLINE vi vi_add_shorts(vi a, vi b) {
   typedef uint16_t shorts __attribute__((vector_size(4 * VF)));
   return (vi)((shorts)a + (shorts)b);
 }
+/* acc + vi_dot_pairs(a, b) in 16 bits. Assembly with 16 registers: gcc copies sums of a loop. */
+#if EW_PAIR_DOTS
+EW_INLINE vi vi_add_pairs(vi a, vi b, vi acc) {
+#  if defined(__x86_64__) && VF == 8
+  vi t;
+  __asm__("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0" : "+x"(acc), "=&x"(t) : "x"(a), "x"(b));
+  return acc;
+#  else
+  return vi_add_shorts(acc, vi_dot_pairs(a, b));
+#  endif
+}
+#endif
 EW_INLINE vi vi_sum_shorts(vi a) {
 #if defined(__wasm_simd128__)
   return (vi)wasm_i32x4_extadd_pairwise_i16x8((v128_t)a);
@@ -176,6 +188,17 @@ EW_INLINE vi vi_load_lanes(const uint8_t *p, int64_t stride) {
 #else
   (void)stride;
   return *(const vi_m *)p;
+#endif
+}
+/* The same four numbers in each of these lanes. Intrinsics: gcc makes shuffles to wider vectors
+ * through memory. */
+EW_INLINE vi vi_repeat(u8x16 v) {
+#if VF == 16
+  return (vi)_mm512_broadcast_i32x4((__m128i)v);
+#elif VF == 8
+  return (vi)_mm256_broadcastsi128_si256((__m128i)v);
+#else
+  return (vi)v;
 #endif
 }
 /* Fills each of these lanes with 16 bits of its own, from p on, or with 32. */
@@ -249,6 +272,49 @@ EW_INLINE void vi_transpose_lanes(vi *a, vi *b, vi *c, vi *d) {
   f32x4 w = (f32x4)*a, x = (f32x4)*b, y = (f32x4)*c, z = (f32x4)*d;
   f32x4_transpose(&w, &x, &y, &z);
   *a = (vi)w, *b = (vi)x, *c = (vi)y, *d = (vi)z;
+#endif
+}
+/* In each of these lanes: the sums of the four numbers of a, b, c and d, which wrap. */
+EW_INLINE vi vi_sums_of_four(vi a, vi b, vi c, vi d) {
+#if VF == 16
+  const __m512i e = _mm512_add_epi32(_mm512_unpacklo_epi32((__m512i)a, (__m512i)b),
+                                     _mm512_unpackhi_epi32((__m512i)a, (__m512i)b)),
+                f = _mm512_add_epi32(_mm512_unpacklo_epi32((__m512i)c, (__m512i)d),
+                                     _mm512_unpackhi_epi32((__m512i)c, (__m512i)d));
+  return (vi)_mm512_add_epi32(_mm512_unpacklo_epi64(e, f), _mm512_unpackhi_epi64(e, f));
+#elif VF == 8
+  return (vi)_mm256_hadd_epi32(_mm256_hadd_epi32((__m256i)a, (__m256i)b),
+                               _mm256_hadd_epi32((__m256i)c, (__m256i)d));
+#else
+  const u32x4 e = (u32x4)__builtin_shufflevector(a, b, 0, 4, 1, 5) +
+                  (u32x4)__builtin_shufflevector(a, b, 2, 6, 3, 7),
+              f = (u32x4)__builtin_shufflevector(c, d, 0, 4, 1, 5) +
+                  (u32x4)__builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return (vi)(__builtin_shufflevector(e, f, 0, 1, 4, 5) +
+              __builtin_shufflevector(e, f, 2, 3, 6, 7));
+#endif
+}
+/* Likewise of eight 16-bit numbers: two of each of a, b, c and d. */
+EW_INLINE vi vi_sums_of_shorts(vi a, vi b, vi c, vi d) {
+#if VF == 16
+  const __m512i e = _mm512_add_epi16(_mm512_unpacklo_epi32((__m512i)a, (__m512i)b),
+                                     _mm512_unpackhi_epi32((__m512i)a, (__m512i)b)),
+                f = _mm512_add_epi16(_mm512_unpacklo_epi32((__m512i)c, (__m512i)d),
+                                     _mm512_unpackhi_epi32((__m512i)c, (__m512i)d));
+  return (vi)_mm512_add_epi16(_mm512_unpacklo_epi64(e, f), _mm512_unpackhi_epi64(e, f));
+#elif VF == 8
+  const __m256i e = _mm256_add_epi16(_mm256_unpacklo_epi32((__m256i)a, (__m256i)b),
+                                     _mm256_unpackhi_epi32((__m256i)a, (__m256i)b)),
+                f = _mm256_add_epi16(_mm256_unpacklo_epi32((__m256i)c, (__m256i)d),
+                                     _mm256_unpackhi_epi32((__m256i)c, (__m256i)d));
+  return (vi)_mm256_add_epi16(_mm256_unpacklo_epi64(e, f), _mm256_unpackhi_epi64(e, f));
+#else
+  const vi e = vi_add_shorts(__builtin_shufflevector(a, b, 0, 4, 1, 5),
+                             __builtin_shufflevector(a, b, 2, 6, 3, 7)),
+           f = vi_add_shorts(__builtin_shufflevector(c, d, 0, 4, 1, 5),
+                             __builtin_shufflevector(c, d, 2, 6, 3, 7));
+  return vi_add_shorts(__builtin_shufflevector(e, f, 0, 1, 4, 5),
+                       __builtin_shufflevector(e, f, 2, 3, 6, 7));
 #endif
 }
 /* The low and high 32 bits of the unsigned products a * b. b should be volatile: if LLVM knows that

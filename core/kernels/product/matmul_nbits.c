@@ -1,11 +1,11 @@
 /* MatMulNBits and MatMulBnb4: y = a @ dequantized b, where b has 2, 4 or 8 bits per weight in
  * blocks along k, with a scale (and optionally a zero point) per block.
  *
- * Three ways, by the number of rows of a:
+ * Three ways:
  *
+ * - accuracy_level 4 and 4 bits: blocks of a as bytes (matmul_nbits_blocks.c);
  * - few rows: activations are quantized to integer digits and multiplied with the packed weights by
  *   integer dot products (matmul_nbits_few.c);
- * - many rows at accuracy_level 4: rows of a and panels of b as bytes (matmul_nbits_many.c);
  * - otherwise b is dequantized into panels of the blocked product (gemm.h).
  *
  * A task is a range of columns of y. All inner loops are vectorized. */
@@ -173,8 +173,8 @@ int32_t ew_k_matmul_nbits(ew_context *ctx, const ew_matmul_nbits_params *p, void
   const bool transposed = p->transposed && EW_USES(NBITS_TRANSPOSED, 1);
   if (transposed) g.n = p->k, g.k = p->n, g.pack_b = pack_rows;
   const bool by_blocks = !transposed && ew_nbits_by_blocks(&w);
-  const int32_t done = by_blocks ? ew_nbits_many_rows(ctx, &w, &g, scratch) : 0;
-  if (!done && p->m <= (by_blocks ? EW_NBITS_FEW : EW_NBITS_ABREAST) && !transposed) {
+  const int32_t done = by_blocks ? ew_nbits_blocks(ctx, &w, &g, scratch) : 0;
+  if (!done && p->m <= EW_NBITS_ABREAST && !transposed) {
     ew_nbits_few_rows(ctx, &w, &g, scratch);
     return EW_OK;
   }

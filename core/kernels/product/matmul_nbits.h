@@ -4,9 +4,8 @@
 #include "kernels/elementwise/each.h"
 #include "kernels/product/gemm.h"
 
-/* Up to this many rows of a, matmul_nbits_few.c is used, where matmul_nbits_many.c is not:
- * EW_NBITS_FEW, or with wider vectors and other sums than by blocks EW_NBITS_ABREAST. */
-enum { EW_NBITS_FEW = 8, EW_NBITS_ABREAST = VF > 4 ? 16 : EW_NBITS_FEW };
+/* Up to this many rows of a, matmul_nbits_few.c is used, where matmul_nbits_blocks.c is not. */
+enum { EW_NBITS_ABREAST = VF > 4 ? 16 : 8 };
 
 /* Blocks whose largest magnitude is below this but not 0 are too small for digits: 2^22 / largest,
  * or the product of the two scales, might not be a normal float. Their products are computed in
@@ -94,12 +93,12 @@ EW_INLINE void ew_nbits_transpose(const u8x16 column[4], f32x4 low[4], f32x4 hig
 /* Dequantizes weights [k0, k0 + count) of row `row`. */
 void ew_nbits_dequantize(const ew_nbits *w, int32_t row, int32_t k0, int32_t count, real *out);
 
-/* Whether matmul_nbits_many.c applies: sums are added block by block for any number of rows of a,
+/* Whether matmul_nbits_blocks.c applies: sums are added block by block for any number of rows of a,
  * so that each row of up to EW_NBITS_ABREAST has the bits of a product of that row alone. */
 EW_INLINE bool ew_nbits_by_blocks(const ew_nbits *w) {
   const ew_matmul_nbits_params *p = w->p;
-  return EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4) && p->accuracy == 4 && p->bits == 4 &&
-         !p->format && p->block % 32 == 0 && p->k % p->block == 0 && (EW_RELAXED_DOTS || vi_dots());
+  return EW_PAIR_DOTS && EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4) && p->accuracy == 4 &&
+         p->bits == 4 && !p->format && p->block % 32 == 0 && p->k % p->block == 0 && p->n >= 4;
 }
 
 /* y = a @ b for at most EW_NBITS_ABREAST rows of a. Each has the bits of a product of that row
@@ -107,5 +106,5 @@ EW_INLINE bool ew_nbits_by_blocks(const ew_nbits *w) {
 void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch);
 
 /* Returns the number of leading rows computed; fewer than all where this method does not apply. */
-int32_t ew_nbits_many_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch);
+int32_t ew_nbits_blocks(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch);
 #endif

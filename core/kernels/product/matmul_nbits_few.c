@@ -41,7 +41,6 @@ typedef struct nbits_few_rows {
   int32_t spans, groups, each; /* spans per row; groups and blocks per span */
   int32_t row, sums;           /* floats per prepared row; offset of its block sums */
   bool symmetric;              /* all zero points are 2^(bits-1) */
-  bool by_blocks;              /* sums are added block by block */
 } nbits_few_rows;
 
 EW_INLINE bool signs_apart(int bits, bool shorts) { return bits == 8 && !shorts; }
@@ -307,70 +306,9 @@ EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int
   }
 }
 
-/* The sums over the lanes of four vectors. */
-EW_INLINE i32x4 sums_of_four(const i32x4 x[4]) {
-  const u32x4 a = (u32x4)__builtin_shufflevector(x[0], x[1], 0, 4, 1, 5) +
-                  (u32x4)__builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
-              b = (u32x4)__builtin_shufflevector(x[2], x[3], 0, 4, 1, 5) +
-                  (u32x4)__builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-  return (i32x4)(__builtin_shufflevector(a, b, 0, 1, 4, 5) +
-                 __builtin_shufflevector(a, b, 2, 3, 6, 7));
-}
-/* vf_fma for four lanes */
-EW_INLINE f32x4 f32x4_fused(f32x4 a, f32x4 b, f32x4 acc) {
-#if VF > 4
-  return (f32x4)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)acc);
-#else
-  return vf_fma(a, b, acc);
-#endif
-}
-
-/* 4 bits, one digit, sums by blocks: those of matmul_nbits_many.c. */
-static __attribute__((noinline)) void rows_by_blocks(const nbits_few_rows *f, int32_t row,
-                                                     float *out) {
-  const ew_nbits *w = f->w;
-  const bool half = ew_nbits_half_scales(w);
-  const int32_t blocks = w->blocks;
-  const intptr_t row_bytes = (intptr_t)blocks * w->block_bytes;
-  for (int32_t i = 0; i < w->p->m; i++) {
-    const real *a = f->ready + (int64_t)i * f->row;
-    const uint8_t *b = w->b + row * (int64_t)row_bytes;
-    int64_t at = (int64_t)row * blocks;
-    f32x4 sum = {0};
-    for (int32_t span = 0; span < f->spans; span++, at++) {
-      const i32x4 start = *(const i32x4_m *)a;
-      const float a_scale = a[4];
-      i32x4 x[COLS];
-      for (int r = 0; r < COLS; r++) x[r] = start;
-      a += 8;
-      for (int32_t g = 0; g < f->groups; g++, b += 16, a += 8)
-        for (int r = 0; r < COLS; r++) {
-          const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
-          x[r] = i32x4_dot_bytes(*(const i8x16_m *)a, v & 15, x[r]);
-          x[r] = i32x4_dot_bytes(*(const i8x16_m *)(a + 4), (u8x16)((u16x8)v >> 4) & 15, x[r]);
-        }
-      const f32x4 scale = {ew_nbits_scale(w, at, half), ew_nbits_scale(w, at + blocks, half),
-                           ew_nbits_scale(w, at + 2 * (int64_t)blocks, half),
-                           ew_nbits_scale(w, at + 3 * (int64_t)blocks, half)};
-      sum = f32x4_fused(__builtin_convertvector(sums_of_four(x), f32x4), scale * a_scale, sum);
-    }
-    *(f32x4_m *)(out + i * COLS) = sum;
-    for (int r = 0; r < COLS && !f->symmetric; r++)
-      add_zeros_1(f, f->ready + (int64_t)i * f->row + f->sums, row + r, 0, out + i * COLS + r);
-  }
-}
-
 #if VF > 4
 typedef uint16_t wide_shorts __attribute__((vector_size(4 * VF)));
 typedef uint8_t wide_bytes __attribute__((vector_size(4 * VF)));
-/* Four lanes, ABREAST times. Intrinsics: gcc makes shuffles to wider vectors through memory. */
-EW_INLINE vi repeat(u8x16 v) {
-#  if VF == 16
-  return (vi)_mm512_broadcast_i32x4((__m128i)v);
-#  else
-  return (vi)_mm256_broadcastsi128_si256((__m128i)v);
-#  endif
-}
 /* i32x4_dot_bytes over whole vectors. vnni: as one instruction */
 EW_INLINE vi wide_dot_bytes(vi a, vi b, vi acc, bool vnni) {
 #  if VF == 16
@@ -433,13 +371,13 @@ EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, in
           UNROLLED for (int r = 0; r < COLS; r++) {
             const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
             if (apart) {
-              const vi q = repeat(v ^ 128);
+              const vi q = vi_repeat(v ^ 128);
               UNROLLED for (int t = 0; t < TILES; t++)
                   x[t][r] = wide_dot_bytes(q, (vi)vf_load(a + t * next), x[t][r], vnni),
                   below[t][r] =
                       wide_dot_bytes(q, (vi)vf_load(a + t * next + VF), below[t][r], vnni);
             } else {
-              const wide_shorts fields = (wide_shorts)repeat(v);
+              const wide_shorts fields = (wide_shorts)vi_repeat(v);
               UNROLLED for (int d = 0; d < digits; d++) {
                 UNROLLED for (int t = 0; t < TILES && d; t++) x[t][r] = (vi)((vu)x[t][r] << unit);
                 UNROLLED for (int j = 0; j < planes; j++) {
@@ -456,7 +394,7 @@ EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, in
             }
           }
         UNROLLED for (int r = 0; r < COLS; r++) {
-          const vf scale = (vf)repeat((u8x16)scales_of(w, at + r * w->blocks, each, half));
+          const vf scale = (vf)vi_repeat((u8x16)scales_of(w, at + r * w->blocks, each, half));
           UNROLLED for (int t = 0; t < TILES; t++) {
             if (apart) x[t][r] = (vi)((vu)x[t][r] - (vu)below[t][r]);
             if (digits > 1) x[t][r] = (vi)((vu)x[t][r] + (vu)start[t]);
@@ -593,7 +531,7 @@ static bool lay_out(nbits_few_rows *f) {
   const bool rounded = p->accuracy == 4;
   f->each = block_bits == 64 && p->bits == 2 ? 2 : 1;
   f->spans = w->blocks / f->each, f->groups = (int32_t)(f->each * block_bits / 128);
-  f->symmetric = !w->zeros, f->by_blocks = ew_nbits_by_blocks(w);
+  f->symmetric = !w->zeros;
   if (p->format || f->each * block_bits % 128 || w->blocks % f->each || p->block > LONGEST ||
       p->n < COLS || !f->ready)
     return false;
@@ -609,8 +547,7 @@ static bool lay_out(nbits_few_rows *f) {
 /* Floats of m prepared rows: one by one, and with more than two of them abreast. */
 static int64_t floats_of(const nbits_few_rows *f, int32_t m) {
   const int32_t pass = TILES * ABREAST;
-  return (int64_t)m * f->row +
-         (VF > 4 && m > 2 && !f->by_blocks ? (m + pass - 1) / pass * pass * f->sums : 0);
+  return (int64_t)m * f->row + (VF > 4 && m > 2 ? (m + pass - 1) / pass * pass * f->sums : 0);
 }
 
 /* Prepares rows of a; false if one of them has a block that is too small. */
@@ -632,9 +569,8 @@ static bool prepare(nbits_few_rows *f) {
     BITS(8);
 #undef BITS
   }
-  if (ok && f->by_blocks) f->rows = rows_by_blocks;
 #if VF > 4
-  if (ok && p->m > 2 && !f->by_blocks) {
+  if (ok && p->m > 2) {
     f->abreast = f->ready + (int64_t)p->m * f->row;
     memset(f->abreast, 0, (size_t)(floats_of(f, p->m) - (int64_t)p->m * f->row) * sizeof(float));
     put_abreast(f);
