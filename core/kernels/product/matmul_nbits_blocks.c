@@ -202,6 +202,9 @@ EW_INLINE vf add_blocks(const by_blocks *f, const real *a, const uint8_t *b, int
   for (int32_t g = 0; g < groups; g++, b += 16, a += 2 * VF) {
     const vi even = (vi)vf_load(a), odd = (vi)vf_load(a + VF);
     for (int r = 0; r < COLS; r++) {
+#  if VF > 4
+      __builtin_prefetch(b + (r + COLS) * column, 0, 2); /* of the next call */
+#  endif
       const vi v = lanes_of(b + r * column, stride, n), low = v & 0x0f0f0f0f,
                high = (vi)((vu)v >> 4) & 0x0f0f0f0f;
       x[r] = pairs ? vi_add_pairs(odd, high, vi_dot_pairs(even, low))
