@@ -24,6 +24,7 @@ _LAZY = {  # modules of names that are imported on first use, to keep `import ed
     "host.training.adapters": ("CausalLM",),
     "host.training.pairs": ("fine_tune",),
     "host.devices": ("open_engine",),
+    "logic.speech.word_errors": ("word_error_rate",),
     "host.session.face.ort_value": ("IOBinding", "OrtValue"),
     "host.session.face.environment": (
         "disable_telemetry_events",
@@ -95,4 +96,5 @@ __all__ = [
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
+    "word_error_rate",
 ]

@@ -16,6 +16,7 @@
  * @module
  */
 
+export { word_error_rate as wordErrorRate } from "../logic/speech/word_errors.ts";
 export type { FinishReason, GenerationFields, Message } from "../protocol/generation.ts";
 export type { GpuCase, GpuComparison, GpuReport } from "../protocol/gpu-report.ts";
 export type { HeadInfo, Measures } from "../protocol/heads.ts";

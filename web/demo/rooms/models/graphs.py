@@ -24,9 +24,9 @@ class Model:
         self.editor.add_input(Info(name, dtype, list(shape)))
         return name
 
-    def floats(self, values: Sequence[float], *shape: int) -> str:
+    def floats(self, values: Sequence[float], *shape: int, name: str = "") -> str:
         """Adds constants; returns their name. A shape of () is a scalar's."""
-        return self._constant((FLOAT, shape, array("f", values).tobytes()))
+        return self._constant((FLOAT, shape, array("f", values).tobytes()), name)
 
     def integers(self, *values: int) -> str:
         """Adds int64 [n]; returns its name."""
@@ -42,16 +42,23 @@ class Model:
         self.nodes.append(Node(kind, list(inputs), [made], dict(attributes), "", made))
         return made
 
-    def source(self, file: str, output: str, shape: Sequence[int | str]) -> BytesSource:
-        """The file, with one output."""
+    def source(
+        self,
+        file: str,
+        output: str,
+        shape: Sequence[int | str],
+        more: Sequence[tuple[str, Sequence[int | str]]] = (),
+    ) -> BytesSource:
+        """The file, with an output, and more of them with their shapes."""
         self.editor.add_nodes(self.nodes)
-        self.editor.add_output(Info(output, FLOAT, list(shape)))
+        for name, sizes in ((output, shape), *more):
+            self.editor.add_output(Info(name, FLOAT, list(sizes)))
         data = self.editor.write(None)
         assert data is not None
         return BytesSource(data, file)
 
-    def _constant(self, value: object) -> str:
-        name = self._name()
+    def _constant(self, value: object, name: str = "") -> str:
+        name = name or self._name()
         self.editor.set_initializer(name, value)
         return name
 

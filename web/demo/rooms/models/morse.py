@@ -74,17 +74,9 @@ def waves() -> list[float]:
     ]
 
 
-# long: the nodes of the graph, in their order
 def model() -> BytesSource:
     """The .onnx file: input_values [1, samples] to logits [1, frames, tokens]."""
     m = Model()
-
-    def widest(x: str, size: int) -> str:
-        return m.op("MaxPool", x, kernel_shape=[size], strides=[1], pads=[size // 2] * 2)
-
-    def negative(x: str) -> str:
-        return m.op("Neg", x)
-
     audio = m.op("Unsqueeze", m.input("input_values", FLOAT, ["batch", "samples"]), m.integers(1))
     found = m.op("Conv", audio, m.floats(waves(), 2 * len(BANDS), 1, WINDOW), strides=[HOP])
     squares = m.op("Mul", found, found)
@@ -92,7 +84,29 @@ def model() -> BytesSource:
             for j in range(2 * len(BANDS))]  # fmt: skip
     power = m.op("Conv", squares, m.floats(both, len(BANDS), 2 * len(BANDS), 1))
     loudest = m.op("ReduceMax", power, m.integers(1), keepdims=1)
-    level = m.op("Log", m.op("Add", loudest, m.floats([1e-4], 1)))  # [1, 1, frames]
+    level = m.op("Log", m.op("Add", loudest, m.floats([1e-4], 1)))
+    every = scores(m, level)
+    m.op("Transpose", every, name="logits", perm=[0, 2, 1])
+    return m.source("model.onnx", "logits", ["batch", "frames", len(VOCABULARY)])
+
+
+# long: the nodes of the graph, in their order
+def scores(m: Model, level: str) -> str:
+    """Adds the nodes that read.
+
+    Args:
+        level: [1, 1, frames], logarithm of the power of each frame, of HOP samples.
+
+    Returns:
+        Name of [1, tokens, frames]: 0.5 for the first token; 1 where another one is.
+    """
+
+    def widest(x: str, size: int) -> str:
+        return m.op("MaxPool", x, kernel_shape=[size], strides=[1], pads=[size // 2] * 2)
+
+    def negative(x: str) -> str:
+        return m.op("Neg", x)
+
     high = widest(level, AROUND)
     low = negative(widest(negative(level), AROUND))
     half = m.floats([0.5], 1)
@@ -167,9 +181,7 @@ def model() -> BytesSource:
         spaces.append(m.op("Mul", m.op("Min", recent, m.floats([1.0], 1)), quiet))
     space = m.op("Max", *spaces)
     blank = m.op("Add", m.op("Mul", space, m.floats([0.0], 1)), half)
-    every = m.op("Concat", blank, space, signs, axis=1)
-    m.op("Transpose", every, name="logits", perm=[0, 2, 1])
-    return m.source("model.onnx", "logits", ["batch", "frames", len(VOCABULARY)])
+    return m.op("Concat", blank, space, signs, axis=1)
 
 
 CONFIGS = {
