@@ -29,7 +29,7 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/worker.mjs web/worker-parts.json web/modules.mjs web/declarations/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/rooms/*.ts web/demo/rooms/*.css web/demo/rooms/*.html web/demo/*.css web/demo/*.html web/demo/pages.mjs web/demo/*.webmanifest web/demo/icon*)
+web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/worker.mjs web/worker-parts.json web/modules.mjs web/declarations/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/rooms/*.ts web/demo/rooms/*.css web/demo/rooms/*.html web/demo/rooms/samples/* web/demo/*.css web/demo/*.html web/demo/pages.mjs web/demo/*.webmanifest web/demo/icon*)
 demo_model     := $(shell find web/demo/model web/demo/rooms/models -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
@@ -331,7 +331,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
-	@for room in see morse voice draw; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
 # The tokenizers and chat templates of pages, for the wheel.

@@ -165,6 +165,7 @@ for (const name of [
   cpSync(join(here, "demo", name), join(out, "demo", basename(name)));
 rmSync(join(out, "demo/model"), { recursive: true, force: true });
 cpSync(join(here, "demo/model"), join(out, "demo/model"), { recursive: true });
+cpSync(join(here, "demo/rooms/samples"), join(out, "demo/samples"), { recursive: true });
 
 rmSync(join(out, "types"), { recursive: true, force: true });
 execFileSync(

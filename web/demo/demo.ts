@@ -157,6 +157,7 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
     void model?.dispose(); // the previous model remains until the new one is ready
     model = loaded;
     origin = [source, options];
+    for (const id of ["speed", "tokens", "first"]) $(`figure-${id}`).textContent = "–";
     void teaching.modelChanged();
     $("chat-row").hidden = !loaded.info.hasChatTemplate;
     void showKept();

@@ -1,6 +1,7 @@
 // Training texts, and the state that is needed to resume a run interrupted by closing the tab.
 
 import {
+  type CheckpointInfo,
   checkpoints,
   deleteCheckpoint,
   type FineTuneOptions,
@@ -64,13 +65,18 @@ export async function forgetRun(): Promise<void> {
   await deleteCheckpoint(CHECKPOINT).catch(() => undefined);
 }
 
+/** What is kept of the run that was interrupted; undefined: nothing yet. */
+export const keptRun = async (): Promise<CheckpointInfo | undefined> =>
+  (await checkpoints().catch(() => [])).find(({ name }) => name === CHECKPOINT);
+
 export async function offerToGoOn(t: Teaching): Promise<void> {
   const model = t.first.model();
   const one = remembered();
-  const run = (await checkpoints().catch(() => [])).find((c) => c.name === CHECKPOINT);
-  const fits = model && one && run && run.step < run.total && one.model === modelName(model);
+  const run = await keptRun();
+  const fits = model && one && one.model === modelName(model) && (!run || run.step < run.total);
   $("interrupted").hidden = !fits || !!t.stop;
   if (fits)
-    $("interrupted-words").textContent =
-      `A lesson was interrupted at step ${run.step} of ${run.total}.`;
+    $("interrupted-words").textContent = run?.step
+      ? `A lesson was interrupted at step ${run.step} of ${run.total}.`
+      : "A lesson was interrupted soon after it began.";
 }

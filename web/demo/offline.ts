@@ -45,6 +45,19 @@ export async function forgetOtherVersions(current: URL): Promise<void> {
     if (id.startsWith(prefix) && id !== current.href) await models.delete(id).catch(() => 0);
 }
 
+/** What the other rooms need, with the models that come with them: they may be visited later. */
+function roomFiles(): string[] {
+  const links = [...document.querySelectorAll<HTMLAnchorElement>(".rooms a")];
+  const rooms = links.map((a) => a.getAttribute("href")!).filter((name) => name !== "index.html");
+  const models = ["see", "voice", "morse", "learner", "draw"].map((name) => `${name}.edge`);
+  return [
+    ...rooms.flatMap((page) => [page, page.replace(".html", ".js")]),
+    "rooms.css",
+    ...models,
+    "samples/kennedy.mp3",
+  ];
+}
+
 /**
  * Starts the service worker, and keeps the files of this page for visits without a network.
  * @returns whether the browser can do that
@@ -53,6 +66,6 @@ export async function keepPage(): Promise<boolean> {
   // The demo's server sends the headers for isolation. On a server that does not, the page has
   // threads from the second visit on: a reload would interrupt the story.
   if (!(await registerServiceWorker("../sw.js", { reload: false }))) return false;
-  await keepOffline(["app.webmanifest", "icon-192.png", "icon-512.png"]);
+  await keepOffline(["app.webmanifest", "icon-192.png", "icon-512.png", ...roomFiles()]);
   return true;
 }

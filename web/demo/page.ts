@@ -12,6 +12,14 @@ const rooms = here?.parentElement;
 if (rooms)
   rooms.scrollLeft = here.offsetLeft + here.offsetWidth - rooms.offsetLeft - rooms.clientWidth;
 
+/** Shows an element in the place of another one. The focus goes with it. */
+export function swap(shown: string, hidden: string): void {
+  const focused = document.activeElement === $(hidden);
+  $(shown).hidden = false;
+  $(hidden).hidden = true;
+  if (focused) $(shown).focus();
+}
+
 export const number = (value: number, digits = 0): string =>
   value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
 export const megabytes = (bytes: number): string =>

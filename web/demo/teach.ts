@@ -4,7 +4,7 @@
 import { compare } from "./comparing.ts";
 import { freshName, learn, say } from "./learning.ts";
 import { SAMPLE } from "./lesson.ts";
-import { forgetRun, offerToGoOn, remembered } from "./lessons.ts";
+import { forgetRun, keptRun, offerToGoOn, remembered } from "./lessons.ts";
 import { keep, showAdapters, use } from "./library.ts";
 import { $, input } from "./page.ts";
 import {
@@ -73,7 +73,7 @@ function listen(t: Teaching): void {
     const one = remembered();
     if (!one) return;
     t.lesson.value = one.text;
-    void learn(t, one.text, one.options, true);
+    void keptRun().then((run) => learn(t, one.text, one.options, run !== undefined));
   });
   $("discard").addEventListener("click", () => void forgetRun().then(() => offerToGoOn(t)));
   $("make-trainable").addEventListener("click", () => void t.first.loadTrainable());

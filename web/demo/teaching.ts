@@ -74,11 +74,15 @@ export function enable(t: Teaching): void {
   const model = t.first.model();
   const can = !!model?.info.training.length;
   const busy = !!t.trainer || !!t.stop;
+  const focused = document.activeElement?.id ?? "";
   const enough = t.lesson.value.trim().length >= 200;
   input("teach").disabled = !can || busy || !enough;
   $("teach").hidden = busy;
   $("pause").hidden = $("end").hidden = !busy;
   input("pause").disabled = !t.trainer;
+  // a button that goes gives its focus to the one that comes
+  if (busy && focused === "teach") $("end").focus();
+  if (!busy && (focused === "end" || focused === "pause")) $("teach").focus();
   $("pause").textContent = t.paused ? "Go on" : "Pause";
   input("compare-again").disabled = !model || !!t.comparing;
   t.lesson.readOnly = busy;

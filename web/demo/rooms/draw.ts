@@ -6,7 +6,6 @@
 import { Aborted, pipeline, type RawImage, type TextToImagePipeline } from "edgewise";
 import { $, input, seconds } from "../page.ts";
 import {
-  chosen,
   count,
   download,
   hideError,
@@ -184,7 +183,6 @@ pressed("save", async () => {
   if (finished) download(await finished.toBlob(), "picture.png");
 });
 pressed("error-close", hideError);
-chosen("folder", (files) => load(files));
 onKey((key) => {
   if (key === "Escape") drawing?.abort();
 });

@@ -3,8 +3,15 @@
 //
 // Settings in the address: ?model=ADDRESS, ?threads=N.
 
-import { Aborted, InputError, pipeline, type SpeechRecognitionPipeline } from "edgewise";
-import { $, input, number, seconds } from "../page.ts";
+import {
+  Aborted,
+  InputError,
+  type ModelSource,
+  type PipelineOptions,
+  pipeline,
+  type SpeechRecognitionPipeline,
+} from "edgewise";
+import { $, input, number, seconds, swap } from "../page.ts";
 import { MorseKey, spelled } from "./morse.ts";
 import {
   chosen,
@@ -19,14 +26,26 @@ import {
   showProgress,
   unused,
 } from "./room.ts";
-import { type Clip, drawWave, inFrames, Recording, samplesOf, wavOf } from "./sounds.ts";
+import { type Clip, copyOf, drawWave, inFrames, Recording, samplesOf, wavOf } from "./sounds.ts";
+import { Speaker } from "./speaker.ts";
 
 const LIVE_S = 12; // seconds of a waveform while the microphone is on
 const AGAIN_MS = 1200; // between transcripts of a recording, of models without streams
 const SOON_S = 0.02; // to a word, which is as good as there
 const LATEST_S = 20; // of a recording that are transcribed meanwhile
 
+/** Reads Morse code as the small one does, and learns: it has the form of Whisper. */
+const LEARNER = new URL("learner.edge", location.href);
+/** How a model of the user is compiled to learn. */
+const TRAINING: PipelineOptions["training"] = { r: 8, batch_size: 1, sequence_length: 64 };
+
 let listen: SpeechRecognitionPipeline | undefined;
+/** Where the model is from; undefined: it came with the page. */
+let source: ModelSource | undefined;
+/** Whether models are compiled to learn. */
+let learns = false;
+/** What was heard last. */
+let latest: { sound: Blob | Clip; text: string } | undefined;
 /** What the model can do, as far as is known. */
 let can = { words: true, streamer: true, streams: true };
 let recording: Recording | undefined;
@@ -44,17 +63,44 @@ const wave = $<HTMLCanvasElement>("wave");
 const load = modelOf<SpeechRecognitionPipeline>({
   sample: "morse.edge",
   async open(model, options, isSample, claim) {
-    const loaded = await pipeline("automatic-speech-recognition", model, options);
+    const training = learns && model !== LEARNER ? { training: TRAINING } : {};
+    const loaded = await pipeline("automatic-speech-recognition", model, {
+      ...options,
+      ...training,
+    });
     if (!claim()) return unused(loaded);
     drop();
     void listen?.dispose();
     listen = loaded;
-    can = { words: true, streamer: true, streams: true };
-    $("morse").hidden = !isSample;
+    source = isSample ? undefined : model;
+    const isMorse = isSample || model === LEARNER;
+    can = { words: model !== LEARNER, streamer: true, streams: true };
+    $("morse").hidden = !isMorse;
+    $("samples").hidden = isMorse;
+    speaker.changed();
     for (const id of ["microphone", "beep", "key"]) input(id).disabled = false;
     return loaded;
   },
 });
+
+/** The model, if it learns; else another one is loaded, or the same is compiled again. */
+async function learning(): Promise<SpeechRecognitionPipeline | undefined> {
+  if (!listen?.info.training?.length) {
+    learns = true;
+    await load(source ?? LEARNER);
+    learns = false;
+  }
+  if (listen?.info.training?.length) return listen;
+  if ($("error").hidden)
+    throw new InputError(
+      "this model does not learn from recordings",
+      "",
+      "Choose the folder of a Whisper model, or a package that was built with --train lora.",
+    );
+  return undefined;
+}
+
+const speaker = new Speaker({ learning, heard: () => latest, quiet: drop });
 
 // Results
 
@@ -112,7 +158,8 @@ async function transcript(
 ): Promise<{ text: string; chunks?: Heard[] }> {
   for (;;) {
     try {
-      return await listen!(sound, {
+      return await listen!(copyOf(sound), {
+        ...speaker.options,
         ...(can.words ? { return_timestamps: "word" as const } : {}),
         ...(can.streamer ? { streamer: said } : {}),
         onProgress: (part) => {
@@ -150,6 +197,8 @@ async function hear(sound: Blob | Clip, length: number | undefined): Promise<voi
     if (!text.trim()) write([], "It heard no words.");
     figures(length ?? (audio.duration || undefined), taken, text);
     document.body.dataset.heard = text.trim();
+    latest = { sound, text: text.trim() };
+    speaker.update();
     count("transcripts");
   } catch (e) {
     if (working !== own) return;
@@ -168,11 +217,8 @@ function ended(): void {
 }
 
 function busy(is: boolean): void {
-  const [shown, hidden] = is ? [$("stop"), $("microphone")] : [$("microphone"), $("stop")];
-  const focused = document.activeElement === hidden;
-  shown.hidden = false;
-  hidden.hidden = true;
-  if (focused) shown.focus();
+  if (is) swap("stop", "microphone");
+  else swap("microphone", "stop");
 }
 
 /** Ends what is going on, and shows what came of it. */
@@ -253,6 +299,8 @@ async function streamed(own: Recording, draw: () => void): Promise<void> {
   const text = parts.map(({ text }) => text).join("");
   figures(own.since + own.seconds, undefined, text);
   document.body.dataset.heard = text;
+  latest = { sound: clip, text: text.trim() };
+  speaker.update();
   count("transcripts");
 }
 
@@ -288,7 +336,7 @@ async function complete(own: Recording): Promise<void> {
 
 // Morse code
 
-async function beep(sound: Float32Array, play: boolean): Promise<void> {
+async function beep(sound: Float32Array<ArrayBuffer>, play: boolean): Promise<void> {
   needed(listen);
   drop();
   const clip = { array: sound, sampling_rate: 16_000 };
@@ -327,6 +375,21 @@ $("beeps").addEventListener("submit", (event) => {
   if (sound) beep(sound, true).catch(showError);
 });
 
+// Samples
+
+for (const button of document.querySelectorAll<HTMLElement>("#beep-samples button"))
+  pressed(button, async () => {
+    input("words").value = button.textContent!;
+    await beep(spelled(button.textContent!, { noise: 0.05 }).sound!, true);
+  });
+for (const button of document.querySelectorAll<HTMLElement>("#samples button"))
+  pressed(button, async () => {
+    const { file } = button.dataset;
+    const found = await fetch(new URL(`samples/${file}`, location.href));
+    if (!found.ok) throw new InputError("the sample is not there", String(file), "Load it again.");
+    await choose(new File([await found.blob()], file!));
+  });
+
 // The page's elements
 
 async function choose(file: File): Promise<void> {
@@ -354,7 +417,6 @@ pressed("microphone", press);
 pressed("stop", stop);
 pressed("error-close", hideError);
 chosen("sound", ([file]) => choose(file!));
-chosen("folder", (files) => load(files));
 onKey((pressed) => {
   if (pressed === "m" && !input("microphone").disabled) return press();
   return pressed === "Escape" ? stop() : undefined;

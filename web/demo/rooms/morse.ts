@@ -1,5 +1,7 @@
 // Sends Morse code: beeps of a text, and a key that the user taps.
 
+import { randoms } from "./samples.ts";
+
 const RATE = 16_000; // Hz
 const PITCH = 600; // Hz
 const UNIT = 1.2 / 15; // seconds of a short mark, at 15 words a minute
@@ -18,31 +20,48 @@ const CODES: Readonly<Record<string, string>> = Object.fromEntries(
     .map((one) => [one[0]!, one.slice(1)]),
 );
 
+/** How somebody sends. */
+export interface Hand {
+  /** Seconds of a short mark. */
+  unit?: number;
+  /** Hz */
+  pitch?: number;
+  /** Loudness of the noise around the beeps, which are 0.4. */
+  noise?: number;
+}
+
 /**
  * The sound of a text.
  * @returns undefined for a text without letters; the first sign that has no code, or ""
  */
-export function spelled(text: string): { sound: Float32Array | undefined; unknown: string } {
+export function spelled(
+  text: string,
+  { unit = UNIT, pitch = PITCH, noise = 0 }: Hand = {},
+): { sound: Float32Array<ArrayBuffer> | undefined; unknown: string } {
   const beeps: [number, number][] = [];
   let at = 0;
   let unknown = "";
   for (const letter of text.trim().toUpperCase()) {
     const code = letter === "." ? ".-.-.-" : CODES[letter];
     if (/\s/.test(letter))
-      at += 4 * UNIT; // 7 with the gap of the letter before
+      at += 4 * unit; // 7 with the gap of the letter before
     else if (!code) unknown ||= letter;
     for (const mark of code ?? "") {
-      const length = (mark === "-" ? 3 : 1) * UNIT;
+      const length = (mark === "-" ? 3 : 1) * unit;
       beeps.push([at, at + length]);
-      at += length + UNIT;
+      at += length + unit;
     }
-    if (code) at += 2 * UNIT;
+    if (code) at += 2 * unit;
   }
-  return { sound: beeps.length ? tones(beeps) : undefined, unknown };
+  return { sound: beeps.length ? tones(beeps, pitch, noise) : undefined, unknown };
 }
 
 /** A sound with beeps at these times, in seconds. */
-function tones(beeps: readonly (readonly [start: number, end: number])[]): Float32Array {
+function tones(
+  beeps: readonly (readonly [start: number, end: number])[],
+  pitch = PITCH,
+  noise = 0,
+): Float32Array<ArrayBuffer> {
   const sound = new Float32Array(Math.ceil((beeps.at(-1)![1] + 2 * SILENCE) * RATE));
   for (const [start, end] of beeps) {
     const [first, last] = [start, end].map((s) => Math.round((s + SILENCE) * RATE)) as [
@@ -51,9 +70,11 @@ function tones(beeps: readonly (readonly [start: number, end: number])[]): Float
     ];
     for (let i = first; i < last; i++) {
       const edge = Math.min(1, (i - first) / (RAMP * RATE), (last - i) / (RAMP * RATE));
-      sound[i] = 0.4 * edge * Math.sin((2 * Math.PI * PITCH * i) / RATE);
+      sound[i] = 0.4 * edge * Math.sin((2 * Math.PI * pitch * i) / RATE);
     }
   }
+  const next = randoms(beeps.length);
+  if (noise) for (let i = 0; i < sound.length; i++) sound[i]! += noise * (next() - 0.5);
   return sound;
 }
 
@@ -65,7 +86,7 @@ export class MorseKey {
   private context: AudioContext | undefined;
   private tone: GainNode | undefined;
 
-  constructor(private readonly done: (sound: Float32Array) => void) {}
+  constructor(private readonly done: (sound: Float32Array<ArrayBuffer>) => void) {}
 
   /** Presses the key, or lets it go. */
   press(down: boolean): void {

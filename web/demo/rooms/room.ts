@@ -74,7 +74,8 @@ export function modelOf<P extends Pick<PipelineBase, "info">>({
       if (own === loads) showProgress(undefined);
     }
   };
-  chosen("files", (files) => load(files));
+  for (const id of ["files", "folder"])
+    if (document.getElementById(id)) chosen(id, (files) => load(files));
   $("sample-again").addEventListener("click", () => void load());
   return load;
 }
@@ -94,6 +95,7 @@ export function needed<P>(model: P | undefined): P {
 /** What a user's model is called. */
 function nameOf(model: ModelSource): string {
   if (typeof model === "string") return model;
+  if (model instanceof URL) return model.pathname.split("/").at(-1)!;
   if (!Array.isArray(model)) return "a model of yours";
   const [first] = model as File[];
   return first?.webkitRelativePath.split("/")[0] || first?.name || "a model of yours";

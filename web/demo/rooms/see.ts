@@ -25,6 +25,7 @@ import {
   showError,
   unused,
 } from "./room.ts";
+import { newPictures, samplePictures } from "./samples.ts";
 
 type Format = "onnx" | "edge";
 type Personal = PersonalPipeline<ImageClassificationPipeline>;
@@ -39,6 +40,7 @@ interface Thing {
 const SIDE = 224; // pixels of the pictures that are kept
 const HOLD_MS = 250; // between pictures while a button is held
 const STEPS = 300;
+const OWN = 5; // labels of the model itself that are shown while it has learned no things
 const video = $<HTMLVideoElement>("video");
 const things: Thing[] = [];
 const chart = lossChart($("chart"));
@@ -65,7 +67,7 @@ const load = modelOf<ImageClassificationPipeline>({
     if (!claim()) return unused(loaded);
     void see?.dispose();
     [see, mine, known, isOwn] = [loaded, taught, [], isSample];
-    input("camera").disabled = false;
+    input("camera").disabled = input("use-samples").disabled = false;
     void learn();
     return loaded;
   },
@@ -91,18 +93,22 @@ function addThing(name: string): Thing {
   holds(take, () => void snap(thing).catch(showError));
   chosen(item.querySelector<HTMLInputElement>("input[type=file]")!, (files) => give(thing, files));
   item.querySelector(".plain")!.addEventListener("click", () => {
-    things.splice(things.indexOf(thing), 1);
-    for (const picture of thing.pictures) picture.close();
-    item.remove();
-    things.forEach((one, i) => {
-      one.thumbs.parentElement!.querySelector(".take")!.textContent = `Take a picture (${i + 1})`;
-    });
+    remove(thing);
     void learn();
   });
   field.addEventListener("change", () => void learn());
   things.push(thing);
   $("things").append(item);
   return thing;
+}
+
+function remove(thing: Thing): void {
+  things.splice(things.indexOf(thing), 1);
+  for (const picture of thing.pictures) picture.close();
+  thing.thumbs.parentElement!.remove();
+  things.forEach((one, i) => {
+    one.thumbs.parentElement!.querySelector(".take")!.textContent = `Take a picture (${i + 1})`;
+  });
 }
 
 /** Acts when a button is pressed, and again and again while it is held. */
@@ -153,7 +159,7 @@ async function squareOf(file: File): Promise<ImageBitmap> {
 }
 
 /** The middle of a picture, as it is shown. */
-function square(given: HTMLVideoElement | ImageBitmap): Promise<ImageBitmap> {
+function square(given: HTMLVideoElement | HTMLCanvasElement | ImageBitmap): Promise<ImageBitmap> {
   const isVideo = given instanceof HTMLVideoElement;
   const width = isVideo ? given.videoWidth : given.width;
   const height = isVideo ? given.videoHeight : given.height;
@@ -208,6 +214,7 @@ async function lesson(): Promise<void> {
     $("verdict").textContent = given.size
       ? "Show it one more thing."
       : "Show it two things or more.";
+    if (!watching) await look();
     return;
   }
   $("note").textContent = "Learning";
@@ -238,15 +245,23 @@ async function look(): Promise<void> {
   const picture = watching ? await square(video) : tried;
   try {
     // the picture is copied
-    if (picture && mine && known.length) show(await mine(picture, { top_k: null }));
+    if (picture && mine && known.length) show(await mine(picture, { top_k: null }), known);
+    else if (picture && see && !isOwn) {
+      const found = await see(picture, { top_k: OWN });
+      show(
+        found,
+        found.map(({ label }) => label),
+      );
+    }
   } finally {
     if (picture !== tried) picture?.close();
   }
 }
 
-function show(found: readonly { label: string; score: number }[]): void {
+/** Shows the scores of these labels. */
+function show(found: readonly { label: string; score: number }[], labels: string[]): void {
   const rows = new Map(found.map(({ label, score }) => [label, score]));
-  const names = known.filter((label) => rows.has(label));
+  const names = labels.filter((label) => rows.has(label));
   bars(
     $("scores"),
     names.map((label) => ({
@@ -299,8 +314,12 @@ function unwatch(): void {
 }
 
 async function tryPicture(file: File): Promise<void> {
+  await attempt(await squareOf(file), file);
+}
+
+/** Shows a picture, and tells what it is. */
+async function attempt(picked: ImageBitmap, file: Blob): Promise<void> {
   if (watching) unwatch();
-  const picked = await squareOf(file);
   tried?.close();
   tried = picked;
   const picture = $<HTMLImageElement>("picture");
@@ -309,6 +328,30 @@ async function tryPicture(file: File): Promise<void> {
   picture.hidden = false;
   $("nothing").hidden = true;
   await look();
+}
+
+// Samples
+
+/** Adds things that the page draws, and offers more of their pictures to be tried. */
+async function useSamples(): Promise<void> {
+  if (!$("samples").childElementCount)
+    for (const { name, picture } of newPictures()) {
+      const button = Object.assign(document.createElement("button"), { type: "button" });
+      button.setAttribute("aria-label", `Try a new picture of ${name}`);
+      button.append(picture);
+      pressed(button, async () => {
+        const blob = await new Promise<Blob | null>((done) => picture.toBlob(done));
+        await attempt(await square(picture), blob!);
+      });
+      $("samples").append(button);
+    }
+  $("samples").hidden = false;
+  for (const thing of things.filter(({ pictures }) => !pictures.length)) remove(thing);
+  for (const { name, pictures } of samplePictures()) {
+    if (things.some((thing) => thing.name.value === name)) continue;
+    await keep(addThing(name), await Promise.all(pictures.map(square)));
+  }
+  $("samples").querySelector("button")!.focus();
 }
 
 // Files
@@ -348,6 +391,7 @@ async function hand(format: Format): Promise<void> {
 // The page's elements
 
 pressed("camera", () => (watching ? unwatch() : watch()));
+pressed("use-samples", useSamples);
 pressed("more", () => addThing(`thing ${things.length + 1}`).name.select());
 pressed("error-close", hideError);
 chosen("try", ([file]) => tryPicture(file!));

@@ -145,6 +145,10 @@ export async function samplesOf(file: Blob): Promise<Clip | undefined> {
   }
 }
 
+/** A sound that may be moved to the worker. */
+export const copyOf = (sound: Blob | Clip): Blob | Clip =>
+  sound instanceof Blob ? sound : { ...sound, array: sound.array.slice() };
+
 /** A WAV file of 16 bits. */
 export function wavOf({ array, sampling_rate }: Clip): Blob {
   const head = new DataView(new ArrayBuffer(44));

@@ -18,7 +18,16 @@ import {
   query,
   unused,
 } from "./room.ts";
-import { type Clip, drawWave, inFrames, longEnough, Recording, samplesOf } from "./sounds.ts";
+import { newRecordings, sampleVoices } from "./samples.ts";
+import {
+  type Clip,
+  copyOf,
+  drawWave,
+  inFrames,
+  longEnough,
+  Recording,
+  samplesOf,
+} from "./sounds.ts";
 import { cosine, equalErrorRate, heldOut, meanOf, unit } from "./voices.ts";
 
 /** A recording of a voice. */
@@ -63,7 +72,7 @@ const load = modelOf<SpeakerVerificationPipeline>({
     if (!claim()) return unused(loaded);
     void who?.dispose();
     who = loaded;
-    input("listen").disabled = false;
+    input("listen").disabled = input("use-samples").disabled = false;
     input("threshold").value = String(isSample ? THRESHOLDS.sample : THRESHOLDS.own);
     heard = undefined;
     for (const voice of voices) voice.kept = undefined; // another model's
@@ -104,8 +113,7 @@ async function vectorOf(sound: Blob | Clip): Promise<number[]> {
 
 async function enrolled(model: SpeakerVerificationPipeline, sound: Blob | Clip): Promise<number[]> {
   const began = performance.now();
-  const copy = sound instanceof Blob ? sound : { ...sound, array: sound.array.slice() };
-  const vector = await model.enrol("recording", copy);
+  const vector = await model.enrol("recording", copyOf(sound));
   delete model.voices.recording;
   $("figure-clip").textContent = seconds(performance.now() - began);
   return unit(vector);
@@ -298,6 +306,37 @@ async function guess(own: Recording): Promise<void> {
   }
 }
 
+// Samples
+
+/** Adds voices that the page has made, and offers more of their recordings to be tried. */
+async function useSamples(): Promise<void> {
+  if (!$("samples").childElementCount)
+    for (const { name, clip } of newRecordings()) {
+      const button = Object.assign(document.createElement("button"), { type: "button" });
+      button.textContent = `A new recording: ${name}`;
+      pressed(button, () => hear(clip, clip));
+      $("samples").append(button);
+    }
+  $("samples").hidden = false;
+  for (const { name, clips } of sampleVoices()) {
+    if (voices.some((voice) => voice.name.value === name && voice.samples.length)) continue;
+    const voice = addVoice(name);
+    for (const clip of clips) await keep(voice, clip, clip);
+  }
+  withoutEmpty();
+  $("samples").querySelector("button")!.focus();
+}
+
+/** Tells whose recording this is. */
+async function hear(sound: Blob | Clip, drawn: Clip | undefined): Promise<void> {
+  needed(who);
+  recording?.own.stop();
+  hideError();
+  shown = drawn ?? shown;
+  drawWave(wave, shown);
+  await compare(sound);
+}
+
 // Files of voices
 
 function save(): void {
@@ -318,6 +357,11 @@ async function open(file: File): Promise<void> {
       "Choose the model that they were recorded with.",
     );
   for (const [name, vector] of found) addVoice(name, unit(vector));
+  withoutEmpty();
+}
+
+/** Removes voices without recordings. */
+function withoutEmpty(): void {
   for (const voice of [...voices])
     if (!voice.kept && !voice.samples.length && recording?.voice !== voice) {
       voices.splice(voices.indexOf(voice), 1);
@@ -346,13 +390,10 @@ pressed("listen", () => record());
 pressed("more", () => addVoice(`voice ${voices.length + 1}`).name.select());
 pressed("save", save);
 pressed("error-close", hideError);
+pressed("use-samples", useSamples);
 chosen("try", async ([file]) => {
   needed(who);
-  recording?.own.stop();
-  hideError();
-  shown = (await samplesOf(file!)) ?? shown;
-  drawWave(wave, shown);
-  await compare(file!);
+  await hear(file!, await samplesOf(file!));
 });
 chosen("open", ([file]) => open(file!));
 input("threshold").addEventListener("input", showScores);

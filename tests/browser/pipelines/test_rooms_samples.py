@@ -1,0 +1,157 @@
+"""Rooms of the demo for visitors without camera, microphone or mouse: samples to press, the lesson
+of a speaker's words, and the rules of axe-core.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from .test_rooms import ROOMS, counted, open_room
+
+AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS = {
+    "desktop": {"viewport": {"width": 1200, "height": 900}},
+    "phone": {"viewport": {"width": 375, "height": 667}},
+    "dark": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "dark"},
+}
+READY = "(document.getElementById('status')?.textContent ?? 'ready').includes('ready')"
+PROBLEMS = """
+    async () => {
+      const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+      return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html)}`);
+    }
+"""
+SMALL = """
+    () => [...document.querySelectorAll("a, button, summary, select, label:has(input)")]
+      .filter((e) => e.checkVisibility() && !e.closest(".visually-hidden, .lead"))
+      .map((e) => [e.id || e.textContent.trim(), e.getBoundingClientRect()])
+      .filter(([, { width, height }]) => width < 24 || height < 24)
+      .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)
+"""
+# What shows most of a room, by the keyboard.
+SHOW = {"see": "#use-samples", "listen": "#spoken-sample", "who": "#use-samples"}
+
+
+def check(page):
+    """By axe-core, and sizes of what is pressed."""
+    page.evaluate(AXE.read_text())
+    assert page.evaluate(PROBLEMS) == []
+    assert page.evaluate(SMALL) == []
+    width = page.evaluate("innerWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "participant"])
+def test_everybody_can_use_a_room(browser, server, room):
+    for view, options in VIEWS.items():
+        context = browser.new_context(**options)
+        page = context.new_page()
+        page.goto(f"{server}/demo/{room}.html?write=0")
+        if room not in ("chat", "together", "participant"):  # whose models are elsewhere
+            page.wait_for_function(READY)
+        check(page)
+        if view == "phone" and room in SHOW:
+            page.focus(SHOW[room])
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".thing canvas, .lessons li")
+            check(page)
+        context.close()
+
+
+def test_writing_is_in_the_first_screen_of_a_phone(browser, server):
+    context = browser.new_context(**VIEWS["phone"])
+    page = context.new_page()
+    page.goto(f"{server}/demo/index.html?write=0")
+    page.wait_for_function(READY)
+    assert page.evaluate("document.getElementById('generate').getBoundingClientRect().bottom") < 667
+    story = page.locator("#story")
+    story.evaluate("(e) => { e.textContent = 'line\\n'.repeat(40); }")
+    box, line = story.evaluate("(e) => [e.clientHeight, parseFloat(getComputedStyle(e).lineHeight)]")
+    assert box / line == pytest.approx(round(box / line), abs=0.05)  # no line is cut
+    story.focus()
+    page.keyboard.press("End")
+    page.wait_for_function("document.getElementById('story').scrollTop > 0")
+    context.close()
+
+
+def test_sample_pictures(visit, server):
+    page = open_room(visit, server, "see").page
+    page.focus("#use-samples:not([disabled])")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#samples:not([hidden])")
+    page.wait_for_function("document.activeElement.parentElement?.id === 'samples'")
+    assert page.inner_text("#figure-examples") == "15"
+    names = []
+    for i in range(3):
+        page.locator("#samples button").nth(i).press("Enter")
+        name = page.get_attribute(f"#samples button >> nth={i}", "aria-label").split(" of ")[1]
+        page.wait_for_function(f"document.body.dataset.seen === '{name}'")
+        names.append(name)
+    assert names == ["a cup", "a key", "a leaf"]
+    assert page.locator(".thing").count() == 3 and page.is_hidden("#error")
+
+
+def test_sample_voices(visit, server):
+    page = open_room(visit, server, "who").page
+    page.focus("#use-samples:not([disabled])")
+    page.keyboard.press("Enter")
+    counted(page, "recordings", 6)
+    page.wait_for_function("document.activeElement.parentElement?.id === 'samples'")
+    assert page.inner_text("#figure-eer") == "0 %"
+    for i, name in enumerate(("Anna", "Ben", "")):  # the last one is a stranger
+        page.locator("#samples button").nth(i).press("Enter")
+        counted(page, "compared", i + 1)
+        assert page.evaluate("document.body.dataset.who") == name
+
+
+def test_sample_messages(visit, server):
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    for i, text in enumerate(("SOS", "CQ CQ DE EDGEWISE")):
+        page.locator("#beep-samples button").nth(i).press("Enter")
+        counted(page, "transcripts", i + 1)
+        assert page.evaluate("document.body.dataset.heard") == text
+    assert page.is_hidden("#samples")  # of speech, which this model does not know
+    page.evaluate("document.getElementById('samples').hidden = false")
+    page.click("#samples button")
+    counted(page, "transcripts", 3)
+    length = page.evaluate("document.getElementById('audio').duration")
+    assert length == pytest.approx(11, abs=0.2)
+
+
+def test_a_speakers_words(visit, server):
+    """By the keyboard alone; what is held out shows what the lesson was good for."""
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    assert page.is_disabled("#spoken-teach") and page.is_disabled("#spoken-last")
+    page.focus("#spoken-sample")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#spoken-words") == "16 recordings, 8 held out"
+    page.focus("#spoken-teach")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#spoken-stop:not([hidden])")
+    assert page.evaluate("document.activeElement.id") == "spoken-stop"
+    counted(page, "taught", 1)
+    assert page.evaluate("document.activeElement.id") == "spoken-teach"
+    before, after = (int(page.inner_text(f"#spoken-{i}").split()[0]) for i in ("before", "after"))
+    assert before > 60 and after < 20
+    rows = page.locator("#spoken-rows tr").all_inner_texts()
+    assert "hello\thello\thello" in rows and "thanks\ttnx\tthanks" in rows
+    check(page)
+    page.fill("#words", "TNX")
+    page.press("#words", "Enter")
+    counted(page, "transcripts", 1)
+    assert page.evaluate("document.body.dataset.heard") == "thanks"
+    page.focus("#spoken-last")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#spoken-words").startswith("17 recordings")
+    assert page.evaluate("document.activeElement.value") == "thanks"
+    page.uncheck("#spoken-use")
+    page.press("#words", "Enter")
+    counted(page, "transcripts", 2)
+    assert page.evaluate("document.body.dataset.heard") == "tnx"
+    with page.expect_download() as saved:
+        page.click("#spoken-save")
+    assert saved.value.suggested_filename.startswith("adapter_")
+    page.click("#sample-again")
+    page.wait_for_selector("#spoken-result", state="hidden")
