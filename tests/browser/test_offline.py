@@ -74,10 +74,16 @@ def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> Non
         f"server stopped: first token after {page.evaluate('document.body.dataset.firstToken')} ms"
     )
     page.click("#sample")
-    page.click("#teach")
+    page.focus("#teach")
+    page.keyboard.press("Enter")
     page.wait_for_function("+document.body.dataset.step >= 2")
-    page.click("#end")
+    assert page.evaluate("document.activeElement.id") == "end"
+    page.keyboard.press("Enter")
     page.wait_for_selector("#compare:not([hidden])")
+    assert page.evaluate("document.activeElement.id") == "teach"
+    page.goto(f"{site.url}/demo/see.html")  # a room that was never visited
+    page.click("#use-samples:not([disabled])")
+    page.wait_for_function("document.getElementById('figure-examples').textContent === '15'")
     assert not troubles
 
 

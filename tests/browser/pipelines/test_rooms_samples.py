@@ -66,7 +66,9 @@ def test_writing_is_in_the_first_screen_of_a_phone(browser, server):
     assert page.evaluate("document.getElementById('generate').getBoundingClientRect().bottom") < 667
     story = page.locator("#story")
     story.evaluate("(e) => { e.textContent = 'line\\n'.repeat(40); }")
-    box, line = story.evaluate("(e) => [e.clientHeight, parseFloat(getComputedStyle(e).lineHeight)]")
+    box, line = story.evaluate(
+        "(e) => [e.clientHeight, parseFloat(getComputedStyle(e).lineHeight)]"
+    )
     assert box / line == pytest.approx(round(box / line), abs=0.05)  # no line is cut
     story.focus()
     page.keyboard.press("End")

@@ -37,6 +37,7 @@ SIGNS = ["\u0120", *(sign.lower() for sign in morse.CODES)]  # a space as in voc
 VOCABULARY = [*SIGNS, *SPECIAL]  # what comes after <|endoftext|> is no text
 ENDS = len(SIGNS)  # id of <|endoftext|>
 ATTENTION = 20.0  # of a position to its own
+SIDES = ("normalized", "single_word", "lstrip", "rstrip")
 SURE = 7.0  # score of a sign
 END = 3.5  # score of the end, where there is no sign
 TRAINING = {
@@ -123,7 +124,9 @@ class Decoder:
 
     def cached(self, kind: str, part: str, length: str) -> str:
         """An input with a past."""
-        return self.m.input(f"past_key_values.0.{kind}.{part}", FLOAT, ["batch", HEADS, length, WIDE])
+        return self.m.input(
+            f"past_key_values.0.{kind}.{part}", FLOAT, ["batch", HEADS, length, WIDE]
+        )
 
     def present(self, kind: str, part: str, length: str) -> str:
         """The name of an output."""
@@ -202,7 +205,9 @@ class Decoder:
             for j in range(len(VOCABULARY))
         ]
         scores = m.op(
-            "MatMul", m.op("Add", x, hidden), m.floats(head, MODEL, len(VOCABULARY), name="proj_out")
+            "MatMul",
+            m.op("Add", x, hidden),
+            m.floats(head, MODEL, len(VOCABULARY), name="proj_out"),
         )
         ends = [END * float(i == ENDS) for i in range(len(VOCABULARY))]
         m.op("Add", scores, m.floats(ends, len(VOCABULARY)), name="logits")
@@ -243,10 +248,9 @@ def kept(i: int, j: int) -> float:
 def texts() -> dict[str, dict]:
     """The configurations."""
     special = [
-        {"id": ENDS + i, "content": name, "special": True, "normalized": False, "single_word": False,
-         "lstrip": False, "rstrip": False}
+        {"id": ENDS + i, "content": name, "special": True, **dict.fromkeys(SIDES, False)}
         for i, name in enumerate(SPECIAL)
-    ]  # fmt: skip
+    ]
     names = ("eos_token_id", "pad_token_id", "bos_token_id")
     ids = {**dict.fromkeys(names, ENDS), "decoder_start_token_id": ENDS + 1}
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
