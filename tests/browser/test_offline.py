@@ -81,10 +81,14 @@ def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> Non
     page.keyboard.press("Enter")
     page.wait_for_selector("#compare:not([hidden])")
     assert page.evaluate("document.activeElement.id") == "teach"
-    page.goto(f"{site.url}/demo/see.html")  # a room that was never visited
-    page.click("#use-samples:not([disabled])")
-    page.wait_for_function("document.getElementById('figure-examples').textContent === '15'")
     assert not troubles
+    page.goto(f"{site.url}/demo/see.html")  # a room that was never visited
+    page.wait_for_function(
+        "document.getElementById('status').textContent.includes('ready') || !error.hidden"
+    )
+    assert page.is_hidden("#error"), page.inner_text("#error")
+    page.click("#use-samples")
+    page.wait_for_function("document.getElementById('figure-examples').textContent === '15'")
 
 
 def test_nothing_leaves_the_demo(context: BrowserContext, site: Site) -> None:

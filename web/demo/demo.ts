@@ -16,6 +16,7 @@ import {
   TextStreamer,
 } from "edgewise";
 import { forgetOffline } from "edgewise/offline";
+import { forgetModels } from "./models.ts";
 import { forgetOtherVersions, keepPage, versioned } from "./offline.ts";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
@@ -336,7 +337,7 @@ async function loadAgain(): Promise<void> {
 $("clear").addEventListener("click", () => void forget().then(showKept));
 
 async function forget(): Promise<void> {
-  await Promise.all([clearCache(), forgetOffline()]);
+  await Promise.all([clearCache(), forgetOffline(), forgetModels()]);
   $("offline").hidden = true;
 }
 

@@ -1,7 +1,8 @@
 // The demo without a network: its files are kept by the service worker, its model by the library.
 
-import { models } from "edgewise";
+import { info, models } from "edgewise";
 import { keepOffline, registerServiceWorker } from "edgewise/offline";
+import { keepModels } from "./models.ts";
 
 const VERSION = "edgewise demo"; // and a path, in localStorage: the latest version that was loaded
 const PATIENCE_MS = 4000;
@@ -45,15 +46,16 @@ export async function forgetOtherVersions(current: URL): Promise<void> {
     if (id.startsWith(prefix) && id !== current.href) await models.delete(id).catch(() => 0);
 }
 
-/** What the other rooms need, with the models that come with them: they may be visited later. */
+/** What the other rooms need: they may be visited later. */
 function roomFiles(): string[] {
   const links = [...document.querySelectorAll<HTMLAnchorElement>(".rooms a")];
   const rooms = links.map((a) => a.getAttribute("href")!).filter((name) => name !== "index.html");
-  const models = ["see", "voice", "morse", "learner", "draw"].map((name) => `${name}.edge`);
+  const parts = ["heads", "diffusion", "speakers", "adapters"]; // of the worker, for these models
   return [
+    ...parts.map((name) => `../part-${name}.js`),
+    `../engine/edgewise-${info.flavour}-full.wasm`, // pictures and sounds
     ...rooms.flatMap((page) => [page, page.replace(".html", ".js")]),
     "rooms.css",
-    ...models,
     "samples/kennedy.mp3",
   ];
 }
@@ -67,5 +69,7 @@ export async function keepPage(): Promise<boolean> {
   // threads from the second visit on: a reload would interrupt the story.
   if (!(await registerServiceWorker("../sw.js", { reload: false }))) return false;
   await keepOffline(["app.webmanifest", "icon-192.png", "icon-512.png", ...roomFiles()]);
+  // models do not pass through the service worker
+  await keepModels(["see", "voice", "morse", "learner", "draw"].map((name) => `${name}.edge`));
   return true;
 }

@@ -44,6 +44,8 @@ let listen: SpeechRecognitionPipeline | undefined;
 let source: ModelSource | undefined;
 /** Whether models are compiled to learn. */
 let learns = false;
+/** The model that learns, while it is loaded. */
+let asked: ModelSource | undefined;
 /** What was heard last. */
 let latest: { sound: Blob | Clip; text: string } | undefined;
 /** What the model can do, as far as is known. */
@@ -63,7 +65,8 @@ const wave = $<HTMLCanvasElement>("wave");
 const load = modelOf<SpeechRecognitionPipeline>({
   sample: "morse.edge",
   async open(model, options, isSample, claim) {
-    const training = learns && model !== LEARNER ? { training: TRAINING } : {};
+    const isLearner = asked === LEARNER;
+    const training = learns && !isLearner ? { training: TRAINING } : {};
     const loaded = await pipeline("automatic-speech-recognition", model, {
       ...options,
       ...training,
@@ -73,8 +76,8 @@ const load = modelOf<SpeechRecognitionPipeline>({
     void listen?.dispose();
     listen = loaded;
     source = isSample ? undefined : model;
-    const isMorse = isSample || model === LEARNER;
-    can = { words: model !== LEARNER, streamer: true, streams: true };
+    const isMorse = isSample || isLearner;
+    can = { words: !isLearner, streamer: true, streams: true };
     $("morse").hidden = !isMorse;
     $("samples").hidden = isMorse;
     speaker.changed();
@@ -87,8 +90,10 @@ const load = modelOf<SpeechRecognitionPipeline>({
 async function learning(): Promise<SpeechRecognitionPipeline | undefined> {
   if (!listen?.info.training?.length) {
     learns = true;
-    await load(source ?? LEARNER);
+    asked = source ?? LEARNER;
+    await load(asked);
     learns = false;
+    asked = undefined;
   }
   if (listen?.info.training?.length) return listen;
   if ($("error").hidden)

@@ -1,6 +1,7 @@
 // What the rooms share: loading of their model, lists of names, buttons, downloads.
 
 import { InputError, type ModelSource, type PipelineBase, type PipelineOptions } from "edgewise";
+import { atHand } from "../models.ts";
 import { $, input, megabytes, seconds, tellError } from "../page.ts";
 
 export const query = new URLSearchParams(location.search);
@@ -55,7 +56,8 @@ export function modelOf<P extends Pick<PipelineBase, "info">>({
     hideError();
     showProgress("Loading the model");
     try {
-      const source = model ?? new URL(sample, location.href);
+      const given = model ?? new URL(sample, location.href);
+      const source = given instanceof URL ? await atHand(given) : given;
       const claim = () => {
         if (own > inUse) inUse = own;
         return inUse === own;

@@ -1,0 +1,23 @@
+// Copies of the models that come with the rooms, for rooms that are visited first without a network.
+
+const COPIES = "edgewise demo models";
+
+/** Keeps copies of these files, as they are now. */
+export async function keepModels(names: readonly string[]): Promise<void> {
+  const copies = await caches.open(COPIES);
+  for (const name of names) await copies.add(new Request(name, { cache: "no-cache" }));
+}
+
+/** Deletes the copies. */
+export const forgetModels = (): Promise<boolean> => caches.delete(COPIES);
+
+/** A model's address; where it cannot be reached, the copy. */
+export async function atHand(address: URL): Promise<URL | File> {
+  try {
+    await fetch(address, { method: "HEAD" });
+    return address;
+  } catch {
+    const copy = await globalThis.caches?.match(address, { cacheName: COPIES });
+    return copy ? new File([await copy.blob()], address.pathname.split("/").at(-1)!) : address;
+  }
+}
