@@ -25,11 +25,11 @@ def external(name, shape, offset, length, dtype=T.FLOAT):
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
-    """A sparse file with a table of 2.5 GiB and a matrix after it; only rows 1 and the last contain
-    data.
+    """A sparse file with a table of 9.5 GiB, more than 2^31 elements, and a matrix after it; only
+    rows 1 and the last contain data.
     """
     folder = tmp_path_factory.mktemp("big")
-    rows, width = 5 * GIB // 2 // 256, 64
+    rows, width = 19 * GIB // 2 // 256, 64
     table, w = rows * width * 4, np.arange(width * 4, dtype="f4").reshape(width, 4) / 100
     with open(folder / "model.onnx.data", "wb") as f:
         f.truncate(table + w.nbytes)
@@ -65,7 +65,7 @@ print(*y.sum(1).tolist(), (read - before) >> 10, (ran - before) >> 10)
 """
 
 
-def test_more_than_2_gib(big):
+def test_more_than_8_gib(big):
     path, rows, sums = big
     *values, read, ran = map(
         float,

@@ -372,7 +372,7 @@ static void product_task(void *arg, int32_t index, int32_t thread) {
       else
         for (int32_t row = 0; row < rows; row++) {
           columns_of(s, item, j, first + i + row, &c);
-          finish(s, t + row * COLUMNS, &c, sum + i + row, 1, at + row * p->y_row,
+          finish(s, t + row * COLUMNS, &c, sum + i + row, 1, at + (int64_t)row * p->y_row,
                  (int32_t)less(to - j, COLUMNS));
         }
       i += rows;
