@@ -36,7 +36,7 @@ core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
+demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(if $(filter real,$(MODELS)),$(stamp)/real) ## build everything a page needs, serve the demo on http://localhost:8017 (MODELS=real: with real models, about 300 MB)
 	@if [ -x .build/venv-federated/bin/flwr ]; then $(hub) > .build/hub.log 2>&1 & trap "kill $$! 2> /dev/null" EXIT INT TERM; fi; \
 	  node web/demo/serve.mjs --port $(PORT)
 
@@ -332,6 +332,17 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
 	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@touch $@
+
+# Real models for the rooms, from pinned packages. Their conversion needs torch.
+$(stamp)/venv-real: web/demo/real/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-real
+	.build/venv-real/bin/python -m pip --quiet --disable-pip-version-check install -r $<
+	@touch $@
+
+$(stamp)/real: web/demo/real/make.py $(stamp)/venv-real $(stamp)/native | $(stamp)/web
+	.build/venv-real/bin/python web/demo/real/make.py web/dist/demo/real
 	@touch $@
 
 # The tokenizers and chat templates of pages, for the wheel.

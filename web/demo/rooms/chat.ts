@@ -19,6 +19,7 @@ import {
   type ToolCall,
 } from "edgewise";
 import { $, input, megabytes, number, seconds } from "../page.ts";
+import { madeModels } from "./real.ts";
 import {
   chosen,
   count,
@@ -90,6 +91,8 @@ const FORM = {
 };
 
 if (query.has("host")) env.remoteHost = new URL(query.get("host")!, location.href).href;
+else if ((await madeModels("chat")).length)
+  env.remoteHost = new URL("real/hub/", location.href).href;
 
 let write: TextGenerationPipeline | undefined;
 let embed: FeatureExtractionPipeline | undefined;

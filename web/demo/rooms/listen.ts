@@ -13,6 +13,7 @@ import {
 } from "edgewise";
 import { $, input, number, seconds, swap } from "../page.ts";
 import { MorseKey, spelled } from "./morse.ts";
+import { offerReal } from "./real.ts";
 import {
   chosen,
   count,
@@ -456,4 +457,9 @@ new ResizeObserver(() => {
   if (!recording) drawWave(wave, shown);
 }).observe(wave);
 
+void offerReal("listen", load, {
+  id: "onnx-community/whisper-tiny.en",
+  title: "Whisper tiny.en",
+  licence: "MIT",
+});
 await load(query.get("model") ?? undefined);

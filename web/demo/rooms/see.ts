@@ -12,6 +12,7 @@ import {
 } from "edgewise";
 import { lossChart } from "../chart.ts";
 import { $, input, number, seconds } from "../page.ts";
+import { offerReal } from "./real.ts";
 import {
   bars,
   chosen,
@@ -413,4 +414,9 @@ onKey((key) => {
 addThing("a cup");
 addThing("keys");
 addThing("other");
+void offerReal("see", load, {
+  id: "onnx-community/mobilenetv4_conv_small.e2400_r224_in1k",
+  title: "MobileNetV4",
+  licence: "Apache-2.0",
+});
 await load(query.get("model") ?? undefined);

@@ -5,6 +5,7 @@
 
 import { InputError, pipeline, type SpeakerVerificationPipeline } from "edgewise";
 import { $, input, number, seconds } from "../page.ts";
+import { offerReal } from "./real.ts";
 import {
   bars,
   chosen,
@@ -408,4 +409,9 @@ new ResizeObserver(() => {
 
 addVoice("me");
 addVoice("somebody else");
+void offerReal("who", load, {
+  id: "Xenova/wavlm-base-plus-sv",
+  title: "WavLM",
+  licence: "MIT",
+});
 await load(query.get("model") ?? undefined);
