@@ -1,7 +1,7 @@
 // npm run build: bundles src/ and demo/ into dist/ and writes the type declarations. make adds the
 // engine (wasm/) and the wheel; then pack.mjs makes the bundles that contain everything.
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
@@ -163,6 +163,10 @@ for (const name of [
   "icon-512.png",
 ])
   cpSync(join(here, "demo", name), join(out, "demo", basename(name)));
+// The rooms offer what this list names (demo/real/make.py).
+mkdirSync(join(out, "demo/real"), { recursive: true });
+if (!existsSync(join(out, "demo/real/models.json")))
+  writeFileSync(join(out, "demo/real/models.json"), "[]");
 rmSync(join(out, "demo/model"), { recursive: true, force: true });
 cpSync(join(here, "demo/model"), join(out, "demo/model"), { recursive: true });
 cpSync(join(here, "demo/rooms/samples"), join(out, "demo/samples"), { recursive: true });
