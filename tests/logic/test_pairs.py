@@ -17,7 +17,9 @@ def test_pairs_and_what_is_none(form):
         ("c", "d", "x, record 2"),
     ]
     (asked,) = pairs.pairs_of([{"image": "i", "prompt": "p", "answer": "a"}], "pictures", "x")
-    assert (asked.source, asked.prompt, asked.target) == ("i", "p", "a")
+    assert (asked.source, asked.prompt, asked.target) == (["i"], "p", "a")
+    several = {"images": ["i", "j"], "prompt": "p", "completion": "a"}
+    assert pairs.pairs_of([several], "pictures", "x")[0].source == ["i", "j"]
     for given, kind, error in (
         ([], "speech", "x: there are no pairs"),
         ([{"audio": "a"}], "speech", "x, record 1: it has no text"),
@@ -26,6 +28,8 @@ def test_pairs_and_what_is_none(form):
         ([{"source": 5, "target": "a"}], "text", "x, record 1: source is 5"),
         ([{"source": "a", "target": 5}], "text", "x, record 1: target is 5"),
         ([{"image": "i", "answer": "a"}], "pictures", "x, record 1: it has no prompt"),
+        ([{"image": [], "prompt": "p", "answer": "a"}], "pictures", "record 1: it has no picture"),
+        ([{"image": "i", "prompt": "p", "answer": ""}], "pictures", "record 1: answer is empty"),
         (["a"], "text", "x, record 1: .a. is not a pair"),
     ):
         with pytest.raises(InputError, match=error):

@@ -153,11 +153,14 @@ class _Inner:
             return
         (target,) = self.inputs
         if self.mask is None:  # [layers, batch, tokens, hidden]
-            dims = self._constant(f"{FEATURES}/dims", INT64, [4], [1, 1, -1, self.hidden])
-            for i, name in enumerate(made):
-                made[i] = f"{name}/one"
-                nodes.append(Node("Reshape", [name, dims], [made[i]], name=made[i]))
-        else:  # of all tokens, of which those of text have zeros
+            op, more = "Unsqueeze", self._constant(f"{FEATURES}/first", INT64, [1], [0])
+        else:  # of all tokens of all rows
+            op, dims = "Reshape", [1, -1, self.hidden]
+            more = self._constant(f"{FEATURES}/dims", INT64, [3], dims)
+        for i, name in enumerate(made):
+            made[i] = f"{name}/one"
+            nodes.append(Node(op, [name, more], [made[i]], name=made[i]))
+        if self.mask is not None:  # tokens of text have zeros
             size, value = f"{FEATURES}/size", Tensor.of("value", BOOL, [1], [True])
             nodes.append(Node("Shape", ["input_ids"], [size], name=size))
             mask = [self.mask.name]
@@ -340,3 +343,11 @@ def fed_shapes(graph: Graph, tokens: int) -> dict[str, list[int]]:
         for i in graph.input_names()
         if i.name in INPUTS
     }
+
+
+def fed_rows(graph: Graph, rows: int, tokens: int) -> dict[str, list[int]]:
+    """{input: shape} as fed_shapes, for `rows` sequences of `tokens` tokens."""
+    shapes = fed_shapes(graph, tokens)
+    for name, shape in shapes.items():
+        shape[1 if name == POSITIONS else 0] = rows
+    return shapes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedOp
 from ...json_text import parse_json
@@ -45,6 +45,9 @@ from .text_to_image import text_to_image_package
 from .texts import TEXT_INPUTS, add_text_model, config_of, text_limit
 from .towers import COMPARED
 from .zero_shot import zero_shot_package
+
+if TYPE_CHECKING:
+    from ..passes.lora import AdapterConfig
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
@@ -145,6 +148,7 @@ def compile_task(
     any_size: bool = False,
     any_length: bool = False,
     training: Sequence[Mapping[str, Any]] = (),
+    lora: AdapterConfig | None = None,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -172,7 +176,10 @@ def compile_task(
             it for each size.
         any_length: whether an encoder of sounds of any length is left out in the same way.
         training: programs by which a page trains adapters of the decoder, as of
-            training.package.add_training: of encoder-decoder models of speech and texts.
+            training.package.add_training: of encoder-decoder models of speech and texts, and of
+            models that see pictures.
+        lora: training.peft.LoraConfig: layers of the decoder of a model that sees or hears which
+            can get adapters at run time; without `training`.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -208,6 +215,7 @@ def compile_task(
         any_size,
         any_length,
         training,
+        lora,
     )
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
@@ -233,7 +241,7 @@ def _check_options(
     )
     if personalize and kind in unlabelled:
         raise InputError("the task has no labels", "personalize", "Leave it out.")
-    if training and kind != "seq2seq":
+    if training and kind not in ("seq2seq", "multimodal"):
         raise InputError(
             "models with an encoder and a decoder of text are trained", "training", "Leave it out."
         )
@@ -271,8 +279,8 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare, dims, personalize, any_size, any_length, training:
-            as of compile_task.
+        max_length, cache_dtype, target, compare, dims, personalize, any_size, any_length, training,
+            lora: as of compile_task.
     """
 
     task: str
@@ -288,6 +296,7 @@ class Request:
     any_size: bool = False
     any_length: bool = False
     training: Sequence[Mapping[str, Any]] = ()
+    lora: AdapterConfig | None = None
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""

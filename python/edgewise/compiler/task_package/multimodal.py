@@ -16,6 +16,7 @@ from ...logic.multimodal.encoder import features_of, others_of, pieces_at_once, 
 from ..compile.causal_lm import CHUNKS, compile_causal_lm
 from ..compile.features import sees, text_config, with_reach
 from ..compile.join import join_embedding
+from ..compile.layer_names import name_layers
 from ..compile.model_file import read_config
 from ..compile.programs import Programs
 from ..compile.selection import with_all_selected
@@ -31,6 +32,7 @@ from ..processors.images.vision import VisionDescription, read_vision, vision_gr
 from ..processors.prompts import picture_rule, reach_of, video_rule
 from ..processors.reader import audio_processor
 from ..processors.sounds import sound_rule
+from ..training.package import adapter_programs, add_training
 from .divided import HEAD, divided, with_head
 from .joined import add_mixing, check_line, with_line
 from .kept_graphs import keep_graph
@@ -67,25 +69,11 @@ HEARING, GENAI_HEARING = "audio_encoder", "speech"  # names of encoders of sound
 
 def multimodal_package(request: Request) -> Package:
     """The package of a model that sees pictures, or hears. Raises as compile_task."""
-    config = text_config(read_config(request.files))
     first = next(iter(request.graphs))
     embedding, language, encoder = _graphs(request)
-    graph = join_embedding(embedding, language, config)
     described = None if first in (HEARING, GENAI_HEARING) else _vision(request.texts)
-    graph, where, chunks = _reaching(graph, described, read_config(request.files))
-    decoder, plans = compile_causal_lm(
-        graph,
-        config,
-        request.max_length,
-        chunks,
-        cache_dtype=request.cache_dtype,
-        target=request.target,
-    )
-    if where is not None:
-        decoder["sees"] = where
-    fields = {"decoder": decoder}
-    package = new_package(request.task, fields, request.texts, request.files, request.target)
-    add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
+    package = _language_package(request, embedding, language, described)
+    decoder = package.manifest["decoder"]
     programs = Programs(request.task, request.files, {}, request.target, request.compare, package)
     if described is None:
         rule, audio = add_hearing(programs, request.read(first), f"{first}.onnx", request, decoder)
@@ -115,6 +103,47 @@ def multimodal_package(request: Request) -> Package:
             (made,) = programs.package.manifest["programs"]["vision"]["plans"]
             ((_, _, dims, _),) = made["outputs"].values()
             check_line(dims, pictures["count"], f"{first}.onnx")
+    return package
+
+
+def _language_package(
+    request: Request,
+    embedding: Graph,
+    language: Graph,
+    described: tuple[VisionDescription, PictureRule] | None,
+) -> Package:
+    """The package with the decoder, and the programs that train its adapters.
+
+    Args:
+        request: of the package.
+        embedding, language: graphs of the decoder.
+        described: as of `_reaching`.
+    """
+    trained, lora = adapter_programs(request.training)
+    if trained and described is None:
+        raise InputError("models that hear are not trained", "training", "Leave it out.")
+    whole = read_config(request.files)
+    config = text_config(whole)
+    name_layers(language, whole)
+    graph = join_embedding(embedding, language, config)
+    graph, where, chunks = _reaching(graph, described, whole)
+    decoder, plans = compile_causal_lm(
+        graph,
+        config,
+        request.max_length,
+        chunks,
+        lora or request.lora,
+        cache_dtype=request.cache_dtype,
+        target=request.target,
+    )
+    if where is not None:
+        decoder["sees"] = where
+    fields = {"decoder": decoder}
+    package = new_package(request.task, fields, request.texts, request.files, request.target)
+    package.graph = graph
+    add_plans(package, [(d["file"], plan) for plan, d in zip(plans, decoder["plans"])])
+    for program in trained:
+        add_training(package, program.pop("name"), target=request.target, **program)
     return package
 
 

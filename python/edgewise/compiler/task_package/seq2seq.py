@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import InputError, UnsupportedField
+from ...errors import InputError
 from ...json_text import parse_json
 from ..compile.programs import Programs
 from ..compile.seq2seq import compile_seq2seq
 from ..processors.reader import audio_processor
-from ..training.package import add_training, check_plain, described_programs
+from ..training.package import adapter_programs, add_training
 from .sounds import add_sound_encoder
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ def seq2seq_package(request: Request) -> Package:
         InputError: there is no processor of sound, or an option has no sensible value.
         UnsupportedOp: an operator is missing, or the graphs are no encoder and decoder.
     """
-    trained, lora = described_programs(request.training)
-    if trained and (lora is None or len(trained) > 1):
-        raise UnsupportedField(
-            "models with an encoder are trained by adapters", "training", "Give LoRA alone."
-        )
-    check_plain(lora)
+    trained, lora = adapter_programs(request.training)
     package = compile_seq2seq(
         request.files,
         capacity=request.max_length,

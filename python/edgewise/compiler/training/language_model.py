@@ -11,9 +11,10 @@ from ...errors import InputError, UnsupportedOp
 from ..compile import CACHE_NAME, cache_axis, head_dim, interface, state_shape
 from ..compile.caches import Interface, static_rooms
 from ..compile.computed import COUNTS, computed_inputs, filled
+from ..compile.features import fed_rows, text_config
 from ..compile.states import find_states, is_past
 from ..ir import Graph, Info, Node, Tensor, Value
-from .packing import POSITIONS, check_states
+from .packing import POSITIONS, check_packing, check_states
 
 # Ops after the last layer that work on each token alone.
 _TOKENWISE = {"MatMul", "MatMulNBits", "MatMulBnb4", "Gemm", "Add", "Mul", "Div", "Tanh", "Cast"}
@@ -28,7 +29,8 @@ def causal_lm_inputs(
     packing: bool = False,
 ) -> dict[str, Any]:
     """Arguments of Program for whole sequences without a past: `input_ids` [batch, sequence] is
-    fed, the mask is all ones, positions count from 0, states are empty or zeros.
+    fed, the mask is all ones, positions count from 0, states are empty or zeros. A decoder that
+    takes features of pictures is fed with these, too (compile/features.py).
 
     Padding stands on the right, where causal attention hides it from all other tokens, and has the
     label -100.
@@ -56,8 +58,12 @@ def causal_lm_inputs(
             )
     found, config = _interface(graph), config or {}
     _check_sizes(found.inputs["input_ids"], batch, sequence)
+    fed = fed_rows(graph, batch, sequence)
+    check_packing(packing, not fed)
+    if fed:
+        config = text_config(config)
     rooms = static_rooms(found, config, sequence)
-    shapes: dict[str, list[int]] = {"input_ids": [batch, sequence]}
+    shapes: dict[str, list[int]] = {"input_ids": [batch, sequence], **fed}
     known: dict[str, list[Any]] = {}
     computed: dict[str, Callable[[Any], Value]] = {}
     for name, state in found.states.items():

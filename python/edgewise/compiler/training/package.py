@@ -319,6 +319,23 @@ def described_programs(
     return described, configs[0] if configs else None
 
 
+def adapter_programs(
+    programs: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], LoraConfig | None]:
+    """As described_programs, of a model with an encoder, whose decoder gets plain adapters.
+
+    Raises:
+        UnsupportedField: they train something else.
+    """
+    described, lora = described_programs(programs)
+    if described and (lora is None or len(described) > 1):
+        raise UnsupportedField(
+            "models with an encoder are trained by adapters", "training", "Give LoRA alone."
+        )
+    check_plain(lora)
+    return described, lora
+
+
 def compile_training_package(
     files: Mapping[str, Source],
     programs: Sequence[Mapping[str, Any]] | Mapping[str, Any],

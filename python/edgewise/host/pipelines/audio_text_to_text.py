@@ -25,7 +25,7 @@ from ...logic.multimodal.families.sounds import (
     tokens_of,
     windows_of,
 )
-from ...logic.multimodal.prompt import check_rows
+from ...logic.multimodal.prompt import check_room, check_rows
 from ..media.decode import read_sound
 from ..media.recording import part
 from ..session import InferenceSession
@@ -102,14 +102,15 @@ class AudioTextToTextPipeline(ImageTextToTextPipeline):
             texts.append(heard(rule, count))
         text = prompt_text(rule, self._text(ask, continued), texts)
         prompt = self._placed(text, [rule["token"]], texts, options)
+        check_room(prompt, self.model.max_length, self.task)
         for i, samples in enumerate(sounds):
             if i not in parts:
                 parts[i] = self._heard(samples, options["signal"])
             check_rows(self._count(parts[i]), texts[i], self.task)
         return Features(prompt, [parts[i] for i in range(len(sounds))], [t.count for t in texts])
 
-    def _messages(self, ask: Ask) -> list[dict[str, Any]]:
-        return flat_messages(self.rule, ask.messages or [])
+    def _messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return flat_messages(self.rule, messages)
 
     def _count(self, data: bytes) -> int:
         return len(data) // (4 * self.model.package.manifest["decoder"]["features"])

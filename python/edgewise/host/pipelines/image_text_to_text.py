@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -45,14 +46,14 @@ from ...logic.multimodal.kept import Kept
 from ...logic.multimodal.prompt import Prepared, Shown, check_room, check_rows, placed, with_reach
 from ..engine import default_engine
 from ..media.pictures import Picture, read_picture
-from ..session.decoder import DecoderModel
 from ..session.features import Features, Prompted
 from ..session.open import folder_files, name_in
 from ..session.packaged import ProgramSession
 from ..text import GenerateOutput, GenerationConfig, generate
 from ..text.generate import model_defaults
 from ..text.signals import is_set
-from .base import Pipeline
+from ..training.adapters import CausalLM
+from .adapted import AdaptedPipeline
 from .files import Stem
 from .images.encoder import EncoderSession, feature_rows
 from .images.joined import joined
@@ -60,14 +61,35 @@ from .images.vision import VisionProcessor
 
 if TYPE_CHECKING:
     from ...compiler.package import Package
+    from ...compiler.training.peft import LoraConfig
     from ...logic.images.views import Seen
 
 __all__ = ["ImageTextToTextPipeline"]
 
+
+@dataclass
+class Asked:
+    """Prompts on the same pictures.
+
+    Attributes:
+        prompts: with the places of their features.
+        shown: the pictures in them.
+        parts: encodes the pictures, unless a signal is set: the features of each.
+    """
+
+    prompts: list[Prepared]
+    shown: list[Shown]
+    parts: Callable[[Any], list[bytes]]
+
+    def features(self, prompt: Prepared, signal: Any) -> Features:
+        """A prompt with the features of its pictures. Raises Aborted."""
+        return Features(prompt, self.parts(signal), [one.count for one in self.shown])
+
+
 _HOST = ("streamer", "signal", "stopping_criteria", "logits_processor", "generation_config")
 
 
-class ImageTextToTextPipeline(Pipeline):
+class ImageTextToTextPipeline(AdaptedPipeline):
     """Answers questions about pictures: pipe(messages), pipe(text=messages), pipe(images=picture,
     text="..."), or lists of these.
 
@@ -132,7 +154,7 @@ class ImageTextToTextPipeline(Pipeline):
     ) -> None:
         self._capacity = max_length if capacity is None else capacity
         self._cache_dtype = cache_dtype
-        self._model: DecoderModel | None = None
+        self._model: CausalLM | None = None
         self._package: Package | None = None
         self._kept = Kept()
         super().__init__(model, tokenizer, **options)
@@ -160,7 +182,8 @@ class ImageTextToTextPipeline(Pipeline):
             self._package = self.files.package or self._compiled()
         return self._package
 
-    def _compiled(self) -> Package:
+    def _compiled(self, lora: LoraConfig | None = None) -> Package:
+        """The package of the model's folder. lora: of layers that can get adapters."""
         assert self.files is not None
         root = self.files.root
         files, _ = folder_files(root)
@@ -175,16 +198,22 @@ class ImageTextToTextPipeline(Pipeline):
             compare=False,
             any_size=True,
             any_length=True,
+            lora=lora,
         )
 
     @property
-    def model(self) -> DecoderModel:
+    def model(self) -> CausalLM:
         """The language model, which is loaded on first use."""
         if self._model is None:
-            self._model = DecoderModel(
-                self.package, engine=self.engine, cache_dtype=self._cache_dtype, cache_bytes=0
-            )
+            self._model = self._language(self.package)
         return self._model
+
+    def _language(self, package: Package) -> CausalLM:
+        kept = self._cache_dtype
+        return CausalLM(package, engine=self.engine, cache_dtype=kept, cache_bytes=0)
+
+    def _adapted(self, lora: LoraConfig) -> CausalLM:
+        return self._language(self._compiled(lora))
 
     def session(self, stem: str) -> Any:
         if stem not in self.sessions:
@@ -277,6 +306,18 @@ class ImageTextToTextPipeline(Pipeline):
 
     def _features(self, ask: Ask, options: Mapping[str, Any], continued: bool) -> Features:
         """The prompt of an input, with the features of its pictures."""
+        made = self.prepared(ask, [self._text(ask, continued)], options)
+        check_room(made.prompts[0], self.model.max_length, self.task)
+        return made.features(made.prompts[0], options["signal"])
+
+    def prepared(self, ask: Ask, texts: Sequence[str], options: Mapping[str, Any]) -> Asked:
+        """Prompts on the pictures of an input, which are read once.
+
+        Args:
+            ask: the input.
+            texts: of the chat template, or the caller's.
+            options: of the call.
+        """
         rule: Any = self.package.manifest["processor"]["pictures"]
         videos: Any = self.package.manifest["processor"].get("videos")
         chosen, own = chosen_of(videos, ask.pictures, ask.videos), self.processor.description
@@ -284,18 +325,24 @@ class ImageTextToTextPipeline(Pipeline):
         check_frames(videos, chosen, [[(p.height, p.width) for p in of] for of in pictures])
         makers = [self.processor.of(r) for r in rules_of(own.rule, videos, chosen)]
         seen = [maker.seen(of[0]) for maker, of in zip(makers, pictures)]
-        texts = [shown(rule, one) for one in seen]
-        text = prompt_text(rule, self._text(ask, continued), still(chosen, texts))
-        text = with_videos(videos, text, chosen, texts)
-        prompt = self._placed(text, replaced_by(videos, rule["token"]), texts, options)
-        if self.model.package.manifest["decoder"].get("positions"):
-            prompt = with_positions(prompt, moving(videos, chosen, texts))
-        prompt = with_reach(prompt, self.model.package.manifest["decoder"].get("sees"))
-        parts = [
-            self._rows(maker, of, what, one, options["signal"])
-            for maker, of, what, one in zip(makers, pictures, seen, texts)
-        ]
-        return Features(prompt, parts, [one.count for one in texts])
+        all_shown = [shown(rule, one) for one in seen]
+        decoder, prompts = self.model.package.manifest["decoder"], []
+        for given in texts:
+            text = prompt_text(rule, given, still(chosen, all_shown))
+            text = with_videos(videos, text, chosen, all_shown)
+            tokens = replaced_by(videos, rule["token"])
+            prompt = self._placed(text, tokens, all_shown, options)
+            if decoder.get("positions"):
+                prompt = with_positions(prompt, moving(videos, chosen, all_shown))
+            prompts.append(with_reach(prompt, decoder.get("sees")))
+
+        def parts(signal: Any) -> list[bytes]:
+            return [
+                self._rows(maker, of, what, one, signal)
+                for maker, of, what, one in zip(makers, pictures, seen, all_shown)
+            ]
+
+        return Asked(prompts, all_shown, parts)
 
     def _placed(
         self, text: str, tokens: list[str], texts: list[Shown], options: Mapping[str, Any]
@@ -307,14 +354,16 @@ class ImageTextToTextPipeline(Pipeline):
             special = not (bos and text.startswith(bos))
         found = [self.tokenizer.token_to_id(token) for token in tokens]
         ids = self._encode(text, special)
-        prompt = placed(ids, [place for place in found if place is not None], texts, self.task)
-        check_room(prompt, self.model.max_length, self.task)
-        return prompt
+        return placed(ids, [place for place in found if place is not None], texts, self.task)
 
-    def _text(self, ask: Ask, continued: bool) -> str:
-        """The text of an input, with placeholders for its pictures."""
-        if ask.messages is None:
-            return str(ask.given)
+    def text_of(self, messages: list[dict[str, Any]], prompt: bool, continued: bool = False) -> str:
+        """The text of messages, with placeholders for their pictures.
+
+        Args:
+            messages: for the chat template.
+            prompt: whether the beginning of an answer follows.
+            continued: whether the last one is continued.
+        """
         template = getattr(self.tokenizer, "apply_chat_template", None)
         if template is None:
             raise InputError(
@@ -324,16 +373,22 @@ class ImageTextToTextPipeline(Pipeline):
             )
         return str(
             template(
-                open_messages(self._messages(ask), continued),
-                add_generation_prompt=not continued,
+                open_messages(self._messages(messages), continued),
+                add_generation_prompt=prompt,
                 continue_final_message=continued,
                 tokenize=False,
             )
         )
 
-    def _messages(self, ask: Ask) -> list[dict[str, Any]]:
+    def _text(self, ask: Ask, continued: bool) -> str:
+        """The text of an input, with placeholders for its pictures."""
+        if ask.messages is None:
+            return str(ask.given)
+        return self.text_of(ask.messages, not continued, continued)
+
+    def _messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The messages for the chat template."""
-        return ask.messages or []
+        return messages
 
     def _rows(
         self, maker: VisionProcessor, pictures: list[Picture], what: Seen, text: Shown, signal: Any

@@ -15,6 +15,7 @@ from ...compiler.compile.seq2seq_files import mask_step, read_graphs, with_decod
 from ...compiler.declare.dtypes import FLOAT, INT64
 from ...compiler.formats.files import ModelFiles
 from ...compiler.ir import Graph
+from ...compiler.training.losses import CausalLMLoss
 from ...errors import InputError
 from ...logic.generation.text2text import call_of, prompt_of
 from ...logic.speech.features import HOP
@@ -34,8 +35,11 @@ from .card import Base, base_of
 
 if TYPE_CHECKING:
     from ..pipelines.automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
+    from ..pipelines.base import Pipeline
+    from ..pipelines.files import ModelFiles as PipelineFiles
     from ..pipelines.seq2seq import Seq2SeqPipeline
     from ..pipelines.text2text import Text2TextGenerationPipeline
+    from .trainer.options import TrainedModel
 
 Batch = dict[str, object]
 
@@ -45,17 +49,25 @@ class PairSource(Protocol):
 
     Attributes:
         kind: of the pairs.
-        graph: that is trained.
         most: tokens of its longest row.
         pad: id of padding.
         base: the model, as a card names it.
     """
 
     kind: PairKind
-    graph: Graph
     base: Base
     most: int
     pad: int
+
+    @property
+    def model(self) -> Graph | TrainedModel:
+        """The model that is trained."""
+        ...
+
+    @property
+    def loss(self) -> CausalLMLoss | str:
+        """Its loss."""
+        ...
 
     def example(self, pair: Pair) -> tuple[Example, Any]:
         """The tokens of a pair, and what its source gives."""
@@ -64,6 +76,22 @@ class PairSource(Protocol):
     def feeds(self, sources: Sequence[Any], sequence: int) -> Batch:
         """The inputs of a batch besides token ids."""
         ...
+
+
+def folder_of(pipe: Pipeline) -> PipelineFiles:
+    """The files of a pipeline. Raises InputError where they have no model, but what was made of
+    it.
+    """
+    files = pipe.files
+    if files is None or files.package is not None:
+        raise InputError(
+            "a package holds plans, not the model"
+            if files is not None
+            else "the pipeline was made of a loaded model",
+            "fine_tune",
+            "Make the pipeline from the model's folder.",
+        )
+    return files
 
 
 class Seq2SeqSource:
@@ -77,18 +105,10 @@ class Seq2SeqSource:
     """
 
     def __init__(self, pipe: Seq2SeqPipeline) -> None:
-        files = pipe.files
-        if files is None or files.package is not None:
-            raise InputError(
-                "a package holds plans, not the model"
-                if files is not None
-                else "the pipeline was made of a loaded model",
-                "fine_tune",
-                "Make the pipeline from the model's folder.",
-            )
+        files = folder_of(pipe)
         found, _ = folder_files(files.root)
         graphs = {s: name_in(os.path.abspath(files.root), p) for s, p in files.graphs.items()}
-        self.graph = read_graphs(found, None, graphs).first
+        self.model, self.loss = read_graphs(found, None, graphs).first, CausalLMLoss()
         self.base = base_of(ModelFiles(found), os.fspath(files.root))
         model = pipe.model
         self.most, self.pad = model.max_length, 0
@@ -97,7 +117,7 @@ class Seq2SeqSource:
             pad = id_of(config, "pad_token_id")
             self.pad = self.pad or pad or 0
         self._step = mask_step(with_decoder(model.config))
-        self._inputs = {i.name: i for i in self.graph.input_names()}
+        self._inputs = {i.name: i for i in self.model.input_names()}
 
     def feeds(self, sources: Sequence[bytes], sequence: int) -> Batch:
         """The states of the encoder, with zeros after those of shorter sources, and masks."""

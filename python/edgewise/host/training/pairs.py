@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.onnx.sink import write_folder
 from ...compiler.schema.training import LANGUAGE_MODEL
-from ...compiler.training.losses import CausalLMLoss
 from ...compiler.training.optimizers import Optimizer, language_model_optimizer
 from ...compiler.training.package import check_plain
 from ...compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ...errors import Aborted, InputError, memory_in_words
+from ...logic.multimodal.asking import PICTURES
 from ...logic.native import Seed
 from ...logic.options import check_known
 from ...logic.training.chat import Example, Report, kept_rows
@@ -25,6 +25,7 @@ from ..arguments import options_of
 from .card import CARD, may_write
 from .data import TokenRows
 from .pair_sources import PairSource, SpeechSource, TextSource
+from .picture_pairs import PictureSource
 from .trainer import Trainer
 from .trainer.results import adapter_card
 
@@ -131,26 +132,29 @@ def fine_tune(
 
     The source of each pair goes through the pipeline's own processor and the encoder once. The
     tokens of the target alone are learned, after those with which generation begins: Whisper's
-    tokens of language and task, decoder_start_token_id. The encoder stays as it is.
+    tokens of language and task, decoder_start_token_id; of a model that sees, after the question as
+    its chat template writes it. The encoder stays as it is.
 
     Args:
         pipe: an automatic-speech-recognition pipeline of Whisper, with pairs {"audio", "text"};
-            text2text-generation, translation or summarization, with {"source", "target"}. It was
-            made from a model folder.
-        pairs: the records. A recording is what the pipeline takes, of at most a window.
+            text2text-generation, translation or summarization, with {"source", "target"};
+            image-text-to-text, with {"image", "prompt", "answer"}, or "images", a list. It was made
+            from a model folder.
+        pairs: the records. A recording is what the pipeline takes, of at most a window; so is a
+            picture.
         adapters: LoraConfig, or a dict of its fields. Default: rank 8 beside all linear layers.
         name: of the adapter in the pipeline.
         initial: an adapter that training continues; without `adapters` with its configuration.
         epochs, max_steps, learning_rate, optimizer, batch_size, seed: as of Trainer and
             Trainer.fit, with the defaults of language models.
         sequence_length: tokens of a row; longer targets are cut. Default: those of the longest
-            target.
+            target, of a model that sees with its question and pictures.
         evaluation: held-out pairs, or the share of the pairs to hold out.
         checkpoint: file to save the run in, as of Trainer.fit.
         resume: continue from `checkpoint`, if there is that file.
         on_step: called with the Progress after each update; False stops the run.
         call_options: options of the pipeline's calls that say what stands before the target:
-            language and task; prefix, src_lang and tgt_lang.
+            language and task; prefix, src_lang and tgt_lang; add_special_tokens.
         training: more arguments of Trainer, and evaluate_every, early_stopping_patience (or
             early_stopping), load_best_model_at_end, checkpoint_every, progress and signal of
             Trainer.fit.
@@ -171,12 +175,13 @@ def fine_tune(
     held_out = PairRows(data.held, source, batch, seed, data.report) if data.held else None
     fit = {n: training.pop(n) for n in FIT if n in training}
     trainer = Trainer(
-        source.graph,
-        CausalLMLoss(),
+        source.model,
+        source.loss,
         language_model_optimizer(optimizer, True),
         config,
         learning_rate=learning_rate,
         batch_size=batch,
+        sequence_length=len(data.rows[0][0][0]),
         seed=seed,
         engine=pipe.engine,
         **{"max_grad_norm": LANGUAGE_MODEL.max_grad_norm, "no_decay": LANGUAGE_MODEL.no_decay}
@@ -240,18 +245,22 @@ def _adapter_of(initial: Adapter | str | os.PathLike[str] | None) -> Adapter | N
 def source_of(pipe: Any, options: Mapping[str, Any]) -> PairSource:
     """What a pipeline makes of pairs. Raises InputError for others."""
     from ..pipelines.automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
+    from ..pipelines.image_text_to_text import ImageTextToTextPipeline
     from ..pipelines.text2text import Text2TextGenerationPipeline
 
     if isinstance(pipe, AutomaticSpeechRecognitionPipeline):
         return SpeechSource(pipe, options)
     if isinstance(pipe, Text2TextGenerationPipeline):
         return TextSource(pipe, options)
+    if isinstance(pipe, ImageTextToTextPipeline) and pipe.task == PICTURES.task:
+        return PictureSource(pipe, options)
     what = f"a pipeline of {pipe.task}" if hasattr(pipe, "task") else f"a {type(pipe).__name__}"
     raise InputError(
         f"{what} does not learn from pairs",
         "fine_tune",
-        "Pipelines of automatic-speech-recognition, text2text-generation, translation and"
-        " summarization do; language models are trained by edgewise.Trainer.",
+        "Pipelines of automatic-speech-recognition, text2text-generation, translation,"
+        " summarization and image-text-to-text do; language models are trained by"
+        " edgewise.Trainer.",
     )
 
 

@@ -152,7 +152,8 @@ def check_manifest(
     check_files(c, checked, data_bytes)
     contents = Contents(files=checked["files"], own=own)
     check_weights(c, checked["weights"], contents)
-    check_training(c, checked.get("training", []), contents)
+    language = checked["decoder"] if decodes and not seq2seq else None
+    check_training(c, checked.get("training", []), language, contents)
     if task == "inference":
         check_inference(c, checked["inference"], "inference", contents)
     elif task in PROGRAM_TASKS:

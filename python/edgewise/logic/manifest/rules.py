@@ -475,8 +475,12 @@ STATES = "encoder_hidden_states"
 """The input of a decoder's training that is the output of the encoder."""
 
 
-def check_training(c: Checker, programs: Sequence[TrainingProgram], contents: Contents) -> None:
-    """Checks `training`; adds the programs' adapters to `contents`."""
+def check_training(
+    c: Checker, programs: Sequence[TrainingProgram], decoder: Decoder | None, contents: Contents
+) -> None:
+    """Checks `training`; adds the programs' adapters to `contents`. decoder: of a language model,
+    whose inputs its programs have.
+    """
     names: set[str] = set()
     for i, program in enumerate(programs):
         at = f"training[{i}]"
@@ -484,11 +488,14 @@ def check_training(c: Checker, programs: Sequence[TrainingProgram], contents: Co
             c.fail(at, f"has the duplicate name '{program['name']}'")
         names.add(program["name"])
         states = _check_states(c, program["states"], f"{at}.states", contents)
+        tokens = program["batch"] * program["sequence"]
+        fed: dict[str, End] = {} if decoder is None else fed_bytes(decoder, tokens)
         for kind, required in TRAINING_PLANS.items():
             plan = program["plans"].get(kind)
             if plan is None:  # of those that need not be there
                 continue
-            _check_training_plan(c, plan, f"{at}.plans.{kind}", required, program, states, contents)
+            path = f"{at}.plans.{kind}"
+            _check_training_plan(c, plan, path, required, program, fed, states, contents)
         for state in program["states"]:
             if state["kind"] == "adapter":
                 if state["name"] in contents.adapters:
@@ -537,13 +544,20 @@ def _check_training_plan(
     at: str,
     required: Sequence[str],
     program: TrainingProgram,
+    fed: dict[str, End],
     states: dict[str, int],
     contents: Contents,
 ) -> None:
-    """Checks a plan of a program. required: inputs and outputs that it has."""
+    """Checks a plan of a program.
+
+    Args:
+        required: inputs and outputs that it has.
+        fed: further inputs that it may have.
+    """
     check_plan(c, plan, at, contents)
     ids = 8 * program["batch"] * program["sequence"]
     inputs: dict[str, End] = {
+        **fed,
         "input_ids": ("int64", ids),
         "labels": ("int64", ids),
         "token_weights": ("float32", ids // 2),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
@@ -21,11 +21,20 @@ def chat_of(image: object, question: object, task: str) -> list[dict[str, Any]]:
     Raises:
         InputError: the question is no text.
     """
-    words = question_of(question, task)
-    picture: dict[str, Any] = {"type": "image", "image": image}
-    text: dict[str, Any] = {"type": "text", "text": words}
-    message: dict[str, Any] = {"role": "user", "content": [picture, text]}
-    return [message]
+    return asked_about([image], question_of(question, task))
+
+
+def asked_about(pictures: Sequence[Any], question: str) -> list[dict[str, Any]]:
+    """A chat with pictures and a question about them."""
+    parts: list[dict[str, Any]] = [{"type": "image", "image": one} for one in pictures]
+    parts.append({"type": "text", "text": question})
+    return [{"role": "user", "content": parts}]
+
+
+def answered_by(answer: str) -> dict[str, Any]:
+    """The message of an answer."""
+    part: dict[str, Any] = {"type": "text", "text": answer}
+    return {"role": "assistant", "content": [part]}
 
 
 def answers_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import InputError
-from ..native import written
+from ..native import frames, written
 from .records import Record
 
 PairKind = Literal["speech", "text", "pictures"]
@@ -37,7 +37,7 @@ class Pair:
     """A pair.
 
     Attributes:
-        source: a recording, a text, or pictures.
+        source: a recording, a text, or a list of pictures.
         prompt: the question; "" but for pictures.
         target: the text that is learned.
         where: for errors.
@@ -75,6 +75,10 @@ def _pair(given: Any, kind: PairKind, where: str) -> Pair:
     if kind == "text":
         source = _text(record, SOURCES[kind], kind, where)
     if kind == "pictures":
+        several = frames(source)
+        source = [source] if several is None else several
+        if not source:
+            raise InputError("it has no picture", where, f"Give {SHAPES[kind]}.")
         prompt = _text(record, ["prompt"], kind, where)
     return Pair(source, prompt, target, where)
 

@@ -46,16 +46,22 @@ def target_ids(ids: Sequence[int], forced: int | None, languages: Sequence[int])
 
 
 def end_id(generation_config: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
-    """The id of the token that ends a target: eos_token_id, the first one of several; None: the
-    model does not say.
+    """The id of the token that ends a target: the first of `ends_of`; None: the model does not
+    say.
     """
-    for source in (generation_config, config):
-        value: object = source.get("eos_token_id")
+    found = ends_of([generation_config, config])
+    return found[0] if found else None
+
+
+def ends_of(configs: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The ids of tokens that end a text: eos_token_id of the first configuration that has it."""
+    for config in configs:
+        value: object = config.get("eos_token_id")
         if isinstance(value, list) and value:
-            value = value[0]
+            return [i for i in value if isinstance(i, int)]
         if isinstance(value, int):
-            return value
-    return None
+            return [value]
+    return []
 
 
 def row_length(examples: Sequence[Example], given: int | None, most: int) -> int:
@@ -100,4 +106,4 @@ def check_window(samples: int, most: int, rate: int, where: str) -> None:
         )
 
 
-__all__ = ["check_window", "end_id", "row_length", "target_example", "target_ids"]
+__all__ = ["check_window", "end_id", "ends_of", "row_length", "target_example", "target_ids"]

@@ -10,6 +10,7 @@ import type {
 import type { TaskAsk, TaskPicture, TaskSound } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { TextStreamer } from "../text-generation.ts";
+import type { PairAdapterMethods } from "../training/adapter-methods.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, sendable } from "./pictures.ts";
 import { type SoundInput, sendableSound } from "./sounds.ts";
@@ -87,8 +88,8 @@ export interface PictureTextResult {
   finish_reasons?: FinishReason;
 }
 
-/** Answers questions about pictures. */
-export interface ImageTextToTextPipeline extends PipelineBase {
+/** Answers questions about pictures. Learns from pairs, see {@link fineTune}. */
+export interface ImageTextToTextPipeline extends PipelineBase, PairAdapterMethods {
   (
     input: PictureMessage[] | PictureText | string,
     options?: PictureTextOptions,

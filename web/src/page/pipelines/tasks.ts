@@ -52,6 +52,7 @@ export const LEARNS: readonly string[] = [
   "translation",
   "summarization",
   "text2text-generation",
+  "image-text-to-text",
 ] satisfies Task[];
 
 /** Names of the tasks and their aliases. */
@@ -203,18 +204,23 @@ function makeLearn(made: object, client: Client, task: Task): void {
   handles.set(made, handle);
 }
 
-/** Makes of records what the worker reads: of their sounds the samples. */
+/** Makes of records what the worker reads: of their sounds the samples, and pictures. */
 function preparing(task: Task): NonNullable<Handle["prepare"]> {
+  const pictures = async (of: unknown) => {
+    if (!Array.isArray(of)) return sendable(of as ImageInput);
+    return Promise.all(of.map((one) => sendable(one as ImageInput)));
+  };
+  const sound = (of: unknown, signal?: AbortSignal) => sendableSound(of as SoundInput, signal);
+  const chats = KINDS.get(task) === "chat";
+  const [names, make] = chats ? [["image", "images"], pictures] : [["audio"], sound];
   return async (records, where, signal) => {
-    if (KINDS.get(task) !== "sound" || !Array.isArray(records)) return records;
+    if (KINDS.get(task) === "text" || !Array.isArray(records)) return records;
     const made: unknown[] = [];
     for (const [i, record] of records.entries()) {
-      const audio: unknown = record?.audio;
+      const name = names.find((name) => (record?.[name] ?? undefined) !== undefined);
       try {
         made.push(
-          (audio ?? undefined) === undefined
-            ? record
-            : { ...record, audio: await sendableSound(audio as SoundInput, signal) },
+          name === undefined ? record : { ...record, [name]: await make(record[name], signal) },
         );
       } catch (e) {
         if (!(e instanceof InputError)) throw e;

@@ -15,6 +15,7 @@ import type {
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import { askToPersist } from "../persist.ts";
+import type { ImageTextToTextPipeline } from "../pipelines/asking.ts";
 import type { SpeechRecognitionPipeline, Text2TextPipeline } from "../pipelines/types.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
@@ -153,6 +154,7 @@ export interface FineTuneOptions {
 export type LearningPipeline =
   | TextGenerationPipeline
   | SpeechRecognitionPipeline
+  | ImageTextToTextPipeline
   | Text2TextPipeline<string, never>;
 
 const NAMES = [

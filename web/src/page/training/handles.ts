@@ -22,7 +22,8 @@ export function handleOf(model: unknown): Handle {
       "it is not a text-generation pipeline",
       "model",
       "Give what `await pipeline('text-generation', ...)` returned, or a pipeline of " +
-        "automatic-speech-recognition, text2text-generation, translation or summarization.",
+        "automatic-speech-recognition, text2text-generation, translation, summarization or " +
+        "image-text-to-text.",
     );
   return found;
 }

@@ -2,6 +2,7 @@
 
 import type { Device } from "../../device/device.ts";
 import type { Weight } from "../../gen/schema.ts";
+import type { Prepared } from "../../logic/multimodal/prompt.ts";
 import type { Example } from "../../logic/training/chat.ts";
 import type { Pair, PairKind } from "../../logic/training/pairs.ts";
 import type { ModelInfo, Urls } from "../../protocol/loading.ts";
@@ -55,6 +56,31 @@ export interface Encoded {
   states: Float32Array<ArrayBuffer>;
 }
 
+/** The features of pictures, at their places in a row. */
+export interface Features {
+  prompt: Prepared;
+  /** For each picture its features, float32 [count, hidden]. */
+  parts: readonly Uint8Array[];
+  /** How many each has. */
+  counts: number[];
+}
+
+/** A pair as a model that sees learns it: the prompt without and with the answer. */
+export interface Asked {
+  asked: Prepared;
+  whole: Prepared;
+  /** Ids of tokens that end an answer. */
+  ends: number[];
+  parts: Features["parts"];
+  counts: Features["counts"];
+}
+
+/** Inputs of a batch besides ids and labels. */
+export type FeedFeatures = (
+  program: ProgramInfo,
+  features: readonly Features[],
+) => Record<string, Uint8Array>;
+
 /**
  * Reads pairs.
  * @param options of the pipeline's calls
@@ -63,7 +89,14 @@ export interface Encoded {
 export type ReadPairs = (
   options: Readonly<Record<string, unknown>>,
   signal: AbortSignal,
-) => Promise<{ kind: PairKind; width: number; read(pair: Pair): Promise<Encoded> }>;
+) => Promise<{
+  kind: PairKind;
+  /** Numbers of a position of the encoder's states. */
+  width: number;
+  read(pair: Pair): Promise<Encoded | Asked>;
+  /** Of a model that sees. */
+  feeds: FeedFeatures | undefined;
+}>;
 
 /** An .onnx model; `graph`: name of the .onnx file among `files`. */
 export interface Onnx {

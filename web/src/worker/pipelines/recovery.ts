@@ -61,14 +61,15 @@ export class OnDevice {
     let language: EngineDecoder | undefined;
     const config = (name: string) => parseConfig(texts.get(name), name);
     const configs = [config("generation_config.json"), config("config.json")] as const;
+    const release = !manifest.training.size; // training may read all weights
     if (manifest.seq2seq) {
       const Model = await generation.seq2seq();
-      const release = !manifest.training.size; // training may read all weights
       const of = [device, manifest.seq2seq, weights, files, ...configs, where, plans] as const;
       seq2seq = new Model(...of, release);
     } else if (manifest.decoder) {
       const make = await generation.language();
-      language = make(device, manifest.decoder, weights, files, ...configs, where, plans);
+      const of = [device, manifest.decoder, weights, files, ...configs, where, plans] as const;
+      language = make(...of, release);
     } else weights.compute(plans, true);
     await device.ready();
     return new OnDevice(from, generation, device, models, seq2seq, language);

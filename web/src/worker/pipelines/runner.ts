@@ -2,7 +2,7 @@
 
 import type { Pair, PairKind } from "../../logic/training/pairs.ts";
 import type { TaskInput, TaskTensor } from "../../protocol/tasks.ts";
-import type { Encoded } from "../model/model.ts";
+import type { Asked, Encoded, FeedFeatures } from "../model/model.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 import type { Numbers } from "./outputs.ts";
@@ -57,7 +57,8 @@ export interface TaskRunner {
     prepare(
       host: TaskHost,
       given: Readonly<Record<string, unknown>>,
-    ): (pair: Pair, ending: Ending) => Promise<Encoded>;
+    ): (pair: Pair, ending: Ending) => Promise<Encoded | Asked>;
+    feeds?: FeedFeatures;
   };
   /** How `features` makes vectors of states, where it does not take those of the package. */
   embedding?(host: TaskHost): Embedding;

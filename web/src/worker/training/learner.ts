@@ -6,9 +6,9 @@ import type { Urls } from "../../protocol/loading.ts";
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import { keyOf, trainingFiles } from "../model/manifest-parts.ts";
-import type { Encoded, Learner } from "../model/model.ts";
+import type { Asked, Encoded, FeedFeatures, Learner } from "../model/model.ts";
 import type { Weights } from "../model/weights.ts";
-import type { Manifest, Seq2SeqInfo } from "../package/manifest.ts";
+import type { DecoderInfo, Manifest, Seq2SeqInfo } from "../package/manifest.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 /** What training needs of a pipeline (pipelines/host.ts). */
@@ -19,6 +19,7 @@ interface Hosting {
   readonly on: {
     readonly device: Device;
     readonly seq2seq: { readonly info: Seq2SeqInfo; readonly width: number } | undefined;
+    readonly language: { readonly info: DecoderInfo } | undefined;
   };
   readonly from: {
     readonly found: { readonly manifest: Manifest; readonly where: string };
@@ -34,7 +35,8 @@ export interface PairReading {
   kind: PairKind;
   prepare(
     given: Readonly<Record<string, unknown>>,
-  ): (pair: Pair, ending: AbortSignal) => Promise<Encoded>;
+  ): (pair: Pair, ending: AbortSignal) => Promise<Encoded | Asked>;
+  feeds?: FeedFeatures;
 }
 
 /**
@@ -43,18 +45,18 @@ export interface PairReading {
  * @throws InputError if it has no decoder that can be trained
  */
 export function learnerOf(host: Hosting, runner: () => Promise<PairReading | undefined>): Learner {
-  const { seq2seq, device } = host.on;
+  const { seq2seq, language, device } = host.on;
   const { found, weights, files, job } = host.from;
   const { manifest, where } = found;
-  if (!seq2seq || !host.tokenizer)
+  if (!(seq2seq ?? language) || !host.tokenizer)
     throw new InputError(
       `a pipeline of ${host.task} does not learn from pairs`,
       "model",
-      "Give one of automatic-speech-recognition, text2text-generation, translation or " +
-        "summarization.",
+      "Give one of automatic-speech-recognition, text2text-generation, translation, " +
+        "summarization or image-text-to-text.",
     );
-  const { encoder, plans, vocabSize } = seq2seq.info;
-  const sources = encoder.plans.map(({ cross }) => cross);
+  const { plans, vocabSize } = (seq2seq ?? language)!.info;
+  const sources = seq2seq?.info.encoder.plans.map(({ cross }) => cross) ?? [];
   return {
     device,
     decoder: {
@@ -83,11 +85,11 @@ export function learnerOf(host: Hosting, runner: () => Promise<PairReading | und
         throw new InputError(
           "this model does not learn from pairs",
           host.task,
-          "Of speech recognition, Whisper does.",
+          "Of speech recognition, Whisper does; of models that are asked, those that see.",
         );
       const read = pairs.prepare(options);
-      const { kind } = pairs;
-      return { kind, width: seq2seq.width, read: (pair) => read(pair, signal) };
+      const { kind, feeds } = pairs;
+      return { kind, width: seq2seq?.width ?? 0, read: (pair) => read(pair, signal), feeds };
     },
   };
 }

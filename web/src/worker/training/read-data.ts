@@ -9,10 +9,10 @@ import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts"
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Learner } from "../model/model.ts";
+import type { FeedFeatures, Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import { macrotask } from "./macrotask.ts";
-import { readPairs } from "./pairs.ts";
+import { readPairs, type Source } from "./pairs.ts";
 import { answerOf, endOf, examplesOf } from "./records.ts";
 import type { RunSettings } from "./run-options.ts";
 
@@ -28,9 +28,11 @@ export interface Data {
   pad: number;
   /** Of records: how many are too long. */
   report: Report | undefined;
-  /** Of pairs: the states of the encoder for each row. */
-  sources?: Float32Array<ArrayBuffer>[];
-  heldSources?: Float32Array<ArrayBuffer>[];
+  /** Of pairs: the states of the encoder for each row, or features of pictures. */
+  sources?: Source[];
+  heldSources?: Source[];
+  /** Of features. */
+  feeds?: FeedFeatures;
   /** Instead of rows: what is compared. */
   units?: Unit[];
   /** What is compared in evaluations. */
@@ -129,9 +131,10 @@ export async function readData(
     const rows = found.rows.map(([row]) => row);
     const held = found.held?.map(([row]) => row);
     checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
-    const sources = found.rows.map(([, states]) => states);
-    const heldSources = found.held?.map(([, states]) => states) ?? [];
-    return { rows, held, pad, report: found.report, sources, heldSources };
+    const sources = found.rows.map(([, source]) => source);
+    const heldSources = found.held?.map(([, source]) => source) ?? [];
+    const { report, feeds } = found;
+    return { rows, held, pad, report, sources, heldSources, feeds };
   }
   if (options.preference)
     return readPreferences(model, program, texts, evaluation, options, signal);

@@ -24,8 +24,10 @@ export function recordOf(
   { rows, sources = [] }: Pick<Data, "rows" | "sources">,
 ): Record<string, unknown> {
   const { lora } = options;
-  // the first states of each source tell it from others
-  const heads = sources.map((one) => new Uint8Array(one.buffer, 0, Math.min(one.byteLength, HEAD)));
+  // the first states, or features, of each source tell it from others
+  const heads = sources
+    .flatMap((one) => ("parts" in one ? one.parts : new Uint8Array(one.buffer)))
+    .map((one) => one.subarray(0, HEAD));
   return {
     program: program.name,
     model: model.key,

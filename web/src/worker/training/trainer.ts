@@ -395,7 +395,8 @@ export class TrainingRun {
     const { program } = this.session;
     const made = batchOf(chosen, program.batch, this.data.pad);
     const of = sources && which.map((i) => sources[i]!);
-    return { ...made, ...(of && { more: sourceFeeds(program, of) }), learned: learned(chosen) };
+    const more = of && { more: sourceFeeds(program, of, this.data.feeds) };
+    return { ...made, ...more, learned: learned(chosen) };
   }
 
   /** An event as the page gets it. */

@@ -154,7 +154,7 @@ class Trainer(Owner):
     @memory_in_words
     def __init__(
         self,
-        model: Graph | str | os.PathLike[str] | bytes,
+        model: Graph | str | os.PathLike[str] | bytes | TrainedModel,
         loss: Loss | str | Callable[..., Value] | None = None,
         optimizer: Optimizer | str | dict[str, Any] = LANGUAGE_MODEL.optimizer,
         adapters: LoraConfig | dict[str, Any] | None = None,
@@ -189,7 +189,9 @@ class Trainer(Owner):
         engine: Engine | None = None,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ):
-        self.model = TrainedModel(model, dtype, tokenizer)
+        if not isinstance(model, TrainedModel):
+            model = TrainedModel(model, dtype, tokenizer)
+        self.model = model
         given: dict[str, Any] = {
             "trainable": trainable,
             "frozen": frozen,

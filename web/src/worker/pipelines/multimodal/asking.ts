@@ -48,7 +48,12 @@ import {
   type Shown,
   with_reach,
 } from "../../../logic/multimodal/prompt.ts";
-import { answers_of, asked_options, chat_of } from "../../../logic/multimodal/questions.ts";
+import {
+  answered_by,
+  answers_of,
+  asked_options,
+  chat_of,
+} from "../../../logic/multimodal/questions.ts";
 import { read_flag, read_text } from "../../../logic/options.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import type { TaskAsk, TaskInput, TaskSound, TaskTensor } from "../../../protocol/tasks.ts";
@@ -61,6 +66,7 @@ import {
   modelDefaults,
 } from "../../generation/index.ts";
 import type { EngineDecoder } from "../../model/decoder.ts";
+import type { Asked, Features } from "../../model/model.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { applied, pictureOf, readImage } from "../images/index.ts";
 import { described } from "../inputs.ts";
@@ -69,7 +75,8 @@ import type { Events, TaskRunner, Tasks } from "../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../seq2seq/fields.ts";
 import { rowsOf } from "./encoder.ts";
 import { gridOf } from "./joined.ts";
-import { type Features, Prompted } from "./model.ts";
+import { pairsOf } from "./learning.ts";
+import { Prompted } from "./model.ts";
 import { piecesOf } from "./pictures.ts";
 
 /** What the part for pictures has. */
@@ -85,7 +92,12 @@ const PROMPT = ["add_generation_prompt", "continue_final_message", "add_special_
 
 /** The tasks of pictures, with what reads them. */
 export const tasksOf = (pictures: Pictures): Tasks => ({
-  [PICTURES.task]: asked(PICTURES, (...given) => new PictureCall(pictures, ...given)),
+  [PICTURES.task]: {
+    ...asked(PICTURES, (...given) => new PictureCall(pictures, ...given)),
+    pairs: pairsOf(
+      ({ host, options, ask, ending }) => new PictureCall(pictures, host, options, {}, ask, ending),
+    ),
+  },
   "document-question-answering": questions(pictures),
   "visual-question-answering": questions(pictures),
 });
@@ -163,6 +175,11 @@ interface Prompting {
   prompt: Prepared;
   texts: Shown[];
   encode(): Promise<Uint8Array[]>;
+}
+
+/** Prompts on the same pictures. */
+interface Promptings extends Omit<Prompting, "prompt"> {
+  prompts: Prepared[];
 }
 
 const KEPT = new WeakMap<TaskHost, Kept>();
@@ -296,11 +313,17 @@ abstract class Call {
 
   /** The text, with placeholders for its pictures or sounds. */
   protected async text(): Promise<string> {
-    const { ask, continued, host, options } = this;
+    const { ask, continued, options } = this;
     if (!ask.messages) return String(ask.given);
-    const messages = open_messages(this.messages(ask.messages), continued);
-    return host.needTokenizer().applyChatTemplate(messages as never, {
-      add_generation_prompt: options.flag("add_generation_prompt", !continued),
+    const open = options.flag("add_generation_prompt", !continued);
+    return this.textOf(ask.messages, open, continued);
+  }
+
+  /** The text of messages. open: whether the beginning of an answer follows. */
+  protected textOf(given: Messages, open: boolean, continued = false): Promise<string> {
+    const messages = open_messages(this.messages(given), continued);
+    return this.host.needTokenizer().applyChatTemplate(messages as never, {
+      add_generation_prompt: open,
       continue_final_message: continued,
     });
   }
@@ -317,6 +340,24 @@ class PictureCall extends Call {
   }
 
   protected async prepared(given: TaskAsk): Promise<Prompting> {
+    const { prompts, texts, encode } = await this.several(given, [await this.text()]);
+    return { prompt: prompts[0]!, texts, encode };
+  }
+
+  /** A question without and with its answer. given: has its pictures. */
+  async learned(given: TaskAsk, answer: string): Promise<Omit<Asked, "ends">> {
+    const { host, ask, kind } = this;
+    const chat = ask.messages!;
+    const without = await this.textOf(chat, true);
+    const with_ = await this.textOf([...chat, answered_by(answer)], false);
+    const { prompts, texts, encode } = await this.several(given, [without, with_]);
+    const [asked, whole] = prompts as [Prepared, Prepared];
+    check_room(asked, host.needLanguage().max_length, kind.task);
+    return { asked, whole, parts: await encode(), counts: texts.map(({ count }) => count) };
+  }
+
+  /** Prompts on the pictures, which are read once. */
+  private async several(given: TaskAsk, chats: readonly string[]): Promise<Promptings> {
     const { host, pictures: of, ask } = this;
     const { rule } = described(host, "vision");
     const prompt_ = described(host, "pictures");
@@ -339,12 +380,14 @@ class PictureCall extends Call {
     );
     check_frames(videos, chosen, sizes);
     const texts = seen.map((one) => shown(prompt_, one));
-    let text = prompt_text(prompt_, await this.text(), still(chosen, texts));
-    text = with_videos(videos, text, chosen, texts);
-    let prompt = this.placed(text, replaced_by(videos, prompt_.token), texts);
-    if (host.needLanguage().info.positions)
-      prompt = with_positions(prompt, moving(videos, chosen, texts));
-    prompt = with_reach(prompt, host.needLanguage().info.sees);
+    const { positions, sees } = host.needLanguage().info;
+    const prompts = chats.map((chat) => {
+      const text = prompt_text(prompt_, chat, still(chosen, texts));
+      const whole = with_videos(videos, text, chosen, texts);
+      let prompt = this.placed(whole, replaced_by(videos, prompt_.token), texts);
+      if (positions) prompt = with_positions(prompt, moving(videos, chosen, texts));
+      return with_reach(prompt, sees);
+    });
     const encode = async () => {
       const parts: Uint8Array[] = [];
       for (const [i, several] of found.entries()) {
@@ -356,7 +399,7 @@ class PictureCall extends Call {
       }
       return parts;
     };
-    return { prompt, texts, encode };
+    return { prompts, texts, encode };
   }
 
   /** Runs the encoder: of squares of one size piece by piece. */

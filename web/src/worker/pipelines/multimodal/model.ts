@@ -11,19 +11,15 @@ import {
 } from "../../../logic/multimodal/prompt.ts";
 import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
 import { type DecoderState, EngineDecoder, type Feeding } from "../../model/decoder.ts";
+import type { Features } from "../../model/model.ts";
 import type { Weights } from "../../model/weights.ts";
 import type { DecoderInfo } from "../../package/manifest.ts";
 
-/** What a prompt has besides its ids. */
-export interface Features {
-  prompt: Prepared;
-  /** For each picture or sound its features, float32 [count, hidden]. */
-  parts: readonly Uint8Array[];
-  /** How many each has. */
-  counts: number[];
-}
-
-/** Loads a language model of a package. others: plans of the package that are loaded already. */
+/**
+ * Loads a language model of a package.
+ * @param others plans of the package that are loaded already
+ * @param release whether weights that were packed are freed
+ */
 export function languageModel(
   device: Device,
   info: DecoderInfo,
@@ -33,8 +29,9 @@ export function languageModel(
   config: Record<string, unknown>,
   where: string,
   others: Parameters<Weights["compute"]>[0],
+  release: boolean,
 ): EngineDecoder {
-  const own = [device, info, weights, files, generation, config, where, true, 0] as const;
+  const own = [device, info, weights, files, generation, config, where, release, 0] as const;
   return new EngineDecoder(...own, new Inputs(info), others);
 }
 
