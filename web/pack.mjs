@@ -54,8 +54,8 @@ async function engines() {
 const engineText = JSON.stringify(await engines());
 
 /**
- * What is beside the one file: the hash of each, and its address, which is literal, so that bundlers
- * copy it.
+ * What is beside the one file: the hash of each, and its address, which is literal, so that
+ * bundlers copy it.
  * @param module whether the script knows its address by `import.meta`
  */
 function besideText(module) {

@@ -8,10 +8,11 @@ the same classes for pages.
 from __future__ import annotations
 
 import functools
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from errno import ENOENT, ENOMEM
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -21,6 +22,7 @@ __all__ = [
     "EdgewiseError",
     "EngineError",
     "InputError",
+    "InputTypeError",
     "MissingGradient",
     "ModelError",
     "NoSuchFile",
@@ -124,6 +126,10 @@ class InputError(EdgewiseError, ValueError):
     """
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument has a wrong type."""
+
+
 class RequestError(InputError):
     """A request to an API of OpenAI's form cannot be answered.
 
@@ -144,6 +150,31 @@ class NoSuchFile(ModelError, InputError, FileNotFoundError):
     def __init__(self, what: object, where: object = "", remedy: object = "") -> None:
         super().__init__(what, where, remedy)
         self.errno, self.filename = ENOENT, str(where)
+
+
+def wrong_type(given: object, name: str, expected: str) -> InputTypeError:
+    """The error of an argument of a wrong type.
+
+    Args:
+        name: of the argument.
+        expected: as in "Give a path."
+    """
+    kind = "None" if given is None else f"of type {type(given).__name__}"
+    return InputTypeError(f"it is {kind}", name, f"Give {expected}.")
+
+
+def path_of(given: object, name: str) -> str:
+    """An argument that is a path, as a string. Raises InputTypeError."""
+    if not isinstance(given, (str, os.PathLike)):
+        raise wrong_type(given, name, "a path: a string or an os.PathLike")
+    return os.fsdecode(given)
+
+
+def list_of(given: Any, name: str, expected: str) -> list[Any]:
+    """An argument that is a list, a tuple or another iterable but a text. Raises InputTypeError."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise wrong_type(given, name, expected)
+    return list(given)
 
 
 def file_error(error: BaseException) -> type[InputError]:

@@ -74,7 +74,11 @@ def serve() -> Iterator[Callable[[Path], str]]:
         server.shutdown()
 
 
-def title(browser: Browser, url: str, route: Callable[[Page], object] | None = None) -> str:  # noqa: F811
+def title(
+    browser: Browser,  # noqa: F811
+    url: str,
+    route: Callable[[Page], object] | None = None,
+) -> str:
     page = browser.new_page()
     if route is not None:
         route(page)

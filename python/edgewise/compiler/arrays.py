@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InputError, ModelError, OutOfMemory
+from ..errors import InputError, ModelError, OutOfMemory, list_of, wrong_type
 from .declare.dtypes import (
     BFLOAT16,
     BITS,
@@ -108,8 +108,12 @@ class Array:
     __slots__ = ("shape", "dtype", "data")
 
     def __init__(self, shape: Sequence[int], dtype: str, data: BytesLike) -> None:
-        self.shape, self.dtype, self.data = tuple(shape), dtype, data
-        have = memoryview(data).nbytes
+        sizes = list_of(shape, "shape", "a list of integers")
+        self.shape, self.dtype, self.data = tuple(sizes), dtype, data
+        try:
+            have = memoryview(data).nbytes
+        except TypeError:
+            raise wrong_type(data, "data", "bytes") from None
         expected = bytes_for(_check_dtype(dtype), self.size)
         if have != expected:
             raise InputError(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from ..errors import InputError
+from ..errors import InputError, list_of, wrong_type
 from ..logic.options import check_known
 
 Arguments = ParamSpec("Arguments")
@@ -46,6 +47,21 @@ def check_device(device: object) -> None:
             "device",
             'Leave it out, or give "cpu"; for a GPU pass engine=edgewise.open_engine("webgpu").',
         )
+
+
+def check_engine(engine: object) -> None:
+    """Raises InputTypeError for an object that is no engine."""
+    if engine is not None and not hasattr(engine, "device"):
+        raise wrong_type(engine, "engine", "what edgewise.open_engine returns, or None")
+
+
+def token_ids(ids: Any, name: str) -> list[int]:
+    """Token ids as integers. Raises InputTypeError."""
+    expected = "a list of token ids"
+    try:
+        return [operator.index(i) for i in list_of(ids, name, expected)]
+    except TypeError:
+        raise wrong_type(ids, name, expected) from None
 
 
 def shown(object_: object, fields: Sequence[tuple[str, object]]) -> str:

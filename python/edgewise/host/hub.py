@@ -19,7 +19,7 @@ from urllib.request import getproxies
 
 from ..compiler.onnx import read_model
 from ..compiler.onnx.source import FileSource
-from ..errors import InputError, ModelError, NoSuchFile
+from ..errors import InputError, ModelError, NoSuchFile, path_of
 
 if TYPE_CHECKING:
     from ..compiler.onnx.source import Source
@@ -60,7 +60,7 @@ def local_path(
         InputError: the hub has no such model, revision or dtype, or `huggingface_hub` is missing.
         ModelError: a download failed.
     """
-    path = os.fsdecode(model)
+    path = path_of(model, "model")
     if not is_model_id(path):
         if revision is not None:
             raise InputError(
@@ -117,7 +117,7 @@ def tokenizer_path(tokenizer: str | os.PathLike[str]) -> str:
     """As `local_path`, for a tokenizer: of an id only configuration and tokenizer are downloaded,
     and the folder is returned.
     """
-    path = os.fsdecode(tokenizer)
+    path = path_of(tokenizer, "tokenizer")
     return _snapshot(path, None, _texts) if is_model_id(path) else path
 
 
@@ -193,12 +193,12 @@ def _unreachable() -> OSError | None:
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
-    """OSError, which all errors of requests are, and those of httpx, where the library uses it."""
-    try:
-        import httpx
-    except ImportError:
-        return (OSError,)
-    return OSError, httpx.HTTPError
+    """OSError, which all errors of requests are, and the class of httpx's, which the library uses
+    since version 1.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 def _library(model: str) -> Any:

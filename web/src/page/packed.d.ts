@@ -3,8 +3,9 @@ declare module "edgewise:packed" {
   /** worker.js with most of its parts, and compiler.js */
   export const worker: string;
   /**
-   * The files beside this one by their paths in dist/: the hash of each, as in `<script integrity>`,
-   * and its address, which is literal, so that bundlers copy the file. A classic script has none.
+   * The files beside this one by their paths in dist/: the hash of each, as in
+   * `<script integrity>`, and its address, which is literal, so that bundlers copy the file. A
+   * classic script has none.
    */
   export const beside: Record<string, [integrity: string, url?: () => string]>;
   /**

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...errors import InputError, ModelError
+from ...errors import InputError, ModelError, wrong_type
 from ...json_text import parse_json
 from ...logic.manifest.limits import EMBEDDINGS, SUFFIX_OF
 from ..onnx.source import MissingEmbedding, Source
@@ -57,6 +57,8 @@ def pick_model_file(names: Iterable[str], dtype: Dtype = None) -> str:
     if isinstance(dtype, Mapping):
         stems = [stem for stem in STEMS if stem in dtype][:1] or STEMS
         dtype = dtype.get(stems[0])
+    if dtype is not None and not isinstance(dtype, str):
+        raise wrong_type(dtype, "dtype", 'a name, such as "q4"')
     if dtype and dtype != "auto":
         suffix = _suffix(dtype)
         found = _first(models, [f"{stem}{suffix}.onnx" for stem in stems])

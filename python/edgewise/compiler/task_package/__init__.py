@@ -122,7 +122,7 @@ def task_name(task: str) -> str:
     Raises:
         InputError: there are no packages for this task.
     """
-    name = task_of(task)
+    name = task_of(task) if isinstance(task, str) else ""
     if name not in TASKS:
         raise InputError(
             f"there are no packages for {task!r}",

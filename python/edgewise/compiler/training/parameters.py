@@ -9,7 +9,7 @@ import fnmatch
 import re
 from collections.abc import Collection, Sequence
 
-from ...errors import InputError, UnsupportedOp
+from ...errors import InputError, UnsupportedOp, list_of, wrong_type
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..ir import Graph, Node, Tensor
 from ..ops import declared
@@ -132,7 +132,9 @@ def choose(
                     f"Some of its parameters: {', '.join(parameters(graph)[:8])}.",
                 )
             chosen += [f for f in found if f not in chosen]
-    for p in frozen:
+    for p in list_of(frozen, "frozen", "a list of names or patterns"):
+        if not isinstance(p, str):
+            raise wrong_type(p, "frozen", "a list of names or patterns")
         if p not in graph.constants and not fnmatch.filter(known, p):
             raise InputError(
                 "the model has no initializer of this name",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import InputError, TokenizerError, memory_in_words
+from ...errors import InputError, TokenizerError, memory_in_words, wrong_type
 from ...logic.generation.config import Configuration
 from ...logic.generation.draft import check_tokenizers
 from ...logic.generation.prefix import common, continuations
@@ -384,6 +385,10 @@ class TextGenerationPipeline:
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> list[int]:
         """Token ids of an input. continues: whether the last message is continued."""
+        if prefix is not None and not isinstance(prefix, str):
+            raise wrong_type(prefix, "prefix", "a string")
+        if not isinstance(extra, dict):
+            raise wrong_type(extra, "tokenizer_encode_kwargs", "a dict")
         if tools is not None:
             check_chat(given)
         if is_ids(given):
@@ -453,10 +458,21 @@ class TextGenerationPipeline:
         self, given: GenerationConfig | dict[str, Any] | None, fields: dict[str, Any]
     ) -> Configuration | dict[str, Any]:
         """The configuration of a call."""
+        if given is not None and not isinstance(given, dict) and not hasattr(given, "values"):
+            raise wrong_type(given, "generation_config", "a GenerationConfig or a dict")
         return defaults_of_call(self.generation_config, fields) if given is None else given
 
     def _encode(self, text: str, **extra: Any) -> list[int]:
-        ids = _method(self.tokenizer, "encode")(text, **extra)
+        encode = _method(self.tokenizer, "encode")
+        try:
+            inspect.signature(encode).bind(text, **extra)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"the tokenizer's encode does not take {', '.join(extra)}",
+                "tokenizer_encode_kwargs",
+                "Leave it out, or give add_special_tokens.",
+            ) from None
+        ids = encode(text, **extra)
         return list(getattr(ids, "ids", ids))  # `tokenizers` returns an object
 
     def _cut(

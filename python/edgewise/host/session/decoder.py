@@ -12,7 +12,14 @@ from ...compiler.ir import Tensor
 from ...compiler.package import Package as Package
 from ...compiler.plan.notes import NOTES, read_notes
 from ...compiler.targets import Target, target_of
-from ...errors import EngineError, InputError, OutOfMemory, PackageError, memory_in_words
+from ...errors import (
+    EngineError,
+    InputError,
+    OutOfMemory,
+    PackageError,
+    memory_in_words,
+    wrong_type,
+)
 from ...logic.generation.chunks import PlanRun, Shape, check_length, runs_of, tail_of
 from ...logic.generation.kept import Kept, Taken, checked_budget
 from ...logic.generation.prefix import PrefixModel, sum_of
@@ -38,6 +45,7 @@ from ...logic.generation.sliding import (
 from ...logic.generation.speculation import Pace
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
+from ..arguments import check_engine, token_ids
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from . import prefix
@@ -108,6 +116,9 @@ class DecoderModel(Owner):
         cache_bytes: int | None = None,
     ) -> None:
         checked_budget(cache_bytes)
+        check_engine(engine)
+        if states is not None and not isinstance(states, dict):
+            raise wrong_type(states, "states", "a dict of buffers")
         self.states = dict(states or {})
         self.shared = list(self.states.values())  # of another owner, which may change them
         self.watch, self.ends = Watch(), Ends()
@@ -515,7 +526,7 @@ class DecoderModel(Owner):
         """
         with self.lock:
             self._check_open()
-            return prefix.save(self, [index(i) for i in ids], target)
+            return prefix.save(self, token_ids(ids, "ids"), target)
 
     @memory_in_words
     def load_prefix(self, source: str | os.PathLike[str] | bytes | Source) -> int:

@@ -12,9 +12,9 @@ from ...compiler.ir import Graph
 from ...compiler.onnx import as_source, read_model
 from ...compiler.session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ...compiler.targets import target_of
-from ...errors import Aborted, EdgewiseError, EngineError, InputError, memory_in_words
+from ...errors import Aborted, EdgewiseError, EngineError, InputError, memory_in_words, wrong_type
 from ...seeds import check_seed, seed_of_run
-from ..arguments import shown
+from ..arguments import check_engine, shown
 from ..engine import Ends, Owner, default_engine
 from ..hub import local_path
 from ..profile import Profile, Watch
@@ -124,6 +124,7 @@ class InferenceSession(Owner):
 
     def _start(self, engine: Engine | None) -> None:
         """Prepares for runs on an engine; None: that of the process."""
+        check_engine(engine)
         self.engine = engine or default_engine()
         self.device = self.engine.device
         self.target = target_of(self.device)
@@ -395,6 +396,8 @@ class InferenceSession(Owner):
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Runs the model with the inputs and outputs of a binding. Mirrors onnxruntime's method."""
+        if not isinstance(iobinding, IOBinding):
+            raise wrong_type(iobinding, "iobinding", "what session.io_binding() returns")
         iobinding.run(run_options)
 
     def run_with_ort_values(

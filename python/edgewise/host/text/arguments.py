@@ -6,16 +6,27 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError
+from ...errors import InputError, list_of, wrong_type
 from ...logic.generation import arguments as rules
 
 if TYPE_CHECKING:
     from .run import Decoder
 
 
-def listed(functions: Any) -> list[Callable[..., Any]]:
-    """A function, a list of functions or None, as a list."""
-    return [] if functions is None else [functions] if callable(functions) else list(functions)
+def listed(functions: Any, name: str) -> list[Callable[..., Any]]:
+    """A function, a list of functions or None, as a list. name: of the argument.
+
+    Raises:
+        InputTypeError: it is something else.
+    """
+    if functions is None or callable(functions):
+        return [] if functions is None else [functions]
+    expected = "a function or a list of functions"
+    found = list_of(functions, name, expected)
+    for function in found:
+        if not callable(function):
+            raise wrong_type(function, name, expected)
+    return found
 
 
 def model_defaults(decoder: Decoder) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from ...errors import InputError, memory_in_words
+from ...errors import InputError, memory_in_words, wrong_type
 from ...logic.generation import generate as rules
 from ...logic.generation.config import Configuration
 from .arguments import listed, model_defaults, prompts_of
@@ -147,14 +147,21 @@ def steps(
         raise InputError(
             f"a {type(streamer).__name__} is no streamer", "generate", "Give a TextStreamer."
         )
+    for name, model in (("decoder", decoder), ("assistant_model", assistant_model)):
+        if not hasattr(model, "forward") and (model is not None or name == "decoder"):
+            raise wrong_type(model, name, "a CausalLM")
+    if tokenizer is not None and not hasattr(tokenizer, "decode"):
+        raise wrong_type(tokenizer, "tokenizer", "a Tokenizer")
+    if config is not None and not isinstance(config, dict) and not hasattr(config, "values"):
+        raise wrong_type(config, "config", "a GenerationConfig or a dict")
     given = GenerationConfig(**config) if isinstance(config, dict) else config
     decode = None if tokenizer is None else partial(tokenizer.decode, skip_special_tokens=False)
     host = GenerationHost(
         decoder,
         streamer,
         signal,
-        listed(stopping_criteria),
-        listed(logits_processor),
+        listed(stopping_criteria, "stopping_criteria"),
+        listed(logits_processor, "logits_processor"),
         cache,
         format_of(decoder, tokenizer, response_format),
         assistant_model,

@@ -9,6 +9,7 @@ import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...errors import list_of
 from ...logic.generation.streamers import TextPieces
 
 __all__ = ["Streamers", "TextIteratorStreamer", "TextStreamer"]
@@ -66,7 +67,9 @@ class TextStreamer:
 
     def put(self, value: Any) -> None:
         """Takes new ids: a list, or an array [n] or [1, n]."""
-        value = value.tolist() if hasattr(value, "tolist") else list(value)
+        value = list_of(
+            value.tolist() if hasattr(value, "tolist") else value, "value", "a list of token ids"
+        )
         if value and isinstance(value[0], list):
             if len(value) > 1:
                 raise ValueError("TextStreamer only supports batch size 1")

@@ -7,14 +7,21 @@ no wheel, the JavaScript library of pages does (browser.py).
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ...errors import InputError, OutOfMemory, TokenizerError, memory_in_words
+from ...errors import (
+    InputError,
+    OutOfMemory,
+    TokenizerError,
+    list_of,
+    memory_in_words,
+    path_of,
+    wrong_type,
+)
 from ...json_text import parse_json_object
 from ...logic.grammar.vocabulary import alphabet_of
 from ...logic.speech.ctc import cleaned
@@ -39,6 +46,7 @@ from ...logic.text.encoding import (
 )
 from ...logic.text.limits import COPY, LIMITS
 from ...logic.text.tokenizer_limits import LimitError, check_growth, check_tokenizer
+from ..arguments import token_ids
 from .chat_template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -91,6 +99,8 @@ class Tokenizer:
         chat_template: str | None = None,
         where: str = "tokenizer.json",
     ) -> None:
+        if not isinstance(tokenizer_json, str):
+            raise wrong_type(tokenizer_json, "tokenizer_json", "the text of tokenizer.json")
         self.config, self.where = config or {}, where
         value = parse_json_object(
             tokenizer_json, where, TokenizerError, most_bytes=LIMITS.file_bytes
@@ -137,7 +147,7 @@ class Tokenizer:
         Raises:
             TokenizerError: a file is missing, cannot be read or is broken.
         """
-        path = Path(path)
+        path = Path(path_of(path, "path"))
         directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
 
         def read(file: str) -> bytes | None:
@@ -275,7 +285,7 @@ class Tokenizer:
             InputError: it has half of a surrogate pair.
         """
         if not isinstance(text, str):
-            raise TypeError(f"encode needs a string, not {type(text).__name__}")
+            raise wrong_type(text, "text", "a string")
         self._bounded(len(text), "encode")
         check_characters(text)
         return self._guarded(
@@ -339,8 +349,9 @@ class Tokenizer:
         Raises:
             TokenizerError: the tokenizer cannot be used. TypeError: a text is not a string.
         """
-        if not isinstance(text, str) and not all(isinstance(w, str) for w in text):
-            raise TypeError("encodings needs a string or a list of strings")
+        words = [] if isinstance(text, str) else list_of(text, "text", "a string or several")
+        if not all(isinstance(w, str) for w in words):
+            raise wrong_type(text, "text", "a string or a list of strings")
         self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")
         check_characters(text if isinstance(text, str) else "".join(text))
 
@@ -349,6 +360,7 @@ class Tokenizer:
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """The tokens of ids, as in transformers; None for ids without a token."""
+        ids = token_ids(ids, "ids")
         return [self._guarded(functools.partial(self.backend.id_to_token, i)) for i in ids]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
@@ -387,8 +399,8 @@ class Tokenizer:
         Raises:
             InputError: a number is not a token id. TokenizerError: the tokenizer cannot be used.
         """
-        ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        ids = [operator.index(i) for i in ids]
+        ids = ids.tolist() if hasattr(ids, "tolist") else ids
+        ids = token_ids(ids, "ids")
         if ids and not 0 <= min(ids) <= max(ids) < 2**32:
             raise InputError(
                 f"{min(ids) if min(ids) < 0 else max(ids)} is not a token id",

@@ -17,8 +17,9 @@ from ...compiler.targets import CPU, target_of
 from ...compiler.training.peft import Adapter, LoraConfig, load_adapter
 from ...errors import InputError, PackageError, memory_in_words
 from ...logic.generation.prefix import PREFIX
+from ...logic.options import check_known
 from ...logic.training.adapters import check_fit, half_of, name_of_magnitude, rank_axis
-from ..arguments import options_in_words, shown
+from ..arguments import options_in_words, options_of, shown
 from ..engine import Buffer, Engine
 from ..session import decoder
 from ..session.seq2seq import Seq2SeqModel
@@ -360,7 +361,9 @@ class CausalLM(Adapted):
             first = lora if isinstance(lora, Adapter) else load_adapter(lora)
             lora = first.config
         if lora is not None:
-            lora = LoraConfig(**lora) if isinstance(lora, dict) else lora
+            if isinstance(lora, dict):
+                check_known(list(lora), options_of(LoraConfig), "lora")
+                lora = LoraConfig(**lora)
             if isinstance(model, decoder.Package):
                 raise InputError(
                     "a package is compiled already",

@@ -35,6 +35,7 @@ from ...logic.training.records import (
     format_of,
     read_records,
 )
+from ..arguments import token_ids
 from ..drive import drive
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def encode_texts(
             )
     # An empty text makes no tokens, not even special ones.
     return [
-        (tokenizer().encode(text) if text else []) if isinstance(text, str) else list(text)
+        (tokenizer().encode(text) if text else [])
+        if isinstance(text, str)
+        else token_ids(text, "data")
         for text in texts
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...compiler.formats.files import ModelFiles
 from ...compiler.onnx.sink import write_folder, write_parts
 from ...compiler.training.peft import Adapter, adapter_parts, load_adapter
-from ...errors import InputError, NoSuchFile, memory_in_words
+from ...errors import InputError, NoSuchFile, memory_in_words, path_of
 from ..hub import local_path
 from ..session.open import folder_files
 from .card import CARD, base_of, card, may_write, section_of
@@ -141,7 +141,7 @@ def _onnx(
 
 def _format_of(format: str | None, path: str | os.PathLike[str] | None) -> str:
     if format is None:
-        return "gguf" if path is not None and os.fspath(path).endswith(".gguf") else "onnx"
+        return "gguf" if path is not None and path_of(path, "path").endswith(".gguf") else "onnx"
     if format not in FORMATS:
         raise InputError(
             f"{format!r} is not a format", "format", f"Use one of {', '.join(FORMATS)}."

@@ -27,8 +27,8 @@ export function lacking(
   kernels: readonly string[],
   where: string,
   why = "",
-  remedy = "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for this " +
-    "model: edgewise build MODEL --engine.",
+  remedy = "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for " +
+    "this model: edgewise build MODEL --engine.",
 ): EngineError {
   return new EngineError(
     `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was built without` +

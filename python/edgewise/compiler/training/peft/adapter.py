@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ....errors import InputError, ModelError, memory_in_words
+from ....errors import InputError, ModelError, memory_in_words, path_of
 from ....json_text import parse_json, written_json
 from ....logic.training.adapters import (
     PREFIX,
@@ -116,7 +116,7 @@ def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
             )
         config, weights = as_source(source[CONFIG], CONFIG), as_source(source[WEIGHTS], WEIGHTS)
     else:
-        path = os.fspath(source)
+        path = path_of(source, "adapter")
         folder, file = (
             (path, os.path.join(path, WEIGHTS))
             if os.path.isdir(path)

@@ -12,7 +12,7 @@ from ....compiler.declare.symbolic import product
 from ....compiler.onnx import as_source
 from ....compiler.targets import CPU, target_of
 from ....compiler.training.program import Program
-from ....errors import InputError, memory_in_words
+from ....errors import InputError, memory_in_words, wrong_type
 from ....host.engine import Owner, locked
 from ....host.session.face.ort_value import OrtValue, plain
 from ....host.training.session import TrainingSession
@@ -33,7 +33,9 @@ _seed = 0
 def set_seed(seed: int) -> None:
     """Sets the seed of dropout for modules that are created later."""
     global _seed
-    _seed = int(seed)
+    if not isinstance(seed, int):
+        raise wrong_type(seed, "seed", "an integer")
+    _seed = seed
 
 
 class Module(Owner):

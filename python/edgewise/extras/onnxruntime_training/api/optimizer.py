@@ -7,7 +7,7 @@ import struct
 
 from ....compiler.ir import Tensor
 from ....compiler.training.program import STEP
-from ....errors import InputError
+from ....errors import InputError, wrong_type
 from ....logic.training.schedules import factor
 from ..artifact_files.models import optimizer_of_model, saved_optimizer
 from ..artifact_files.odtc import OptimizerGroup
@@ -138,6 +138,15 @@ class LinearLRScheduler:
     def __init__(
         self, optimizer: Optimizer, warmup_step_count: int, total_step_count: int, initial_lr: float
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise wrong_type(optimizer, "optimizer", "an Optimizer")
+        for name, number in (
+            ("warmup_step_count", warmup_step_count),
+            ("total_step_count", total_step_count),
+            ("initial_lr", initial_lr),
+        ):
+            if not isinstance(number, (int, float)):
+                raise wrong_type(number, name, "a number")
         self._optimizer, self._warmup, self._total, self._initial = (
             optimizer,
             warmup_step_count,

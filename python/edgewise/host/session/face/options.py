@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
-from ....errors import InputError, UnsupportedField
+from ....errors import InputError, UnsupportedField, list_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ class _Options:
         self._config[key] = value
 
     def _get_config(self, key: str) -> str:
-        if key not in self._config:
+        if not isinstance(key, str) or key not in self._config:
             raise _MissingConfig(
                 f"{self._of} does not have configuration with key: {key}", "", "Add it first."
             )
@@ -189,6 +189,8 @@ class SessionOptions(_Options):
             names: of the initializers.
             values: an OrtValue or array for each.
         """
+        names = list_of(names, "names", "a list of names")
+        values = list_of(values, "values", "a list of arrays or OrtValues")
         if len(names) != len(values):
             raise InputError(
                 f"{len(names)} names and {len(values)} values",

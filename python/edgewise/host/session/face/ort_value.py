@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ....compiler.arrays import as_input, copy_into, dtype_code, empty, holds_strings
 from ....compiler.declare.dtypes import NAME, STRING, bytes_for
 from ....compiler.declare.symbolic import product
-from ....errors import InputError
+from ....errors import InputError, list_of
 from .node_arg import ORT_TYPES
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class OrtValue:
     ) -> OrtValue:
         """An OrtValue of zeros. element_type: a type of NumPy, or an ONNX code."""
         _check_device(device_type)
-        return OrtValue(empty(dtype_code(element_type, "element_type"), list(shape)))
+        sizes = list_of(shape, "shape", "a list of integers")
+        return OrtValue(empty(dtype_code(element_type, "element_type"), sizes))
 
     def numpy(self) -> Any:
         """The array, not copied. Raises InputError if it is not a tensor."""

@@ -23,7 +23,7 @@ from ....compiler.training.optimizers import Optimizer, language_model_optimizer
 from ....compiler.training.packing import check_packing
 from ....compiler.training.parameters import choose, quantized_count
 from ....compiler.training.peft import LoraConfig
-from ....errors import InputError, ModelError, NoSuchFile, UnsupportedField
+from ....errors import InputError, ModelError, NoSuchFile, UnsupportedField, list_of
 from ....json_text import parse_json
 from ....logic.training.options import check_options, check_whole
 from ....logic.training.preferences import LOSSES, RATE, Preference, check_preference
@@ -435,7 +435,7 @@ def _preference(model: TrainedModel, loss: object, given: dict[str, Any]) -> Pre
 
 
 def _check_groups(groups: Sequence[object]) -> None:
-    for group in groups:
+    for group in list_of(groups, "groups", "a list of (pattern, options)"):
         if not (
             isinstance(group, (list, tuple))
             and len(group) == 2

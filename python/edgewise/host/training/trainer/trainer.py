@@ -18,14 +18,14 @@ from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ....compiler.training.program import AVERAGED, LOSS, Program
-from ....errors import InputError, memory_in_words
+from ....errors import InputError, list_of, memory_in_words, path_of, wrong_type
 from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
 from ....logic.training.run import UNKNOWN, UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
-from ...arguments import options_in_words, shown
+from ...arguments import options_in_words, shown, token_ids
 from ...drive import drive
 from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
@@ -326,7 +326,7 @@ class Trainer(Owner):
             InputError: a record is invalid.
         """
         refuse_paths(data)
-        given: Any = [data] if isinstance(data, str) else list(data)
+        given: Any = list_of([data] if isinstance(data, str) else data, "data", "texts or records")
         sequence = self.options.sequence_length
         return preview(given, count, self.tokenizer, self.model.end, sequence)
 
@@ -398,8 +398,15 @@ class Trainer(Owner):
     @memory_in_words
     def prefer(self, units: Sequence[Unit]) -> float:
         """One update on preferences. Returns the loss before it."""
+        units = list_of(units, "units", "a list of Unit")
+        if self.options.preference is None or not all(isinstance(u, Unit) for u in units):
+            raise InputError(
+                "they are no units of a loss of preferences",
+                "units",
+                'Make the trainer with loss="dpo" or another of them, and call fit with records.',
+            )
         self._ready()
-        by, size = cast(Preference, self.options.preference), self.options.batch_size
+        by, size = self.options.preference, self.options.batch_size
         answer = PreferenceHost(self.session, self.model.pad).answer
         return drive(preferred(units, by, size, self.learning_rate()), answer)
 
@@ -425,6 +432,8 @@ class Trainer(Owner):
 
     def rate_at(self, step: int) -> float:
         """The learning rate of the update after `step` ones of the run."""
+        if not isinstance(step, (int, float)):
+            raise wrong_type(step, "step", "an integer")
         options = self.options
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
@@ -603,18 +612,20 @@ class Trainer(Owner):
             fields: of transformers' GenerationConfig. Default: max_new_tokens=100.
 
         Returns:
-            The text, or the token ids, with the prompt.
+            The text without special tokens, or the token ids, with the prompt.
         """
         lm: Any = self.language_model()
         text = isinstance(prompt, str)
         out = generate(
             lm,
-            self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt),
+            self.tokenizer.encode(prompt)
+            if isinstance(prompt, str)
+            else token_ids(prompt, "prompt"),
             tokenizer=self.tokenizer if text else None,
             **{"max_new_tokens": 100, **fields},
         )
         ids = out["sequences"][0] if isinstance(out, dict) else out[0]
-        return self.tokenizer.decode(ids) if text else ids
+        return self.tokenizer.decode(ids, skip_special_tokens=True) if text else ids
 
     @locked
     def language_model(self) -> DecoderModel:
@@ -641,6 +652,7 @@ class Trainer(Owner):
         """Saves the run in one safetensors file: parameters or adapters, optimizer states, and the
         position in the data. The file is complete or not written at all.
         """
+        path = path_of(path, "path")
         self._ready()
         session = self.session
         states = {
@@ -749,6 +761,7 @@ class Trainer(Owner):
         """Writes the adapters in PEFT's layout: adapter_config.json and
         adapter_model.safetensors; and a model card, README.md, unless there is another one.
         """
+        folder = path_of(folder, "folder")
         parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
         if may_write(folder):
             base = base_of(ModelFiles(self.model.files), self.model.given)
