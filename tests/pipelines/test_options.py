@@ -293,3 +293,16 @@ def test_mistakes_in_making_a_pipeline(tmp_path):
 
 def test_pipelines_are_shown():
     assert "max_length=" in repr(edgewise.pipeline("text-generation", DEMO))
+
+
+def test_notebooks_show_objects() -> None:
+    """A table of what an object was made of, and of a run its losses; names are escaped."""
+    from edgewise.host.training.trainer.loop import History
+
+    pipe = edgewise.pipeline("text-generation", DEMO)
+    assert "<td" in pipe._repr_html_() and "max_length=" in pipe._repr_html_()
+    assert "<caption>CausalLM</caption>" in pipe.model._repr_html_()
+    trainer = edgewise.Trainer(DEMO, adapters=edgewise.LoraConfig(r=2), sequence_length=8)
+    assert "LoRA of rank 2" in trainer._repr_html_()
+    shown = History([2.0, 1.0], stopped="<early>")._repr_html_()
+    assert "20.0,20.0 460.0,80.0" in shown and "<early>" not in shown

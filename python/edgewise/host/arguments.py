@@ -6,6 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import InputError, list_of, wrong_type
@@ -64,7 +65,24 @@ def token_ids(ids: Any, name: str) -> list[int]:
         raise wrong_type(ids, name, expected) from None
 
 
-def shown(object_: object, fields: Sequence[tuple[str, object]]) -> str:
-    """An object for `repr`: its class, and what it was made of."""
-    inside = ", ".join(f"{name}={value!r}" for name, value in fields if value is not None)
-    return f"{type(object_).__name__}({inside})"
+class Described:
+    """An object for `repr` and for notebooks: its class, and what it was made of."""
+
+    __slots__ = ()
+
+    def _described(self) -> Sequence[tuple[str, object]]:
+        """Names and values; those that are None are left out."""
+        return ()
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={value!r}" for name, value in self._described() if value is not None]
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align: left'>{escape(name)}</th>"
+            f"<td style='text-align: left'>{escape(str(value))}</td></tr>"
+            for name, value in self._described()
+            if value is not None
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"

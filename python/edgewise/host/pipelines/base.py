@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError, memory_in_words
 from ...logic.options import check_known
-from ..arguments import check_device, options_of, shown
+from ..arguments import Described, check_device, options_of
 from ..engine import Owner
 from ..session import InferenceSession
 from ..session.packaged import ProgramSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 
-class Pipeline(Owner):
+class Pipeline(Described, Owner):
     """A model with its processor and post-processing for one task.
 
     A subclass declares the class attributes below and implements `one`, or `batch`. Its
@@ -126,9 +126,9 @@ class Pipeline(Owner):
             self.tokenizer = self._tokenizer(tokenizer)
         self.check(self.defaults)
 
-    def __repr__(self) -> str:
+    def _described(self) -> Sequence[tuple[str, object]]:
         where = self.files.where if self.files is not None else None
-        return shown(self, [("task", self.task), ("model", where)])
+        return [("task", self.task), ("model", where)]
 
     # What subclasses use and override
 

@@ -27,7 +27,7 @@ from ...logic.grammar.partial import ParsedText, is_json, parsed
 from ...logic.options import check_known
 from ...logic.tools.answers import Answers, check_chat
 from ...logic.tools.choice import check_given, chosen_tools
-from ..arguments import check_device, options_of, shown
+from ..arguments import Described, check_device, options_of
 from ..drive import drive
 from ..hub import tokenizer_path
 from ..profile import Profile
@@ -45,7 +45,7 @@ __all__ = ["TextGenerationPipeline"]
 Chat = Sequence[dict[str, Any]]  # messages {"role": ..., "content": ...}
 
 
-class TextGenerationPipeline:
+class TextGenerationPipeline(Described):
     """Generates text: pipe("text"), pipe(["text", "text"]),
     pipe([{"role": "user", "content": "..."}]), pipe([chat, chat]).
 
@@ -98,8 +98,8 @@ class TextGenerationPipeline:
             self.assistant_model = self._assistant(assistant_model)
         self.generation_config = self._defaults()
 
-    def __repr__(self) -> str:
-        return shown(self, [("model", self.model)])
+    def _described(self) -> Sequence[tuple[str, object]]:
+        return [("model", self.model)]
 
     def profile(self, text_inputs: Any = None, **fields: Any) -> Profile:
         """A Profile of a generation.

@@ -14,7 +14,7 @@ from ...compiler.session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
 from ...compiler.targets import target_of
 from ...errors import Aborted, EdgewiseError, EngineError, InputError, memory_in_words, wrong_type
 from ...seeds import check_seed, seed_of_run
-from ..arguments import check_engine, shown
+from ..arguments import Described, check_engine
 from ..engine import Ends, Owner, default_engine
 from ..hub import local_path
 from ..profile import Profile, Watch
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .feeds import RunValue
 
 
-class InferenceSession(Owner):
+class InferenceSession(Described, Owner):
     """Runs an ONNX model. Mirrors onnxruntime.InferenceSession.
 
     Several threads may use a session: its runs are executed one after the other. Sessions that
@@ -119,8 +119,8 @@ class InferenceSession(Owner):
         self._start(engine or engine_of(names, self.options.intra_op_num_threads))
         self._recorder = Recorder(self) if self.options.enable_profiling else None
 
-    def __repr__(self) -> str:
-        return shown(self, [("inputs", list(self.inputs)), ("outputs", list(self.outputs))])
+    def _described(self) -> Sequence[tuple[str, object]]:
+        return [("inputs", list(self.inputs)), ("outputs", list(self.outputs))]
 
     def _start(self, engine: Engine | None) -> None:
         """Prepares for runs on an engine; None: that of the process."""

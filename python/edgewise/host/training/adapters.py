@@ -19,7 +19,7 @@ from ...errors import InputError, PackageError, memory_in_words
 from ...logic.generation.prefix import PREFIX
 from ...logic.options import check_known
 from ...logic.training.adapters import check_fit, half_of, name_of_magnitude, rank_axis
-from ..arguments import options_in_words, options_of, shown
+from ..arguments import Described, options_in_words, options_of
 from ..engine import Buffer, Engine
 from ..session import decoder
 from ..session.seq2seq import Seq2SeqModel
@@ -312,7 +312,7 @@ class Adapted(decoder.DecoderModel):
         self._swapped = {}
 
 
-class CausalLM(Adapted):
+class CausalLM(Described, Adapted):
     """A decoder-only language model, with or without adapters.
 
         config = LoraConfig(r=16, target_modules="all-linear")
@@ -387,14 +387,14 @@ class CausalLM(Adapted):
         if prefix is not None and self.kept is not None and self.kept_key() is not None:
             self.load_prefix(prefix)
 
-    def __repr__(self) -> str:
+    def _described(self) -> Sequence[tuple[str, object]]:
         fields = [
             ("max_length", self.max_length),
             ("vocab_size", self.vocab_size),
             ("adapters", list(self.adapters) or None),
             ("adapter", self.adapter),
         ]
-        return shown(self, fields)
+        return fields
 
 
 class Seq2SeqLM(Adapted, Seq2SeqModel):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ....compiler.arrays import as_input
@@ -140,6 +141,19 @@ class History:
         course = f"loss {losses[0]:.4f} to {losses[-1]:.4f}, " if losses else ""
         held = f"held out {self.evaluations[-1][1]:.4f}, " if self.evaluations else ""
         return f"History({len(losses)} updates, {course}{held}stopped={self.stopped!r})"
+
+    def _repr_html_(self) -> str:
+        """The losses as a picture, in notebooks."""
+        across, up = 440 / max(1, len(self.losses) - 1), 120 / max(1e-9, *self.losses, 1e-9)
+        points = " ".join(
+            f"{20 + i * across:.1f},{140 - loss * up:.1f}" for i, loss in enumerate(self.losses)
+        )
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" width="480" height="160" role="img">'
+            f'<title>{escape(repr(self))}</title><polyline points="{points}" fill="none"'
+            ' stroke="#2563eb" stroke-width="2"/><text x="20" y="14" font-size="12"'
+            f' fill="currentColor">{escape(repr(self))}</text></svg>'
+        )
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each update: `step` (its index), `loss`, and

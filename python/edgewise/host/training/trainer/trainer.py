@@ -25,7 +25,7 @@ from ....logic.training.preferences import Preference, Unit, judged, preferred, 
 from ....logic.training.records import Record
 from ....logic.training.run import UNKNOWN, UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
-from ...arguments import options_in_words, shown, token_ids
+from ...arguments import Described, options_in_words, token_ids
 from ...drive import drive
 from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
@@ -57,7 +57,7 @@ from .results import adapter_card, adapter_states, export_model, language_model_
 Batch = Mapping[str, object]
 
 
-class Trainer(Owner):
+class Trainer(Described, Owner):
     """Trains an ONNX model.
 
         trainer = edgewise.Trainer("smollm2/", adapters=LoraConfig(r=8), sequence_length=128)
@@ -230,7 +230,7 @@ class Trainer(Owner):
         self.kept = 0  # updates of the run before the best evaluation; UNKNOWN in older files
         self.start_lock()
 
-    def __repr__(self) -> str:
+    def _described(self) -> Sequence[tuple[str, object]]:
         options = self.options
         lora = options.lora
         trained = "parameters" if lora is None else f"LoRA of rank {lora.r}"
@@ -238,7 +238,7 @@ class Trainer(Owner):
         fields: list[tuple[str, object]] = [("model", self.model.path), ("trains", trained)]
         fields += [("learning_rate", options.optimizer.lr)]
         fields += [("batch_size", options.batch_size), ("sequence_length", sequence)]
-        return shown(self, fields)
+        return fields
 
     @property
     def tokenizer(self) -> Tokenizer:
