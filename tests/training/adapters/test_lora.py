@@ -8,11 +8,13 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from edgewise import Trainer
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.training.losses import CrossEntropyLoss
 from edgewise.training.optimizers import AdamW
 from edgewise.training.peft import LoraConfig, load_adapter
 from edgewise.training.program import Program
+from generation.test_families import stored
 
 from .. import llama
 from ..zoo import ZooCase, cases
@@ -87,6 +89,24 @@ def test_targets():
     assert layers(target_modules="all-linear", exclude_modules=["down_proj"])["down_proj"] == 0
     with pytest.raises(InputError, match="no layer matches.*'qproj'.*q_proj"):
         layers(target_modules=["qproj"])
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "words"),
+    [
+        ("q4", {"target_modules": ["q_prj"]}, "Did you mean 'q_proj'. Layers end in down"),
+        ("fp32", {"target_modules": ["input_layernorm"]}, "no layer matches.*up_proj"),
+        ("fp32", {"target_modules": ".*nothing"}, "no layer matches '.*nothing'.*up_proj"),
+        ("q4", {"target_modules": ["q_proj"], "layers_to_transform": [7]}, "no layer matches"),
+        ("GenAI_gpt_oss", {"target_modules": ["gate_up_proj"]}, "weights of all experts"),
+    ],
+)
+def test_targets_are_checked_when_a_trainer_is_made(model, fields, words):
+    """Before a step, from the names in the file."""
+    file = stored(model)["model.onnx"] if "_" in model else llama.base(model)
+    with pytest.raises(InputError, match=words):
+        Trainer(file, adapters=LoraConfig(**fields))
+    Trainer(file, adapters=LoraConfig(target_modules=["o_proj", "of_another_model"]))
 
 
 def test_first_values():

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import edgewise
 import numpy as np
+import peft
 import pytest
 import safetensors.numpy
+import torch
 from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedField
 from edgewise.training.peft import CONFIG, WEIGHTS, Adapter, LoraConfig, load_adapter, save_adapter
 from edgewise.training.safetensors import save_safetensors
+from peft import get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.logic.forms import both
 from tests.logic.forms import module as rules_of
@@ -29,6 +33,22 @@ MATCHING = json.loads((DATA / "matching.json").read_text())
 def test_modules_match_as_in_peft(row):
     config = LoraConfig(**row["config"])
     assert [n for n in MATCHING["names"] if config.matches(n)] == row["matched"]
+
+
+@both
+@pytest.mark.parametrize("layers", [2, 3])
+def test_names_of_all_layers_are_those_that_peft_writes(form, layers):
+    """Whole names of 14 modules, the last parts of 21."""
+    sizes = dict(hidden_size=16, intermediate_size=16, num_attention_heads=2, vocab_size=32)
+    lm = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **sizes))
+    modules = [n for n, m in lm.named_modules() if isinstance(m, torch.nn.Linear)][:-1]
+    theirs = get_peft_model(lm, peft.LoraConfig(target_modules="all-linear")).peft_config["default"]
+    rules = rules_of(form, "training.adapters")
+    made = rules.written_config({"target_modules": "all-linear"}, modules)
+    assert made["target_modules"] == sorted(theirs.target_modules)
+    numbers = [f"block.{i}" for i in range(30)]
+    made = rules.written_config({"target_modules": "all-linear"}, numbers)
+    assert made["target_modules"] == sorted(numbers)
 
 
 @both

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..declare.dtypes import FLOAT
-from ..ir import BoundNode, Value
+from ..ir import BoundNode, Graph, Node, Value
 from ..ops import declared
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _VIEWS = ("Transpose", "Cast", "Identity", "DequantizeLinear", "QuantizeDequanti
 # The suffix of a node's name that stands for its operator, also after quantizers renamed it:
 # MatMul_Q4, MatMul_quant_output_scale_mul.
 _TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")
+_PRODUCT = re.compile("MatMul|Gemm|Conv|Gather|Einsum|Linear|Embed")
 # The end of a weight's name. re.S: no newline makes it backtrack.
 _WEIGHT_NAME = re.compile(
     r"(.+?)[._](weight|weight_quantized|weight_Q4|qweight|MatMul\.weight.*|weight.*)$", re.S
@@ -109,8 +110,24 @@ def module_name(n: BoundNode) -> str:
     return _own_name(n)
 
 
-def _own_name(n: BoundNode) -> str:
+def _own_name(n: BoundNode | Node) -> str:
     return n.module or _TAIL.sub("", n.name).strip("/").replace("/", ".")
+
+
+def possible_names(graph: Graph) -> set[str]:
+    """Names among which are those of all layers of a file, before its ops are recognised."""
+    found: set[str] = set()
+    for n in graph.nodes:
+        # A node that a quantizer put after a product has its name, and may become the layer.
+        if n.module or _PRODUCT.search(n.op) or _PRODUCT.search(n.name.rpartition("/")[2]):
+            found.add(_own_name(n))
+        for inner in n.subgraphs():
+            found |= possible_names(inner)
+    for name, t in graph.constants.items():
+        stem = _WEIGHT_NAME.match(name)
+        if stem and len(t.shape) > 1:
+            found.add(stem[1])
+    return found - {""}
 
 
 def uses_of_weights(bound: BoundGraph) -> dict[str, int]:

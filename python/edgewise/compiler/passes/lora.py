@@ -13,14 +13,24 @@ computed when adapters change, not in each run.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, UnsupportedOp
+from ...logic.native import meant
 from ..declare.dtypes import FLOAT, FLOAT16, INT64, UINT8
-from ..ir import BoundNode, Value
-from .layers import kind_of, layers, matrix_shape, module_name, stored_weight, uses_of_weights
+from ..ir import BoundNode, Graph, Value
+from .layers import (
+    kind_of,
+    layers,
+    matrix_shape,
+    module_name,
+    possible_names,
+    stored_weight,
+    uses_of_weights,
+)
 
 if TYPE_CHECKING:
     from ..bind import Binder, BoundGraph
@@ -34,6 +44,7 @@ Initial = tuple[Any, ...]
 # Nodes after a layer that leave its output the output of the model.
 _OUTPUT_OPS = ("Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Identity", "Slice", "Gather")
 _WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+_NUMBERED = re.compile(r"^MatMul|^Gather|_?\d+$")  # ends of names that exporters count
 _ROWS = 256  # of a quantized weight that are numbers at once
 _MIN_SQUARE = 1e-30  # of a squared norm, so that nothing is divided by 0
 
@@ -199,20 +210,53 @@ def _behind(bound: BoundGraph, node: BoundNode) -> list[Value]:
     return values
 
 
+def check_targets(graph: Graph, config: AdapterConfig) -> None:
+    """Checks early, from names alone, that target_modules may match a layer.
+
+    Raises:
+        InputError: no layer of the file can match.
+    """
+    targets = config.target_modules
+    if targets is None or config.modules_to_save or graph.functions:
+        return  # functions get names when they are inlined
+    if isinstance(targets, str) and targets.lower() == "all-linear":
+        return
+    names = possible_names(graph)
+    stacked = {name for name, t in graph.constants.items() if len(t.shape) == 3}
+    arrays = {name for name in names if name in stacked or f"{name}.weight" in stacked}
+    if not any(config.matches(name) for name in names - arrays):
+        for name in sorted(arrays | stacked):
+            if config.matches(name):
+                raise InputError(
+                    f"'{name}' has the weights of all experts, and LoRA is beside layers alone",
+                    "target_modules",
+                    "Choose layers of attention, or an export with a layer for each expert.",
+                )
+        ends = {name.rsplit(".", 1)[-1] for name in names - arrays}
+        raise _unmatched(config, sorted(e for e in ends if not _NUMBERED.search(e)))
+
+
 def _no_match(
     bound: BoundGraph, config: AdapterConfig, known: Iterable[tuple[str, BoundNode]]
 ) -> InputError:
     some = sorted({name.rsplit(".", 1)[-1] for name, _ in known})
     if some:
-        remedy = f"Layers end in {', '.join(some[:30])}."
-    elif layers(bound):
+        return _unmatched(config, some)
+    remedy = "The model has no layer that LoRA can be put beside."
+    if layers(bound):
         remedy = (
             "The default means linear layers but the output's; name convolutions and embeddings in"
             " target_modules."
         )
-    else:
-        remedy = "The model has no layer that LoRA can be put beside."
     return InputError(f"no layer matches {config.target_modules!r}", "target_modules", remedy)
+
+
+def _unmatched(config: AdapterConfig, ends: list[str]) -> InputError:
+    targets, there = config.target_modules, f"Layers end in {', '.join(ends[:30])}."
+    if not isinstance(targets, str):
+        near = (meant(target, ends, "") for target in targets)
+        there = " ".join([*filter(None, near), there])
+    return InputError(f"no layer matches {targets!r}", "target_modules", there)
 
 
 class _Inserter:

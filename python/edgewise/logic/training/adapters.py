@@ -13,8 +13,10 @@ from typing import Any
 from ...errors import InputError, ModelError, UnsupportedField
 
 PREFIX = "base_model.model."  # of the tensors' names in a file
+MANY = 20  # names of modules, from which on PEFT writes their last parts
 _LINEAR = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
 _MAGNITUDE = re.compile(r"(.+)\.lora_magnitude_vector(?:\.default)?(?:\.weight)?")
+_NUMBER = re.compile(r"[0-9]+")
 _EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
 
 
@@ -272,10 +274,22 @@ def scaling(alpha: float, r: int, use_rslora: bool) -> float:
     return alpha / (math.sqrt(r) if use_rslora else r)
 
 
+def _short(names: list[str]) -> list[str]:
+    """The last parts of names, if they are many and no part is a number."""
+    ends: set[str] = set()
+    for name in names:
+        end = name.split(".")[-1]
+        if _NUMBER.fullmatch(end):
+            return names
+        ends.add(end)
+    return names if len(names) < MANY else sorted(ends)
+
+
 def written_config(config: dict[str, Any], modules: Sequence[str]) -> dict[str, Any]:
     """The fields of adapter_config.json in their order.
 
-    "all-linear" is replaced by the names of the adapted modules, as by PEFT. A field that later
+    "all-linear" is replaced by the names of the adapted modules, of many by their last parts, as by
+    PEFT. A field that later
     releases of PEFT added is written only if it is set.
 
     Args:
@@ -285,7 +299,7 @@ def written_config(config: dict[str, Any], modules: Sequence[str]) -> dict[str, 
     fields = dict(config)
     targets: object = fields.get("target_modules")
     if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
-        fields["target_modules"] = sorted(set(modules))
+        fields["target_modules"] = _short(sorted(set(modules)))
     fields["inference_mode"] = True  # as PEFT: loaded for inference by default
     made: dict[str, Any] = {}
     for name in sorted(fields):

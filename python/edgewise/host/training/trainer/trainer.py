@@ -11,6 +11,7 @@ from ....compiler.compile.model_file import read_config
 from ....compiler.formats.files import ModelFiles
 from ....compiler.ir import Graph, Value
 from ....compiler.onnx.sink import write_folder
+from ....compiler.passes.lora import check_targets
 from ....compiler.schema.training import LANGUAGE_MODEL
 from ....compiler.targets import CPU, target_of
 from ....compiler.training.fitting import estimate_of
@@ -217,6 +218,8 @@ class Trainer(Described, Owner):
         }
         self.options = options_of(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
+        if self.options.lora is not None:
+            check_targets(self.graph, self.options.lora)
         target, config = CPU, read_config(self.model.files)
         if engine is not None:
             target = target_of(engine.device)
