@@ -25,12 +25,8 @@ const SPIN_MS = 0.05;
 /** How long the worker waits. Ports and timers of its own wait meanwhile. */
 const PATIENCE_MS = 2;
 
-interface Waiting {
-  async: boolean;
-  value: unknown;
-}
 const waits = Atomics as unknown as {
-  waitAsync?(cells: Int32Array, at: number, value: number): Waiting;
+  waitAsync?(cells: Int32Array, at: number, value: number): { value: unknown };
 };
 
 /** Whether this page can have a line. */
@@ -70,17 +66,24 @@ export class Line {
     if (Atomics.compareExchange(cells, STATE, WAITING, CALLED) !== WAITING) return undefined;
     Atomics.notify(cells, STATE);
     this.busy = true;
-    const read = (): unknown => {
-      this.busy = false;
-      return Atomics.load(cells, LENGTH) ? this.read() : undefined;
-    };
-    const waiting = waits.waitAsync!(cells, ANSWERS, answers);
-    return waiting.async ? (waiting.value as Promise<unknown>).then(read) : Promise.resolve(read());
+    return this.answered(answers);
+  }
+
+  /** The answer that follows so many others. */
+  private async answered(others: number): Promise<unknown> {
+    const { cells } = this;
+    // A wait may end early: the worker counts an answer before it wakes who waits for it, and the
+    // page may have seen it, and called again, in between.
+    while (Atomics.load(cells, ANSWERS) === others)
+      await waits.waitAsync!(cells, ANSWERS, others).value;
+    this.busy = false;
+    return Atomics.load(cells, LENGTH) ? this.read() : undefined;
   }
 
   /** Ends what waits for an answer, since none comes. */
   end(): void {
     Atomics.store(this.cells, LENGTH, 0);
+    Atomics.add(this.cells, ANSWERS, 1);
     Atomics.notify(this.cells, ANSWERS);
   }
 
@@ -95,7 +98,9 @@ export class Line {
     if (Atomics.load(cells, SENT) === received) {
       const until = performance.now() + SPIN_MS;
       while (Atomics.load(cells, STATE) === WAITING && performance.now() < until);
-      Atomics.wait(cells, STATE, WAITING, PATIENCE_MS);
+      // ends early where the page wakes it for a call that it has seen by itself
+      while (Atomics.wait(cells, STATE, WAITING, PATIENCE_MS) === "ok")
+        if (Atomics.load(cells, STATE) !== WAITING) break;
     }
     if (Atomics.exchange(cells, STATE, AWAY) !== CALLED) return undefined;
     return { id: Atomics.load(cells, ID), request: this.read() };

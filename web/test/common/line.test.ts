@@ -64,6 +64,10 @@ test("calls are answered by the line, in order with messages", { timeout: 60_000
       assert.deepEqual(answer, { id, value, received: 0 });
     }
     assert.deepEqual(data, Uint8Array.of(1, 2, 3));
+    // a wait that ends before the answer is there goes on
+    const wake = () => void Atomics.notify(new Int32Array(line.memory), 1);
+    for (let id = 1; id < 100; id++)
+      assert.deepEqual(await call(id, { value: id }, wake), { id, value: id, received: 0 });
     // a call after a message never comes before it
     for (let sent = 1; sent < 20; sent++) {
       line.sending();
