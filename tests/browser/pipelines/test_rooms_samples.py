@@ -2,11 +2,15 @@
 of a speaker's words, and the rules of axe-core.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from .test_rooms import ROOMS, counted, open_room
+from tests.seq2seq.words import whisper_texts
+from tests.training.test_pairs import MODELS, clips
+
+from .test_rooms import ROOMS, counted, open_room, save
 
 AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = {
@@ -157,3 +161,30 @@ def test_a_speakers_words(visit, server):
     assert saved.value.suggested_filename.startswith("adapter_")
     page.click("#sample-again")
     page.wait_for_selector("#spoken-result", state="hidden")
+
+
+def test_a_whisper_of_ones_own_learns(visit, server, files):
+    """From its folder, which Python in the page compiles, and once more when it is to learn."""
+    model = files / "own" / "whisper"
+    shutil.copytree(MODELS / "whisper", model)
+    whisper_texts(model)
+    for clip, text in zip(clips(), ("w5 w9", "w33", "w90 w11")):
+        save(files / "own" / f"{text}.wav", clip)
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    page.set_input_files("#folder", str(model))
+    page.wait_for_function("document.getElementById('model-words').textContent.includes('In use')")
+    assert page.is_hidden("#morse") and page.is_visible("#samples")
+    sounds = sorted((files / "own").glob("*.wav"))
+    page.set_input_files("#spoken-files", [str(path) for path in sounds])
+    assert page.inner_text("#spoken-words") == "3 recordings, 1 held out"
+    values = page.eval_on_selector_all("#spoken-list [type=text]", "all => all.map((e) => e.value)")
+    assert values == [path.stem for path in sounds]
+    page.click("details:has(#spoken-steps) summary")
+    page.fill("#spoken-steps", "4")
+    page.fill("#spoken-language", "en")
+    page.click("#spoken-teach")
+    counted(page, "taught", 1)
+    assert "4 steps" in page.inner_text("#spoken-note")
+    for when in ("before", "after"):
+        assert page.inner_text(f"#spoken-{when}").endswith("%")

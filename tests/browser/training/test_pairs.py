@@ -127,6 +127,30 @@ def test_whisper_learns_words_as_in_python(page, folder, tmp_path):
     assert found["aborted"] == "Aborted" and found["rest"] == found["whole"] and found["fits"]
 
 
+COMPILE = """
+    const training = { r: 4, lora_alpha: 8, batch_size: 4, sequence_length: 32 };
+    const asr = await ew.pipeline("asr", "/files/pairs/whisper/", { training });
+    const pairs = [];
+    for (const [i, text] of arg.texts.entries()) {
+      const sound = await (await fetch(`/files/pairs/${i}.f32`)).arrayBuffer();
+      pairs.push({ audio: new Float32Array(sound), text });
+    }
+    const call_options = { language: "en" };
+    const options = { max_steps: arg.steps, learning_rate: arg.rate, call_options };
+    const { losses } = await ew.fineTune(asr, pairs, options);
+    return { losses, origin: asr.info.origin, adapters: asr.adapters.length };
+"""
+
+
+def test_a_folder_is_compiled_in_the_page_to_learn(page, folder):
+    """Without a package: Python in the page compiles the model with its training."""
+    found = page.run(COMPILE, {"texts": TEXTS, "rate": RATE, "steps": STEPS})
+    assert found.get("origin") == "compiled" and found["adapters"] == 1, found
+    with edgewise.pipeline("asr", folder / "whisper") as asr:
+        mine = edgewise.fine_tune(asr, SPEECH, **SAME, call_options={"language": "en"})
+    np.testing.assert_allclose(found["losses"], mine.losses, atol=1e-3)
+
+
 WRITE = """
     const pipe = await ew.pipeline("text2text-generation", "/files/pairs/t5.edge");
     const pairs = arg.texts.map((target, i) => ({ source: arg.sources[i], target }));

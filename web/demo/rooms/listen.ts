@@ -38,7 +38,7 @@ const LATEST_S = 20; // of a recording that are transcribed meanwhile
 /** Reads Morse code as the small one does, and learns: it has the form of Whisper. */
 const LEARNER = new URL("learner.edge", location.href);
 /** How a model of the user is compiled to learn. */
-const TRAINING: PipelineOptions["training"] = { r: 8, batch_size: 1, sequence_length: 64 };
+const TRAINING: PipelineOptions["training"] = { r: 8, batch_size: 1 };
 
 let listen: SpeechRecognitionPipeline | undefined;
 /** Where the model is from; undefined: it came with the page. */
