@@ -1,13 +1,18 @@
 """Training on a page's GPU: losses are those of WebAssembly."""
 
 import io
+import shutil
 
 import pytest
 from bench.models import language_model
+from edgewise.cli import main
 from edgewise.compiler.targets import target_named
 from edgewise.compiler.training.package import compile_training_package
 from edgewise.host.session.open import folder_files
 from edgewise.onnx import BytesSource
+
+from tests.seq2seq.words import whisper_texts
+from tests.training.test_pairs import MODELS, TEXTS, clips
 
 from ..conftest import MODEL
 from ..training.conftest import artifacts  # noqa: F401
@@ -16,18 +21,22 @@ from ..training.session_scripts import CREATE
 from .conftest import LOSE
 
 
-@pytest.fixture(scope="module")
-def trainable(gpu_files):
-    """A language model of one layer, with LoRA, for a GPU: one in software is slow."""
+def learner(lora):
+    """The package of a small language model with LoRA, for a GPU: one in software is slow."""
     sizes = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "inner": 32}
     model = language_model(**sizes, vocab=4096, theta=10000.0, epsilon=1e-5)
     files = {n: f for n, f in folder_files(MODEL)[0].items() if not n.endswith(".onnx")}
     files["model.onnx"] = BytesSource(model.SerializeToString(), "model.onnx")
-    lora = {"r": 4, "lora_alpha": 8, "target_modules": ["v_proj"]}
+    lora = {"r": 4, "lora_alpha": 8, "target_modules": ["v_proj"], **lora}
     program = {"name": "lora", "batch": 1, "sequence": 16, "lora": lora}
-    package = compile_training_package(
+    return compile_training_package(
         files, [program], capacity=64, chunks=(1,), target=target_named("webgpu")
     )
+
+
+@pytest.fixture(scope="module")
+def trainable(gpu_files):
+    package = learner({})
     out = io.BytesIO()
     package.write(out)
     (gpu_files / "trainable-gpu.edge").write_bytes(out.getvalue())
@@ -76,6 +85,58 @@ def test_fine_tuning(gpu_visit, trainable):
         assert step == other and loss == pytest.approx(of_wasm, abs=1e-3)
     assert gpu["texts"] == wasm["texts"] and gpu["sizes"] == wasm["sizes"]
     assert gpu_visit.asked("worker-webgpu-training.js")
+
+
+FEW = """
+    const { device, task, file } = arg;
+    const p = await ew.pipeline(task, file, { device });
+    const data = [];
+    for (const [i, text] of arg.texts.entries()) {
+      const sound = task === "asr" && (await (await fetch(arg.sounds[i])).arrayBuffer());
+      data.push(sound ? { audio: new Float32Array(sound), text } : text);
+    }
+    const options = { max_steps: 3, seed: 3, learning_rate: 1e-2, ...arg.options };
+    const trainer = await ew.Trainer.create(p, data, options);
+    const { losses, adapter } = await trainer.run();
+    const { info } = trainer;
+    await trainer.close();
+    const files = await p.saveAdapter(adapter);
+    await p.dispose();
+    return { losses, device: info.device?.name, sizes: files.map(({ size }) => size) };
+"""
+
+
+def on_both(visit, given):
+    """Losses of a few steps are those of WebAssembly, and the GPU made them."""
+    gpu, wasm = (visit.run(FEW, {**given, "device": device}) for device in ("webgpu", "wasm"))
+    assert "error" not in gpu, gpu["error"]["message"]
+    assert gpu["device"] == "webgpu" and wasm["device"] != "webgpu"
+    assert gpu["losses"] == pytest.approx(wasm["losses"], abs=1e-3)
+    assert gpu["sizes"] == wasm["sizes"] and gpu["losses"][2] < gpu["losses"][0]
+
+
+def test_dora(gpu_visit, gpu_files):
+    """With the magnitudes of its columns."""
+    with open(gpu_files / "dora-gpu.edge", "wb") as file:
+        learner({"use_dora": True}).write(file)
+    text = {"task": "text-generation", "file": "/files/dora-gpu.edge", "texts": [TEXT[:70]]}
+    on_both(gpu_visit, text)
+
+
+def test_pairs(gpu_visit, gpu_files):
+    """Whisper, from recordings with their texts."""
+    folder = gpu_files / "gpu-pairs"
+    shutil.copytree(MODELS / "whisper", folder / "whisper")
+    whisper_texts(folder / "whisper")
+    options = ["--train", "lora", "--lora-r", "4", "--batch-size", "1", "--sequence-length", "16"]
+    options += ["--target", "webgpu", "-o", str(folder / "whisper.edge")]
+    main(["build", "--task", "asr", str(folder / "whisper"), *options])
+    for i, clip in enumerate(clips()[:2]):
+        (folder / f"{i}.f32").write_bytes(clip.tobytes())
+    speech = {"task": "asr", "file": "/files/gpu-pairs/whisper.edge", "texts": TEXTS[:2]}
+    speech["sounds"] = [f"/files/gpu-pairs/{i}.f32" for i in range(2)]
+    speech["options"] = {"call_options": {"language": "en"}, "epochs": 2}
+    on_both(gpu_visit, speech)
 
 
 LOAD = "window.p = await ew.pipeline('text-generation', '/files/trainable-gpu.edge', arg)"
