@@ -12,7 +12,9 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import InputError
+from edgewise.onnx import FileSource
 from edgewise.processors.reader import audio_processor
+from edgewise.task_package import compile_task
 
 from .. import tiny_audio
 
@@ -192,6 +194,41 @@ def test_parts_of_voices_are_those_of_resemblyzer():
     for case in vectors("audio/windows"):
         assert vars(windows) == case["windows"]
         assert case["starts"] == slices(case["count"])
+
+
+@pytest.mark.parametrize("frames", [160, "frames"])
+def test_resemblyzer_is_known_by_its_input(tmp_path, frames):
+    """Its encoder has no preprocessor_config.json; another one has to have it."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    def write(path, bins):
+        weight = np.random.default_rng(0).standard_normal((bins, 8)).astype("f4")
+        nodes = [
+            helper.make_node("MatMul", ["mels", "w"], ["x"]),
+            helper.make_node("ReduceMax", ["x"], ["embeds"], axes=[1], keepdims=0),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "voice",
+            [helper.make_tensor_value_info("mels", TensorProto.FLOAT, ["n", frames, bins])],
+            [helper.make_tensor_value_info("embeds", TensorProto.FLOAT, ["n", 8])],
+            [numpy_helper.from_array(weight, "w")],
+        )
+        opset = [helper.make_opsetid("", 17)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+        return path
+
+    path = write(tmp_path / "model.onnx", 40)
+    config = {"feature_extractor_type": "ResemblyzerFeatureExtractor"}
+    told = pipeline("speaker-verification", path, feature_extractor=config).embed(sound(1, 40000))
+    assert pipeline("speaker-verification", path).embed(sound(1, 40000)) == told
+    package = compile_task({"model.onnx": FileSource(path)}, "speaker-verification")
+    package.save(str(tmp_path / "voice.edge"))
+    packed = pipeline("speaker-verification", tmp_path / "voice.edge").embed(sound(1, 40000))
+    assert packed == pytest.approx(told, abs=1e-5)
+    with pytest.raises(InputError, match="preprocessor_config.json"):
+        pipeline("speaker-verification", write(tmp_path / "model.onnx", 80)).embed(sound(1))
 
 
 @needs_real

@@ -18,7 +18,7 @@ from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..ir import Graph, NeedsValue, Node, Tensor
 from ..processors.audio import AudioProcessor, of_frames
-from ..processors.reader import audio_processor
+from ..processors.reader import audio_processor, voice_settings
 
 # Seconds of the plans of models that take any length, and have no plan for all of them. Sound to
 # classify is followed by silence up to the next of them; voices are cut into overlapping parts of
@@ -55,7 +55,9 @@ def add_sounds(
         InputError, UnsupportedOp: the model is none of this task, or has no lengths.
     """
     task = programs.package.manifest["task"]
-    processor = audio_processor(_settings(texts))
+    inputs = [list(i.shape or []) for i in graph.input_names()]
+    own = voice_settings(inputs) if task == "speaker-verification" else {}
+    processor = audio_processor(_settings(texts, own))
     if processor.channels != 1:
         raise UnsupportedOp("its sound has two channels", SETTINGS, "Give a model of one channel.")
     known: tuple[int, ...] = VOICE_SECONDS if task == "speaker-verification" else SECONDS
@@ -163,10 +165,14 @@ def _of_whole(graph: Graph, step: int) -> Graph:
     )
 
 
-def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """The contents of preprocessor_config.json, or of processor_config.json."""
+def _settings(
+    texts: Mapping[str, bytes], otherwise: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """The contents of preprocessor_config.json, or of processor_config.json; `otherwise`, if there
+    is something in it, where there is neither.
+    """
     file = next((f for f in (SETTINGS, "processor_config.json") if f in texts), None)
-    found = parse_json(texts[file], file) if file else None
+    found = parse_json(texts[file], file) if file else otherwise or None
     if not isinstance(found, dict):
         raise InputError(
             "there is none", SETTINGS, "Put the model's preprocessor_config.json into its folder."

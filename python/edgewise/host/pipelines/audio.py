@@ -8,7 +8,7 @@ from typing import Any
 from ...compiler.arrays import Array, as_input
 from ...compiler.declare.dtypes import NAME
 from ...compiler.processors.audio import AudioProcessor
-from ...compiler.processors.reader import audio_processor
+from ...compiler.processors.reader import audio_processor, voice_settings
 from ...errors import InputError
 from ...logic.manifest.processor import AudioFields
 from ...logic.speech.samples import check_longest
@@ -52,6 +52,8 @@ class AudioPipeline(Pipeline):
             if given is None:
                 given = self._json("preprocessor_config.json")
                 given = given or self._json("processor_config.json")
+                if not given and self.task == "speaker-verification":
+                    given = voice_settings([i.shape for i in self.session("model").inputs.values()])
             if not isinstance(given, AudioProcessor):
                 if not isinstance(given, dict) or not given:
                     raise InputError(
