@@ -1,4 +1,4 @@
-// Copies of the models that come with the rooms, for rooms that are visited first without a network.
+// Copies of the models that come with the rooms, for first visits without a network.
 
 const COPIES = "edgewise demo models";
 

@@ -98,8 +98,9 @@ export class Speaker {
   update(): void {
     input("spoken-last").disabled = !this.room.heard();
     input("spoken-teach").disabled = this.lessons.length < 2;
+    const held = this.lessons.filter((lesson) => lesson.held.checked).length;
     $("spoken-words").textContent = this.lessons.length
-      ? `${this.lessons.length} recordings, ${this.lessons.filter((l) => l.held.checked).length} held out`
+      ? `${this.lessons.length} recordings, ${held} held out`
       : "";
   }
 
@@ -234,7 +235,7 @@ export class Speaker {
     $("spoken-before").textContent = rate(before);
     $("spoken-after").textContent = rate(after);
     $("spoken-note").textContent = held.length
-      ? `Learned in ${taught}. Of the words in recordings that it has not learned, so many were wrong:`
+      ? `Learned in ${taught}. So many words were wrong in the recordings that are held out:`
       : `Learned in ${taught}. Hold recordings out to see what it is good for.`;
     $("spoken-rows").replaceChildren(
       ...held.map(({ words }, i) => {
