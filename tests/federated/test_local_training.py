@@ -198,3 +198,38 @@ def test_variants_send_what_their_file_has(tmp_path):
     one.put(made)
     assert all(np.array_equal(x, made[n]) for n, x in one.weights().items())
     one.close()
+
+
+IDS = np.random.default_rng(0).integers(3, 200, (4, 16))
+MASKED = {"input_ids": IDS, "labels": np.where(np.arange(16) < 9, -100, IDS)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "data", "more"),
+    [
+        ({"target_modules": ["q_proj", "embed_tokens"]}, [IDS[0].tolist()] * 4, {"packing": True}),
+        ({"target_modules": ["q_proj"], "use_dora": True}, MASKED, {}),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["norm"], "bias": "all"}, MASKED, {}),
+    ],
+)
+def test_a_round_is_what_training_is(tmp_path, fields, data, more):
+    """Embeddings, magnitudes, whole modules and masked tokens: the bits of Trainer.fit."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(llama.base("fp32"))
+
+    def trainer():
+        lora = LoraConfig(r=2, **fields)
+        return Trainer(path, adapters=lora, batch_size=2, sequence_length=16, **more)
+
+    one = LocalTraining(trainer(), data)
+    before = one.weights()
+    made = one.train(before, {"local-steps": 2}, 0, 0, lambda: False)
+    one.close()
+    plain = trainer()
+    history = plain.fit(data, max_steps=2)
+    other = LocalTraining(plain, data)
+    for name, x in other.weights().items():
+        assert x.tobytes() == made.values[name].tobytes(), name
+        assert np.any(x != before[name]), name
+    assert made.metrics["loss"] == pytest.approx(np.mean(history.losses))
+    other.close()
