@@ -8,6 +8,7 @@ the same classes for pages.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -175,6 +176,15 @@ def list_of(given: Any, name: str, expected: str) -> list[Any]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise wrong_type(given, name, expected)
     return list(given)
+
+
+def token_ids(ids: Any, name: str) -> list[int]:
+    """Token ids as integers. Raises InputTypeError."""
+    expected = "a list of token ids"
+    try:
+        return [operator.index(i) for i in list_of(ids, name, expected)]
+    except TypeError:
+        raise wrong_type(ids, name, expected) from None
 
 
 def file_error(error: BaseException) -> type[InputError]:

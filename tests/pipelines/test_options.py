@@ -10,7 +10,7 @@ from pathlib import Path
 import edgewise
 import pytest
 from edgewise.compiler.compile import compile_inference
-from edgewise.errors import InputError, ModelError
+from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.host.pipelines import TASKS
 from edgewise.onnx import FileSource
 from edgewise.pipelines.files import DTYPES, ModelFiles
@@ -282,6 +282,10 @@ def test_mistakes_in_making_a_pipeline(tmp_path):
         make("text-generation", DEMO, max_lenght=64)
     with pytest.raises(InputError, match="'asistant_model'. Did you mean 'assistant_model'"):
         make("text-generation", "no/such/model", asistant_model=DEMO)
+    with pytest.raises(EdgewiseError, match="'stop'. Did you mean 'stop_strings'"):
+        make("text-generation", DEMO)("Once", stop=["."])
+    with pytest.raises(InputError, match="'lr'. Did you mean 'learning_rate'"):
+        edgewise.Trainer(DEMO, lr=1e-3)
     with pytest.raises(InputError, match="no device 'cuda'"):
         make("text-generation", DEMO, device="cuda")
     assert make("text-generation", DEMO, device="cpu").model.max_length

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, ParamSpec, TypeVar
 
-from ..errors import InputError, list_of, wrong_type
+from ..errors import InputError, wrong_type
 from ..logic.options import check_known
 
 Arguments = ParamSpec("Arguments")
@@ -54,15 +53,6 @@ def check_engine(engine: object) -> None:
     """Raises InputTypeError for an object that is no engine."""
     if engine is not None and not hasattr(engine, "device"):
         raise wrong_type(engine, "engine", "what edgewise.open_engine returns, or None")
-
-
-def token_ids(ids: Any, name: str) -> list[int]:
-    """Token ids as integers. Raises InputTypeError."""
-    expected = "a list of token ids"
-    try:
-        return [operator.index(i) for i in list_of(ids, name, expected)]
-    except TypeError:
-        raise wrong_type(ids, name, expected) from None
 
 
 class Described:

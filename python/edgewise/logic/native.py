@@ -265,7 +265,15 @@ def meant(name: str, known: Sequence[str], otherwise: str) -> str:
     """What to do about a name that is not known: the one that was meant, if there is one like
     it.
     """
-    near = difflib.get_close_matches(name, known, 1)
+    low = name.lower()
+    # lr is learning_rate, stop is stop_strings
+    short = [
+        full
+        for full in known
+        if "_" in full
+        and (full.startswith(f"{low}_") or "".join(w[:1] for w in full.split("_")) == low)
+    ]
+    near = short or difflib.get_close_matches(name, known, 1)
     return f"Did you mean {near[0]!r}?" if near else otherwise
 
 

@@ -24,8 +24,15 @@ export function networkRemedy(otherwise: string): string {
 export function meant(name: string, known: Iterable<string>, otherwise: string): string {
   const plain = (text: string): string => text.toLowerCase().replaceAll("_", "");
   const far = (other: string): number => edits(plain(name), plain(other));
-  const near = [...known].sort((a, b) => far(a) - far(b))[0];
-  const like = near !== undefined && far(near) <= Math.max(1, Math.floor(near.length / 4));
+  const low = name.toLowerCase();
+  const initials = (other: string): string => other.replace(/([^_])[^_]*_?/g, "$1");
+  // lr is learning_rate, stop is stop_strings
+  const short = [...known].find(
+    (full) => full.includes("_") && (full.startsWith(`${low}_`) || initials(full) === low),
+  );
+  const near = short ?? [...known].sort((a, b) => far(a) - far(b))[0];
+  const like =
+    near !== undefined && (near === short || far(near) <= Math.max(1, Math.floor(near.length / 4)));
   return like ? `Did you mean '${near}'? ${otherwise}`.trimEnd() : otherwise;
 }
 

@@ -3,6 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ModelError } from "../../src/shared/errors.ts";
+import { meant } from "../../src/shared/words.ts";
+
+test("the name that was meant: letters, the first word, initials", () => {
+  const known = ["top_p", "stop_strings", "learning_rate"];
+  assert.equal(meant("top-p", known, ""), "Did you mean 'top_p'?");
+  assert.equal(meant("stop", known, ""), "Did you mean 'stop_strings'?");
+  assert.equal(meant("lr", known, ""), "Did you mean 'learning_rate'?");
+  assert.equal(meant("anything", known, "No."), "No.");
+});
 
 test("errors hold no controls, and no marks of direction", () => {
   for (let code = 0; code < 0x3000; code++) {

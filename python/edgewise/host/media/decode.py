@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import io
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...compiler.arrays import Array, as_input
@@ -44,7 +45,8 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
             soundfile's transposed; or a dict with "array" or "raw", and "sampling_rate", which may
             be that of another rate.
         rate: Hz that the model needs, and those of an array that has no "sampling_rate".
-        mono: whether channels are averaged; otherwise there must be one.
+        mono: whether channels are averaged, those of an array with a warning; otherwise there must
+            be one.
 
     Returns:
         one channel at `rate`
@@ -57,6 +59,13 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     count = len(channels[0])
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
+    if len(channels) > 1 and where == "audio":  # files of two channels are common, such arrays not
+        warnings.warn(
+            f"audio: the array has {len(channels)} channels, whose mean is taken; for several"
+            " sounds give a list of arrays [n].",
+            UserWarning,
+            stacklevel=2,
+        )
     samples = channels[0] if len(channels) == 1 else mean(channels)
     check_finite(samples, where)
     sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())

@@ -18,6 +18,7 @@ from ...errors import (
     OutOfMemory,
     PackageError,
     memory_in_words,
+    token_ids,
     wrong_type,
 )
 from ...logic.generation.chunks import PlanRun, Shape, check_length, runs_of, tail_of
@@ -45,7 +46,7 @@ from ...logic.generation.sliding import (
 from ...logic.generation.speculation import Pace
 from ...logic.manifest.limits import CACHE_DTYPES
 from ...logic.manifest.schema import Cache, Manifest, ManifestSlot
-from ..arguments import check_engine, token_ids
+from ..arguments import check_engine
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..profile import Profile, Watch
 from . import prefix

@@ -20,6 +20,7 @@ from ...errors import (
     list_of,
     memory_in_words,
     path_of,
+    token_ids,
     wrong_type,
 )
 from ...json_text import parse_json_object
@@ -46,7 +47,6 @@ from ...logic.text.encoding import (
 )
 from ...logic.text.limits import COPY, LIMITS
 from ...logic.text.tokenizer_limits import LimitError, check_growth, check_tokenizer
-from ..arguments import token_ids
 from .chat_template import ChatTemplate
 
 if TYPE_CHECKING:

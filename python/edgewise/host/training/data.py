@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ...compiler.arrays import as_input, as_output
 from ...compiler.declare.dtypes import INT64, size_of
 from ...compiler.declare.symbolic import product
-from ...errors import InputError
+from ...errors import InputError, token_ids
 from ...logic.native import Seed
 from ...logic.training.chat import (
     DataRequest,
@@ -35,7 +35,6 @@ from ...logic.training.records import (
     format_of,
     read_records,
 )
-from ..arguments import token_ids
 from ..drive import drive
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ class LinearLRScheduler:
         self, optimizer: Optimizer, warmup_step_count: int, total_step_count: int, initial_lr: float
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise wrong_type(optimizer, "optimizer", "an Optimizer")
+            raise wrong_type(optimizer, "LinearLRScheduler", "an Optimizer")
         for name, number in (
             ("warmup_step_count", warmup_step_count),
             ("total_step_count", total_step_count),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from ....compiler.compile.model_file import read_config
@@ -19,14 +20,14 @@ from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ....compiler.training.program import AVERAGED, LOSS, Program
-from ....errors import InputError, list_of, memory_in_words, path_of, wrong_type
+from ....errors import InputError, list_of, memory_in_words, path_of, token_ids, wrong_type
 from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
 from ....logic.training.records import Record
 from ....logic.training.run import UNKNOWN, UpdateRequest, mean_loss, update
 from ....logic.training.schedules import Schedule, factor
-from ...arguments import Described, options_in_words, token_ids
+from ...arguments import Described, options_in_words
 from ...drive import drive
 from ...engine import Engine, Owner, default_engine, locked
 from ...profile import Profile, Watch
@@ -765,9 +766,14 @@ class Trainer(Described, Owner):
         adapter_model.safetensors; and a model card, README.md, unless there is another one.
         """
         folder = path_of(folder, "folder")
-        parts = adapter_parts(Adapter.of(self._check_lora(), self.adapter()))
+        lora, base = self._check_lora(), base_of(ModelFiles(self.model.files), self.model.given)
+        lora = replace(  # peft's AutoPeftModelForCausalLM needs both
+            lora,
+            task_type=lora.task_type or ("CAUSAL_LM" if self.options.is_lm else None),
+            base_model_name_or_path=lora.base_model_name_or_path or base.id,
+        )
+        parts = adapter_parts(Adapter.of(lora, self.adapter()))
         if may_write(folder):
-            base = base_of(ModelFiles(self.model.files), self.model.given)
             parts[CARD] = [adapter_card(base, self.learned, self.learned_rows)]
         write_folder(parts, folder)
 
