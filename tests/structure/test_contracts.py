@@ -250,6 +250,7 @@ HOMONYMS = {
     ],
     "product": ["compiler/declare/op.py"],
     "top_k": [
+        "compiler/training/package.py",
         "host/cli/generate.py",
         "logic/openai/requests.py",
         "logic/generation/config.py",

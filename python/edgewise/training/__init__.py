@@ -21,6 +21,7 @@ def __getattr__(name: str) -> Any:  # imported on first use, to keep `import edg
         "History": "trainer",
         "Estimate": "trainer",
         "ContrastiveRows": "data",
+        "DistillationRows": "data",
         "read_data": "data",
         "LoraConfig": "peft",
         "convert_adapter": "merge",

@@ -1,6 +1,7 @@
-"""Public names of host/training/data.py and contrastive.py."""
+"""Public names of host/training/data.py, contrastive.py and distillation.py."""
 
 from ..host.training.contrastive import ContrastiveRows
 from ..host.training.data import read_data
+from ..host.training.distillation import DistillationRows
 
-__all__ = ["ContrastiveRows", "read_data"]
+__all__ = ["ContrastiveRows", "DistillationRows", "read_data"]

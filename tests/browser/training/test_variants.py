@@ -344,3 +344,97 @@ def test_packing_and_balance_in_a_page(visit, server, files, tmp_path):
     assert got["evaluations"][-1][1] == pytest.approx(history.evaluations[-1][1], rel=1e-4)
     assert "compiled with router_aux_loss_coef" in got["refused"]
     trainer.free()
+
+
+# long: the script of a page and the checks of what it returns
+def test_distillation_in_a_page(visit, server, files):
+    """The losses are those of Python; the first one is PyTorch's, of the logits of onnxruntime."""
+    import edgewise
+    import numpy as np
+    import onnxruntime
+    import torch
+    from edgewise.compiler.training.package import compile_training_package, default_lora
+    from edgewise.host.session.open import folder_files
+    from edgewise.training import DistillationRows
+    from edgewise.training.losses import DistillationLoss
+    from torch.nn import functional as F
+
+    lora = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    sizes, fields = {"batch_size": 2}, {"top_k": 4, "temperature": 2.0, "alpha": 0.7}
+    package = compile_training_package(
+        folder_files(MODEL)[0], lora | sizes | {"sequence_length": 16, "distillation": fields}
+    )
+    with open(files / "taught.edge", "wb") as f:
+        package.write(f)
+    rate = {"learning_rate": 0.02, "seed": 5}
+    loss = DistillationLoss(**fields)
+    trainer = edgewise.Trainer(
+        str(MODEL),
+        loss,
+        "AdamW",
+        default_lora(**lora),
+        max_grad_norm=1.0,
+        **sizes,
+        **rate,
+        no_decay=("*norm*", "*bias*"),
+    )
+    rng, records, wanted = np.random.default_rng(0), [], []
+    session = onnxruntime.InferenceSession(str(next(MODEL.rglob("*.onnx"))))
+    names = {i.name: i for i in session.get_inputs()}
+    for completion in (" a lamp.", " it to the cat.", " a boat and a hat."):
+        prompt = "The robot gave"
+        first = len(trainer.tokenizer.encode(prompt))
+        ids = [*trainer.tokenizer.encode(prompt + completion), trainer.model.end]
+        count = len(ids) - first
+        tokens = np.stack([rng.choice(100, 4, False) for _ in range(count)])
+        scores = -np.sort(rng.exponential(size=(count, 4)), 1)
+        teacher = [[[int(t), float(s)] for t, s in zip(*x)] for x in zip(tokens, scores)]
+        records.append({"prompt": prompt, "completion": completion, "teacher": teacher})
+        feeds = {"input_ids": np.array([ids])}
+        feeds["attention_mask"] = np.ones_like(feeds["input_ids"])
+        feeds["position_ids"] = np.arange(len(ids))[None]
+        for name, i in names.items():
+            if name.startswith("past"):
+                shape = [d if isinstance(d, int) else 0 for d in i.shape]
+                feeds[name] = np.zeros([1, *shape[1:]], np.float32)
+        feeds = {n: x for n, x in feeds.items() if n in names}
+        logits = torch.tensor(session.run(["logits"], feeds)[0][0, first - 1 : -1])
+        student = torch.log_softmax(logits / 2, -1).gather(1, torch.tensor(tokens))
+        known = torch.log_softmax(torch.tensor(scores, dtype=torch.float32) / 2, -1)
+        soft = 4 * F.kl_div(student, known, log_target=True, reduction="sum")
+        hard = F.cross_entropy(logits, torch.tensor(ids[first:]), reduction="sum")
+        wanted.append((float(0.7 * soft + 0.3 * hard), count))
+    rows = DistillationRows(trainer, records, 16)
+    chosen = rows.order.chosen(0, 0)
+    total, count = np.sum([wanted[i] for i in chosen], 0)
+    history = trainer.fit(rows, epochs=2, progress=False)
+    assert history.losses[0] == pytest.approx(total / count, rel=1e-4)
+    got = visit(server).run(
+        """
+            const p = await ew.pipeline("text-generation", "/files/taught.edge", {
+              flavour: "simd128",
+            });
+            const { losses } = await ew.fineTune(p, arg.records, arg.options);
+            const errors = [];
+            for (const [data, options] of [
+              ["a text", {}],
+              [[{ prompt: "a", completion: "b" }], {}],
+              [[{ prompt: "a", chosen: "b", rejected: "c" }], { loss: "dpo" }],
+            ])
+              await ew.fineTune(p, data, options).catch((e) => errors.push(e.message));
+            await p.dispose();
+            return { losses, errors };
+        """,
+        {"records": records, "options": {"epochs": 2} | rate},
+    )
+    assert "error" not in got, got
+    assert got["losses"] == pytest.approx(history.losses, rel=1e-4)
+    words = (
+        "no records with a teacher's part",
+        "record 1: teacher is",
+        "compiled with distillation",
+    )
+    assert len(got["errors"]) == 3
+    for error, word in zip(got["errors"], words):
+        assert word in error
+    trainer.free()

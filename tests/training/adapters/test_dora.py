@@ -273,9 +273,27 @@ def lora_of(adapter):
     return type(adapter)(config, adapter.lora)
 
 
+def convolved():
+    """A model with a convolution, conv."""
+    weight = onnx.numpy_helper.from_array(np.ones((1, 1, 1, 1), "f4"), "conv.weight")
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, [1, 1, 1, 1]) for n in "xy")
+    nodes = [onnx.helper.make_node("Conv", ["x", "conv.weight"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "convolved", [x], [y], [weight])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
 def test_refusals():
     with pytest.raises(UnsupportedOp, match="DoRA is for linear layers.*embedding"):
         session_of("fp32", LoraConfig(use_dora=True, target_modules=["embed_tokens"]))
+    # also where a trainer is made, before anything is compiled
+    with pytest.raises(UnsupportedOp, match="DoRA is for linear layers.*embedding"):
+        edgewise.Trainer(
+            llama.base("fp32"), adapters={"use_dora": True, "target_modules": ["embed_tokens"]}
+        )
+    convolution = {"use_dora": True, "target_modules": ["conv"]}
+    with pytest.raises(UnsupportedOp, match="DoRA is for linear layers, 'conv' is a convolution"):
+        edgewise.Trainer(convolved(), "output:y", adapters=convolution)
     one = np.ones((1, 3), "f4"), np.ones((2, 1), "f4")
     config = LoraConfig(r=1, use_dora=True)
     adapter = edgewise.training.peft.Adapter(config, {"q": one}, magnitudes={"q": np.ones(2, "f4")})

@@ -182,6 +182,13 @@ export interface TrainingPrograms {
    * padding is computed. Default: false.
    */
   packing?: boolean;
+  /**
+   * The model learns from a teacher's probabilities: of each learned token of a record, `teacher`
+   * has the most probable tokens, `[[id, log_probability], ...]`, of which `top_k` are taken
+   * (default 8). The loss is `alpha` (0.5) times `temperature` (1) squared times the divergence
+   * from them, plus the rest of cross entropy. Default: there is no teacher.
+   */
+  distillation?: { top_k?: number; temperature?: number; alpha?: number };
   /** Maximum norm of the gradient (clipping); null: no clipping. Default: 1. */
   max_grad_norm?: number | null;
   /**

@@ -130,6 +130,25 @@ def possible_names(graph: Graph) -> set[str]:
     return found - {""}
 
 
+def stored_layers(graph: Graph) -> list[tuple[str, Node]]:
+    """[(module name, node)] of convolutions and embeddings of a graph that is not bound, whose
+    weights are stored.
+    """
+    found: list[tuple[str, Node]] = []
+    for n in graph.nodes:
+        weight = WEIGHTS.get(n.op)
+        if weight is None or weight.kind not in ("conv", "embedding"):
+            continue
+        name = n.inputs[weight.input] if weight.input < len(n.inputs) else ""
+        stored = graph.constants.get(name)
+        if stored is None or len(stored.shape) != (2 if weight.kind == "embedding" else 4):
+            continue
+        named = _WEIGHT_NAME.match(name)
+        plain = named is not None and not name.startswith(("onnx::", "val_", "/"))
+        found.append((named[1] if named is not None and plain else _own_name(n), n))
+    return found
+
+
 def uses_of_weights(bound: BoundGraph) -> dict[str, int]:
     """{initializer: number of nodes that compute with it}, views of it not counted."""
     count: dict[str, int] = {}

@@ -23,11 +23,13 @@ from ...logic.native import meant
 from ..declare.dtypes import FLOAT, FLOAT16, INT64, UINT8
 from ..ir import BoundNode, Graph, Value
 from .layers import (
+    WEIGHTS,
     kind_of,
     layers,
     matrix_shape,
     module_name,
     possible_names,
+    stored_layers,
     stored_weight,
     uses_of_weights,
 )
@@ -186,8 +188,7 @@ def _chosen(
 ) -> tuple[list[tuple[str, BoundNode]], list[tuple[str, BoundNode]]]:
     """([(name, node)] that get adapters, [(name, node)] that could)"""
     known = layers(bound)
-    targets = config.target_modules
-    if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
+    if _is_all_linear(config):
         # PEFT leaves the output layer out.
         outputs = {id(v) for v in bound.outputs.values()}
         known = [
@@ -196,6 +197,11 @@ def _chosen(
             if kind_of(n) == "linear" and not any(id(v) in outputs for v in _behind(bound, n))
         ]
     return [(name, n) for name, n in known if config.matches(name)], known
+
+
+def _is_all_linear(config: AdapterConfig) -> bool:
+    targets = config.target_modules
+    return targets is None or isinstance(targets, str) and targets.lower() == "all-linear"
 
 
 def _behind(bound: BoundGraph, node: BoundNode) -> list[Value]:
@@ -259,6 +265,25 @@ def _unmatched(config: AdapterConfig, ends: list[str]) -> InputError:
     return InputError(f"no layer matches {targets!r}", "target_modules", there)
 
 
+def check_dora(graph: Graph, config: AdapterConfig) -> None:
+    """Raises UnsupportedOp where DoRA is asked for layers that it is not for, before anything is
+    compiled.
+    """
+    if not config.use_dora or _is_all_linear(config):
+        return
+    for name, n in stored_layers(graph):
+        if name and config.matches(name):
+            raise _not_linear(name, WEIGHTS[n.op].kind, n.where)
+
+
+def _not_linear(name: str, kind: str, where: str) -> UnsupportedOp:
+    return UnsupportedOp(
+        f"DoRA is for linear layers, '{name}' is {_A[kind]}",
+        where,
+        "Leave it out of target_modules, or train it without use_dora.",
+    )
+
+
 class _Inserter:
     """Inserts adapters one by one, and collects what they consist of."""
 
@@ -275,11 +300,7 @@ class _Inserter:
         bound = self.bound
         tail, kind, y = len(bound.nodes), kind_of(n), n.outputs[0]
         if self.config.use_dora and kind != "linear":
-            raise UnsupportedOp(
-                f"DoRA is for linear layers, '{name}' is {_A[kind]}",
-                n.where,
-                "Leave it out of target_modules, or train it without use_dora.",
-            )
+            raise _not_linear(name, kind, n.where)
         weight, stored_by_rows = stored_weight(n)
         if weight is not None and self._uses.get(weight, 0) > 1:
             weight = None  # merging the adapter into a tied weight would change the other layer

@@ -23,6 +23,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..targets import CPU, Target
+from .distillation import DistillationLoss
 from .encoder_decoder import encoder_decoder_inputs, source_positions
 from .fitting import fit_rows, read_fit
 from .language_model import causal_lm_inputs, fixed_rows, special_token
@@ -46,6 +47,7 @@ SHARED = (
     "ema_decay",
     "router_aux_loss_coef",
     "packing",
+    "distillation",
 )
 
 
@@ -110,6 +112,7 @@ def add_training(
     ema_decay: float | None = None,
     router_aux_loss_coef: float = 0.0,
     packing: bool = False,
+    distillation: Mapping[str, Any] | None = None,
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
     fit: str | None = None,
@@ -131,6 +134,7 @@ def add_training(
         trainable, frozen, max_grad_norm, no_decay, loraplus_lr_ratio, ema_decay, packing,
             checkpointing, target: as Program's.
         router_aux_loss_coef: of mixtures of experts, as CausalLMLoss's.
+        distillation: fields of DistillationLoss; None: next tokens are learned of the data alone.
         fit: "auto" recomputes activations, and then takes fewer rows, where a step would take more
             than `memory`.
         memory: bytes that training may take. Without `fit`, a program that takes more is refused.
@@ -142,14 +146,12 @@ def add_training(
         OutOfMemory: it takes more than `memory`.
         InputError: the package has a program of this name, or was read from a file.
     """
-    _check(package, name)
+    graph = _checked(package, name)
     _check_rates(loraplus_lr_ratio, ema_decay, lora)
-    graph = package.graph
-    assert graph is not None  # _check
     config = package.json("config.json", {})
     batch = batch or fixed_rows(graph) or LANGUAGE_MODEL.batch_size
     fields: dict[str, Any] = {
-        "loss": balanced(router_aux_loss_coef, True) if router_aux_loss_coef else CausalLMLoss(),
+        "loss": _loss_of(router_aux_loss_coef, distillation, "encoder" in package.manifest),
         "optimizer": language_model_optimizer(optimizer, lora is not None),
         "lora": lora,
         "weighed": _is_weighed(lora),
@@ -192,7 +194,7 @@ def _entry(
     plans: dict[str, TrainingPlan],
 ) -> TrainingProgram:
     configs = [package.json(f, {}) for f in ("generation_config.json", "config.json")]
-    lora, loss = program.lora, cast(CausalLMLoss, program.loss)
+    lora, loss = program.lora, program.loss
     entry: TrainingProgram = {
         "name": name,
         "task": "causal_lm",
@@ -206,7 +208,9 @@ def _entry(
         "pad_token_id": special_token("pad_token_id", *configs),
         "eos_token_id": special_token("eos_token_id", *configs),
     }
-    if loss.router_aux_loss_coef:
+    if isinstance(loss, DistillationLoss):
+        entry["top_k"] = loss.top_k
+    elif isinstance(loss, CausalLMLoss) and loss.router_aux_loss_coef:
         entry["router_aux_loss_coef"] = loss.router_aux_loss_coef
     if program.packing:
         entry["packing"] = True
@@ -226,6 +230,23 @@ def _is_weighed(lora: LoraConfig | None) -> bool:
     own.
     """
     return lora is not None and not lora.use_dora and not has_patterns(asdict(lora))
+
+
+def _loss_of(
+    coefficient: float, distillation: Mapping[str, Any] | None, encoded: bool
+) -> CausalLMLoss | DistillationLoss:
+    """The loss of a program. Raises InputError: options contradict each other."""
+    if distillation is None:
+        return balanced(coefficient, True) if coefficient else CausalLMLoss()
+    if coefficient or encoded:
+        raise InputError(
+            "a teacher is for language models, without router_aux_loss_coef",
+            "distillation",
+            "Leave one of them out.",
+        )
+    names = ("top_k", "temperature", "alpha")
+    check_known(list(distillation), names, "distillation")
+    return DistillationLoss(**{"top_k": 8, **distillation})
 
 
 def _kinds(program: Program) -> list[str]:
@@ -271,7 +292,8 @@ def _add_plans(
     }
 
 
-def _check(package: Package, name: str) -> None:
+def _checked(package: Package, name: str) -> Graph:
+    """The model of a package. Raises InputError."""
     if package.graph is None:
         raise InputError(
             "its model is not available",
@@ -280,6 +302,7 @@ def _check(package: Package, name: str) -> None:
         )
     if any(p["name"] == name for p in package.manifest.get("training", ())):
         raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+    return package.graph
 
 
 def check_plain(lora: LoraConfig | None) -> None:

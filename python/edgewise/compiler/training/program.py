@@ -40,6 +40,7 @@ from ..passes.recompute import recompute, recompute_cheap
 from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
 from ..targets import CPU, Target
+from .distillation import DistillationLoss
 from .language_model import of_whole_rows
 from .losses import TOKEN_LOSSES, TOKEN_WEIGHTS, CausalLMLoss, Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
@@ -145,7 +146,7 @@ class Program:
         target: Target = CPU,
     ) -> None:
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
-        if isinstance(self.loss, CausalLMLoss):
+        if isinstance(self.loss, (CausalLMLoss, DistillationLoss)):
             graph = of_whole_rows(graph)
         # Shapes that depend on which expert a token chooses, as exporters write them.
         graph = static_groups(static_mixtures(graph, False))

@@ -565,6 +565,10 @@ def _check_training_plan(
         "gradient_scale": ("float32", 4),
         "seed": ("int64", 8),
     }
+    told = program.get("top_k") or 0
+    if told:
+        inputs["teacher_ids"] = ("int64", ids * told)
+        inputs["teacher_log_probs"] = ("float32", ids * told // 2)
     source = program.get("source")
     hidden = [s["bytes"] for s in plan["slots"] if s["name"] == STATES and s["kind"] == "input"]
     if source is not None and hidden:

@@ -313,6 +313,7 @@ class TrainingProgram(TypedDict):
         source: of the decoder of an encoder: positions of the encoder's output in a row.
         router_aux_loss_coef: of mixtures of experts: factor of the loss that balances them.
         packing: whether rows have several documents.
+        top_k: tokens that a teacher tells of each one.
     """
 
     name: Name
@@ -330,6 +331,7 @@ class TrainingProgram(TypedDict):
     source: NotRequired[Annotated[int, Range(1, MAX_LENGTH)]]
     router_aux_loss_coef: NotRequired[float]
     packing: NotRequired[bool]
+    top_k: NotRequired[Annotated[int, Range(1, MAX_VOCABULARY)]]
 
 
 # ---- any model

@@ -88,6 +88,8 @@ export interface ProgramInfo {
   balances?: boolean;
   /** Whether rows have several documents. */
   packing?: boolean;
+  /** Tokens that a teacher tells of each one; undefined: there is no teacher. */
+  topK?: number | undefined;
   plans: Map<TrainingPlan, { file: string; slots: ManifestSlot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;

@@ -105,6 +105,7 @@ function programOf(program: TrainingProgram, saved: readonly SavedParameter[]): 
     accumulation: program.gradient_accumulation_steps,
     balances: !!program.router_aux_loss_coef,
     packing: program.packing === true,
+    topK: program.top_k,
     plans: new Map(
       TRAINING_PLANS.flatMap((kind) => {
         const plan = plans[kind];

@@ -1,7 +1,14 @@
 // The rows that a run trains on and evaluates on.
 
-import { type Example, fitted, type Report, stream_texts } from "../../logic/training/chat.ts";
+import {
+  type Example,
+  fitted,
+  kept_rows,
+  type Report,
+  stream_texts,
+} from "../../logic/training/chat.ts";
 import { Order, type Row, split_rows, Updates } from "../../logic/training/data.ts";
+import { of_batch, type Told, told } from "../../logic/training/distillation.ts";
 import { rows_of_texts } from "../../logic/training/packing.ts";
 import { compared, type Unit, units_of } from "../../logic/training/preferences.ts";
 import { are_records } from "../../logic/training/records.ts";
@@ -33,6 +40,9 @@ export interface Data {
   heldSources?: Source[];
   /** Of features. */
   feeds?: FeedFeatures;
+  /** Of a teacher: what it says of each row. */
+  told?: Told[];
+  heldTold?: Told[];
   /** Instead of rows: what is compared. */
   units?: Unit[];
   /** What is compared in evaluations. */
@@ -138,6 +148,8 @@ export async function readData(
   }
   if (options.preference)
     return readPreferences(model, program, texts, evaluation, options, signal);
+  if (program.topK)
+    return readTaught(model, program, texts, evaluation, options, program.topK, signal);
   const { tokenizer } = model;
   const end = endOf(model, program);
   const pad = padOf(model, program);
@@ -177,6 +189,65 @@ export async function readData(
   else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
   checkIds([...rows, ...(held ?? [])], model.decoder.vocab_size);
   return { rows, held, pad, report };
+}
+
+/**
+ * Reads records with what a teacher says of their tokens.
+ * @throws InputError if a record is invalid: the message says which; Aborted
+ */
+async function readTaught(
+  model: Learner,
+  program: ProgramInfo,
+  given: unknown,
+  evaluation: TrainingFields["evaluation"],
+  options: RunSettings,
+  topK: number,
+  signal: AbortSignal,
+): Promise<Data> {
+  const pad = padOf(model, program);
+  const { sequence } = program;
+  const vocabulary = model.decoder.vocab_size;
+  let report: Report | undefined;
+  const read = async (list: unknown, where: string): Promise<[Row, Told][]> => {
+    if (!Array.isArray(list) || !are_records(list, where))
+      throw new InputError(
+        "they are no records with a teacher's part",
+        where,
+        "Give some, such as { prompt, completion, teacher }.",
+      );
+    const examples: Example[] = [];
+    const parts: Told[] = [];
+    for (const [i, record] of (list as TrainingRecord[]).entries()) {
+      const at = `${where}, record ${i + 1}`;
+      for (const one of await examplesOf(model, program, [record], at, signal)) {
+        examples.push(one);
+        parts.push(told(record, one, sequence, topK, vocabulary, at));
+      }
+      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+    }
+    const kept = kept_rows(examples, sequence, pad, where);
+    report ??= kept.report;
+    return kept.rows.map((row, i) => [row, parts[kept.examples[i]!]!]);
+  };
+  let rows = await read(given, "records");
+  let held: [Row, Told][] | undefined;
+  if (typeof evaluation === "number")
+    [rows, held] = split_rows(rows, evaluation, options.seed, "options.evaluation");
+  else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
+  const of = (all: [Row, Told][]) => all.map(([row]) => row);
+  checkIds([...of(rows), ...of(held ?? [])], vocabulary);
+  const said = (all: [Row, Told][]) => all.map(([, one]) => one);
+  const parts = { told: said(rows), heldTold: said(held ?? []) };
+  return { rows: of(rows), held: held && of(held), pad, report: report!, ...parts };
+}
+
+/** What a batch feeds of a teacher. */
+export function toldFeeds(program: ProgramInfo, rows: readonly Told[]): Record<string, Uint8Array> {
+  const { ids, log_probs } = of_batch(rows, program.batch);
+  return {
+    teacher_ids: new Uint8Array(BigInt64Array.from(ids, BigInt).buffer),
+    teacher_log_probs: new Uint8Array(Float32Array.from(log_probs).buffer),
+  };
 }
 
 function checkIds(rows: Row[], vocabulary: number): void {

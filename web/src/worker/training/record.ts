@@ -21,13 +21,14 @@ export function recordOf(
   program: ProgramInfo,
   options: RunSettings,
   total: number,
-  { rows, sources = [] }: Pick<Data, "rows" | "sources">,
+  { rows, sources = [], told = [] }: Pick<Data, "rows" | "sources" | "told">,
 ): Record<string, unknown> {
   const { lora } = options;
   // the first states, or features, of each source tell it from others
   const heads = sources
     .flatMap((one) => ("parts" in one ? one.parts : new Uint8Array(one.buffer)))
     .map((one) => one.subarray(0, HEAD));
+  heads.push(...told.map((one) => new Uint8Array(Float64Array.from(one.log_probs).buffer)));
   return {
     program: program.name,
     model: model.key,

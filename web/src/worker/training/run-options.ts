@@ -154,7 +154,11 @@ function preferenceOf(program: ProgramInfo, fields: TrainingFields): Preference 
       );
     return undefined;
   }
-  const only = program.balances ? "router_aux_loss_coef" : program.packing && "packing";
+  const only = program.balances
+    ? "router_aux_loss_coef"
+    : program.packing
+      ? "packing"
+      : program.topK && "distillation";
   if (only)
     throw new InputError(
       `the model was compiled with ${only}, with which next tokens alone are learned`,

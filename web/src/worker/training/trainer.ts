@@ -42,7 +42,7 @@ import { Anchor } from "./anchor.ts";
 import { macrotask } from "./macrotask.ts";
 import { sourceFeeds } from "./pairs.ts";
 import { batchOf, preferenceAnswers, refer } from "./preferences.ts";
-import { comparisons, type Data, orderOf, readData, updatesOf } from "./read-data.ts";
+import { comparisons, type Data, orderOf, readData, toldFeeds, updatesOf } from "./read-data.ts";
 import { compare, fillFrom, recordOf, type Stored } from "./record.ts";
 import { opened, type Place, Recovery } from "./recovery/recovery.ts";
 import {
@@ -334,7 +334,7 @@ export class TrainingRun {
     let tokens = 0;
     const weighed = weighs(session.program);
     const batches = Array.from({ length: count }, (_, i) =>
-      this.batch(data.rows, this.order.chosen(first + i, epoch), data.sources),
+      this.batch(data.rows, this.order.chosen(first + i, epoch), data.sources, data.told),
     );
     for (const made of batches) tokens += made.learned;
     const answer = (request: UpdateRequest): unknown => {
@@ -390,13 +390,17 @@ export class TrainingRun {
     rows: readonly Row[],
     which: readonly number[],
     sources: Data["sources"],
+    told: Data["told"],
   ): Batch & { learned: number } {
     const chosen = which.map((i) => rows[i]!);
     const { program } = this.session;
     const made = batchOf(chosen, program.batch, this.data.pad);
-    const of = sources && which.map((i) => sources[i]!);
-    const more = of && { more: sourceFeeds(program, of, this.data.feeds) };
-    return { ...made, ...more, learned: learned(chosen) };
+    const pick = <T>(list: readonly T[]) => which.map((i) => list[i]!);
+    const more = {
+      ...(sources && sourceFeeds(program, pick(sources), this.data.feeds)),
+      ...(told && toldFeeds(program, pick(told))),
+    };
+    return { ...made, more, learned: learned(chosen) };
   }
 
   /** An event as the page gets it. */
@@ -510,7 +514,7 @@ export class TrainingRun {
     const held = data.held!;
     const order = new Order(held.length, session.program.batch, this.options.seed);
     return drive(mean_loss(order.batches), async (at) => {
-      const made = this.batch(held, order.chosen(at), data.heldSources);
+      const made = this.batch(held, order.chosen(at), data.heldSources, data.heldTold);
       return [await session.evaluate(made), made.learned];
     });
   }

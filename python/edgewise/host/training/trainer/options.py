@@ -15,6 +15,7 @@ from ....compiler.compile.model_file import find_embedding_file
 from ....compiler.ir import Graph, Value
 from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
+from ....compiler.passes.lora import check_dora
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ....compiler.training.fitting import read_fit
 from ....compiler.training.language_model import fixed_rows, special_token
@@ -361,6 +362,8 @@ def options_of(
     _check_groups(options.groups)
     if lora is None and options.trainable == "all":
         _check_quantized(model.graph, options.frozen)
+    if lora is not None:
+        check_dora(model.graph, lora)
     if lora is not None and options.trainable == "all":
         options.trainable = []
     if is_lm:
