@@ -128,6 +128,7 @@ def recurrent(g: Graph) -> dict[str, str]:
     return {"hn": "h", "cn": "c"}
 
 
+# long: the layers of one graph
 def decoder(g: Graph) -> dict[str, str]:
     """A step of a merged decoder as Optimum exports Whisper tiny's: the first call computes the
     keys and values of the encoder's output, the later ones get them. Keys of the past stay as long

@@ -7,7 +7,8 @@ import type { Urls } from "./loading.ts";
 /**
  * A value in a message: a tensor's bytes (little-endian) or strings; a tensor held by the worker
  * (`pinned`: its number); a sequence; a map; or an empty optional (null). `keep`: the engine keeps
- * a copy under this number, as if it had been pinned; of an output, it has one. `fed`: the output is the feed of this name.
+ * a copy under this number, as if it had been pinned; of an output, it has one. `fed`: the output
+ * is the feed of this name.
  */
 export type WireValue =
   | { type: string; dims: number[]; data: Uint8Array<ArrayBuffer>; keep?: number }
