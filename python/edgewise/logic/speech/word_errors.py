@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...errors import InputError
-from ..native import written
+from ..native import listed, written
 
 
 def word_error_rate(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
@@ -21,24 +22,29 @@ def word_error_rate(references: str | Sequence[str], predictions: str | Sequence
     Raises:
         InputError: there are not as many of both, or none.
     """
-    if isinstance(references, str):
-        references = [references]
-    if isinstance(predictions, str):
-        predictions = [predictions]
-    if len(references) != len(predictions):
+    meant = _texts(references, "references")
+    made = _texts(predictions, "predictions")
+    if len(meant) != len(made):
         raise InputError(
-            f"there are {len(references)} references and {len(predictions)} predictions",
+            f"there are {len(meant)} references and {len(made)} predictions",
             "predictions",
             "Give a transcript of each reference.",
         )
-    if not references:
+    if not meant:
         raise InputError("there are no texts", "references", "Give one or more.")
     words = errors = 0
-    for i in range(len(references)):
-        said = _words(references[i], f"references[{i}]")
-        errors += _distance(said, _words(predictions[i], f"predictions[{i}]"))
+    for i in range(len(meant)):
+        said = _words(meant[i], f"references[{i}]")
+        errors += _distance(said, _words(made[i], f"predictions[{i}]"))
         words += len(said)
     return errors / words if words else float(errors)
+
+
+def _texts(given: str | Sequence[str], where: str) -> list[Any]:
+    found: list[Any] | None = [given] if isinstance(given, str) else listed(given)
+    if found is None:
+        raise InputError(f"it is {written(given)[:80]}", where, "Give a text or a list of texts.")
+    return found
 
 
 def _words(text: object, where: str) -> list[str]:
