@@ -9,7 +9,7 @@ import pytest
 from edgewise import CausalLM, generate
 from edgewise.compiler.compile.causal_lm import compile_causal_lm
 from edgewise.compiler.onnx import as_source, read_model
-from edgewise.errors import UnsupportedOp
+from edgewise.errors import InputError, UnsupportedOp
 from edgewise.inspect import inspect
 
 from .decoders import ROWS, SIZE, WINDOW, Loop, decoder
@@ -74,6 +74,25 @@ def test_logits(tmp_path, name):
         near(lm, lm.forward(sequence, [9, 11]), loop.start().logits([*prompt(n), 9, 11]))
         lm.close(sequence)
         lm.close(copy)
+
+
+def test_only_the_latest_logits_are_read(tmp_path):
+    """Any other address would be of memory that is something else, or none."""
+    lm, _ = load(tmp_path, DECODERS[next(iter(DECODERS))])
+    sequence = lm.open()
+    address = lm.forward(sequence, [1, 2])
+    assert len(lm.logits(address)) == VOCAB
+    for other in (0, 8, address - 4, address + 4, 2**63, "8", None):
+        with pytest.raises(InputError, match="latest logits"):
+            lm.logits(other)
+    with pytest.raises(InputError):
+        lm.forward(sequence, [VOCAB])
+    with pytest.raises(InputError, match="latest logits"):
+        lm.logits(address)
+    again = lm.forward(sequence, [3])
+    lm.free()
+    with pytest.raises(InputError):
+        lm.logits(again)
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -124,6 +124,7 @@ class DecoderModel(Owner):
         self.shared = list(self.states.values())  # of another owner, which may change them
         self.watch, self.ends = Watch(), Ends()
         self.busy = self.closed = False
+        self.latest = range(0)  # addresses of the logits of the latest forward pass
         self.start_lock()
         self.engine = engine or default_engine()
         self.device = self.engine.device
@@ -652,7 +653,7 @@ class DecoderModel(Owner):
                 The sequence is unchanged.
         """
         with self.lock:
-            return self.device.hosted(self._checked_forward(sequence, ids, reason))
+            return self._hosted(self._checked_forward(sequence, ids, reason))
 
     @memory_in_words
     def forward_best(
@@ -682,7 +683,7 @@ class DecoderModel(Owner):
                     return [(token, 0.0)]
             elif (found := self.device.top(logits)) is not None and enough(found):
                 return found
-            return self.device.hosted(logits)
+            return self._hosted(logits)
 
     @property
     def chooses(self) -> bool:
@@ -700,7 +701,13 @@ class DecoderModel(Owner):
         returns the address of the logits after each of them, float32 [len(ids), vocab_size].
         """
         with self.lock:
-            return self.device.hosted(self._checked_forward(sequence, ids, reason, True))
+            return self._hosted(self._checked_forward(sequence, ids, reason, True))
+
+    def _hosted(self, logits: Buffer) -> int:
+        """The address of logits in host memory."""
+        address = self.device.hosted(logits)
+        self.latest = range(address, address + logits.nbytes)
+        return address
 
     def _checked_forward(
         self,
@@ -724,7 +731,7 @@ class DecoderModel(Owner):
                     "Do not run models in a signal handler.",
                 )
             try:
-                self.busy = True
+                self.busy, self.latest = True, range(0)
                 with self.ends.watch(reason):
                     return self._forward(sequence, tokens, every)
             finally:
@@ -785,10 +792,21 @@ class DecoderModel(Owner):
         return Profile(self.engine, [self.watch])
 
     def logits(self, address: int) -> list[float]:
-        """The logits at an address that `forward` returned."""
-        return list(
-            struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size))
-        )
+        """The logits at the address that the latest `forward` returned.
+
+        Raises:
+            InputError: it is another address, or the model is closed.
+        """
+        with self.lock:
+            self._check_open()
+            nbytes = 4 * self.vocab_size
+            if address not in self.latest or address + nbytes > self.latest.stop:
+                raise InputError(
+                    f"{address!r} is not the address of the latest logits",
+                    "address",
+                    "Give what forward() returned, before the next forward pass.",
+                )
+            return list(struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, nbytes)))
 
     def free(self) -> None:
         """Frees all memory, after the forward pass of another thread. Later calls raise
