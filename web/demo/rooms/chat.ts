@@ -91,8 +91,16 @@ const FORM = {
 };
 
 if (query.has("host")) env.remoteHost = new URL(query.get("host")!, location.href).href;
-else if ((await madeModels("chat")).length)
-  env.remoteHost = new URL("real/hub/", location.href).href;
+const HUB = env.remoteHost;
+const made = Promise.all(["chat", "search"].map(madeModels));
+
+/** An id, after the choice of its hub: that of the page for models that were made with it. */
+async function ofHub(id: string): Promise<string> {
+  const known = (await made).flat();
+  const here = !query.has("host") && known.some(({ file }) => file.startsWith(`hub/${id}/`));
+  env.remoteHost = here ? new URL("real/hub/", location.href).href : HUB;
+  return id;
+}
 
 let write: TextGenerationPipeline | undefined;
 let embed: FeatureExtractionPipeline | undefined;
@@ -517,8 +525,10 @@ async function add(files: readonly File[]): Promise<void> {
 
 async function newIndex(): Promise<TextIndex> {
   showProgress("Loading the model that finds passages");
-  embed ??= await pipeline("embeddings", query.get("embed") ?? MINILM, optionsOf());
-  return embed.index([], { precision: "int8" });
+  embed ??= await pipeline("embeddings", await ofHub(query.get("embed") ?? MINILM), optionsOf());
+  // MiniLM's files on the hub do not name its pooling
+  const pooling = query.has("embed") ? {} : { pooling: "mean" as const };
+  return embed.index([], { precision: "int8", ...pooling });
 }
 
 function documentsInWords(): void {
@@ -529,7 +539,7 @@ function documentsInWords(): void {
     : "";
 }
 
-pressed("load", () => load(SMOLLM2));
+pressed("load", async () => load(await ofHub(SMOLLM2)));
 chosen("files", load);
 chosen("documents", add);
 document.addEventListener("dragover", (event) => event.preventDefault());
