@@ -272,6 +272,17 @@ CALLS = """
         else if (state.data.buffer.byteLength !== 16) throw new Error("it shares its memory");
       }
       const sum = Array.from(await state.getData());
+      // an output is fed by a message, as a call is on its way, and freed by the call after it
+      const freed = [];
+      for (let i = 0; i < 10 && arg.stay; i++) {
+        const { next } = await session.run({ x, state: x }, ["next"]);
+        const first = session.run({ x, state: x }, ["next"]);
+        const fed = session.run({ x, state: next }, ["next"]).then(() => "it ran", (e) => e.what);
+        next.dispose();
+        await first;
+        await session.run({ x, state: x }, ["next"]);
+        freed.push(await fed);
+      }
       // calls at once, some with large outputs, one that fails, one that is aborted
       const stop = new AbortController();
       const runs = [];
@@ -299,7 +310,7 @@ CALLS = """
       const last = session.run({ x, state: x });
       await session.release();
       const released = await last.then(() => "it ran", (e) => e.name);
-      return { sum, together, errors, mine, released, shared };
+      return { sum, freed, together, errors, mine, released, shared };
     } finally {
       Atomics.waitAsync = waitAsync;
     }
@@ -313,6 +324,7 @@ def test_many_calls(visit, server, plain_server, counter, isolated, stay):
     got = visit(server if isolated else plain_server).run(CALLS, {"stay": stay})
     assert "error" not in got, got
     assert got["sum"] == [200, 400, 600, 800]
+    assert got["freed"] == (["it ran"] * 10 if stay else [])
     together = [2.0 + i for i in range(30)]
     together[7], together[11] = "InputError", "Aborted"
     assert got["together"] == together

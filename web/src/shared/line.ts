@@ -2,8 +2,9 @@
 // an answer the worker waits there for the next call for a moment, without looking for messages; a
 // call that comes meanwhile takes a third of the time of a message each way.
 //
-// Calls and messages stay in their order: the page counts the messages that it has sent, the worker
-// waits only if it has them all, and each message ends its wait.
+// Calls and messages stay in their order: the page counts the messages that it has sent, and the
+// worker those that it has. The worker waits, and the page calls, only if the two are equal, and
+// each message ends the wait.
 
 /** Cells of the memory; the first ones are also where both sides wait. */
 const STATE = 0;
@@ -12,6 +13,7 @@ const SENT = 2;
 const ID = 3;
 const AT = 4;
 const LENGTH = 5;
+const RECEIVED = 6;
 
 /** States: the worker does other things; it waits; there is a call for it. */
 const AWAY = 0;
@@ -52,15 +54,25 @@ export class Line {
       Atomics.notify(this.cells, STATE);
   }
 
+  /** The worker has got a message. */
+  received(): void {
+    Atomics.add(this.cells, RECEIVED, 1);
+  }
+
+  /** Whether no message is on its way. */
+  private get clear(): boolean {
+    return Atomics.load(this.cells, SENT) === Atomics.load(this.cells, RECEIVED);
+  }
+
   /**
-   * The page calls the worker, if that waits.
+   * The page calls the worker, if that waits and has all messages.
    * @returns its answer, which is undefined where a message has it; undefined instead of a promise:
    *   send a message
    */
   call(id: number, request: unknown): Promise<unknown> | undefined {
     const { cells } = this;
-    if (this.busy || Atomics.load(cells, STATE) !== WAITING || !this.write(request))
-      return undefined;
+    if (this.busy || !this.clear || Atomics.load(cells, STATE) !== WAITING) return undefined;
+    if (!this.write(request)) return undefined;
     const answers = Atomics.load(cells, ANSWERS);
     Atomics.store(cells, ID, id);
     if (Atomics.compareExchange(cells, STATE, WAITING, CALLED) !== WAITING) return undefined;
@@ -89,13 +101,12 @@ export class Line {
 
   /**
    * The worker waits for a call.
-   * @param received how many messages it has
    * @returns undefined if none comes, or a message does
    */
-  next(received: number): { id: number; request: unknown } | undefined {
+  next(): { id: number; request: unknown } | undefined {
     const { cells } = this;
     Atomics.compareExchange(cells, STATE, AWAY, WAITING);
-    if (Atomics.load(cells, SENT) === received) {
+    if (this.clear) {
       const until = performance.now() + SPIN_MS;
       while (Atomics.load(cells, STATE) === WAITING && performance.now() < until);
       // ends early where the page wakes it for a call that it has seen by itself
@@ -108,13 +119,14 @@ export class Line {
 
   /**
    * The worker answers.
-   * @param stays it calls `next` after this; the page may call before it does
+   * @param stays it calls `next` after this; the page may call before it does, unless a message is
+   *   on its way
    * @returns false if the answer must be sent as a message
    */
   answer(value: unknown, stays: boolean): boolean {
     const written = value !== undefined && this.write(value);
     if (!written) Atomics.store(this.cells, LENGTH, 0);
-    if (stays) Atomics.compareExchange(this.cells, STATE, AWAY, WAITING);
+    if (stays && this.clear) Atomics.compareExchange(this.cells, STATE, AWAY, WAITING);
     Atomics.add(this.cells, ANSWERS, 1);
     Atomics.notify(this.cells, ANSWERS);
     return written;
@@ -159,15 +171,12 @@ export class Line {
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** Puts bytes in the place of where they are. */
+/** Puts the bytes of tensors in the place of where they are. Feeds may have any names. */
 function restored(v: unknown, bytes: Uint8Array): unknown {
   if (typeof v !== "object" || v === null) return v;
-  const object = v as Record<string, unknown>;
-  for (const name in object) {
-    const inner = object[name];
-    if (name === "data" && Array.isArray(inner))
-      object[name] = bytes.subarray(inner[0], inner[0] + inner[1]);
-    else if (name !== "dims") restored(inner, bytes);
-  }
+  const { data, dims } = v as { data?: unknown; dims?: unknown };
+  if (Array.isArray(data) && Array.isArray(dims))
+    (v as { data: unknown }).data = bytes.subarray(data[0], data[0] + data[1]);
+  else for (const inner of Object.values(v)) restored(inner, bytes);
   return v;
 }

@@ -48,9 +48,8 @@ const methods: Handlers = {
 
 const running = new Map<number, AbortController>();
 
-/** The page's line, and how many messages came since there is one. */
+/** The page's line. */
 let line: Line | undefined;
-let received = 0;
 
 /** How long calls of the line may keep messages waiting that are not the page's. */
 const TURN_MS = 8;
@@ -60,7 +59,7 @@ async function listen(): Promise<void> {
   const until = performance.now() + TURN_MS;
   const more = () => running.size === 1 && performance.now() < until;
   for (let stays = !running.size; stays; ) {
-    const call = line!.next(received);
+    const call = line!.next();
     if (!call) return;
     stays = await answer({ method: "inference_run", ...call } as CallMessage, more);
   }
@@ -122,7 +121,7 @@ async function end(): Promise<void> {
 export function serveWorker(): void {
   spawnByPage(post);
   addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
-    received++;
+    line?.received();
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
       parts.files = data.start.parts;
@@ -134,10 +133,8 @@ export function serveWorker(): void {
     else if ("end" in data) void end();
     else if ("abort" in data)
       running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
-    else if ("line" in data) {
-      line = new Line(data.line);
-      received = 0;
-    } else
+    else if ("line" in data) line = new Line(data.line);
+    else
       void answer(data).then(() =>
         line && data.method === "inference_run" ? listen() : undefined,
       );

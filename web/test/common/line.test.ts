@@ -15,10 +15,13 @@ interface Request {
 function serve(): void {
   const line = new Line(workerData as SharedArrayBuffer);
   let received = 0;
-  parentPort!.on("message", () => received++);
+  parentPort!.on("message", () => {
+    received++;
+    line.received();
+  });
   const listen = () => {
     for (let calls = 0; calls < 20; calls++) {
-      const call = line.next(received);
+      const call = line.next();
       if (!call) break;
       const { value, big } = call.request as Request;
       line.answer(
@@ -75,11 +78,69 @@ test("calls are answered by the line, in order with messages", { timeout: 60_000
       const { received } = (await call(sent, { value: 1 })) as { received: number };
       assert.equal(received, sent);
     }
+    // nor before one that was sent while the call before was on its way
+    const message = () => {
+      line.sending();
+      thread.postMessage({});
+    };
+    for (let sent = 20; sent < 40; sent++) {
+      await call(sent, { value: 1 }, message);
+      const { received } = (await call(sent, { value: 1 })) as { received: number };
+      assert.equal(received, sent);
+    }
     // what has no room is left to a message
     assert.equal(await call(200, { value: 1, big: true }), undefined);
-    assert.deepEqual(await call(201, { value: 2 }), { id: 201, value: 2, received: 19 });
+    assert.deepEqual(await call(201, { value: 2 }), { id: 201, value: 2, received: 39 });
   } finally {
     await thread.terminate();
+  }
+});
+
+test("a call waits for the call and the messages before it", async () => {
+  const page = new Line();
+  const worker = new Line(page.memory);
+  const ready = () => worker.answer(undefined, true); // the worker is about to wait
+  ready();
+  const first = page.call(1, { value: 1 });
+  assert.ok(first);
+  assert.equal(page.call(2, { value: 0 }), undefined); // the first one is not answered
+  page.sending();
+  // the first call was made before the message
+  assert.deepEqual(worker.next(), { id: 1, request: { value: 1 } });
+  worker.answer({ value: 2 }, true);
+  assert.deepEqual(await first, { value: 2 });
+  assert.equal(page.call(2, { value: 3 }), undefined);
+  assert.equal(worker.next(), undefined);
+  // a worker that waits, but did not see yet that there is a message
+  new Int32Array(page.memory)[0] = 1;
+  assert.equal(page.call(2, { value: 3 }), undefined);
+  worker.next();
+  worker.received();
+  ready();
+  assert.ok(page.call(2, { value: 3 }));
+  assert.deepEqual(worker.next(), { id: 2, request: { value: 3 } });
+});
+
+test("feeds may have the names of a tensor's fields", async () => {
+  const page = new Line();
+  const worker = new Line(page.memory);
+  const of = (...bytes: number[]) => ({
+    type: "uint8",
+    dims: [bytes.length],
+    data: Uint8Array.from(bytes),
+  });
+  const feeds = {
+    dims: of(1, 2),
+    data: of(3),
+    type: { sequence: [of(), of(4, 5, 6)] },
+    strings: { type: "string", dims: [1], strings: ["dims"] },
+  };
+  for (const request of [{ feeds }, { feeds: { data: { sequence: [feeds] }, dims: null } }]) {
+    worker.answer(undefined, true);
+    const answer = page.call(1, request);
+    assert.deepEqual(worker.next(), { id: 1, request });
+    worker.answer({ values: [feeds.dims] }, false);
+    assert.deepEqual(await answer, { values: [feeds.dims] });
   }
 });
 
@@ -95,12 +156,7 @@ test("what cannot be sent by the line is not", { timeout: 60_000 }, async () => 
         });
       }
     }
-    const second = () => assert.equal(line.call(4, { value: "second" }), undefined);
-    assert.deepEqual(await call(3, { value: "first" }, second), {
-      id: 3,
-      value: "first",
-      received: 0,
-    });
+    assert.deepEqual(await call(3, { value: 2 }), { id: 3, value: 2, received: 0 });
   } finally {
     await thread.terminate();
   }

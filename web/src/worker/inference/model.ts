@@ -137,6 +137,7 @@ export class InferenceModel {
     outgoing: Outgoing,
   ): Promise<WireValue[]> {
     const results: WireValue[] = [];
+    const staying = new Map<number, NumberTensor>();
     const stays = (v: RunValue, i: number) => fed.has(v) || !!pinned?.includes(outputs[i]!);
     const reader = await together(
       this.device,
@@ -152,20 +153,17 @@ export class InferenceModel {
         const result = await toWire(v, reader(v), outgoing);
         const keeps = v.kind === "tensor" && v.block && kept?.names.includes(outputs[i]!);
         if (keeps && v.bytes >= kept!.bytes && result && "data" in result)
-          this.stay((result.keep = this.nextKept--), v, found.indexOf(v) < i);
+          staying.set((result.keep = this.nextKept--), shared(v, found.indexOf(v) < i));
         results.push(result);
         continue;
       }
       const id = this.nextPinned++;
-      this.stay(id, v, found.indexOf(v) < i);
+      staying.set(id, shared(v, found.indexOf(v) < i));
       results.push({ type: v.type, dims: [...v.dims], pinned: id });
     }
+    // only now: the page gets no numbers of a run that fails while its outputs are read
+    for (const [id, v] of staying) this.pinned.set(id, v);
     return results;
-  }
-
-  /** Keeps an output. `again`: it is one before, too. */
-  private stay(id: number, v: NumberTensor, again: boolean): void {
-    this.pinned.set(id, again ? v.view(v.dims) : v);
   }
 
   /** Stores what this run compiled for the next visit. */
@@ -270,6 +268,9 @@ export class InferenceModel {
     return outputs.map((name) => has.find((o) => o.name === name) ?? fail(name, has));
   }
 }
+
+/** An output that is kept. `again`: it is one before, too. */
+const shared = (v: NumberTensor, again: boolean): NumberTensor => (again ? v.view(v.dims) : v);
 
 function fail(name: string, has: readonly ValueInfo[]): never {
   throw new InputError(

@@ -24,7 +24,9 @@ export class Outgoing {
   /** Room for an output in the parcel; undefined if it has none. */
   room(bytes: number): Uint8Array<ArrayBuffer> | undefined {
     const { parcel, at } = this;
-    if (!parcel || at + bytes > parcel.buffer.byteLength) return undefined;
+    const size = parcel?.buffer.byteLength ?? 0;
+    // an output that fills a buffer is the page's, and the parcel is for the next run
+    if (!parcel || at + bytes > size || bytes === size) return undefined;
     this.at += Math.ceil(bytes / 16) * 16;
     return new Uint8Array(parcel.buffer, at, bytes);
   }
