@@ -32,6 +32,7 @@ SMALL = """
       .filter(([, { width, height }]) => width < 24 || height < 24)
       .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)
 """
+WITH_MODEL = set(ROOMS) - {"chat", "together"}  # whose models are elsewhere
 # What shows most of a room, by the keyboard.
 SHOW = {"see": "#use-samples", "listen": "#spoken-sample", "who": "#use-samples"}
 
