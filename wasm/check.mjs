@@ -11,7 +11,7 @@ import { read } from "./module.mjs";
 const [input, limit, brotliLimit, pages, output] = process.argv.slice(2);
 const shared = basename(output).includes("threads");
 const built = readFileSync(input);
-const { imports, exports, wide, calls } = read(built);
+const { imports, exports, wide, initial, calls } = read(built);
 const bytes = wide ? withSection(built, "edgewise.wide", calls) : shared ? built : unshared(built);
 const wrong = [];
 
@@ -41,13 +41,18 @@ const promised = ["malloc", "free", "__wasm_call_ctors"];
 promised.push("__stack_pointer", "__tls_size", "__tls_align", "__wasm_init_tls");
 for (const name of promised) if (!exports.has(name)) wrong.push(`does not export ${name}`);
 
-// Node before version 24 has no 64-bit memory: tests run that engine in a browser
-if (!wrong.length && (!wide || WebAssembly.validate(bytes))) {
+if (initial > +pages)
+  wrong.push(`begins with ${initial} pages; INITIAL_PAGES, which hosts give it, is ${pages}.`);
+
+// A table and a memory of 64-bit addresses, which Node before version 24 lacks: there tests alone
+// run such an engine, in a browser.
+const WIDE = Buffer.from("\0asm\x01\0\0\0\x04\x04\x01\x70\x04\0\x05\x03\x01\x04\0", "latin1");
+if (!wrong.length && (!wide || WebAssembly.validate(WIDE))) {
   const limits = wide
     ? { initial: BigInt(pages), maximum: 65536n, address: "i64" }
     : { initial: +pages, maximum: 65536 };
   const memory = new WebAssembly.Memory({ ...limits, shared });
-  // throws if INITIAL_PAGES is too small
+  // throws if the module is invalid
   new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory } });
 }
 const compressed = brotliCompressSync(bytes).length;

@@ -45,12 +45,12 @@ class Reader {
     return this.module.toString("latin1", this.at - length, this.at);
   }
 
-  /** Whether a memory or table is 64-bit. */
+  /** Of a memory or table: whether it is 64-bit, and its least size. */
   limits() {
     const bits = this.byte();
-    this.number();
+    const initial = this.number();
     if (bits & 1) this.number();
-    return (bits & WIDE) !== 0;
+    return { wide: (bits & WIDE) !== 0, initial };
   }
 
   imported() {
@@ -59,14 +59,14 @@ class Reader {
     if (kind === FUNCTION) this.number();
     else if (kind !== MEMORY) this.byte(); // type of a table's elements or of a global
     if (kind > MEMORY) this.byte(); // whether the global is mutable
-    return { name, kind, wide: (kind === MEMORY || kind === TABLE) && this.limits() };
+    return { name, kind, ...(kind === MEMORY || kind === TABLE ? this.limits() : {}) };
   }
 }
 
 /**
- * Names of a module's imports and exports; whether its memory has 64-bit addresses; and of the
- * exported functions that take or return 64 bits {name: [each parameter..., the result]}, with 1
- * for 64 bits.
+ * Names of a module's imports and exports; whether its memory has 64-bit addresses, and the pages
+ * that it must begin with, in which static data and the stack lie; and of the exported functions
+ * that take or return 64 bits {name: [each parameter..., the result]}, with 1 for 64 bits.
  */
 export function read(module) {
   const r = new Reader(module);
@@ -90,6 +90,7 @@ export function read(module) {
     imports: imports.map(({ name }) => name),
     exports: new Set(exports),
     wide: imports.some(({ wide }) => wide),
+    initial: imports.find(({ kind }) => kind === MEMORY)?.initial,
     calls,
   };
 }

@@ -2,6 +2,7 @@
 // its worker, since no option of a page leaves so much memory unused.
 import { openDevice, withRoom } from "../../web/src/device/open.ts";
 import type { LinearBuffer } from "../../web/src/device/wasm/engine.ts";
+import type { EngineFiles } from "../../web/src/protocol/loading.ts";
 import { BlobSource } from "../../web/src/shared/files/source.ts";
 import { checkRoom, decoderOf } from "../../web/src/worker/model/checks.ts";
 import { EngineDecoder } from "../../web/src/worker/model/decoder.ts";
@@ -47,14 +48,28 @@ export async function play(url: string, engineUrl: string, taken: number, more: 
   }
 }
 
-/** The build of the engine for a model of so many bytes, or the error. lacks: without memory64. */
-export async function chosen(engineUrl: string, bytes: number, lacks: boolean) {
-  const real = WebAssembly.validate;
-  const narrow = (module: BufferSource) => module.byteLength !== 19 && real(module);
-  WebAssembly.validate = lacks ? narrow : real;
+/**
+ * The build of the engine for a model of so many bytes, or the error.
+ * @param lacks what is missing for 64-bit addresses: memory64, address space, or the build's file
+ */
+export async function chosen(engines: string, bytes: number, lacks: string) {
+  const { validate, Memory } = WebAssembly;
+  const narrow = (module: BufferSource) => module.byteLength !== 19 && validate(module);
+  if (lacks === "memory64") WebAssembly.validate = narrow;
+  if (lacks === "room")
+    WebAssembly.Memory = new Proxy(Memory, {
+      construct(real, [limits]) {
+        if (limits.address) throw new RangeError("could not allocate memory");
+        return new real(limits);
+      },
+    });
+  const at = (build: string, folder = engines) => [build, `${folder}edgewise-${build}.wasm`];
+  const wide = at("relaxed-threads-64", lacks === "file" ? `${engines}absent/` : engines);
+  const engineUrl: EngineFiles = Object.fromEntries([at("relaxed-threads"), wide]);
   try {
     const device = await openDevice({ engineUrl, threadUrl: "", threads: 1 });
     const roomy = await withRoom(device, bytes, "model.edge");
+    roomy.release(roomy.allocate(2 ** 20, "a check that it is open"));
     roomy.close();
     const parts = { caches: [], capacity: 1, plans: [{ registers: {} }] } as unknown as DecoderInfo;
     checkRoom({ weights: new Map([["w", { bytes } as never]]) }, parts, "", roomy.maxBytes!);
@@ -62,6 +77,6 @@ export async function chosen(engineUrl: string, bytes: number, lacks: boolean) {
   } catch (e) {
     return String(e);
   } finally {
-    WebAssembly.validate = real;
+    Object.assign(WebAssembly, { validate, Memory });
   }
 }

@@ -120,7 +120,8 @@ def test_bundler(browser, serve, everything, bundler, package) -> None:
 
 def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> None:
     """Of a bundle without them: a file of the CDN that is not the package's is refused, with words
-    that name the file, its place and the line to add. With that line no CDN is asked.
+    that name the file, its place and the line to add. With that line no CDN is asked, nor where the
+    page's own server fails.
     """
     source, said, packages = BUNDLERS / "source" / "left", *everything
     shutil.rmtree(source, ignore_errors=True)
@@ -147,6 +148,10 @@ def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> Non
     def from_another(page: Page) -> None:
         page.route(re.compile(re.escape(JSDELIVR)), altered)
 
+    def while_own_fails(page: Page) -> None:
+        from_another(page)
+        page.route(f"{site}/**/*-full.wasm", lambda route: route.fulfill(status=503))
+
     site = serve(tmp_path)
     refused = title(browser, site + "/index.html", from_another)
     assert re.search(r"needs 'media', .*could not be loaded.*HTTP 404", refused), refused
@@ -154,6 +159,8 @@ def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> Non
     assert 'env.filesUrl = "/edgewise/"' in refused and asked
     asked.clear()
     assert title(browser, site + "/line/index.html", from_another) == f"did {said}"
+    failed = title(browser, site + "/index.html", while_own_fails)
+    assert re.search(r"could not be loaded.*HTTP 503", failed), failed
     assert not asked
 
 

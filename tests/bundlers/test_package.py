@@ -203,6 +203,24 @@ def test_size_of_engines() -> None:
         assert brotli([path]) <= limit, path.name
 
 
+def test_pages_of_engines(tmp_path) -> None:
+    """A build that begins with more memory than hosts give it is refused, whatever Node can run."""
+    for name in ("edgewise-relaxed-threads.wasm", "edgewise-relaxed-threads-64.wasm"):
+        built, limits = DIST / "engine" / name, ["9999999", "9999999", "31"]
+        check = ["node", ROOT / "wasm" / "check.mjs", built, *limits, tmp_path / name]
+        done = subprocess.run(check, capture_output=True, text=True)
+        assert done.returncode == 1 and "begins with 32 pages" in done.stderr, done
+
+
+def test_size_beside_the_one_file() -> None:
+    """docs/guide/install.md says the sum of the files that bundlers copy."""
+    named = set(re.findall(r'new URL\("\./([^"]+)"', (DIST / "edgewise.inline.js").read_text()))
+    files = [name for name in named if name.startswith(("part-", "engine/"))]
+    size = sum((DIST / name).stat().st_size for name in files)
+    guide = (ROOT / "docs" / "guide" / "install.md").read_text()
+    assert f"They are {size / 1e6:.1f} MB on the server" in " ".join(guide.split())
+
+
 def test_size_of_federated() -> None:
     """A page's part in federated rounds, and what it loads for secure sums."""
     assert compressed(DIST / "federated.js") <= 17_000

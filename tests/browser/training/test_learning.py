@@ -420,12 +420,17 @@ def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, tr
             const plain = await ew.fineTune(p, arg.text, options);
             const wrong = await ew.Trainer.estimate(p, "", options).catch((e) => e.name);
             await p.dispose();
+            const flavour = "relaxed-threads-64";
+            const wide = await ew.pipeline("text-generation", "/files/trainable.edge", { flavour });
+            const more = await ew.Trainer.estimate(wide, arg.text, { measure: false });
+            await wide.dispose();
             return {
               before,
               after,
               adapters,
               estimate,
               again: again.available,
+              more: more.available,
               only,
               busy,
               memory,
@@ -446,5 +451,6 @@ def test_an_estimate_tells_memory_and_time_and_changes_nothing(visit, server, tr
     assert parts["states"] == memory["states"] and parts["activations"] > memory["activations"]
     assert parts["total"] == sum(v for k, v in parts.items() if k != "total")
     assert parts["total"] < estimate["available"] < 2**32 and got["again"] == estimate["available"]
+    assert 12 * 2**30 < got["more"] - estimate["available"] < 13 * 2**30  # of 16 GB instead of 4
     assert got["losses"] == got["plain"]["losses"]
     assert "another training run" in got["busy"] and got["wrong"] == "InputError"

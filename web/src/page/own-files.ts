@@ -40,7 +40,8 @@ export function ownFile(name: string, own = ""): string | undefined {
 /**
  * A file beside the script: where a bundler has put it, or beside the script's address; and the
  * same file in this version of Edgewise's package on a CDN of npm, for bundlers that leave it
- * behind. Extensions take no files from elsewhere.
+ * behind: `loadOwn` asks for that where nothing is beside the script. Extensions take no files
+ * from elsewhere.
  *
  * @param integrity its hash, as in `<script integrity>`
  * @param literal gives the address that a bundler knows

@@ -183,7 +183,7 @@ export class Engine implements Device {
         `out of memory for ${what} (${megabytes(bytes)})`,
         "",
         `The engine holds ${megabytes(this.memoryBytes)} of at most ` +
-          `${megabytes(this.wide ? MAX_WIDE : 2 ** 32)}. Use a smaller ` +
+          `${megabytes(this.maxBytes)}. Use a smaller ` +
           "or a more strongly quantized model, fewer sequences at once, or close other tabs.",
       );
     if (!(bytes >= 0 && bytes <= this.maxBytes)) throw full();

@@ -1,7 +1,8 @@
-// Files of the library that are not inside of the one file: where the page serves them, else in
-// Edgewise's package on a CDN of npm.
+// Files of the library that are not inside of the one file: where the page serves them, or, if
+// nothing is there, in Edgewise's package on a CDN of npm.
 
 import { EdgewiseError, EngineError } from "../errors.ts";
+import { within } from "../watchdog.ts";
 import { message } from "../words.ts";
 
 /** Such a file. */
@@ -25,7 +26,26 @@ function remedyOf({ name, url }: OwnFile): string {
 }
 
 /**
- * Loads a file from where the page serves it, else from elsewhere, if its hash is the right one.
+ * Whether a server says that it has no such file: by 404 or 410, or, as those of single-page
+ * applications do, by a web page in its place. One that fails or is silent does not say that.
+ */
+async function isAbsent(url: string): Promise<boolean> {
+  const controller = new AbortController();
+  try {
+    const request = fetch(url, { signal: controller.signal });
+    const { ok, status, headers } = await within(request, () => undefined);
+    const page = ok && headers.get("Content-Type")?.startsWith("text/html");
+    return status === 404 || status === 410 || page === true;
+  } catch {
+    return false;
+  } finally {
+    controller.abort();
+  }
+}
+
+/**
+ * Loads a file from where the page serves it; if nothing is there, from elsewhere, if its hash is
+ * the right one.
  * @param load throws if there is no such file
  * @throws EngineError that says where the file lies and how it is served
  */
@@ -44,7 +64,8 @@ export async function loadOwn<T>(
   const served = url ? await attempt(url) : undefined;
   if (served !== undefined) return served;
   const remedy = remedyOf(file);
-  const found = other && (await attempt(other.url, other.integrity));
+  const elsewhere = other && (!url || (await isAbsent(url)));
+  const found = elsewhere ? await attempt(other.url, other.integrity) : undefined;
   if (found === undefined)
     throw new EngineError(`${name} could not be loaded (${failures.join("; ")})`, url, remedy);
   console.warn(

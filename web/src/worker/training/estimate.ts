@@ -16,8 +16,7 @@ import { orderOf, readData, updatesOf } from "./read-data.ts";
 import { chooseProgram, type RunSettings, resolveSettings } from "./run-options.ts";
 import { TrainingRun } from "./trainer.ts";
 
-const MAX_ENGINE = 2 ** 32; // bytes of a WebAssembly memory
-const OWN = 2 ** 26; // of it for the engine, plans of generation and a short sequence
+const OWN = 2 ** 26; // bytes for the engine, plans of generation and a short sequence
 const RECORDS = 16; // of preferences and pairs, for the update that is timed: each is run before
 
 /**
@@ -38,10 +37,10 @@ export async function estimate(
   const updates = updatesOf(orderOf(data, program, options.seed), options);
   const steps = updates.total(options.epochs ?? null, options.max_steps ?? null);
   const memory = memoryOf(model, program, options);
-  const { device } = model;
+  const { maxBytes } = model.device;
   // the length of the engine's memory says nothing: it never shrinks, and what was freed is used
   const besides = Math.max(0, model.weights.bytes - memory.weights);
-  const available = device.info.name === "wasm" ? MAX_ENGINE - OWN - besides : null;
+  const available = maxBytes === undefined ? null : maxBytes - OWN - besides;
   const { batch, sequence, lora } = program;
   const wanted = change(
     memory,

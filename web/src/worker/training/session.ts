@@ -393,11 +393,12 @@ export class Session {
     let wanted = 0;
     for (const state of states.values()) wanted += state.bytes;
     const arena = Math.max(...Array.from(plans.values(), (p) => p.arenaBytes));
-    const most = this.device.info.name === "wasm" ? " of at most 4096 MB" : "";
+    const { memoryBytes, maxBytes } = this.device;
+    const most = maxBytes === undefined ? "" : ` of at most ${megabytes(maxBytes)}`;
     throw new OutOfMemory(
       `training '${this.program.name}' does not fit into memory: it takes ` +
         `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
-        `${sequence} tokens; the engine holds ${megabytes(this.device.memoryBytes)}${most}`,
+        `${sequence} tokens; the engine holds ${megabytes(memoryBytes)}${most}`,
       e.where,
       "Train adapters instead of all parameters, compile the program with a smaller batch, " +
         "shorter sequences or checkpointing, or close other tabs.",
