@@ -52,12 +52,7 @@ def test_everybody_can_use_a_room(browser, server, room):
         context = browser.new_context(**options)
         page = context.new_page()
         page.goto(f"{server}/demo/{room}.html?write=0")
-        if room not in (
-            "chat",
-            "together",
-            "participant",
-            "gpu-report",
-        ):  # whose models are elsewhere
+        if room in WITH_MODEL:
             page.wait_for_function(READY)
         check(page)
         if view == "phone" and room in SHOW:
