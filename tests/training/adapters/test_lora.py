@@ -128,6 +128,7 @@ def parts(nodes, weights, x):
         ("conv", "con1", "Layers end in fc."),  # neither of modules that have layers
         ("bits", "q_proj", None),
         ("experts", "gate_proj", "weights of all experts"),
+        ("experts", "q_proj", "The file does not name its layers"),
     ],
 )
 def test_dimensions_of_a_weight_are_not_its_meaning(kind, target, words):

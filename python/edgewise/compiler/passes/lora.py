@@ -260,6 +260,8 @@ def _no_match(
 
 def _unmatched(config: AdapterConfig, ends: list[str]) -> InputError:
     targets, there = config.target_modules, f"Layers end in {', '.join(ends[:30])}."
+    if not ends:
+        there = "The file does not name its layers; export it with the names of its modules."
     if not isinstance(targets, str):
         near = (meant(target, ends, "") for target in targets)
         there = " ".join([*filter(None, near), there])

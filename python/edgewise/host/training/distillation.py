@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...compiler.arrays import as_output
@@ -48,7 +48,7 @@ class DistillationRows:
         )
         most = vocabulary if isinstance(vocabulary, int) else MAX_VOCABULARY
         examples, parts = [], []
-        listed = list(records) if isinstance(records, Sequence) else records
+        listed = list(records) if isinstance(records, Iterable) else records
         for i, record in enumerate(taught(listed, "data")):
             where = f"data, record {i + 1}"
             for one in examples_of([record], model.tokenizer, model.end, sequence_length):
