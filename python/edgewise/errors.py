@@ -8,11 +8,13 @@ the same classes for pages.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import os
 import re
 from collections.abc import Callable, Iterable
 from errno import ENOENT, ENOMEM
+from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar
 
 Arguments = ParamSpec("Arguments")
@@ -176,6 +178,22 @@ def list_of(given: Any, name: str, expected: str) -> list[Any]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise wrong_type(given, name, expected)
     return list(given)
+
+
+def number_of(given: Any, name: str, expected: str = "a number") -> Any:
+    """An argument that is a finite number, also one of NumPy's, as Python's int or float.
+
+    Raises:
+        InputTypeError: it is none. InputError: it is not finite.
+    """
+    if not isinstance(given, Real):
+        raise wrong_type(given, name, expected)
+    try:
+        if math.isfinite(given):
+            return int(given) if isinstance(given, Integral) else float(given)
+    except OverflowError:  # an integer beyond float64
+        pass
+    raise InputError("it is not a finite number", name, f"Give {expected}.")
 
 
 def token_ids(ids: Any, name: str) -> list[int]:

@@ -25,6 +25,9 @@ WRONG += [object(), ["a", None], {"a": 1}, "/tmp", [[1, "a"]]]
 MODULES = ["edgewise", "edgewise.text", "edgewise.training.api", "edgewise.pipelines"]
 # Addresses of memory and methods between parts of the engine, which no page of the docs has.
 LOW = {"batch", "check", "need_output", "options", "run", "session", "from_files"}
+# As well, of a language model: with buffers, plans and parts of a manifest.
+LOW_OF_MODELS = {"buffer", "drop", "give", "mark", "set_registers", "spans_of", "state_buffer"}
+LOW_OF_MODELS |= {"weight"}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -131,7 +134,15 @@ def test_language_models() -> None:
     errors = attack(partial(write, max_new_tokens=1), "Once") + attack(edgewise.CausalLM, MODEL)
     errors += attack(partial(edgewise.generate, max_new_tokens=1), write.model, [5, 6])
     lm = write.model
-    own = [lm.load_adapter, lm.save_prefix, lm.load_prefix, write.save_prefix, write.load_prefix]
+    own = [m for m in methods(lm) if m.__name__ not in LOW_OF_MODELS]
+    assert {"forward", "logits", "truncate", "verify"} <= {m.__name__ for m in own}
+    own += [write.save_prefix, write.load_prefix]
+    sequence = lm.open()
+    for method in (lm.forward, lm.verify, lm.forward_best):
+        more = [None] if method == lm.forward_best else []
+        errors += attack(method, sequence, [5, 6], *more)
+        lm.truncate(sequence, 0)
+    errors += attack(lm.truncate, sequence, 0) + attack(lm.copy, sequence, lm.open())
     streamers = [edgewise.TextStreamer(write.tokenizer)]
     for method in [*own, *(m for of in [write.tokenizer, *streamers] for m in methods(of))]:
         errors += attack(method)

@@ -186,6 +186,39 @@ def test_errors_name_the_remedy(hub, run):
     assert "pip install edgewise[hub]" in run(without)
 
 
+PROBED = """
+    import socket, urllib.request
+    from edgewise.host import hub
+    probed = []
+    def connect(*args):
+        probed.append(args[0])
+        raise OSError("refused")
+    socket.create_connection = connect
+    print(json.dumps([hub._unreachable() is None, probed]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "passed"),
+    [
+        ({}, False),
+        ({"ALL_PROXY": "http://127.0.0.1:1"}, True),
+        ({"HTTPS_PROXY": "http://127.0.0.1:1"}, True),
+        ({"HTTP_PROXY": "http://127.0.0.1:1"}, False),  # of another scheme
+        ({"ALL_PROXY": "http://127.0.0.1:1", "NO_PROXY": "other.example,.hub.example"}, False),
+        ({"HTTPS_PROXY": "http://127.0.0.1:1", "NO_PROXY": "other.example"}, True),
+    ],
+)
+def test_the_hub_is_not_probed_where_a_proxy_reaches_it(run, monkeypatch, environment, passed):
+    names = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    environment = {"NO_PROXY": "", **environment}
+    found = run(PROBED, **environment, HF_ENDPOINT="https://eu.hub.example")
+    assert found == [passed, [] if passed else [["eu.hub.example", 443]]]
+
+
 def test_paths_take_precedence(run, tmp_path, models):
     """A folder that looks like an id is read; a file that is missing is not asked for."""
     shutil.copytree(models / "tests", tmp_path / "tests")

@@ -2,6 +2,8 @@
 loss compares with the learned tokens.
 """
 
+import math
+
 import pytest
 from edgewise.errors import InputError
 
@@ -30,7 +32,32 @@ def test_lists_stand_before_their_tokens(form):
         ([[[1, 0.0]], 5], "x, teacher 2: it is 5"),
         ([[[1, 0.0]], [[1]]], "x, teacher 2: it has"),
         ([[[1, 0.0]], [["a", 0.0]]], "x, teacher 2: it has"),
+        ([[[1, 0.0]], [[1, 1e31]]], "x, teacher 2: a log-probability is 1e[+]31"),
+        ([[[1, math.inf]], []], "x, teacher 1: a log-probability is"),
+        ([[[1, math.nan]], []], "x, teacher 1: a log-probability is"),
         ([[[1, 0.0]], [[10, 0.0]]], "token id 10 is outside the vocabulary of 10"),
     ):
         with pytest.raises(InputError, match=error):
             taught.told({} if given is None else {"teacher": given}, example, 6, 2, 10, "x")
+
+
+@both
+def test_records_are_a_list(form):
+    taught = module(form, "training.distillation")
+    assert len(taught.taught([{"text": "a"}], "x")) == 1
+    for given in (None, 5, "a", {"text": "a"}, [], ["a"]):
+        with pytest.raises(InputError, match="x: they are no records with a teacher's part"):
+            taught.taught(given, "x")
+    with pytest.raises(InputError, match="x, record 2: .* is not a record"):
+        taught.taught([{"text": "a"}, "b"], "x")
+
+
+def test_integers_beyond_float64():
+    """JSON has them, and Python reads them."""
+    example = module("python", "training.chat").Example([5, 6], [False, True])
+    for score, words in ((10**400, "x, teacher 1: a log-prob"), (10**5000, "too large to write")):
+        with pytest.raises(InputError, match=words):
+            told = module("python", "training.distillation").told
+            told({"teacher": [[[1, score]]]}, example, 2, 1, 10, "x")
+    low = told({"teacher": [[[1, -(10**400)]]]}, example, 2, 1, 10, "x")
+    assert low.log_probs == [-1e30, -1e30]

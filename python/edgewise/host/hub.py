@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from ..compiler.onnx import read_model
 from ..compiler.onnx.source import FileSource
@@ -182,9 +182,13 @@ def _unreachable() -> OSError | None:
     from huggingface_hub import constants
 
     place = urlsplit(constants.ENDPOINT)
-    if constants.HF_HUB_OFFLINE or not place.hostname or place.scheme in getproxies():
+    if constants.HF_HUB_OFFLINE or not place.hostname:
         return None
     port = place.port or (80 if place.scheme == "http" else 443)
+    proxies = getproxies()
+    proxied = place.scheme in proxies or "all" in proxies
+    if proxied and not proxy_bypass(f"{place.hostname}:{port}"):
+        return None
     try:
         socket.create_connection((place.hostname, port), PATIENCE).close()
     except OSError as e:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from edgewise import LoraConfig, Trainer, convert_adapter, merge_adapter
+from edgewise.compiler.formats.architectures import ARCHITECTURES
 from edgewise.compiler.formats.vocabulary import vocabulary
-from edgewise.errors import UnsupportedField
+from edgewise.errors import ModelError, UnsupportedField
 from edgewise.training.peft import load_adapter
 from generation.family_folders import TOKENIZER, config_of, hub_folder
 from generation.test_families import EXPECTED, PROMPTS
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from .models import close
 
@@ -253,6 +254,7 @@ def edited(folder, tmp_path, **fields):
     for file in folder.iterdir():
         (made / file.name).write_bytes(file.read_bytes())
     config = {**json.loads((folder / "config.json").read_text()), **fields}
+    config = {name: value for name, value in config.items() if value is not ...}
     (made / "config.json").write_text(json.dumps(config))
     return made
 
@@ -266,6 +268,12 @@ def edited(folder, tmp_path, **fields):
         ("optimum_gemma3_six", {"query_pre_attn_scalar": 64}, "query_pre_attn_scalar"),
         ("optimum_cohere", {"use_qk_norm": True}, "use_qk_norm"),
         ("optimum_qwen3_moe_real", {"norm_topk_prob": False}, "norm_topk_prob"),
+        ("optimum_qwen3_moe_real", {"norm_topk_prob": ...}, "norm_topk_prob is False"),
+        (
+            "optimum_gemma3_six",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "sliding_attention.rope_type is 'linear'",
+        ),
         ("optimum_exaone4_full", {"sliding_window": 8}, "sees 8 tokens"),
     ],
 )
@@ -274,6 +282,42 @@ def test_refused(folders, tmp_path, name, fields, words):
     with pytest.raises(UnsupportedField, match=words):
         merge_adapter(edited(folders(name), tmp_path, **fields), None, tmp_path / "m.gguf")
     assert not (tmp_path / "m.gguf").exists()
+
+
+def test_defaults_are_those_of_transformers():
+    """Of fields that llama.cpp has one value for, where config.json does not say."""
+    for kind, architecture in ARCHITECTURES.items():
+        config = CONFIG_MAPPING[kind]()
+        for name, value in architecture.fixed.items():
+            default = architecture.defaults.get(name, value)
+            assert getattr(config, name, default) == default, (kind, name)
+
+
+def test_window_layers_rope_of_transformers_5(folders, tmp_path):
+    """A base for each kind of layers, where transformers 4 has rope_local_base_freq."""
+    rope = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6},
+    }
+    without = {"rope_theta": ..., "rope_local_base_freq": ..., "rope_scaling": ...}
+    folder = edited(folders("optimum_gemma3_six"), tmp_path, **without, rope_parameters=rope)
+    merge_adapter(folder, None, tmp_path / "m.gguf", quantization="q8_0")
+    made = metadata(tmp_path / "m.gguf")
+    assert made["gemma3.rope.freq_base_swa"] == 5e3 and made["gemma3.rope.freq_base"] == 2e6
+    assert made["gemma3.rope.scaling.factor"] == 8
+
+
+@pytest.mark.parametrize("length", [1, 0.5, -3, None, "a", float("nan")])
+def test_lengths_before_scaling(folders, tmp_path, length):
+    name = "GenAI_phi4_long"
+    rope = json.loads((folders(name) / "config.json").read_text())["rope_scaling"]
+    rope = {**rope, "original_max_position_embeddings": length}
+    fields = {"rope_scaling": rope, "original_max_position_embeddings": length}
+    if length is None:  # then it is that of the model
+        fields["max_position_embeddings"] = 1
+    folder = edited(folders(name), tmp_path, **fields)
+    with pytest.raises(ModelError, match="original_max_position_embeddings is"):
+        merge_adapter(folder, None, tmp_path / "m.gguf")
 
 
 def test_experts_are_not_for_mlx(folders, tmp_path):

@@ -9,12 +9,15 @@ import onnxruntime
 import pytest
 import torch
 from edgewise import Trainer
+from edgewise.compiler.onnx import as_source, read_model
+from edgewise.compiler.passes.lora import check_targets
 from edgewise.errors import InputError, UnsupportedOp
 from edgewise.training.losses import CrossEntropyLoss
 from edgewise.training.optimizers import AdamW
 from edgewise.training.peft import LoraConfig, load_adapter
 from edgewise.training.program import Program
 from generation.test_families import stored
+from onnx import TensorProto, helper, numpy_helper
 
 from .. import llama
 from ..zoo import ZooCase, cases
@@ -107,6 +110,59 @@ def test_targets_are_checked_when_a_trainer_is_made(model, fields, words):
     with pytest.raises(InputError, match=words):
         Trainer(file, adapters=LoraConfig(**fields))
     Trainer(file, adapters=LoraConfig(target_modules=["o_proj", "of_another_model"]))
+
+
+def parts(nodes, weights, x):
+    """A model of nodes named as modules, with weights of zeros."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (x, ("y", None))]
+    arrays = [numpy_helper.from_array(np.zeros(s, t), n) for n, (s, t) in weights.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "words"),
+    [
+        ("conv", "conv1", None),  # a weight of three dimensions is no expert's
+        ("conv", "con1", "Layers end in fc."),  # neither of modules that have layers
+        ("bits", "q_proj", None),
+        ("experts", "gate_proj", "weights of all experts"),
+        ("experts", "q_proj", "The file does not name its layers"),
+    ],
+)
+def test_dimensions_of_a_weight_are_not_its_meaning(kind, target, words):
+    node, floats = helper.make_node, np.float32
+    if kind == "conv":
+        data = parts(
+            [
+                node("Conv", ["x", "conv1.weight"], ["c"], "/model/conv1/Conv"),
+                node("MatMul", ["c", "fc.weight"], ["d"], "/model/fc/MatMul"),
+                node("MatMul", ["d", "d"], ["y"], "/model/self_attn/MatMul"),
+            ],
+            {"conv1.weight": ((4, 4, 1), floats), "fc.weight": ((4, 4), floats)},
+            ("x", [1, 4, 4]),
+        )
+    elif kind == "bits":
+        sizes = {"K": 32, "N": 8, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+        data = parts(
+            [node("MatMulNBits", ["x", "q_proj.weight", "scales"], ["y"], "/q/MatMul_Q4", **sizes)],
+            {"q_proj.weight": ((8, 1, 16), np.uint8), "scales": ((8,), floats)},
+            ("x", [1, 4, 32]),
+        )
+    else:
+        data = parts(
+            [node("MatMul", ["x", "gate_proj.weight"], ["y"], "/experts/MatMul")],
+            {"gate_proj.weight": ((2, 4, 4), floats)},
+            ("x", [2, 4, 4]),
+        )
+    graph, config = read_model(as_source(data)), LoraConfig(target_modules=[target])
+    if words is None:
+        check_targets(graph, config)
+        return
+    with pytest.raises(InputError) as told:
+        check_targets(graph, config)
+    assert words in str(told.value)
 
 
 def test_first_values():

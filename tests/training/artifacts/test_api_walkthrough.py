@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgewise.errors import InputError
 from edgewise.extras.onnxruntime_training import api, artifacts
 from edgewise.logic.training.schedules import factor
 from edgewise.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
@@ -100,6 +101,23 @@ def test_device_phase(folder, data, tmp_path):
         optimizer.step()
         model.lazy_reset_grad()
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_numbers_of_numpy(folder):
+    api.module.set_seed(np.int64(3))
+    assert type(api.module._seed) is int and api.module._seed == 3
+    api.module.set_seed(0)
+    for wrong in (2.5, "3", None):
+        with pytest.raises(InputError, match="seed"):
+            api.module.set_seed(wrong)
+    state = CheckpointState.load_checkpoint(folder / "checkpoint")
+    model = Module(folder / "training_model.onnx", state)
+    optimizer = Optimizer(folder / "optimizer_model.onnx", model)
+    LinearLRScheduler(optimizer, np.int64(0), np.int32(24), np.float32(0.5))
+    assert type(optimizer.get_learning_rate()) is float and optimizer.get_learning_rate() == 0.5
+    for wrong, words in ((np.nan, "not a finite"), (10**400, "not a finite"), ("4", "a number")):
+        with pytest.raises(InputError, match=f"warmup_step_count: .*{words}"):
+            LinearLRScheduler(optimizer, wrong, 24, 0.5)
 
 
 def test_schedule(folder, data):

@@ -71,6 +71,15 @@ def test_tokens_out_of_range():
     t.free()
 
 
+def test_steps_of_rates():
+    t = trainer(learning_rate=0.5, schedule="linear", total_steps=4)
+    assert [t.rate_at(np.int64(1)), t.rate_at(np.float32(1)), t.rate_at(1)] == [0.375] * 3
+    for wrong in (float("nan"), float("inf"), 10**400, "1", None):
+        with pytest.raises(InputError, match="step: "):
+            t.rate_at(wrong)
+    t.free()
+
+
 def test_numbers_that_are_none():
     t = trainer("mse")
     bad = rows(8, kind="numbers")

@@ -1,6 +1,7 @@
 """Distillation and contrastive training beside PyTorch."""
 
 import shutil
+from pathlib import Path
 
 import edgewise
 import numpy as np
@@ -8,14 +9,16 @@ import onnx
 import pytest
 import torch
 from edgewise.errors import InputError
-from edgewise.training import ContrastiveRows
+from edgewise.training import ContrastiveRows, DistillationRows
 from edgewise.training.losses import DistillationLoss, MultipleNegativesRankingLoss
+from edgewise.training.peft import LoraConfig
 from onnx import helper as h
 from onnx import numpy_helper as nh
 from torch.nn import functional as F
 
 from tests.browser.pipelines import models
 
+DEMO = str(Path(__file__).parents[3] / "web/demo/model")
 BATCH, SEQUENCE, VOCABULARY, SIZE = 2, 6, 20, 8
 
 
@@ -190,3 +193,21 @@ def test_search_finds_what_was_learned(encoder, tmp_path):
     with pytest.raises(InputError, match="one negative at most, and the loss has 2"):
         ContrastiveRows(trainer, PAIRS)
     trainer.free()
+
+
+def test_rows_of_a_teacher():
+    """Records that are none, and scores that are too high for float32, in words."""
+    adapters = LoraConfig(r=2, target_modules=["q_proj"])
+    trainer = edgewise.Trainer(DEMO, DistillationLoss(top_k=1), adapters=adapters, batch_size=1)
+    for wrong in (None, 5, "a", {}, [], {"teacher": []}):
+        with pytest.raises(InputError, match="data: they are no records with a teacher's part"):
+            DistillationRows(trainer, wrong, 16)
+    words = {"prompt": "The robot gave", "completion": " a lamp."}
+    whole = trainer.tokenizer.encode("".join(words.values()))
+    count = len(whole) - len(trainer.tokenizer.encode(words["prompt"]))
+    for score in (float("inf"), 1e300, 10**400):
+        record = {**words, "teacher": [[[3, score]]] * count}
+        with pytest.raises(InputError, match="data, record 1, teacher 1: a log-probability is"):
+            DistillationRows(trainer, [record], 16)
+    record = {**words, "teacher": [[[3, -(10**400)]]] * count}
+    assert DistillationRows(trainer, iter([record]), 16).get(0)["labels"] is not None

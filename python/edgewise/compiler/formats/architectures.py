@@ -119,7 +119,9 @@ class Architecture:
         square: whether all heads together are as wide as the model.
         windows: 0, or n where all layers but each n-th have the window of config.json.
         rotary: partial_rotary_factor where config.json does not say; None: llama.cpp rotates all.
-        fixed: {field of config.json: the value that llama.cpp has for it, which is the default}.
+        fixed: {field of config.json: the value that llama.cpp has for it}.
+        defaults: {field of `fixed`: transformers' value where config.json does not say}, where it
+            is another one than llama.cpp's.
     """
 
     gguf: str
@@ -139,6 +141,7 @@ class Architecture:
     windows: int = 0
     rotary: float | None = None
     fixed: Mapping[str, Any] = field(default_factory=lambda: {"hidden_act": "silu"})
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 _TANH = {"hidden_activation": "gelu_pytorch_tanh"}
@@ -177,10 +180,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {  # by model_type of config.json
     "gemma3_text": Architecture(
         "gemma3",
         {**_GEMMA2, **_QUERY_NORMS},
-        factors={
-            "final_logit_softcapping": "final_logit_softcapping",
-            "rope_local_base_freq": "rope.freq_base_swa",
-        },
+        factors={"final_logit_softcapping": "final_logit_softcapping"},
         tied=True,
         centred=True,
         windows=6,
@@ -222,6 +222,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {  # by model_type of config.json
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
         },
+        defaults={"norm_topk_prob": False},
     ),
 }
 
@@ -310,6 +311,17 @@ def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     found = found if isinstance(found, dict) else {}
     inner = found.get("full_attention")
     return inner if isinstance(inner, dict) else found
+
+
+def local_rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As `rope_of`, of layers with a window; empty where config.json does not say."""
+    found = config.get("rope_parameters")
+    inner = found.get("sliding_attention") if isinstance(found, dict) else None
+    if isinstance(inner, dict) and inner.get("rope_theta") is not None:
+        return inner
+    theta = config.get("rope_local_base_freq")  # of transformers 4
+    inner = inner if isinstance(inner, dict) else {}
+    return inner if theta is None else {**inner, "rope_theta": theta}
 
 
 def _count(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ModelError, UnsupportedField
-from .architectures import Architecture, Dims, positive, rope_of
+from .architectures import Architecture, Dims, local_rope_of, positive, rope_of
 from .files import ModelFiles
 from .gguf import Type
 from .vocabulary import vocabulary
@@ -80,7 +80,8 @@ def model_metadata(
 def _check_fixed(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> None:
     """Refuses what llama.cpp computes in one way alone, and a GGUF file has no key for."""
     wanted: dict[str, tuple[Any, Any]] = {
-        name: (config.get(name, value), value) for name, value in architecture.fixed.items()
+        name: (config.get(name, architecture.defaults.get(name, value)), value)
+        for name, value in architecture.fixed.items()
     }
     if architecture.rotary is None:
         wanted["partial_rotary_factor"] = dims.rotated / dims.head_dim, 1.0
@@ -169,6 +170,8 @@ def _rope(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> 
     before = scaling.get(
         "original_max_position_embeddings", config.get("original_max_position_embeddings")
     )
+    if key == "gemma3":
+        made |= _local_rope(config, key)
     if key == "phi3":
         before = dims.context if before is None else before
         made[f"{key}.rope.scaling.original_context_length"] = _length(before)
@@ -196,8 +199,30 @@ def _rope(config: Mapping[str, Any], architecture: Architecture, dims: Dims) -> 
     )
 
 
+def _local_rope(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The base of layers with a window, which llama.cpp does not scale."""
+    local = local_rope_of(config)
+    kind = local.get("rope_type", local.get("type", "default"))
+    if kind != "default":
+        raise UnsupportedField(
+            f"rope_parameters.sliding_attention.rope_type is {kind!r}",
+            "config.json",
+            "llama.cpp has 'default' for this family; write format='safetensors'.",
+        )
+    theta = local.get("rope_theta")
+    return {} if theta is None else {f"{key}.rope.freq_base_swa": positive(theta, "rope_theta")}
+
+
 def _length(value: object) -> int:
-    return int(min(positive(value, "original_max_position_embeddings"), 2**32 - 1))
+    """A length before scaling: its logarithm is a divisor."""
+    length = positive(value, "original_max_position_embeddings")
+    if length < 2:
+        raise ModelError(
+            f"original_max_position_embeddings is {value!r}, not a number of tokens from 2 on",
+            "config.json",
+            "Fetch the model's config.json.",
+        )
+    return int(min(length, 2**32 - 1))
 
 
 def rope_factors(config: Mapping[str, Any], dims: Dims) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..bind import BoundGraph
 
 WEIGHTS = {name: weight for name, weight in declared("weight").items() if weight.kind}
+_RANKS = {"linear": 2, "conv": 4, "embedding": 2}  # of weights that LoRA is for
 # A value that these nodes make of a weight is still that weight.
 _VIEWS = ("Transpose", "Cast", "Identity", "DequantizeLinear", "QuantizeDequantize", "Reshape")
 # The suffix of a node's name that stands for its operator, also after quantizers renamed it:
@@ -103,11 +104,8 @@ def module_name(n: BoundNode) -> str:
 
     It comes from the name of its weight, from what the exporter noted, or from the node's name.
     """
-    name = _stored_name(_behind_views(_weight_input(n))) or ""
-    found = _WEIGHT_NAME.match(name)
-    if found and not name.startswith(("onnx::", "val_", "/")):
-        return found[1]
-    return _own_name(n)
+    name = _plain_name(_stored_name(_behind_views(_weight_input(n))) or "")
+    return _own_name(n) if name is None else name
 
 
 def _own_name(n: BoundNode | Node) -> str:
@@ -130,6 +128,53 @@ def possible_names(graph: Graph) -> set[str]:
     return found - {""}
 
 
+def names_of_weights(graph: Graph) -> set[str]:
+    """Those of `possible_names` that belong to nodes with a stored weight."""
+    found: set[str] = set()
+    for n, weight in _weighted(graph):
+        rank = len(graph.constants[weight].shape)
+        if WEIGHTS[n.op].quantized or rank == _RANKS[WEIGHTS[n.op].kind]:
+            named = _plain_name(weight)
+            found.add(named if named is not None else _own_name(n))
+    for n in graph.nodes:
+        for inner in n.subgraphs():
+            found |= names_of_weights(inner)
+    return found - {""}
+
+
+def weights_of_experts(graph: Graph) -> set[str]:
+    """The initializers with the weights of several experts: operands of nodes for experts, and of
+    products with a matrix for each.
+    """
+    found = {
+        weight
+        for n, weight in _weighted(graph)
+        if WEIGHTS[n.op].kind == "linear" and not WEIGHTS[n.op].quantized
+    }
+    for n in graph.nodes:
+        if n.op in ("MoE", "QMoE"):
+            found |= set(n.inputs)
+        for inner in n.subgraphs():
+            found |= weights_of_experts(inner)
+    constants = graph.constants
+    return {name for name in found if name in constants and len(constants[name].shape) == 3}
+
+
+def _weighted(graph: Graph) -> list[tuple[Node, str]]:
+    """[(node, initializer)] of nodes whose weight is an initializer, or a view of one."""
+    stored = {name: name for name in graph.constants}
+    found: list[tuple[Node, str]] = []
+    for n in graph.nodes:
+        if n.op in _VIEWS and n.inputs and n.inputs[0] in stored:
+            stored.setdefault(n.outputs[0], stored[n.inputs[0]])
+        weight = WEIGHTS.get(n.op)
+        if weight is not None and weight.input < len(n.inputs):
+            name = stored.get(n.inputs[weight.input])
+            if name is not None:
+                found.append((n, name))
+    return found
+
+
 def stored_layers(graph: Graph) -> list[tuple[str, Node]]:
     """[(module name, node)] of convolutions and embeddings of a graph that is not bound, whose
     weights are stored.
@@ -143,10 +188,15 @@ def stored_layers(graph: Graph) -> list[tuple[str, Node]]:
         stored = graph.constants.get(name)
         if stored is None or len(stored.shape) != (2 if weight.kind == "embedding" else 4):
             continue
-        named = _WEIGHT_NAME.match(name)
-        plain = named is not None and not name.startswith(("onnx::", "val_", "/"))
-        found.append((named[1] if named is not None and plain else _own_name(n), n))
+        named = _plain_name(name)
+        found.append((named if named is not None else _own_name(n), n))
     return found
+
+
+def _plain_name(weight: str) -> str | None:
+    """The module's name in that of its weight; None where the exporter made that up."""
+    found = _WEIGHT_NAME.match(weight)
+    return found[1] if found and not weight.startswith(("onnx::", "val_", "/")) else None
 
 
 def uses_of_weights(bound: BoundGraph) -> dict[str, int]:

@@ -28,10 +28,12 @@ from .layers import (
     layers,
     matrix_shape,
     module_name,
+    names_of_weights,
     possible_names,
     stored_layers,
     stored_weight,
     uses_of_weights,
+    weights_of_experts,
 )
 
 if TYPE_CHECKING:
@@ -227,8 +229,7 @@ def check_targets(graph: Graph, config: AdapterConfig) -> None:
         return  # functions get names when they are inlined
     if isinstance(targets, str) and targets.lower() == "all-linear":
         return
-    names = possible_names(graph)
-    stacked = {name for name, t in graph.constants.items() if len(t.shape) == 3}
+    names, stacked = possible_names(graph), weights_of_experts(graph)
     arrays = {name for name in names if name in stacked or f"{name}.weight" in stacked}
     if not any(config.matches(name) for name in names - arrays):
         for name in sorted(arrays | stacked):
@@ -238,7 +239,7 @@ def check_targets(graph: Graph, config: AdapterConfig) -> None:
                     "target_modules",
                     "Choose layers of attention, or an export with a layer for each expert.",
                 )
-        ends = {name.rsplit(".", 1)[-1] for name in names - arrays}
+        ends = {name.rsplit(".", 1)[-1] for name in names_of_weights(graph)}
         raise _unmatched(config, sorted(e for e in ends if not _NUMBERED.search(e)))
 
 
@@ -259,6 +260,8 @@ def _no_match(
 
 def _unmatched(config: AdapterConfig, ends: list[str]) -> InputError:
     targets, there = config.target_modules, f"Layers end in {', '.join(ends[:30])}."
+    if not ends:
+        there = "The file does not name its layers; export it with the names of its modules."
     if not isinstance(targets, str):
         near = (meant(target, ends, "") for target in targets)
         there = " ".join([*filter(None, near), there])

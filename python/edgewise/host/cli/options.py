@@ -171,7 +171,7 @@ def variants(args: argparse.Namespace, *names: str) -> dict[str, Any]:
         if name in given:
             option = "--" + name.replace("_", "-")
             given[name] = {
-                module: _parse_list(text, ",", kind, f"{option} {module}", args.command)[0]
+                module: _parse_one(text, kind, f"{option} {module}", args.command)
                 for module, text in _parse_pairs(given[name], option, args.command).items()
             }
     return given
@@ -213,7 +213,7 @@ def require(args: argparse.Namespace, main: str, *others: str) -> None:
 def parse_dims(texts: Iterable[str], command: str) -> dict[str, int]:
     """Sizes by dimension of texts such as "batch=1,sequence=128"."""
     return {
-        name: _parse_list(value, ",", int, f"--dims {name}", command)[0]
+        name: _parse_one(value, int, f"--dims {name}", command)
         for text in texts
         for name, value in _parse_pairs(
             [part for part in text.split(",") if part.strip()], "--dims", command
@@ -262,6 +262,17 @@ def _parse_list(
     except ValueError:
         raise InputError(
             f"{text!r} is not a list of numbers", where, f"See `edgewise {command} --help`."
+        ) from None
+
+
+def _parse_one(text: str, parse: Callable[[str], T], where: str, command: str) -> T:
+    try:
+        return parse(text)
+    except ValueError:
+        raise InputError(
+            f"{text!r} is not {'an integer' if parse is int else 'one number'}",
+            where,
+            f"See `edgewise {command} --help`.",
         ) from None
 
 

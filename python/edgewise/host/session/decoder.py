@@ -298,15 +298,15 @@ class DecoderModel(Owner):
     # ---- memory of sequences
     def room_of(self, sequence: int) -> int:
         """The tokens that a sequence's caches have room for."""
-        return cast("int", self.sequences[sequence][4])
+        return cast("int", self.state(sequence)[4])
 
     def dropped_of(self, sequence: int) -> int:
         """The positions that a sequence's caches of a sliding window have dropped."""
-        return cast("int", self.sequences[sequence][5])
+        return cast("int", self.state(sequence)[5])
 
     def drop_before(self, sequence: int, count: int) -> None:
         """Prepares an empty sequence for states after `count` tokens."""
-        self.sequences[sequence][5] = first_seen(self.window, count)
+        self.state(sequence)[5] = first_seen(self.window, count)
 
     def bytes_for(self, count: int) -> int:
         """The memory of a new sequence with room for `count` tokens."""
@@ -367,11 +367,11 @@ class DecoderModel(Owner):
 
     def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
         """{name: Buffer} of the caches that plans read and write for a sequence."""
-        return cast("Mapping[str, Buffer]", self.sequences[sequence][0])
+        return cast("Mapping[str, Buffer]", self.state(sequence)[0])
 
     def features_of(self, sequence: int) -> Features | None:
         """The features of a sequence's prompt."""
-        return cast("Features | None", self.sequences[sequence][3])
+        return cast("Features | None", self.state(sequence)[3])
 
     def state(self, sequence: int) -> list[Any]:
         """[caches, tokens, stale, features] of an open sequence. Raises InputError if it is not

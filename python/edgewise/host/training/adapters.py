@@ -231,7 +231,7 @@ class Adapted(decoder.DecoderModel):
         Raises:
             InputError: there is no such adapter, or it replaces whole modules and `scale` is not 1.
         """
-        if name is not None and name not in self.adapters:
+        if name is not None and (not isinstance(name, str) or name not in self.adapters):
             raise InputError(
                 f"there is no adapter {name!r}",
                 "set_adapter",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...compiler.arrays import as_output
@@ -14,7 +14,7 @@ from ...logic.manifest.limits import MAX_VOCABULARY
 from ...logic.native import Seed
 from ...logic.training.chat import kept_rows
 from ...logic.training.data import Order, batch_of, learned
-from ...logic.training.distillation import of_batch, told
+from ...logic.training.distillation import of_batch, taught, told
 from ...logic.training.records import Record
 from .data import examples_of
 
@@ -48,7 +48,8 @@ class DistillationRows:
         )
         most = vocabulary if isinstance(vocabulary, int) else MAX_VOCABULARY
         examples, parts = [], []
-        for i, record in enumerate(records):
+        listed = list(records) if isinstance(records, Iterable) else records
+        for i, record in enumerate(taught(listed, "data")):
             where = f"data, record {i + 1}"
             for one in examples_of([record], model.tokenizer, model.end, sequence_length):
                 examples.append(one)

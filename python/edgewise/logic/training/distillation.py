@@ -11,12 +11,13 @@ from typing import Any
 from ...errors import InputError
 from ..native import written
 from .chat import Example
-from .records import Record
+from .records import Record, are_records
 
 FIELD = "teacher"
 SHAPE = "[[id, log_probability], ...] for each token that is learned"
 ABSENT = -1  # id of an entry that is not there
 LOWEST = -1e30  # its log-probability
+HIGHEST = 1e30  # of logits, which are taken as well: finite in float32
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,23 @@ class Told:
 
     ids: list[int]
     log_probs: list[float]
+
+
+def taught(given: Any, where: str) -> list[Record]:
+    """Records that were given, in a list.
+
+    Raises:
+        InputError: they are none.
+    """
+    if isinstance(given, list):
+        records: list[Any] = given
+        if are_records(records, where):
+            return records
+    raise InputError(
+        "they are no records with a teacher's part",
+        where,
+        "Give some, such as { prompt, completion, teacher }.",
+    )
 
 
 def told(
@@ -75,8 +93,10 @@ def _put(made: Told, first: int, given: Any, top_k: int, vocabulary: int, where:
                 where,
                 "Take a teacher with the tokenizer of this model.",
             )
-        if not score <= 0 and not score > 0:
-            raise InputError("a log-probability is not a number", where, f"Give {SHAPE}.")
+        if not score <= HIGHEST:  # NaN, too
+            raise InputError(
+                f"a log-probability is {written(score)[:80]}", where, f"Give {SHAPE}, as numbers."
+            )
         made.ids[first + k] = token
         made.log_probs[first + k] = max(score, LOWEST)
 
@@ -104,4 +124,4 @@ def of_batch(rows: Sequence[Told], size: int) -> Told:
     return Told(ids + [ABSENT] * missing, log_probs + [LOWEST] * missing)
 
 
-__all__ = ["FIELD", "Told", "of_batch", "told"]
+__all__ = ["FIELD", "Told", "of_batch", "taught", "told"]

@@ -8,7 +8,7 @@ import {
   stream_texts,
 } from "../../logic/training/chat.ts";
 import { Order, type Row, split_rows, Updates } from "../../logic/training/data.ts";
-import { of_batch, type Told, told } from "../../logic/training/distillation.ts";
+import { of_batch, type Told, taught, told } from "../../logic/training/distillation.ts";
 import { rows_of_texts } from "../../logic/training/packing.ts";
 import { compared, type Unit, units_of } from "../../logic/training/preferences.ts";
 import { are_records } from "../../logic/training/records.ts";
@@ -209,15 +209,9 @@ async function readTaught(
   const vocabulary = model.decoder.vocab_size;
   let report: Report | undefined;
   const read = async (list: unknown, where: string): Promise<[Row, Told][]> => {
-    if (!Array.isArray(list) || !are_records(list, where))
-      throw new InputError(
-        "they are no records with a teacher's part",
-        where,
-        "Give some, such as { prompt, completion, teacher }.",
-      );
     const examples: Example[] = [];
     const parts: Told[] = [];
-    for (const [i, record] of (list as TrainingRecord[]).entries()) {
+    for (const [i, record] of (taught(list, where) as TrainingRecord[]).entries()) {
       const at = `${where}, record ${i + 1}`;
       for (const one of await examplesOf(model, program, [record], at, signal)) {
         examples.push(one);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ....compiler.arrays import as_input, as_output
@@ -33,9 +34,10 @@ _seed = 0
 def set_seed(seed: int) -> None:
     """Sets the seed of dropout for modules that are created later."""
     global _seed
-    if not isinstance(seed, int):
-        raise wrong_type(seed, "seed", "an integer")
-    _seed = seed
+    try:
+        _seed = index(seed)
+    except TypeError:
+        raise wrong_type(seed, "seed", "an integer") from None
 
 
 class Module(Owner):

@@ -7,7 +7,7 @@ import struct
 
 from ....compiler.ir import Tensor
 from ....compiler.training.program import STEP
-from ....errors import InputError, wrong_type
+from ....errors import InputError, number_of, wrong_type
 from ....logic.training.schedules import factor
 from ..artifact_files.models import optimizer_of_model, saved_optimizer
 from ..artifact_files.odtc import OptimizerGroup
@@ -140,19 +140,10 @@ class LinearLRScheduler:
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise wrong_type(optimizer, "LinearLRScheduler", "an Optimizer")
-        for name, number in (
-            ("warmup_step_count", warmup_step_count),
-            ("total_step_count", total_step_count),
-            ("initial_lr", initial_lr),
-        ):
-            if not isinstance(number, (int, float)):
-                raise wrong_type(number, name, "a number")
-        self._optimizer, self._warmup, self._total, self._initial = (
-            optimizer,
-            warmup_step_count,
-            total_step_count,
-            float(initial_lr),
-        )
+        self._optimizer = optimizer
+        self._warmup = number_of(warmup_step_count, "warmup_step_count")
+        self._total = number_of(total_step_count, "total_step_count")
+        self._initial = number_of(initial_lr, "initial_lr")
         self._set()
 
     def step(self) -> None:

@@ -20,7 +20,7 @@ from ....compiler.training.losses import CausalLMLoss, Loss
 from ....compiler.training.optimizers import Optimizer
 from ....compiler.training.peft import Adapter, LoraConfig, adapter_parts, load_adapter
 from ....compiler.training.program import AVERAGED, LOSS, Program
-from ....errors import InputError, list_of, memory_in_words, path_of, token_ids, wrong_type
+from ....errors import InputError, list_of, memory_in_words, number_of, path_of, token_ids
 from ....logic.training.checkpoints import BEST, is_result
 from ....logic.training.memory import Estimate
 from ....logic.training.preferences import Preference, Unit, judged, preferred, refer
@@ -436,8 +436,7 @@ class Trainer(Described, Owner):
 
     def rate_at(self, step: int) -> float:
         """The learning rate of the update after `step` ones of the run."""
-        if not isinstance(step, (int, float)):
-            raise wrong_type(step, "step", "an integer")
+        step = number_of(step, "step", "an integer")
         options = self.options
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
