@@ -205,7 +205,7 @@ class Options:
     no_decay: Sequence[str]
     groups: Sequence[tuple[str, dict[str, Any]]]
     memory: float | None
-    checkpointing: bool | None
+    checkpointing: bool
     seed: int
     router_aux_loss_coef: float = 0.0
     preference: Preference | None = None
@@ -409,7 +409,7 @@ def _check_numbers(options: Options) -> None:
         }
     )
     check_whole(options.seed, "seed", 0)
-    if options.checkpointing is not None and not isinstance(options.checkpointing, bool):
+    if options.checkpointing not in (True, False, None):
         raise InputError(f"it is {options.checkpointing!r}", "checkpointing", "Give True or False.")
     _check_loraplus(options)
 
