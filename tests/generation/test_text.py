@@ -434,6 +434,22 @@ def test_answers_that_reach_the_end(decoder):
     assert len(out["generated_token_ids"]) == 64 and out["finish_reasons"] == "length"
 
 
+def test_pipeline_with_a_tokenizer_of_the_library(decoder, tmp_path):
+    """The methods of tokenizers.Tokenizer are native ones. A token is a character."""
+    letters = {chr(33 + i): i for i in range(97)}
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(letters, []))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    native = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    pipe = pipeline("text-generation", decoder, tokenizer=native)
+    fields = {"do_sample": False, "max_new_tokens": 5, "return_tensors": True}
+    expected = generate(decoder, [64, 65, 66], do_sample=False, max_new_tokens=5)[0]
+    for extra in ({}, {"add_special_tokens": False}, {"tokenizer_encode_kwargs": {"pair": None}}):
+        assert pipe("abc", **fields, **extra) == [{"generated_token_ids": expected}]
+    assert pipe("abc", max_new_tokens=5)[0]["generated_text"].startswith("abc")
+    with pytest.raises(InputError, match="the tokenizer's encode does not take padding"):
+        pipe("abc", tokenizer_encode_kwargs={"padding": True})
+
+
 def test_pipeline_defaults(decoder):
     decoder.generation_config = {"temperature": 0.5, "do_sample": False, "eos_token_id": 3}
     config = TextGenerationPipeline(decoder, Bytes()).generation_config

@@ -28,6 +28,26 @@ def test_the_same_run(form):
 
 @both
 @pytest.mark.parametrize(
+    "name, value",
+    [
+        ("packing", True),
+        ("router_aux_loss_coef", 0.5),
+        ("loraplus_lr_ratio", 16),
+        ("preference", {"loss": "dpo", "beta": 0.1}),
+    ],
+)
+def test_options_that_one_side_has(form, name, value):
+    """An option that is described only where it is set, and is set on one side."""
+    check = module(form, "training.checkpoints").check_same_run
+    with_it = {**RUN, name: value}
+    check(with_it, with_it, [], "run", "Start over.")
+    for mine, theirs in ((RUN, with_it), (with_it, RUN)):
+        with pytest.raises(InputError, match=f"{name} was .*, is "):
+            check(mine, theirs, [], "run", "Start over.")
+
+
+@both
+@pytest.mark.parametrize(
     "change, words",
     [
         ({"total": 8}, "total was 8, is 9"),

@@ -45,6 +45,17 @@ def test_absurd_options(form, name, value):
 
 
 @both
+@pytest.mark.parametrize("value", [True, 1, 1.5, -0.1, "much", math.nan])
+def test_weights_of_averages(form, value):
+    check = module(form, "training.options").check_options
+    for fine in (None, 0, 0.999):
+        check({"ema_decay": fine})
+    with pytest.raises(InputError, match="ema_decay: it is ") as error:
+        check({"ema_decay": value})
+    assert error.value.remedy == "Give a number of at least 0 and below 1, such as 0.99."
+
+
+@both
 def test_options_that_are_fine(form):
     module(form, "training.options").check_options(GOOD)
 

@@ -147,3 +147,7 @@ def test_models_that_cannot(tmp_path, name, error):
 def test_losses_that_cannot(tmp_path):
     with pytest.raises(InputError, match="packing"):
         Trainer(llama.base("fp32"), "dpo", adapters={"r": 2}, packing=True)
+    with pytest.raises(InputError, match="packing: it is 'no'. Give True or False"):
+        Trainer(llama.base("fp32"), adapters={"r": 2}, packing="no")
+    with pytest.raises(InputError, match="checkpointing: it is 'no'. Give True or False"):
+        Trainer(llama.base("fp32"), adapters={"r": 2}, checkpointing="no")

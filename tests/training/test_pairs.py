@@ -158,6 +158,21 @@ def test_whisper_learns_words_as_in_pytorch(folder, tmp_path):
         assert loaded(**given).loss.item() == pytest.approx(model(**given).loss.item(), abs=2e-3)
 
 
+def test_an_adapter_of_a_decoder_is_none_of_the_encoder(folder, tmp_path):
+    """PEFT adapts the layers that were trained, though those of the encoder have such names."""
+    import peft
+    import safetensors.torch
+
+    with edgewise.pipeline("asr", folder / "whisper") as asr:
+        result = learn(asr, SPEECH, max_steps=1, adapters={"r": 2}, **ENGLISH)
+        result.save_adapter(tmp_path / "learned")
+    learned = safetensors.torch.load_file(tmp_path / "learned" / "adapter_model.safetensors")
+    assert len(learned) == 2 * 20  # as many as PEFT would shorten
+    loaded = peft.PeftModel.from_pretrained(make.whisper(), tmp_path / "learned")
+    theirs = peft.get_peft_model_state_dict(loaded)
+    assert set(theirs) == set(learned) and not any("encoder.layers" in n for n in theirs)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_texts_are_learned_as_in_pytorch(folder, tmp_path, name):
     model = adapted(name, tmp_path / "first")

@@ -191,6 +191,29 @@ def test_adapters_by_name(tmp_path):
         x.free()
 
 
+@pytest.mark.parametrize(
+    "config, whole",
+    [
+        ({}, False),
+        ({"is_encoder_decoder": False}, False),
+        ({"is_encoder_decoder": True}, True),
+        ({"vision_config": {"model_type": "siglip_vision_model"}}, True),
+    ],
+)
+def test_names_of_a_part_of_a_model_are_whole(tmp_path, monkeypatch, config, whole):
+    """The folder's configuration says that there are an encoder or a tower beside the decoder."""
+    monkeypatch.setattr("edgewise.logic.training.adapters.MANY", 14)  # modules of two layers
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.onnx").write_bytes(llama.base("fp32"))
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    trainer = edgewise.Trainer(tmp_path / "model", adapters={"r": 2}, sequence_length=16)
+    trainer.save_adapter(tmp_path / "adapter")
+    trainer.free()
+    written = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert len(written["target_modules"]) == (14 if whole else 7)
+    assert all(("." in name) == whole for name in written["target_modules"])
+
+
 def test_package_with_adapters(tmp_path):
     """A package built for training takes adapters by name, too."""
     from edgewise.compiler.training.package import compile_training_package

@@ -46,6 +46,12 @@ def test_names_of_all_layers_are_those_that_peft_writes(form, layers):
     rules = rules_of(form, "training.adapters")
     made = rules.written_config({"target_modules": "all-linear"}, modules)
     assert made["target_modules"] == sorted(theirs.target_modules)
+    # of a part of a model, whole names, which PEFT gives to these layers alone
+    whole = rules.whole_names({"target_modules": "all-linear"}, modules)
+    assert rules.written_config(whole, modules)["target_modules"] == sorted(modules)
+    assert rules.whole_names({"target_modules": ["q_proj"]}, modules) == {
+        "target_modules": ["q_proj"]
+    }
     numbers = [f"block.{i}" for i in range(30)]
     made = rules.written_config({"target_modules": "all-linear"}, numbers)
     assert made["target_modules"] == sorted(numbers)

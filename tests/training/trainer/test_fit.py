@@ -411,6 +411,8 @@ def test_averages_of_weights(tmp_path):
     with pytest.raises(InputError, match="ema_decay was None, is 0.8"):
         plain.save(tmp_path / "plain.safetensors")
         trainer(learning_rate=0.1, ema_decay=0.8).resume(tmp_path / "plain.safetensors")
+    with pytest.raises(InputError, match="ema_decay was 0.8, is None"):
+        trainer(learning_rate=0.1).resume(tmp_path / "run.safetensors")
     with pytest.raises(InputError, match="ema_decay: it is 1"):
         trainer(ema_decay=1)
     for one in (plain, t, first, second, best):

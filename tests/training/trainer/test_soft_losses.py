@@ -1,5 +1,6 @@
 """Distillation and contrastive training beside PyTorch."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 
 from tests.browser.pipelines import models
 
-DEMO = str(Path(__file__).parents[3] / "web/demo/model")
+DEMO = Path(__file__).parents[3] / "web" / "demo" / "model"
 BATCH, SEQUENCE, VOCABULARY, SIZE = 2, 6, 20, 8
 
 
@@ -93,7 +94,14 @@ def test_distillation(top_k, absent, temperature, alpha):
     trainer.free()
 
 
-@pytest.mark.parametrize("wrong", [{"top_k": 0}, {"top_k": 21}, {"alpha": 2}, {"temperature": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"top_k": 0}, {"top_k": 21}, {"top_k": None}),
+        *({"alpha": 2}, {"alpha": "a"}, {"alpha": None}, {"alpha": True}),
+        *({"temperature": 0}, {"temperature": None}, {"temperature": "1"}),
+    ],
+)
 def test_distillation_refuses(wrong):
     loss = DistillationLoss(**{"top_k": 3, **wrong})
     with pytest.raises(InputError, match=next(iter(wrong))):
@@ -105,6 +113,32 @@ def test_distillation_refuses(wrong):
                 "teacher_log_probs": np.zeros((BATCH, SEQUENCE, 3), np.float32),
             }
         )
+
+
+def test_distillation_of_adapters(tmp_path):
+    """Rows have the trainer's tokens, and the adapter is one of a language model."""
+    trainer = edgewise.Trainer(
+        DEMO,
+        DistillationLoss(top_k=1),
+        "AdamW",
+        {"r": 2, "target_modules": ["q_proj"]},
+        batch_size=1,
+        sequence_length=32,
+    )
+    encode = trainer.tokenizer.encode
+    count = len(encode("The sun")) + 1 - len(encode("The"))  # with the end
+    teacher = [[[5, -0.5]]] * count
+    record = {"prompt": "The", "completion": " sun", "teacher": teacher}
+    for given, tokens in (({}, 32), ({"sequence_length": 16}, 16)):
+        batch = DistillationRows(trainer, [record], **given).get(0)
+        assert np.asarray(batch["labels"]).shape == (1, tokens)
+    with pytest.raises(InputError, match="sequence_length: it is 0"):
+        DistillationRows(trainer, [record], 0)
+    trainer.fit(DistillationRows(trainer, [record]), progress=False)
+    trainer.save_adapter(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["task_type"] == "CAUSAL_LM"
+    trainer.free()
 
 
 THINGS = ["film", "price", "berlin", "engine", "python", "web", "code", "page"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from ...errors import InputError
 from ..bind.autodiff import Gradients
@@ -11,6 +12,10 @@ from ..ir import Value
 from .losses import CausalLMLoss, Targets, Values
 
 LOW = -1e20  # logits of tokens that are not there: their share is 0, and finite in products
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass
@@ -55,9 +60,9 @@ class DistillationLoss:
         """
         fed = self._cross_entropy().inputs(outputs)
         batch, sequence, vocabulary = outputs[self.output].shape
-        if not 0 <= self.alpha <= 1:
+        if not _is_number(self.alpha) or not 0 <= self.alpha <= 1:
             raise InputError(f"{self.alpha!r} is not from 0 to 1", "alpha", "0.5 is usual.")
-        if not 0 < self.temperature < float("inf"):
+        if not _is_number(self.temperature) or not 0 < self.temperature < float("inf"):
             raise InputError(f"{self.temperature!r} is not positive", "temperature", "Give 1 to 4.")
         if type(self.top_k) is not int or not 0 < self.top_k <= vocabulary:
             raise InputError(

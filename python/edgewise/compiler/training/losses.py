@@ -471,7 +471,8 @@ def balanced(coefficient: float, usable: bool) -> CausalLMLoss:
             "router_aux_loss_coef",
             "Leave it out.",
         )
-    if not isinstance(coefficient, (int, float)) or not 0 < coefficient < float("inf"):
+    number = isinstance(coefficient, (int, float)) and not isinstance(coefficient, bool)
+    if not number or not 0 < coefficient < float("inf"):
         raise InputError(
             f"{coefficient!r} is not a factor", "router_aux_loss_coef", "Give a positive number."
         )

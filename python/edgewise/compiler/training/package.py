@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from ...errors import InputError, UnsupportedField
@@ -64,11 +64,11 @@ def training_programs(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Args:
         options: "adapter": "lora" (default), "full" or a list of both; the keys of PROGRAM;
-            OF_ADAPTERS and SHARED, as Program's; "learning_rate", of AdamW; fields of LoraConfig.
-            None: their defaults, but for max_grad_norm.
+            OF_ADAPTERS and SHARED, as Program's; "learning_rate", which overrides the optimizer's;
+            fields of LoraConfig. None: their defaults, but for max_grad_norm.
 
     Raises:
-        InputError: there is no such option.
+        InputError: there is no such option, or it is for adapters and there are none.
     """
     fields = [f for f in LoraConfig.__dataclass_fields__ if f != "peft_type"]
     check_known(
@@ -79,22 +79,45 @@ def training_programs(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     given = {k: x for k, x in options.items() if x is not None or k == "max_grad_norm"}
     rate = given.pop("learning_rate", None)
     if rate is not None:
-        given["optimizer"] = {"type": LANGUAGE_MODEL.optimizer, "lr": rate}
-    kinds = given.get("adapter", "lora")
-    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
-    unknown = [k for k in kinds if k not in ("lora", "full")]
-    if unknown or not kinds:
-        raise InputError(
-            f"it is {kinds!r}", "options.training.adapter", "Give 'lora', 'full' or both."
-        )
+        given["optimizer"] = _with_rate(given.get("optimizer"), rate)
+    kinds = _kinds_of(given.get("adapter", "lora"))
+    for name in (*OF_ADAPTERS, *fields):
+        if name in given and "lora" not in kinds:
+            raise InputError(
+                "it is for adapters",
+                f"options.training.{name}",
+                "Leave it out, or give the adapter 'lora'.",
+            )
     shared = {PROGRAM.get(k, k): x for k, x in given.items() if k in (*PROGRAM, *SHARED)}
     lora = {"r": LANGUAGE_MODEL.lora_r, "lora_alpha": LANGUAGE_MODEL.lora_alpha}
     lora |= {k: given[k] for k in fields if k in given}
     own = {"lora": lora, **{k: given[k] for k in OF_ADAPTERS if k in given}}
     return [
-        {"name": kind, **shared, **(own if kind == "lora" else {"lora": None})}
-        for kind in dict.fromkeys(kinds)
+        {"name": kind, **shared, **(own if kind == "lora" else {"lora": None})} for kind in kinds
     ]
+
+
+def _with_rate(
+    optimizer: Optimizer | str | dict[str, Any] | None, rate: float
+) -> Optimizer | dict[str, Any]:
+    """An optimizer with another learning rate, as a Trainer makes it; None: the default one."""
+    check_options({"learning_rate": rate}, "options.training.")
+    if isinstance(optimizer, Optimizer):
+        return replace(optimizer, lr=rate)
+    own = optimizer if isinstance(optimizer, dict) else {"type": optimizer}
+    return {**({"type": LANGUAGE_MODEL.optimizer} if optimizer is None else own), "lr": rate}
+
+
+def _kinds_of(adapter: object) -> list[str]:
+    """The kinds of programs, each once. Raises InputError."""
+    kinds = [adapter] if isinstance(adapter, str) else adapter
+    if not isinstance(kinds, (list, tuple)) or not kinds:
+        kinds = [None]
+    if any(k not in ("lora", "full") for k in kinds):
+        raise InputError(
+            f"it is {adapter!r}", "options.training.adapter", "Give 'lora', 'full' or both."
+        )
+    return list(dict.fromkeys(kinds))
 
 
 def add_training(

@@ -66,8 +66,12 @@ def check_states(states: Mapping[str, StateInput], config: Mapping[str, Any], wh
         raise UnsupportedOp("its layers see chunks of a whole row", where, _REMEDY)
 
 
-def check_packing(packing: bool, of_tokens: bool) -> None:
-    """Raises InputError for packing where something else than next tokens is learned."""
+def check_packing(packing: bool | None, of_tokens: bool) -> None:
+    """Raises InputError for packing where something else than next tokens is learned, and for no
+    boolean.
+    """
+    if packing is not None and not isinstance(packing, bool):
+        raise InputError(f"it is {packing!r}", "packing", "Give True or False.")
     if packing and not of_tokens:
         raise InputError(
             "only next tokens of a language model are learned from rows with several documents",

@@ -257,6 +257,7 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
     if args.train:
         from ..training.package import compile_model_for_training
 
+        r, lora_alpha = args.lora_r, args.lora_alpha  # if given: they are of adapters alone
         set_training_defaults(args)
         return compile_model_for_training(
             model,
@@ -265,8 +266,8 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
             args.max_length,
             batch=args.batch_size,
             sequence=args.sequence_length,
-            r=args.lora_r,
-            lora_alpha=args.lora_alpha,
+            r=r,
+            lora_alpha=lora_alpha,
             learning_rate=args.learning_rate,
             training=variants(args, *VARIANTS),
             cache_dtype=args.cache_dtype,

@@ -464,14 +464,12 @@ class TextGenerationPipeline(Described):
 
     def _encode(self, text: str, **extra: Any) -> list[int]:
         encode = _method(self.tokenizer, "encode")
-        try:
-            inspect.signature(encode).bind(text, **extra)
-        except (TypeError, ValueError):
+        if extra and not _takes(encode, text, extra):
             raise InputError(
                 f"the tokenizer's encode does not take {', '.join(extra)}",
                 "tokenizer_encode_kwargs",
                 "Leave it out, or give add_special_tokens.",
-            ) from None
+            )
         ids = encode(text, **extra)
         return list(getattr(ids, "ids", ids))  # `tokenizers` returns an object
 
@@ -491,6 +489,22 @@ class TextGenerationPipeline(Described):
                 "Lower max_new_tokens.",
             )
         return prompt[-room:]
+
+
+def _takes(encode: Callable[..., Any], text: str, extra: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer's method takes a text with these arguments, as far as it tells."""
+    try:
+        signature = inspect.signature(encode)
+    except ValueError:  # of native code without a signature
+        return True
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].name == "self":  # of native methods, though they are bound
+        signature = signature.replace(parameters=parameters[1:])
+    try:
+        signature.bind(text, **extra)
+    except TypeError:
+        return False
+    return True
 
 
 def _check_arguments(

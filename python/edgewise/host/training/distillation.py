@@ -15,6 +15,7 @@ from ...logic.native import Seed
 from ...logic.training.chat import kept_rows
 from ...logic.training.data import Order, batch_of, learned
 from ...logic.training.distillation import of_batch, taught, told
+from ...logic.training.options import check_whole
 from ...logic.training.records import Record
 from .data import examples_of
 
@@ -29,18 +30,21 @@ class DistillationRows:
     Args:
         trainer: of a language model, with the loss.
         records: as `Trainer.fit` takes them, one row each.
-        sequence_length: tokens of a row; the end of a longer one is cut off.
+        sequence_length: tokens of a row; the end of a longer one is cut off. None: the trainer's.
 
     Raises:
         InputError: a record is invalid, or the trainer has another loss.
     """
 
     def __init__(
-        self, trainer: Trainer, records: Sequence[Record], sequence_length: int = 128
+        self, trainer: Trainer, records: Sequence[Record], sequence_length: int | None = None
     ) -> None:
         loss, model = trainer.options.loss, trainer.model
         if not isinstance(loss, DistillationLoss):
             raise InputError("the trainer has another loss", "trainer", "Give DistillationLoss.")
+        if sequence_length is None:
+            sequence_length = trainer.options.sequence_length
+        check_whole(sequence_length, "sequence_length", 1)
         self.rows, self.sequence, self.pad = trainer.options.batch_size, sequence_length, model.pad
         self.top_k = loss.top_k
         vocabulary = next(

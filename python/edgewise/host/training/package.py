@@ -24,8 +24,8 @@ def compile_model_for_training(
     *,
     batch: int = LANGUAGE_MODEL.batch_size,
     sequence: int = LANGUAGE_MODEL.sequence_length,
-    r: int = LANGUAGE_MODEL.lora_r,
-    lora_alpha: float = LANGUAGE_MODEL.lora_alpha,
+    r: int | None = None,
+    lora_alpha: float | None = None,
     learning_rate: float | None = None,
     training: Mapping[str, Any] | None = None,
     cache_dtype: str | None = None,
@@ -39,7 +39,7 @@ def compile_model_for_training(
         dtype, capacity, cache_dtype, target: as compile.compile_package's.
         batch: rows of a step.
         sequence: tokens of a row.
-        r, lora_alpha: of the adapters.
+        r, lora_alpha: of the adapters. None: the defaults of language models.
         learning_rate: of AdamW, the default of pages. None: 2e-3 for adapters, 3e-4 for all
             parameters.
         training: more options, of compiler.training.package.training_programs.

@@ -311,7 +311,7 @@ def _placed(
 
 def _adopt(pipe: Any, trainer: Trainer, config: LoraConfig, name: str) -> Adapter:
     """Gives the pipeline what was learned."""
-    adapter = Adapter.of(config, trainer.adapter())
+    adapter = Adapter.of(config, trainer.adapter()).of_part()
     pipe.load_adapter(adapter, name)
     pipe.set_adapter(name)
     return adapter

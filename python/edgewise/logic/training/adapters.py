@@ -285,20 +285,33 @@ def _short(names: list[str]) -> list[str]:
     return names if len(names) < MANY else sorted(ends)
 
 
+def _is_all_linear(targets: object) -> bool:
+    return targets is None or isinstance(targets, str) and targets.lower() == "all-linear"
+
+
+def whole_names(config: dict[str, Any], modules: Sequence[str]) -> dict[str, Any]:
+    """A configuration with the whole names of the adapted modules in the place of "all-linear": of
+    a part of a model, such as a decoder, since layers of the other parts may end alike.
+    """
+    fields = dict(config)
+    if _is_all_linear(fields.get("target_modules")):
+        fields["target_modules"] = sorted(set(modules))
+    return fields
+
+
 def written_config(config: dict[str, Any], modules: Sequence[str]) -> dict[str, Any]:
     """The fields of adapter_config.json in their order.
 
     "all-linear" is replaced by the names of the adapted modules, of many by their last parts, as by
-    PEFT. A field that later
-    releases of PEFT added is written only if it is set.
+    PEFT (of a part of a model, see whole_names). A field that later releases of PEFT added is
+    written only if it is set.
 
     Args:
         config: fields of the adapter's configuration.
         modules: names of the adapted modules.
     """
     fields = dict(config)
-    targets: object = fields.get("target_modules")
-    if targets is None or isinstance(targets, str) and targets.lower() == "all-linear":
+    if _is_all_linear(fields.get("target_modules")):
         fields["target_modules"] = _short(sorted(set(modules)))
     fields["inference_mode"] = True  # as PEFT: loaded for inference by default
     made: dict[str, Any] = {}

@@ -10,6 +10,19 @@ from ..native import written
 from .safetensors import TensorInfo
 
 BEST = "best/"  # before the names of the results of the best evaluation
+# Options that the description of a run has only where they are set.
+OPTIONAL = (
+    "ema_decay",
+    "early_stopping_patience",
+    "freeze_A",
+    "load_best_model_at_end",
+    "loraplus_lr_embedding",
+    "loraplus_lr_ratio",
+    "packing",
+    "preference",
+    "proximal_mu",
+    "router_aux_loss_coef",
+)
 
 
 def is_kept(kind: str) -> bool:
@@ -59,7 +72,7 @@ def check_same_run(
 
     Args:
         mine: values of JSON that determine the run.
-        theirs: those of the checkpoint; more of them do not count.
+        theirs: those of the checkpoint; more of them do not count, but for OPTIONAL.
         large: names of values that errors do not write.
         where: name of the file, for errors.
         remedy: what to do about another run.
@@ -68,7 +81,12 @@ def check_same_run(
         InputError: they differ.
     """
     differ: list[str] = []
-    for name, here in mine.items():
+    names = list(mine)
+    for name in OPTIONAL:
+        if name not in mine:
+            names.append(name)
+    for name in names:
+        here: object = mine.get(name)
         there: object = theirs.get(name)
         if here == there:
             continue

@@ -25,7 +25,6 @@ WHOLE = {
 NUMBERS = {
     "learning_rate": False,
     "proximal_mu": False,
-    "ema_decay": False,
     "loraplus_lr_ratio": True,
     "loraplus_lr_embedding": True,
     "epochs": True,
@@ -33,8 +32,6 @@ NUMBERS = {
     "max_grad_value": True,
     "memory": True,
 }
-
-
 MAX = 1e300  # of numbers
 
 
@@ -55,16 +52,16 @@ def check_number(value: object, where: str, positive: bool = False) -> float:
     Raises:
         InputError: it is something else.
     """
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _no_number(value, where, positive)
-    if not 0 <= value < MAX or positive and value == 0:
-        raise _no_number(value, where, positive)
-    return value
-
-
-def _no_number(value: object, where: str, positive: bool) -> InputError:
     least = "above 0" if positive else "of at least 0"
-    return InputError(f"it is {written(value)}", where, f"Give a number {least}, such as 0.001.")
+    return _checked(value, where, positive, f"Give a number {least}, such as 0.001.")
+
+
+def _checked(value: object, where: str, positive: bool, remedy: str) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InputError(f"it is {written(value)}", where, remedy)
+    if not 0 <= value < MAX or positive and value == 0:
+        raise InputError(f"it is {written(value)}", where, remedy)
+    return value
 
 
 def check_judged(patience: object, load_best: object, evaluates: bool, where: str = "") -> None:
@@ -91,7 +88,7 @@ def check_judged(patience: object, load_best: object, evaluates: bool, where: st
 
 
 def check_options(fields: Mapping[str, Any], where: str = "") -> None:
-    """Checks the options of WHOLE and NUMBERS that were given; None: its default.
+    """Checks the options of WHOLE, NUMBERS and "ema_decay" that were given; None: its default.
 
     Args:
         fields: options by name. Others are not looked at.
@@ -105,9 +102,9 @@ def check_options(fields: Mapping[str, Any], where: str = "") -> None:
             continue
         if name in WHOLE:
             check_whole(value, where + name, WHOLE[name])
+        elif name == "ema_decay":
+            remedy = "Give a number of at least 0 and below 1, such as 0.99."
+            if _checked(value, where + name, False, remedy) >= 1:
+                raise InputError(f"it is {written(value)}", where + name, remedy)
         elif name in NUMBERS:
-            number = check_number(value, where + name, NUMBERS[name])
-            if name == "ema_decay" and number >= 1:
-                raise InputError(
-                    f"it is {written(value)}", where + name, "Give a number below 1, such as 0.99."
-                )
+            check_number(value, where + name, NUMBERS[name])

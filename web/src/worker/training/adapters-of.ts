@@ -6,5 +6,6 @@ import { Adapters } from "./adapters.ts";
 /** The adapters of a model. */
 export function adaptersOf(model: Learner): Adapters {
   const { device, weights, decoder, programs: training } = model;
-  return (model.adapters ??= new Adapters(device, weights, decoder, { training }));
+  const isPart = model.pairs !== undefined;
+  return (model.adapters ??= new Adapters(device, weights, decoder, { training, isPart }));
 }

@@ -3,7 +3,7 @@
 // the others are copies in host memory, exchanged with it on demand.
 
 import type { Buffer, Device } from "../../device/device.ts";
-import { scaling, written_config } from "../../logic/training/adapters.ts";
+import { scaling, whole_names, written_config } from "../../logic/training/adapters.ts";
 import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
@@ -60,7 +60,7 @@ export class Adapters {
     private device: Device,
     private weights: Weights,
     private readonly decoder: Taught,
-    private readonly manifest: Pick<Manifest, "training">,
+    private readonly manifest: Pick<Manifest, "training"> & { isPart?: boolean },
   ) {
     decoder.adapter = () => {
       const { active } = this;
@@ -480,7 +480,10 @@ export class Adapters {
       parts.push(toFile(entry.tensors.get(tensor.state.name)!, tensor));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
-    const fields = written_config(entry.lora, modulesOf([...tensors.values()]));
+    const modules = modulesOf([...tensors.values()]);
+    // layers of an encoder may have names that end alike
+    const lora = this.manifest.isPart ? whole_names(entry.lora, modules) : entry.lora;
+    const fields = written_config(lora, modules);
     const config = JSON.stringify(fields, null, 2);
     return [
       { name: "adapter_model.safetensors", blob: new Blob(parts) },

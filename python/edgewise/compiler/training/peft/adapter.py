@@ -19,6 +19,7 @@ from ....logic.training.adapters import (
     name_of_magnitude,
     name_of_saved,
     names_of,
+    whole_names,
     written_config,
 )
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
@@ -54,6 +55,14 @@ class Adapter:
     embeddings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     magnitudes: dict[str, Any] = field(default_factory=dict)
+
+    def of_part(self) -> Adapter:
+        """The adapter with the whole names of its modules in the place of "all-linear": of a part
+        of a model, such as its decoder.
+        """
+        fields = whole_names(self.config.to_dict(), [*self.lora, *self.embeddings])
+        config = replace(self.config, target_modules=fields["target_modules"])
+        return replace(self, config=config)
 
     @classmethod
     def of(cls, config: LoraConfig, tensors: Mapping[str, Any], where: str = "adapter") -> Adapter:

@@ -145,6 +145,7 @@ def check_run(
     theirs = dict(run)
     for name in (*changed, *(() if options.is_lm else ("sequence_length",))):
         mine.pop(name, None)
+        theirs.pop(name, None)
     for name in ("schedule", "warmup_steps"):  # not in files of old versions
         if name not in run:
             mine.pop(name, None)

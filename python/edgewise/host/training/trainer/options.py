@@ -17,9 +17,10 @@ from ....compiler.onnx import as_source, read_model
 from ....compiler.onnx.source import Source
 from ....compiler.passes.lora import check_dora
 from ....compiler.schema.training import LANGUAGE_MODEL, OTHER_MODEL
+from ....compiler.training.distillation import DistillationLoss
 from ....compiler.training.fitting import read_fit
 from ....compiler.training.language_model import fixed_rows, special_token
-from ....compiler.training.losses import Loss, balanced, loss_of
+from ....compiler.training.losses import CausalLMLoss, Loss, balanced, loss_of
 from ....compiler.training.optimizers import Optimizer, language_model_optimizer, optimizer_of
 from ....compiler.training.packing import check_packing
 from ....compiler.training.parameters import choose, quantized_count
@@ -34,6 +35,8 @@ from ...session.open import folder_files, name_in
 from ...text import Tokenizer
 
 CONFIGS = ("generation_config.json", "config.json")
+# Fields of config.json that models of several networks have.
+COMPOSED = ("is_encoder_decoder", "vision_config", "audio_config", "text_config")
 
 
 class TrainedModel:
@@ -67,6 +70,7 @@ class TrainedModel:
         self.given = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
         self.model_file: str | None = None
         self.files: Mapping[str, Source] = {}
+        self.is_joined = False  # from a file that embeds tokens and one that takes embeddings
         if isinstance(model, Graph):
             self.graph = model
         elif isinstance(model, (str, os.PathLike)):
@@ -91,6 +95,7 @@ class TrainedModel:
         beside = None
         if takes_embeddings(graph) and self.model_file is not None:
             beside = find_embedding_file(self.files, self.model_file, None)
+        self.is_joined = beside is not None
         return graph if beside is None else join_embedding(read_model(self.files[beside]), graph)
 
     @property
@@ -142,6 +147,15 @@ class TrainedModel:
         """Id of padding, which does not affect training."""
         pad = special_token("pad_token_id", *map(self.config, CONFIGS))
         return pad if pad is not None else self.end or 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the whole model has other layers beside the graph's: an encoder, or towers of
+        pictures and sounds.
+        """
+        config = self.config("config.json")
+        composed = isinstance(config, dict) and any(config.get(name) for name in COMPOSED)
+        return composed or self.is_joined
 
     @property
     def positions(self) -> int | None:
@@ -223,6 +237,11 @@ class Options:
                 if self.batch_size % rows == 0:
                     own.take_rows(rows)
         return own
+
+    @property
+    def learns_tokens(self) -> bool:
+        """Whether next tokens are learned, from labels or of a teacher."""
+        return self.is_lm or isinstance(self.loss, (CausalLMLoss, DistillationLoss))
 
     @property
     def accumulates(self) -> bool:
@@ -384,12 +403,14 @@ def _check_numbers(options: Options) -> None:
             "gradient_accumulation_steps": options.accumulation,
             "warmup_steps": options.warmup,
             "total_steps": options.total_steps,
-            "sequence_length": options.sequence_length if options.is_lm else None,
+            "sequence_length": options.sequence_length if options.learns_tokens else None,
             "ema_decay": options.ema_decay,
             **options.loraplus_fields(),
         }
     )
     check_whole(options.seed, "seed", 0)
+    if options.checkpointing not in (True, False, None):
+        raise InputError(f"it is {options.checkpointing!r}", "checkpointing", "Give True or False.")
     _check_loraplus(options)
 
 

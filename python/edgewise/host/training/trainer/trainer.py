@@ -768,10 +768,11 @@ class Trainer(Described, Owner):
         lora, base = self._check_lora(), base_of(ModelFiles(self.model.files), self.model.given)
         lora = replace(  # peft's AutoPeftModelForCausalLM needs both
             lora,
-            task_type=lora.task_type or ("CAUSAL_LM" if self.options.is_lm else None),
+            task_type=lora.task_type or ("CAUSAL_LM" if self.options.learns_tokens else None),
             base_model_name_or_path=lora.base_model_name_or_path or base.id,
         )
-        parts = adapter_parts(Adapter.of(lora, self.adapter()))
+        adapter = Adapter.of(lora, self.adapter())
+        parts = adapter_parts(adapter.of_part() if self.model.is_part else adapter)
         if may_write(folder):
             parts[CARD] = [adapter_card(base, self.learned, self.learned_rows)]
         write_folder(parts, folder)
