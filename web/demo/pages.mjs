@@ -75,6 +75,7 @@ const ERROR = `<div class="error" id="error" role="alert" hidden>
 const FOOTER = `
   <footer>
     <p id="status" role="status">Starting</p>
+    <p><a href="gpu-report.html">A report on your GPU</a></p>
   </footer>
 `;
 

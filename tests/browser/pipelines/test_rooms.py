@@ -398,6 +398,7 @@ def test_who_speaks(visit, server, folder):
     page.wait_for_selector("#listen:not([disabled])")
     page.set_input_files("#open", str(folder / "sos.wav"))
     page.wait_for_function(SHOWN)
+    page.click("#error-close")
     page.set_input_files("#open", saved.value.path())
     page.wait_for_function("document.getElementById('figure-voices').textContent === '2'")
     page.set_input_files("#try", str(folder / "ben3.wav"))

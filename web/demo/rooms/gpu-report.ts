@@ -3,7 +3,7 @@
 // Settings in the address: ?threads=N, ?seconds=N.
 
 import { Aborted, type GpuReport, gpuReport } from "edgewise";
-import { $, input } from "../page.ts";
+import { $, input, swap } from "../page.ts";
 import { download, hideError, query, showError, showProgress } from "./room.ts";
 
 let measuring: AbortController | undefined;
@@ -22,8 +22,7 @@ async function measure(): Promise<void> {
   const own = new AbortController();
   measuring = own;
   hideError();
-  input("measure").disabled = true;
-  input("stop").disabled = false;
+  swap("stop", "measure");
   $("verdict").textContent = "Measuring";
   try {
     const threads = setting("threads");
@@ -40,8 +39,7 @@ async function measure(): Promise<void> {
     if (!(e instanceof Aborted)) showError(e);
   } finally {
     showProgress(undefined);
-    input("measure").disabled = false;
-    input("stop").disabled = true;
+    swap("measure", "stop");
   }
 }
 

@@ -141,6 +141,27 @@ export function pressed(button: HTMLElement | string, act: () => unknown): void 
   });
 }
 
+/** Acts when a button is pressed, and not again before that is done. The button keeps the focus. */
+export function pressedOnce(id: string, act: () => unknown): void {
+  let working = false;
+  pressed(id, async () => {
+    if (working) return;
+    working = true;
+    $(id).setAttribute("aria-disabled", "true");
+    try {
+      await act();
+    } finally {
+      working = false;
+      $(id).removeAttribute("aria-disabled");
+    }
+  });
+}
+
+/** Whether a user has changed a name that the page has given (`data-given`). */
+export function isNamed({ value, dataset }: HTMLInputElement): boolean {
+  return Boolean(value.trim()) && value !== dataset.given;
+}
+
 /** Acts on keys of a page, except where text is written. */
 export function onKey(act: (key: string) => unknown): void {
   document.addEventListener("keydown", (event) => {

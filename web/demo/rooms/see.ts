@@ -19,9 +19,11 @@ import {
   count,
   download,
   hideError,
+  isNamed,
   modelOf,
   onKey,
   pressed,
+  pressedOnce,
   query,
   showError,
   unused,
@@ -86,7 +88,7 @@ function addThing(name: string): Thing {
     'class="visually-hidden"></label><button type="button" class="plain">Remove</button></div>' +
     '<div class="thumbs"></div>';
   const field = item.querySelector<HTMLInputElement>("input[type=text]")!;
-  field.value = name;
+  field.value = field.dataset.given = name;
   field.setAttribute("aria-label", `Name of thing ${index}`);
   const take = item.querySelector<HTMLButtonElement>(".take")!;
   take.textContent = `Take a picture (${index})`;
@@ -347,10 +349,12 @@ async function useSamples(): Promise<void> {
       $("samples").append(button);
     }
   $("samples").hidden = false;
-  for (const thing of things.filter(({ pictures }) => !pictures.length)) remove(thing);
+  const unnamed = things.filter(({ name, pictures }) => !pictures.length && !isNamed(name));
+  for (const thing of unnamed) remove(thing);
   for (const { name, pictures } of samplePictures()) {
-    if (things.some((thing) => thing.name.value === name)) continue;
-    await keep(addThing(name), await Promise.all(pictures.map(square)));
+    const own = things.find((thing) => thing.name.value === name);
+    if (own?.pictures.length) continue;
+    await keep(own ?? addThing(name), await Promise.all(pictures.map(square)));
   }
   $("samples").querySelector("button")!.focus();
 }
@@ -392,7 +396,7 @@ async function hand(format: Format): Promise<void> {
 // The page's elements
 
 pressed("camera", () => (watching ? unwatch() : watch()));
-pressed("use-samples", useSamples);
+pressedOnce("use-samples", useSamples);
 pressed("more", () => addThing(`thing ${things.length + 1}`).name.select());
 pressed("error-close", hideError);
 chosen("try", ([file]) => tryPicture(file!));

@@ -2,6 +2,7 @@
 // recordings are held out: their word error rate is measured before and after.
 
 import {
+  Aborted,
   fineTune,
   InputError,
   type SpeechRecognitionPipeline,
@@ -11,10 +12,10 @@ import {
 import { lossChart } from "../chart.ts";
 import { $, input, number, seconds, swap } from "../page.ts";
 import { spelled } from "./morse.ts";
-import { chosen, count, download, hideError, pressed } from "./room.ts";
+import { chosen, count, download, hideError, pressed, showError } from "./room.ts";
 import { type Clip, copyOf, wavOf } from "./sounds.ts";
 
-const NAME = "speaker"; // of the adapter
+const NAME = "speaker"; // of the adapters, with a number after it
 const STEPS = 60;
 const EVERY = 3; // of the recordings of a visitor, one is held out
 // Abbreviations of telegraphists, and what they mean
@@ -61,7 +62,11 @@ export class Speaker {
   private readonly chart = lossChart($("spoken-chart"));
   private readonly audio = new Audio();
   private asr: SpeechRecognitionPipeline | undefined;
+  /** Ends the present part of a lesson. */
   private stop: AbortController | undefined;
+  /** The adapter of the last lesson that taught something. */
+  private learned: string | undefined;
+  private runs = 0;
 
   constructor(private readonly room: Room) {
     pressed("spoken-sample", () => this.sample());
@@ -69,14 +74,13 @@ export class Speaker {
     pressed("spoken-teach", () => this.teach());
     pressed("spoken-stop", () => this.stop?.abort());
     pressed("spoken-save", async () => {
-      for (const file of await this.asr!.saveAdapter(NAME)) download(file, file.name);
+      for (const file of await this.asr!.saveAdapter(this.learned!)) download(file, file.name);
     });
     chosen("spoken-files", (files) => {
       for (const file of files) this.add(file, file.name.replace(/\.[^.]*$/, ""));
     });
-    input("spoken-use").addEventListener("change", ({ target }) => {
-      const { checked } = target as HTMLInputElement;
-      void this.asr?.setAdapter(checked ? NAME : null);
+    input("spoken-use").addEventListener("change", () => {
+      if (!this.stop) this.use().catch(showError); // else at the end of the lesson
     });
     this.update();
   }
@@ -90,8 +94,10 @@ export class Speaker {
   /** Forgets what the model before has learned. */
   changed(): void {
     if (this.asr) this.stop?.abort();
-    this.asr = undefined;
-    $("spoken-result").hidden = true;
+    this.asr = this.learned = undefined;
+    $("spoken-result").hidden = $("spoken-learned").hidden = true;
+    for (const id of ["spoken-before", "spoken-after"]) $(id).textContent = "–";
+    $("spoken-table").hidden = true;
   }
 
   /** Something was heard that may be learned. */
@@ -154,11 +160,25 @@ export class Speaker {
   }
 
   /** Transcripts of recordings. */
-  private async heard(asr: SpeechRecognitionPipeline, lessons: Lesson[]): Promise<string[]> {
+  private async heard(
+    asr: SpeechRecognitionPipeline,
+    lessons: Lesson[],
+    signal: AbortSignal,
+  ): Promise<string[]> {
     const found: string[] = [];
     for (const { sound } of lessons)
-      found.push((await asr(copyOf(sound), this.options)).text.trim());
+      found.push((await asr(copyOf(sound), { ...this.options, signal })).text.trim());
     return found;
+  }
+
+  /** Uses the model with what it learned, or without, as the checkbox says. */
+  private async use(): Promise<void> {
+    const { asr, learned } = this;
+    try {
+      await asr?.setAdapter(learned && input("spoken-use").checked ? learned : null);
+    } catch (e) {
+      if (asr === this.asr) throw e; // else another model is in use
+    }
   }
 
   private async teach(): Promise<void> {
@@ -169,34 +189,101 @@ export class Speaker {
       throw new InputError("all recordings are held out", "", "Leave some to be learned.");
     hideError();
     this.room.quiet();
-    const own = (this.stop = new AbortController());
+    const { signal } = (this.stop = new AbortController());
     swap("spoken-stop", "spoken-teach");
     try {
       const asr = await this.room.learning();
       if (!asr) return; // the room has said why
       this.asr = asr;
       $("spoken-result").hidden = false;
-      $("spoken-note").textContent = "Listening to the recordings that are held out";
-      await asr.setAdapter(null);
-      const before = await this.heard(asr, held);
-      const taught = await this.run(asr, learned, own.signal);
-      if (taught) {
-        await asr.setAdapter(NAME);
-        this.show(held, before, await this.heard(asr, held), taught);
-        count("taught");
-      }
+      await this.lesson(asr, held, learned, signal);
     } finally {
-      if (this.stop === own) this.stop = undefined;
+      this.stop = undefined;
       swap("spoken-teach", "spoken-stop");
     }
   }
 
-  /** @returns what was done, in words; undefined if it was stopped before the first step */
-  private async run(
+  /**
+   * Listens, learns and listens again. What was learned before stays until something new is
+   * learned.
+   */
+  private async lesson(
     asr: SpeechRecognitionPipeline,
+    held: Lesson[],
     learned: Lesson[],
     signal: AbortSignal,
-  ): Promise<string | undefined> {
+  ): Promise<void> {
+    const name = `${NAME}-${++this.runs}`;
+    try {
+      $("spoken-note").textContent = "Listening to the recordings that are held out";
+      await asr.setAdapter(null);
+      const before = await this.heard(asr, held, signal);
+      const taught = await this.run(asr, name, learned, signal);
+      if (this.asr !== asr) return;
+      await this.take(asr, name);
+      if (this.asr !== asr) return;
+      const after = await this.again(asr, held);
+      if (this.asr !== asr) return;
+      this.show(held, before, after, taught);
+      count("taught");
+    } catch (e) {
+      if (this.asr !== asr) return; // another model was chosen meanwhile
+      const aborted = e instanceof Aborted;
+      const more = this.learned ? " new" : "";
+      $("spoken-note").textContent = aborted
+        ? `Stopped before it had learned anything${more}.`
+        : `It learned nothing${more}.`;
+      if (!aborted) throw e;
+    } finally {
+      if (this.asr === asr) await this.tidy(asr);
+    }
+  }
+
+  /** Takes what was learned in the place of what was learned before. */
+  private async take(asr: SpeechRecognitionPipeline, name: string): Promise<void> {
+    await asr.setAdapter(name);
+    if (this.asr !== asr) return;
+    this.learned = name;
+    input("spoken-use").checked = true;
+    $("spoken-learned").hidden = false;
+  }
+
+  /** What it hears after the lesson; undefined if that was stopped, or failed. */
+  private async again(
+    asr: SpeechRecognitionPipeline,
+    held: Lesson[],
+  ): Promise<string[] | undefined> {
+    const { signal } = (this.stop = new AbortController()); // the one before may have ended the run
+    $("spoken-note").textContent = "Listening again to the recordings that are held out";
+    try {
+      return await this.heard(asr, held, signal);
+    } catch (e) {
+      if (this.asr === asr && !(e instanceof Aborted)) showError(e);
+      return undefined;
+    }
+  }
+
+  /** Removes adapters of lessons that are not in use, and uses the one that is. */
+  private async tidy(asr: SpeechRecognitionPipeline): Promise<void> {
+    try {
+      for (const { name } of [...asr.adapters])
+        if (name.startsWith(`${NAME}-`) && name !== this.learned) await asr.removeAdapter(name);
+    } catch (e) {
+      if (this.asr === asr) throw e;
+    }
+    await this.use();
+  }
+
+  /**
+   * @returns what was done, in words
+   * @throws Aborted if it was stopped before the first step
+   */
+  private async run(
+    asr: SpeechRecognitionPipeline,
+    name: string,
+    learned: Lesson[],
+    signal: AbortSignal,
+  ): Promise<string> {
     const steps = Number(input("spoken-steps").value) || STEPS;
     const pairs = learned.map(({ sound, words }) => ({
       audio: copyOf(sound),
@@ -204,44 +291,48 @@ export class Speaker {
     }));
     const began = performance.now();
     let step = 0;
-    this.chart.begin(steps, []);
     const { language } = this.options;
     try {
       await fineTune(asr, pairs, {
-        name: NAME,
+        name,
         max_steps: steps,
         ...(language ? { call_options: { language } } : {}),
         signal,
         onStep: (event: StepEvent) => {
+          if (!step) this.chart.begin(steps, []);
           step = event.step;
           this.chart.add(event.loss);
           $("spoken-note").textContent = `Learning: step ${event.step} of ${event.total}`;
         },
       });
     } catch (e) {
-      if ((e as Error).name !== "Aborted") throw e;
-      if (!step) {
-        $("spoken-note").textContent = "Stopped before it had learned anything.";
-        return undefined;
-      }
+      if (!(e instanceof Aborted && step)) throw e;
     }
     return `${step} steps in ${seconds(performance.now() - began)}`;
   }
 
-  private show(held: Lesson[], before: string[], after: string[], taught: string): void {
+  private show(
+    held: Lesson[],
+    before: string[],
+    after: string[] | undefined,
+    taught: string,
+  ): void {
     const said = held.map(({ words }) => plain(words.value));
     const rate = (texts: string[]): string =>
       said.some(Boolean) ? percent(wordErrorRate(said, texts.map(plain))) : "–";
     $("spoken-before").textContent = rate(before);
-    $("spoken-after").textContent = rate(after);
-    $("spoken-note").textContent = held.length
-      ? `Learned in ${taught}. So many words were wrong in the recordings that are held out:`
-      : `Learned in ${taught}. Hold recordings out to see what it is good for.`;
+    $("spoken-after").textContent = after ? rate(after) : "–";
+    const more = !held.length
+      ? "Hold recordings out to see what it is good for."
+      : after
+        ? "So many words were wrong in the recordings that are held out:"
+        : "It has not heard all recordings again.";
+    $("spoken-note").textContent = `Learned in ${taught}. ${more}`;
     $("spoken-rows").replaceChildren(
       ...held.map(({ words }, i) => {
         const row = document.createElement("tr");
         row.append(
-          ...[words.value, before[i]!, after[i]!].map((text, k) => {
+          ...[words.value, before[i]!, after?.[i] ?? ""].map((text, k) => {
             const cell = document.createElement(k ? "td" : "th");
             if (!k) cell.scope = "row";
             cell.textContent = text || "–";
@@ -253,6 +344,5 @@ export class Speaker {
       }),
     );
     $("spoken-table").hidden = !held.length;
-    input("spoken-use").checked = true;
   }
 }

@@ -12,10 +12,12 @@ import {
   count,
   download,
   hideError,
+  isNamed,
   modelOf,
   needed,
   onKey,
   pressed,
+  pressedOnce,
   query,
   unused,
 } from "./room.ts";
@@ -131,7 +133,7 @@ function addVoice(name: string, kept?: number[]): Voice {
     'class="visually-hidden"></label><button type="button" class="plain">Remove</button></div>' +
     '<ul class="clips"></ul>';
   const field = item.querySelector<HTMLInputElement>("input[type=text]")!;
-  field.value = name;
+  field.value = field.dataset.given = name;
   const voice: Voice = { name: field, item, samples: [], kept };
   pressed(item.querySelector<HTMLButtonElement>(".take")!, () => record(voice));
   chosen(item.querySelector<HTMLInputElement>("input[type=file]")!, async (files) => {
@@ -320,8 +322,9 @@ async function useSamples(): Promise<void> {
     }
   $("samples").hidden = false;
   for (const { name, clips } of sampleVoices()) {
-    if (voices.some((voice) => voice.name.value === name && voice.samples.length)) continue;
-    const voice = addVoice(name);
+    const own = voices.find((voice) => voice.name.value === name);
+    if (own?.samples.length || own?.kept) continue;
+    const voice = own ?? addVoice(name);
     for (const clip of clips) await keep(voice, clip, clip);
   }
   withoutEmpty();
@@ -361,10 +364,15 @@ async function open(file: File): Promise<void> {
   withoutEmpty();
 }
 
-/** Removes voices without recordings. */
+/** Removes voices without recordings, except those that the user has named. */
 function withoutEmpty(): void {
   for (const voice of [...voices])
-    if (!voice.kept && !voice.samples.length && recording?.voice !== voice) {
+    if (
+      !voice.kept &&
+      !voice.samples.length &&
+      !isNamed(voice.name) &&
+      recording?.voice !== voice
+    ) {
       voices.splice(voices.indexOf(voice), 1);
       voice.item.remove();
     }
@@ -391,7 +399,7 @@ pressed("listen", () => record());
 pressed("more", () => addVoice(`voice ${voices.length + 1}`).name.select());
 pressed("save", save);
 pressed("error-close", hideError);
-pressed("use-samples", useSamples);
+pressedOnce("use-samples", useSamples);
 chosen("try", async ([file]) => {
   needed(who);
   await hear(file!, await samplesOf(file!));
