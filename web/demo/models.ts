@@ -2,10 +2,15 @@
 
 const COPIES = "edgewise demo models";
 
-/** Keeps copies of these files, as they are now. */
+/** Keeps copies of these files, as they are now; without a network those that there are. */
 export async function keepModels(names: readonly string[]): Promise<void> {
   const copies = await caches.open(COPIES);
-  for (const name of names) await copies.add(new Request(name, { cache: "no-cache" }));
+  for (const name of names)
+    try {
+      await copies.add(new Request(name, { cache: "no-cache" }));
+    } catch (e) {
+      if (!(await copies.match(name))) throw e;
+    }
 }
 
 /** Deletes the copies. */

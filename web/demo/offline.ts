@@ -50,9 +50,7 @@ export async function forgetOtherVersions(current: URL): Promise<void> {
 function roomFiles(): string[] {
   const links = [...document.querySelectorAll<HTMLAnchorElement>(".rooms a")];
   const rooms = links.map((a) => a.getAttribute("href")!).filter((name) => name !== "index.html");
-  const parts = ["heads", "diffusion", "speakers", "adapters"]; // of the worker, for these models
   return [
-    ...parts.map((name) => `../part-${name}.js`),
     `../engine/edgewise-${info.flavour}-full.wasm`, // pictures and sounds
     ...rooms.flatMap((page) => [page, page.replace(".html", ".js")]),
     "rooms.css",
