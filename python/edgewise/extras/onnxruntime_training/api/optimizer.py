@@ -138,7 +138,7 @@ class LinearLRScheduler:
     def __init__(
         self, optimizer: Optimizer, warmup_step_count: int, total_step_count: int, initial_lr: float
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
+        if not callable(getattr(optimizer, "set_learning_rate", None)):
             raise wrong_type(optimizer, "LinearLRScheduler", "an Optimizer")
         self._optimizer = optimizer
         self._warmup = number_of(warmup_step_count, "warmup_step_count")
