@@ -158,3 +158,17 @@ test("a file missing at an address other than http is reported immediately", asy
   );
   assert.equal(asked.length, 1);
 });
+
+test("ranges that are copied at once do not take each other's bytes", async () => {
+  const bytes = Uint8Array.from({ length: 2 * BLOB_PIECE + 9 }, (_, i) => i % 251);
+  const reader = new BlobReader(new Blob([bytes]), "it");
+  const ranges = [2 * BLOB_PIECE, 3, BLOB_PIECE - 4, 0].map((at) => [at, at + 8] as const);
+  const found = await Promise.all(ranges.map(([at, end]) => reader.copy(at, end - at)));
+  assert.deepEqual(
+    found,
+    ranges.map(([at, end]) => bytes.slice(at, end)),
+  );
+  await assert.rejects(reader.copy(2 * BLOB_PIECE, 10), /it ends at byte/);
+  assert.deepEqual(await reader.copy(1, 2), bytes.slice(1, 3)); // goes on after a failure
+  reader.close();
+});

@@ -18,6 +18,7 @@ export class BlobReader {
   private window: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   private ahead: { start: number; bytes: Promise<ArrayBuffer> } | undefined;
   private late: (() => void) | undefined;
+  private copies: Promise<unknown> = Promise.resolve();
   private readonly dog = new Watchdog(() => this.late?.());
 
   /**
@@ -42,10 +43,16 @@ export class BlobReader {
   }
 
   /**
-   * Copies a range.
+   * Copies a range, after the copies that were asked for before: each moves the buffer on.
    * @throws ModelError if the file can no longer be read, or ends before the range does
    */
-  async copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    const copied = this.copies.then(() => this.copyNow(offset, bytes));
+    this.copies = copied.catch(() => undefined);
+    return copied;
+  }
+
+  private async copyNow(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     if (offset + bytes > this.blob.size)
       throw new ModelError(
         `it ends at byte ${this.blob.size}, ${offset + bytes} are required`,
