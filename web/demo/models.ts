@@ -1,6 +1,8 @@
 // Copies of the models that come with the rooms, for first visits without a network.
 
 const COPIES = "edgewise demo models";
+/** What a server may take to answer a small request before it counts as out of reach. */
+export const PATIENCE_MS = 4000;
 
 /** Keeps copies of these files, as they are now; without a network those that there are. */
 export async function keepModels(names: readonly string[]): Promise<void> {
@@ -19,7 +21,7 @@ export const forgetModels = (): Promise<boolean> => caches.delete(COPIES);
 /** A model's address; where it cannot be reached, the copy. */
 export async function atHand(address: URL): Promise<URL | File> {
   try {
-    await fetch(address, { method: "HEAD" });
+    await fetch(address, { method: "HEAD", signal: AbortSignal.timeout(PATIENCE_MS) });
     return address;
   } catch {
     const copy = await globalThis.caches?.match(address, { cacheName: COPIES });

@@ -2,10 +2,9 @@
 
 import { info, models } from "edgewise";
 import { keepOffline, registerServiceWorker } from "edgewise/offline";
-import { keepModels } from "./models.ts";
+import { keepModels, PATIENCE_MS } from "./models.ts";
 
 const VERSION = "edgewise demo"; // and a path, in localStorage: the latest version that was loaded
-const PATIENCE_MS = 4000;
 
 /**
  * The address of the demo's model with the server's version of it. A kept file is used without

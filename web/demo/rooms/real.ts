@@ -2,6 +2,7 @@
 // MODELS=real`), else one of the hub. One press loads it.
 
 import type { ModelSource } from "edgewise";
+import { PATIENCE_MS } from "../models.ts";
 import { $, megabytes } from "../page.ts";
 import { pressed } from "./room.ts";
 
@@ -24,7 +25,8 @@ interface OfHub {
 
 /** The models that were made with the page; none in a page without them. */
 export async function madeModels(room: string): Promise<Made[]> {
-  const response = await fetch("real/models.json").catch(() => undefined);
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const response = await fetch("real/models.json", { signal }).catch(() => undefined);
   if (!response?.ok) return [];
   const all = (await response.json().catch(() => [])) as Made[];
   return all.filter((one) => one.room === room);
