@@ -3,11 +3,12 @@
 // &back=JSON (outputs that are inputs of the next call) &proxy=true|false (whether a worker
 // computes; the engine's default if absent) &stay (those outputs stay in the worker) &threads=N
 // &sessions=N (as many are opened).
+import { feedsOf } from "./feeds.js";
+
 const query = new URLSearchParams(location.search);
 const here = (path) => new URL(path, location.href).href;
 const back = Object.entries(JSON.parse(query.get("back")));
 const threads = Number(query.get("threads") ?? 1);
-const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
 
 /** Milliseconds in the function of this thread's engine that runs plans: now, and by groups. */
 let inside = 0;
@@ -48,22 +49,6 @@ async function load() {
   if (query.has("proxy")) ort.env.wasm.proxy = query.get("proxy") === "true";
   ort.env.logLevel = "error";
   return ort;
-}
-
-async function feedsOf(url, Tensor) {
-  const [inputs, data] = await Promise.all([
-    (await fetch(`${url}.json`)).json(),
-    (await fetch(`${url}.bin`)).arrayBuffer(),
-  ]);
-  return Object.fromEntries(
-    inputs.map(({ name, type, dims, at, bytes }) => {
-      const Numbers = ARRAYS[type];
-      return [
-        name,
-        new Tensor(type, new Numbers(data, at, bytes / Numbers.BYTES_PER_ELEMENT), dims),
-      ];
-    }),
-  );
 }
 
 /** A function that calls a session, with the states of its last call. */

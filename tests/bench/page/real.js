@@ -3,6 +3,7 @@
 // &proxy=true|false (whether a worker computes; the engine's default if absent), and for a decoder
 // &prompt=ADDRESS (inputs of a first run, if they differ) &passed=JSON (outputs of that run that
 // are inputs of later ones).
+import { feedsOf } from "./feeds.js";
 import { base64 } from "./rpc.js";
 
 const query = new URLSearchParams(location.search);
@@ -21,24 +22,6 @@ async function load() {
   if (query.has("proxy")) ort.env.wasm.proxy = query.get("proxy") === "true";
   ort.env.logLevel = "error";
   return ort;
-}
-
-const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
-
-async function feedsOf(url, Tensor) {
-  const [inputs, data] = await Promise.all([
-    (await fetch(`${url}.json`)).json(),
-    (await fetch(`${url}.bin`)).arrayBuffer(),
-  ]);
-  return Object.fromEntries(
-    inputs.map(({ name, type, dims, at, bytes }) => {
-      const Numbers = ARRAYS[type];
-      return [
-        name,
-        new Tensor(type, new Numbers(data, at, bytes / Numbers.BYTES_PER_ELEMENT), dims),
-      ];
-    }),
-  );
 }
 
 /**
