@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import wave
 from pathlib import Path
 
 import edgewise
+import numpy as np
 import pytest
+from browser.chromium import CHROMIUM, FLAGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES.parent / "web" / "demo" / "model"
@@ -111,7 +114,6 @@ def test_onnx_session(visit, example_server: str) -> None:
         "(x, y) => [...document.querySelector('#picture').getContext('2d')"
         ".getImageData(x, y, 1, 1).data]"
     )
-    import numpy as np
     import onnxruntime
 
     session = onnxruntime.InferenceSession(EXAMPLES / "onnx-session" / "spirals.onnx")
@@ -143,6 +145,116 @@ def test_keyboard(visit, example_server: str) -> None:
     v.page.fill("#text", "Then the robot")
     wait(v.page, "document.querySelector('#words').dataset.of === 'Then the robot'")
     assert "zebra" in v.page.inner_text("#words")
+
+
+def test_chat(visit, example_server: str) -> None:
+    """An answer that is stopped, and one to the next message, which knows the first ones."""
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    config = {**json.loads((DEMO / "tokenizer_config.json").read_text()), "chat_template": template}
+    address = "/examples/chat/?host=/hub/&model=demo/storyteller"
+    v = visit(example_server, address, start=False)
+    v.page.route("**/tokenizer_config.json", lambda route: route.fulfill(json=config))
+    v.page.reload()
+    wait(v.page, "!document.querySelector('#send').disabled")
+    v.page.fill("#message", "Once upon a time")
+    answered = "!document.querySelector('#send').disabled"
+    v.page.evaluate("""() => {  // presses Stop once there is some text
+        const lines = document.querySelector("#conversation");
+        new MutationObserver((_, o) => {
+          if (!lines.querySelector(".assistant")?.textContent) return;
+          o.disconnect();
+          document.querySelector("#stop").click();
+        }).observe(lines, {childList: true, characterData: true, subtree: true});
+        document.querySelector("#send").click();
+    }""")
+    wait(v.page, answered)
+    v.page.fill("#message", "The old fisherman")
+    v.page.click("#send")
+    wait(v.page, f"document.querySelectorAll('.assistant').length === 2 && {answered}")
+    first, second = (one.inner_text() for one in v.page.query_selector_all(".assistant"))
+    assert first and len(second) > len(first)
+    assert [one.inner_text() for one in v.page.query_selector_all(".user")] == [
+        "Once upon a time",
+        "The old fisherman",
+    ]
+    assert re.search(r"after \d+ ms, \d+ tokens per second", v.page.inner_text("#status"))
+
+
+def beeps(path: Path, code: str, unit: float = 0.08, rate: int = 16000) -> None:
+    """Writes tones of a Morse code with silence around them."""
+    parts = [np.zeros(int(0.5 * rate))]
+    for sign in code:
+        length = {".": 1, "-": 3, " ": 0}[sign] * unit
+        time = np.arange(int(length * rate)) / rate
+        rest = 2 if sign == " " else 1
+        parts += [0.4 * np.sin(2 * np.pi * 700 * time), np.zeros(int(rest * unit * rate))]
+    samples = np.concatenate([*parts, np.zeros(int(0.5 * rate))])
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+
+
+def test_voice(playwright, example_server: str, tmp_path: Path) -> None:
+    """The demo's small model, which reads Morse code, hears a file and a microphone."""
+    beeps(tmp_path / "sos.wav", "... --- ...")
+    beeps(tmp_path / "tea.wav", "- . .-")
+    flags = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    flags += [f"--use-file-for-fake-audio-capture={tmp_path / 'sos.wav'}"]
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+    try:
+        page = browser.new_page()
+        page.goto(f"{example_server}/examples/voice/?model=/demo/morse.edge")
+        wait(page, "!document.querySelector('#speak').disabled")
+        page.set_input_files("#file", tmp_path / "tea.wav")
+        wait(page, "document.querySelector('#status').textContent.startsWith('Written in')")
+        assert page.inner_text("#text").strip() == "TEA"
+        page.click("#speak")
+        wait(page, "document.querySelector('output').textContent.includes('SOS')")
+        page.click("#stop")
+        wait(page, "document.querySelector('#status').textContent === 'Ready'")
+        assert "SOS" in page.inner_text("#text") and page.inner_text("#partial") == ""
+    finally:
+        browser.close()
+
+
+# A camera that sees stripes; `stripes(across)` turns them.
+CAMERA = """
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [320, 240];
+    const pen = canvas.getContext("2d");
+    let across = false;
+    window.stripes = (now) => { across = now; };
+    setInterval(() => {
+      const shift = Math.floor(16 * Math.random());  // a hand is never still
+      pen.fillStyle = "white";
+      pen.fillRect(0, 0, 320, 240);
+      pen.fillStyle = "black";
+      for (let at = shift - 40; at < 320; at += 40)
+        across ? pen.fillRect(0, at, 320, 20) : pen.fillRect(at, 0, 20, 240);
+    }, 50);
+    navigator.mediaDevices.getUserMedia = async () => canvas.captureStream(20);
+"""
+
+
+def test_camera(context, visit, example_server: str) -> None:
+    """Two patterns are learned, and told apart."""
+    context.add_init_script(CAMERA)
+    v = visit(example_server, "/examples/camera/", start=False)
+    wait(v.page, "!document.querySelector('#start').disabled")
+    v.page.click("#start")
+    for known, (name, across) in enumerate([("pillars", False), ("ladder", True)], 1):
+        wait(v.page, "!document.querySelector('#learn').disabled")
+        v.page.evaluate(f"stripes({str(across).lower()})")
+        v.page.wait_for_timeout(300)
+        v.page.fill("#name", name)
+        v.page.click("#learn")
+        words = "document.querySelector('#status').textContent.split(' and ').length"
+        wait(v.page, f"document.querySelector('#status').textContent !== 'Ready' && {words} === {known}")
+    for name, across in (("pillars", False), ("ladder", True), ("pillars", False)):
+        v.page.evaluate(f"stripes({str(across).lower()})")
+        wait(v.page, f"document.querySelector('#seen').textContent.startsWith('{name}')")
 
 
 def test_documents(visit, example_server: str, tmp_path: Path) -> None:
