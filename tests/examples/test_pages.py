@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import wave
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import edgewise
 import numpy as np
 import pytest
 from browser.chromium import CHROMIUM, FLAGS
+from browser.hub import git_oid
+
+from .conftest import served
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES.parent / "web" / "demo" / "model"
@@ -257,46 +261,59 @@ def test_camera(context, visit, example_server: str) -> None:
         wait(v.page, f"document.querySelector('#seen').textContent.startsWith('{name}')")
 
 
-def test_documents(visit, example_server: str, tmp_path: Path) -> None:
-    """Files are added, the passage is found and an answer is written; a later visit has them."""
+def hub_of(folder: Path, work: Path) -> dict[str, Path]:
+    """The mounts of a model of a hub: its files, and their list as huggingface.co gives it."""
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    entries = [
+        {"type": "file", "path": name, "size": p.stat().st_size, "oid": git_oid(p.read_bytes())}
+        for name, p in files.items()
+    ]
+    tree = work / "tree" / folder.name
+    tree.mkdir(parents=True)
+    (tree / "main").write_text(json.dumps(entries))
+    name = f"demo/{folder.name}"
+    return {f"/hub/{name}/resolve/main": folder, f"/hub/api/models/{name}/tree": tree}
+
+
+def test_documents(built, context, tmp_path: Path) -> None:
+    """Files are added, the passage is found and an answer is written; a later visit has them,
+    without the server.
+    """
     from browser.pipelines import models
 
-    models.save(tmp_path / "embed", "feature-extraction")
-    (tmp_path / "embed" / "1_Pooling").mkdir()
-    (tmp_path / "embed" / "1_Pooling" / "config.json").write_text(
-        '{"pooling_mode_mean_tokens": true}'
-    )
+    embed, write = tmp_path / "embed", tmp_path / "write"
+    models.save(embed, "feature-extraction")
+    (embed / "onnx" / "model.onnx").rename(embed / "onnx" / "model_quantized.onnx")
+    (embed / "1_Pooling").mkdir()
+    (embed / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     module = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-    (tmp_path / "embed" / "modules.json").write_text(json.dumps([module]))
+    (embed / "modules.json").write_text(json.dumps([module]))
+    shutil.copytree(DEMO, write)
+    settings = write / "tokenizer_config.json"
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
-    config = {**json.loads((DEMO / "tokenizer_config.json").read_text()), "chat_template": template}
-
-    def embed(route) -> None:
-        file = tmp_path / "embed" / route.request.url.rpartition("/resolve/main/")[2]
-        if file.is_file():
-            route.fulfill(path=file)
-        else:
-            route.fulfill(status=404)
-
-    names = "?host=/hub/&embed=demo/embed&write=demo/storyteller"
-    v = visit(example_server, f"/examples/documents/{names}", start=False)
-    v.page.route(
-        "**/storyteller/**/tokenizer_config.json", lambda route: route.fulfill(json=config)
+    settings.write_text(
+        json.dumps({**json.loads(settings.read_text()), "chat_template": template})
     )
-    v.page.route("**/demo/embed/**", embed)
-    v.page.reload()
-    wait(v.page, "document.querySelector('#status').textContent === 'Add text files'")
+    mounts = hub_of(embed, tmp_path) | hub_of(write, tmp_path)
     texts = {"fox.txt": models.TEXTS[0], "long.txt": " ".join(models.TEXTS * 12)}
-    v.page.set_input_files(
-        "#files",
-        [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()],
-    )
-    wait(v.page, "!document.querySelector('#ask').disabled")
-    count = int(v.page.inner_text("#status").split()[0])
-    assert count > 2
-    v.page.fill("#question", models.TEXTS[0])
-    v.page.click("#ask")
-    wait(v.page, "document.querySelector('#status').textContent.includes('answered in')")
-    assert "fox.txt" in v.page.inner_text("#passages") and v.page.inner_text("#answer")
-    v.page.reload()
-    wait(v.page, f"document.querySelector('#status').textContent === '{count} passages'")
+    added = [
+        {"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()
+    ]
+    with served(**mounts) as (address, server):
+        page = context.new_page()
+        page.goto(f"{address}/examples/documents/?host=/hub/&embed=demo/embed&write=demo/write")
+        wait(page, "document.querySelector('#status').textContent === 'Add text files'")
+        page.set_input_files("#files", added)
+        wait(page, "!document.querySelector('#ask').disabled")
+        count = int(page.inner_text("#status").split()[0])
+        assert count > 2
+        for offline in (False, True):
+            page.fill("#question", models.TEXTS[0])
+            page.click("#ask")
+            wait(page, "document.querySelector('#status').textContent.includes('answered in')")
+            assert "fox.txt" in page.inner_text("#passages") and page.inner_text("#answer")
+            if not offline:
+                server.terminate()
+                server.wait()
+                page.reload()
+                wait(page, f"document.querySelector('#status').textContent === '{count} passages'")
