@@ -18,8 +18,17 @@ from urllib.request import urlopen
 import numpy as np
 
 from .browser import WORK, Bench, say
-from .pipelines import EMBEDDING, FOLDER, PICTURE, SOUND, SPEECH, Task, same_texts, same_vector
-from .pipelines import shared_labels
+from .pipelines import (
+    EMBEDDING,
+    FOLDER,
+    PICTURE,
+    SOUND,
+    SPEECH,
+    Task,
+    same_texts,
+    same_vector,
+    shared_labels,
+)
 from .real import write_feeds
 from .real_models import Feeds
 from .stats import show, summary
@@ -188,9 +197,10 @@ def package(task: Task, folder: Path) -> Path:
     """Builds the .edge file of a task, unless it is newer than the compiler's build."""
     from edgewise.cli import main
 
-    path = folder / f"{Path(task.model).stem}.edge"
+    dtype = task.options.get("dtype", "")
+    path = folder / f"{Path(task.model).stem}{dtype and '-'}{dtype}.edge"
     if not path.exists() or path.stat().st_mtime < (WORK / "dist/edgewise.js").stat().st_mtime:
-        more = ["--dtype", task.options["dtype"]] if task.options else []
+        more = ["--dtype", dtype] if dtype else []
         more += [] if task.task == "text-generation" else ["--task", task.task]
         if main(["build", str(task.folder), *more, "-o", str(path)]):
             raise RuntimeError(f"{task.model} could not be built")
@@ -297,7 +307,9 @@ def measure(
     return times, sizes
 
 
-def cells(row: Row, times: dict[str, dict[str, list[float]]], sizes: dict[str, int]) -> list[list[str]]:
+def cells(
+    row: Row, times: dict[str, dict[str, list[float]]], sizes: dict[str, int]
+) -> list[list[str]]:
     """A line of the table for each library."""
     size = sum((row.task.folder / name).stat().st_size for name in row.task.files) / 1e6
     lines = []
@@ -338,16 +350,18 @@ def first_visits(bench: Bench, rounds: int) -> dict[str, dict[str, Any]]:
             "unit": "ms",
             "values": values,
             "installs": sizes,
-            "columns": [
-                *("two threads", "model, MB", "", "library, MB as brotli", "library imported, ms"),
-                *("model ready, ms", "first result, ms"),
-            ],
+            "columns": COLUMNS,
             "table": table,
             "notes": NOTES,
+            **({"page": "docs/benchmarks.md"} if len(there) == len(ROWS) else {}),
         }
     }
 
 
+COLUMNS = [
+    *("two threads", "model, MB", "", "library, MB as brotli", "library imported, ms"),
+    *("model ready, ms", "first result, ms"),
+]
 NOTES = [
     (
         "Milliseconds from navigation, in a fresh browser profile each time, files on a plain local"

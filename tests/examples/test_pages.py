@@ -52,6 +52,7 @@ def test_page_generate(visit, example_server: str) -> None:
 def test_hybrid(visit, example_server: str) -> None:
     """Nobody answers at the cloud's address: the text comes from the device all the same."""
     v = visit(example_server, "/examples/hybrid/", start=False)
+    assert v.page.inner_text("#origin") == example_server
     v.page.fill("#address", "http://localhost:1/v1")
     sent = "document.querySelectorAll('#ledger li').length"
     for private in (False, True):
@@ -255,7 +256,10 @@ def test_camera(context, visit, example_server: str) -> None:
         v.page.fill("#name", name)
         v.page.click("#learn")
         words = "document.querySelector('#status').textContent.split(' and ').length"
-        wait(v.page, f"document.querySelector('#status').textContent !== 'Ready' && {words} === {known}")
+        wait(
+            v.page,
+            f"document.querySelector('#status').textContent !== 'Ready' && {words} === {known}",
+        )
     for name, across in (("pillars", False), ("ladder", True), ("pillars", False)):
         v.page.evaluate(f"stripes({str(across).lower()})")
         wait(v.page, f"document.querySelector('#seen').textContent.startsWith('{name}')")
@@ -291,14 +295,10 @@ def test_documents(built, context, tmp_path: Path) -> None:
     shutil.copytree(DEMO, write)
     settings = write / "tokenizer_config.json"
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
-    settings.write_text(
-        json.dumps({**json.loads(settings.read_text()), "chat_template": template})
-    )
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "chat_template": template}))
     mounts = hub_of(embed, tmp_path) | hub_of(write, tmp_path)
     texts = {"fox.txt": models.TEXTS[0], "long.txt": " ".join(models.TEXTS * 12)}
-    added = [
-        {"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()
-    ]
+    added = [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()]
     with served(**mounts) as (address, server):
         page = context.new_page()
         page.goto(f"{address}/examples/documents/?host=/hub/&embed=demo/embed&write=demo/write")
