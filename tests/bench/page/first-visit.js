@@ -1,8 +1,9 @@
 // The first visit of a page, as a user of each library would write it: the library, a model, and
-// its first result. ?engine=edgewise|transformers|ort&task=TASK&model=ADDRESS&call=JSON&options=JSON
-// as in pipelines.js; of onnxruntime-web &sessions=JSON, [{model, feeds, from: {output: input}}]:
-// models, addresses of their inputs (files of real.py), and outputs of the one before that are
-// inputs. &frames=ADDRESS: frames of this sound in turn, for a model of voice activity.
+// its first result. ?engine=edgewise|transformers|ort&task=TASK&model=ADDRESS&call=JSON
+// &options=JSON as in pipelines.js; of onnxruntime-web &sessions=JSON, [{model, feeds, from:
+// {output: input}}]: models, addresses of their inputs (files of real.py), and outputs of the one
+// before that are inputs. &frames=ADDRESS: frames of this sound in turn, for a model of voice
+// activity.
 import { feedsOf } from "./feeds.js";
 import { argumentsOf, here, shown } from "./pages.js";
 
