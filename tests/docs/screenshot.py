@@ -1,7 +1,6 @@
 """Takes the pictures of README again: `python -m tests.docs.screenshot`, after `make web`.
 
 demo.png: the demo learns its sample text; the loss and the stories before and after are shown.
-rooms.png: the room "Draw" has drawn something.
 real.png: Whisper has written down a recording in the room "Listen", after `make demo MODELS=real`;
 without that model the picture stays as it is.
 """
@@ -29,7 +28,7 @@ COMPARED = (
 
 def main() -> None:
     """Writes the pictures that are named on the command line, or all."""
-    wanted = set(sys.argv[1:]) or {"demo.png", "rooms.png", "real.png"}
+    wanted = set(sys.argv[1:]) or {"demo.png", "real.png"}
     server = subprocess.Popen(
         ["node", "web/demo/serve.mjs", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -45,8 +44,6 @@ def main() -> None:
             page.set_default_timeout(240_000)
             if "demo.png" in wanted:
                 lesson(page, f"{address}/demo/")
-            if "rooms.png" in wanted:
-                room(page, f"{address}/demo/draw.html")
             if "real.png" in wanted and WHISPER.exists():
                 speech(page, f"{address}/demo/listen.html")
             browser.close()
@@ -65,23 +62,6 @@ def lesson(page: Page, address: str) -> None:
     page.evaluate("window.scrollTo(0, 0)")
     page.wait_for_timeout(1000)  # the curve is drawn once more
     take(page, ("#learning", "#compare"), "demo.png")
-
-
-def room(page: Page, address: str) -> None:
-    page.set_viewport_size({"width": 640, "height": 900})
-    page.goto(address)
-    page.wait_for_selector("#draw:not([disabled])")
-    page.click("summary")
-    page.fill("#seed", "7")
-    page.click("summary")
-    for prompt in ("a big red heart", "a green flower", "a yellow moon on the right"):
-        page.fill("#prompt", prompt)
-        page.click("#draw")
-        page.wait_for_function(
-            f"document.getElementById('verdict').innerText.startsWith('“{prompt}')"
-        )
-    page.evaluate("window.scrollTo(0, 0)")
-    take(page, (".rooms", "#words-known"), "rooms.png")
 
 
 def speech(page: Page, address: str) -> None:
