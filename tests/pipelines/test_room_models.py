@@ -107,6 +107,33 @@ def test_statistics_of_a_voice():
     assert np.abs(made[0] - np.concatenate(parts)).max() < 2e-3
 
 
+def test_the_synthesizer(tmp_path):
+    """Beside onnxruntime, without noise, which is random; vowels have the formants of the table."""
+    import speak
+
+    (tmp_path / "model.onnx").write_bytes(speak.model().read_all(1 << 26))
+    (tmp_path / "model.onnx.json").write_text(json.dumps(speak.CONFIG))
+    say = pipeline("text-to-speech", tmp_path, phonemizer=str, noise_scale=0.0)
+    for text in ("hˈɛl oʊ?", "ɑːˌiː", "s"):
+        made = np.asarray(say(text)["audio"])[0]
+        ids = [speak.NAMES.index(c) for c in "^_" + "_".join(text) + "_$"]
+        feeds = {"input": np.array([ids]), "input_lengths": np.array([len(ids)])}
+        expected = run(speak.model(), scales=np.array([0, 1, 0], "f"), **feeds).ravel()
+        assert made.shape == expected.shape
+        assert np.abs(made - expected).max() < 2e-3 and np.abs(expected).max() < 1
+    for vowel in "iɑu":
+        sound = np.asarray(say(vowel * 4, speed=0.5)["audio"])[0]
+        middle = sound[len(sound) // 2 - 2048 :][:4096] * np.hanning(4096)
+        power = np.abs(np.fft.rfft(middle)) ** 2
+        hertz = np.fft.rfftfreq(4096, 1 / speak.RATE)
+        first, second = speak.PHONEMES[vowel][0][1:3]
+        low = hertz < (first + second) / 2
+        assert abs(hertz[low][power[low].argmax()] - first) < speak.PITCH
+        if second > 1000:
+            high = ~low & (hertz < 2600)
+            assert abs(hertz[high][power[high].argmax()] - second) < 1.5 * speak.PITCH
+
+
 CODE = {"E": ".", "D": "-..", "G": "--.", "W": ".--", "I": "..", "S": "...", "7": "--..."}
 
 
