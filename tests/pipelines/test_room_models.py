@@ -108,7 +108,7 @@ def test_statistics_of_a_voice():
 
 
 def test_the_synthesizer(tmp_path):
-    """Beside onnxruntime, without noise, which is random; vowels have the formants of the table."""
+    """Beside onnxruntime, without noise, which is random."""
     import speak
 
     (tmp_path / "model.onnx").write_bytes(speak.model().read_all(1 << 26))
@@ -121,17 +121,6 @@ def test_the_synthesizer(tmp_path):
         expected = run(speak.model(), scales=np.array([0, 1, 0], "f"), **feeds).ravel()
         assert made.shape == expected.shape
         assert np.abs(made - expected).max() < 2e-3 and np.abs(expected).max() < 1
-    for vowel in "iɑu":
-        sound = np.asarray(say(vowel * 4, speed=0.5)["audio"])[0]
-        middle = sound[len(sound) // 2 - 2048 :][:4096] * np.hanning(4096)
-        power = np.abs(np.fft.rfft(middle)) ** 2
-        hertz = np.fft.rfftfreq(4096, 1 / speak.RATE)
-        first, second = speak.PHONEMES[vowel][0][1:3]
-        low = hertz < (first + second) / 2
-        assert abs(hertz[low][power[low].argmax()] - first) < speak.PITCH
-        if second > 1000:
-            high = ~low & (hertz < 2600)
-            assert abs(hertz[high][power[high].argmax()] - second) < 1.5 * speak.PITCH
 
 
 CODE = {"E": ".", "D": "-..", "G": "--.", "W": ".--", "I": "..", "S": "...", "7": "--..."}
