@@ -3,11 +3,11 @@
 // web/node_modules.
 //
 // It lacks the pages that the memory of a Pyodide has before Python starts (constants of its
-// WebAssembly) and those without content: a seventh of the download, and of 45 MB that the browser
-// would copy twice, 26 are left. As numbers of 32 bits: the length of this head in bytes, the length
-// of Pyodide's head, the size of the memory, the end of what a new memory has, the sum of the pages
-// left out, the number of runs, and (first page, pages, 1 if left out) of each; then Pyodide's head,
-// and the other runs. web/src/worker/compiler/snapshot.ts reads it.
+// WebAssembly) and those without content: a seventh of the download, and of 45 MB that a browser
+// would copy twice, 26 are left. As numbers of 32 bits: the length of this head in bytes, the
+// length of Pyodide's head, the size of the memory, the end of what a new memory has, the sum of
+// the pages left out, the number of runs, and (first page, pages, 1 if left out) of each; then
+// Pyodide's head, and the other runs. web/src/worker/compiler/snapshot.ts reads it.
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import createModule from "../../web/node_modules/pyodide/pyodide.asm.mjs";

@@ -20,10 +20,12 @@ def field(number: int, value: int | str | bytes) -> bytes:
 
 
 def varint(x: int) -> bytes:
+    """A number of protobuf."""
     return bytes([x]) if x < 128 else bytes([x & 127 | 128]) + varint(x >> 7)
 
 
 def node(op: str, inputs: str, output: str, **attributes: int | list[int]) -> bytes:
+    """A NodeProto. inputs: names, separated by spaces."""
     parts = [field(1, name) for name in inputs.split()] + [field(2, output), field(4, op)]
     for name, value in attributes.items():
         many = isinstance(value, list)
@@ -33,6 +35,7 @@ def node(op: str, inputs: str, output: str, **attributes: int | list[int]) -> by
 
 
 def weight(name: str, *shape: int) -> bytes:
+    """A TensorProto of float32 zeros."""
     count = 1
     for d in shape:
         count *= d
@@ -41,11 +44,13 @@ def weight(name: str, *shape: int) -> bytes:
 
 
 def numbers(name: str, *values: int) -> bytes:
+    """A TensorProto of int64 values."""
     data = b"".join(x.to_bytes(8, "little", signed=True) for x in values)
     return field(1, len(values)) + field(2, INT64) + field(8, name) + field(9, data)
 
 
 def value(name: str, dtype: int, *shape: int) -> bytes:
+    """A ValueInfoProto."""
     dims = b"".join(field(1, field(1, d)) for d in shape)
     return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
 
@@ -100,13 +105,16 @@ class File:
     size = len(MODEL)
 
     def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the file."""
         return MODEL[offset : offset + size]
 
     def exponents(self, offset: int, size: int) -> list[int]:
+        """No weights are looked at."""
         return []
 
 
 def ask(files: dict[str, File], **options: Any) -> dict[str, Any]:
+    """The answer to a call of a page's InferenceSession."""
     answer = run(files, json.dumps({"of": "inference", **options}))
     if len(answer) != 2:
         raise RuntimeError(f"the sample was not compiled: {answer}")
@@ -114,6 +122,7 @@ def ask(files: dict[str, File], **options: Any) -> dict[str, Any]:
 
 
 def warm() -> None:
+    """Compiles the model, and forgets it."""
     ask({"warm.onnx": File()}, call="open", model_file="warm.onnx")
     program = ask({}, call="program", origin={"outputs": list(OUTPUTS)})
     names = {FLOAT: "float32", INT64: "int64"}
