@@ -80,11 +80,7 @@ function sparse(snapshot, fresh) {
   const head = [headBytes, memory.length, end, sum >>> 0, runs.length, ...runs.flat()];
   const numbers = Uint32Array.from([4 * (head.length + 1), ...head]);
   const kept = runs.filter(([, , known]) => !known).map(bytesOf);
-  return Buffer.concat([
-    Buffer.from(numbers.buffer),
-    snapshot.subarray(0, headBytes),
-    ...kept,
-  ]);
+  return Buffer.concat([Buffer.from(numbers.buffer), snapshot.subarray(0, headBytes), ...kept]);
 }
 
 const pyodide = await loadPyodide({
