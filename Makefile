@@ -331,7 +331,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
-	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@for room in see morse voice draw learner speak; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
 # Real models for the rooms, from pinned packages. Their conversion needs torch.
