@@ -4,6 +4,7 @@ import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { checkedWrite } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
+import type { Experts } from "./experts.ts";
 import { halved } from "./halves.ts";
 
 interface PlanSlot {
@@ -31,16 +32,32 @@ export class Weights {
   constructor(
     private readonly device: Device,
     manifest: Pick<Manifest, "weights">,
+    /** Weights of which a part is in memory; undefined: none. */
+    readonly experts?: Experts,
   ) {
+    this.bytes = experts?.bytes ?? 0;
     this.add(manifest);
   }
 
-  /** Allocates weights. */
+  /** Allocates weights: all or none. @throws OutOfMemory */
   add(manifest: Pick<Manifest, "weights">): void {
-    for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, "weight"));
-      this.bytes += bytes;
+    try {
+      for (const { name, bytes } of manifest.weights.values()) {
+        if (this.experts?.of(name)) continue;
+        this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, "weight"));
+        this.bytes += bytes;
+      }
+    } catch (e) {
+      for (const name of manifest.weights.keys()) this.drop(name);
+      throw e;
     }
+  }
+
+  /** Binds a slot of a plan to a weight, which must exist. */
+  bind(plan: PlanHandle, slot: number, name: string, where: string): void {
+    const pages = this.experts?.of(name);
+    if (pages) this.device.bindPages!(plan, slot, pages, where);
+    else this.device.bind(plan, slot, this.buffer(name), where);
   }
 
   /** The buffer of a weight, which must exist. */
@@ -55,7 +72,7 @@ export class Weights {
 
   /** Whether a weight exists. */
   has(name: string): boolean {
-    return this.at.has(name);
+    return this.at.has(name) || !!this.experts?.of(name);
   }
 
   /** Whether all constants of a plan have been computed. */
@@ -154,6 +171,7 @@ export class Weights {
       for (const buffer of buffers.values()) this.device.release(buffer);
       buffers.clear();
     }
+    this.experts?.free();
     this.bytes = 0;
   }
 
@@ -206,6 +224,7 @@ export class Weights {
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
     for (const { name, file, offset, bytes, sums, power } of manifest.weights.values()) {
+      if (this.experts?.of(name)) continue;
       const buffer = this.at.get(name)!;
       const write = sums
         ? checkedWrite(this.device, buffer, sums, { name, where: where || file })
