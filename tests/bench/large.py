@@ -24,9 +24,12 @@ import onnx
 from onnx import TensorProto
 
 from .browser import ROOT
-from .models import F32, I64, Graph
+from .models import F32, I64, CachedAttention, Graph
 
 LLAMA = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "inner": 14336}
+# 20.9 billion parameters, of which a token uses 3.6
+GPT_OSS = {"layers": 24, "width": 2880, "heads": 64, "kv_heads": 8, "head_dim": 64, "inner": 2880}
+GPT_OSS |= {"experts": 32, "chosen": 4}
 VOCAB, CAPACITY, TOKENS, BLOCK = 128_256, 256, 8, 32
 PROMPT = "Once upon a time"
 
@@ -49,15 +52,22 @@ class LargeGraph(Graph):
         self.initializers.append(tensor)
         return name
 
-    def quantized(self, name, k, n):
-        """Random 4-bit weights of n rows of k, and scales that keep the size of activations."""
-        blocks = k // BLOCK
-        packed = self.external(
-            name + "_Q4", TensorProto.UINT8, [n, blocks, BLOCK // 2], self.random.bytes(n * k // 2)
-        )
-        scale = self.random.uniform(0.8, 1.2, n * blocks).astype(np.float32) / (4.6 * k**0.5)
-        scales = self.external(name + "_scales", F32, [n, blocks], scale.tobytes())
-        return packed, scales
+    def quantized(self, name, k, n, experts=0):
+        """Random 4-bit weights of n rows of k, of each expert if there are some, and scales that
+        keep the size of activations.
+        """
+        blocks, times = k // BLOCK, max(1, experts)
+        shape = [experts, n, k // 2] if experts else [n, blocks, BLOCK // 2]
+        data = self.random.bytes(times * n * k // 2)
+        packed = self.external(name + "_Q4", TensorProto.UINT8, shape, data)
+        scale = self.random.uniform(0.8, 1.2, times * n * blocks).astype(np.float32)
+        scale /= 4.6 * k**0.5
+        shape = [experts, n, blocks] if experts else [n, blocks]
+        return packed, self.external(name + "_scales", F32, shape, scale.tobytes())
+
+    def normal(self, count, width):
+        """Random float32 numbers for a product of rows of `width`."""
+        return (self.random.standard_normal(count, np.float32) / width**0.5).tobytes()
 
     def product(self, x, name, k, n, **more):
         attributes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK, "accuracy_level": 4}
@@ -67,9 +77,63 @@ class LargeGraph(Graph):
         )
 
 
-# long: a graph, node by node
-def make(folder: Path, layers, width, heads, kv_heads, head_dim, inner) -> None:
-    """The model as a folder of transformers."""
+def feed_forward(g, h, name, width, inner):
+    """SwiGLU."""
+    gate = g.product(h, name + "gate", width, inner)
+    up = g.product(h, name + "up", width, inner)
+    h = g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), up)
+    return g.product(h, name + "down", inner, width)
+
+
+def mixture(g, h, name, width, inner, experts, chosen, floats):
+    """QMoE with SwiGLU as gpt-oss has it, or with `floats` MoE with SiLU."""
+    rows = g.op("Reshape", h, [-1, width])
+    scores = g.op("MatMul", rows, g.weight(name + "router", width, experts))
+    if floats:
+        up, down = (
+            g.external(name + part, F32, [experts, n, k], g.normal(experts * n * k, k))
+            for part, n, k in (("up", inner, width), ("down", width, inner))
+        )
+        more = {"k": chosen, "activation_type": "silu", "normalize_routing_weights": 1}
+        return g.op("MoE", h, scores, up, "", down, domain="com.microsoft", **more)
+    layers = [
+        g.quantized(name + part, k, n, experts)
+        for part, n, k in (("up", 2 * inner, width), ("down", width, inner))
+    ]
+    return g.op(
+        *("QMoE", h, scores, *layers[0], "", *layers[1]),
+        domain="com.microsoft",
+        k=chosen,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        activation_alpha=1.702,
+        activation_beta=1.0,
+        swiglu_limit=7.0,
+        normalize_routing_weights=1,
+        expert_weight_bits=4,
+        block_size=BLOCK,
+    )
+
+
+def make(
+    folder: Path,
+    layers,
+    width,
+    heads,
+    kv_heads,
+    head_dim,
+    inner,
+    vocab=VOCAB,
+    experts=0,
+    chosen=0,
+    floats=False,
+) -> None:
+    """The model as a folder of transformers.
+
+    Args:
+        experts, chosen: of a mixture; 0: none.
+        floats: whether the weights of its experts are float32.
+    """
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     g = LargeGraph(folder / "onnx" / "model_q4.onnx_data")
 
@@ -77,9 +141,9 @@ def make(folder: Path, layers, width, heads, kv_heads, head_dim, inner) -> None:
         return g.array(name, np.ones(width, np.float32))
 
     g.scope = "/model"
-    table = g.quantized("model.embed_tokens.weight", width, VOCAB)
+    table = g.quantized("model.embed_tokens.weight", width, vocab)
     packed = next(t for t in g.initializers if t.name == table[0])
-    packed.dims[:] = [VOCAB, width // 2]
+    packed.dims[:] = [vocab, width // 2]
     x = g.op(
         *("GatherBlockQuantized", table[0], "input_ids", table[1]),
         domain="com.microsoft",
@@ -88,58 +152,38 @@ def make(folder: Path, layers, width, heads, kv_heads, head_dim, inner) -> None:
         quantize_axis=1,
     )
     x = g.op("Mul", x, float(width**0.5))
-    counted = g.op("ReduceSum", "attention_mask", [1], keepdims=0)
-    seen = g.op("Cast", g.op("Sub", counted, [1]), to=TensorProto.INT32)
-    size = g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0)
-    total = g.op("Cast", size, to=TensorProto.INT32)
-    turns = 500_000.0 ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    angles = np.outer(np.arange(CAPACITY), turns)
-    cos = g.array("cos_cache", np.cos(angles).astype(np.float32))
-    sin = g.array("sin_cache", np.sin(angles).astype(np.float32))
-    pasts, presents = [], []
+    attention = CachedAttention(g, heads, kv_heads, head_dim, 500_000.0, CAPACITY)
     norm = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
     for i in range(layers):
         g.scope = f"/model/layers.{i}"
         name = f"model.layers.{i}."
         h = g.op("SimplifiedLayerNormalization", x, norm_weight(name + "input.weight"), **norm)
         qkv = g.product(h, name + "qkv", width, (heads + 2 * kv_heads) * head_dim)
-        for kind in ("key", "value"):
-            shape = ["batch_size", kv_heads]
-            pasts.append((f"past_key_values.{i}.{kind}", F32, [*shape, "past", head_dim]))
-            presents.append((f"present.{i}.{kind}", F32, [*shape, "total", head_dim]))
-        y = g.op(
-            *("GroupQueryAttention", qkv, "", "", pasts[-2][0], pasts[-1][0]),
-            *(seen, total, cos, sin),
-            domain="com.microsoft",
-            num_heads=heads,
-            kv_num_heads=kv_heads,
-            scale=head_dim**-0.5,
-            do_rotary=1,
-            rotary_interleaved=0,
-        )
-        g.nodes[-1].output.extend([presents[-2][0], presents[-1][0]])
-        x = g.op("Add", x, g.product(y, name + "o", width, width))
+        y = g.product(attention.layer(i, qkv), name + "o", heads * head_dim, width)
+        x = g.op("Add", x, y)
         h = g.op("SimplifiedLayerNormalization", x, norm_weight(name + "post.weight"), **norm)
-        gate = g.product(h, name + "gate", width, inner)
-        h = g.op("Mul", gate, g.op("Sigmoid", gate))
-        h = g.op("Mul", h, g.product(g.nodes[-3].input[0], name + "up", width, inner))
-        x = g.op("Add", x, g.product(h, name + "down", inner, width))
+        y = (
+            mixture(g, h, name, width, inner, experts, chosen, floats)
+            if experts
+            else feed_forward(g, h, name, width, inner)
+        )
+        x = g.op("Add", x, y)
     g.scope = "/lm_head"
     x = g.op("SimplifiedLayerNormalization", x, norm_weight("model.norm.weight"), **norm)
-    g.product(x, "lm_head", width, VOCAB, out="logits")
+    g.product(x, "lm_head", width, vocab, out="logits")
     inputs = [
         ("input_ids", I64, ["batch_size", "sequence"]),
-        ("attention_mask", I64, ["batch_size", "total"]),
+        ("attention_mask", I64, ["batch_size", "total_sequence_length"]),
     ]
-    outputs = [("logits", F32, ["batch_size", "sequence", VOCAB]), *presents]
+    outputs = [("logits", F32, ["batch_size", "sequence", vocab]), *attention.presents]
     g.file.close()
-    onnx.save(g.model(inputs + pasts, outputs), folder / "onnx" / "model_q4.onnx")
+    onnx.save(g.model(inputs + attention.pasts, outputs), folder / "onnx" / "model_q4.onnx")
     demo = ROOT / "web" / "demo" / "model"
     for file in demo.glob("*.json"):
         shutil.copy(file, folder / file.name)
     config = json.loads((demo / "config.json").read_text())
     config |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    config |= {"num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": VOCAB}
+    config |= {"num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": vocab}
     config |= {"intermediate_size": inner, "max_position_embeddings": CAPACITY}
     (folder / "config.json").write_text(json.dumps(config))
 

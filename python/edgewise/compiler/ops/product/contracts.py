@@ -134,10 +134,7 @@ Kernel(
         read("a", FLOAT, "ceil_div(slots, each):a_row, k"),
         read("index", typed("index_type", INT32, INT64), "slots"),
         read(
-            "b",
-            typed("b_type", FLOAT, FLOAT16),
-            "experts:b_expert, k:b_row, n:b_col",
-            pages=True,
+            "b", typed("b_type", FLOAT, FLOAT16), "experts:b_expert, k:b_row, n:b_col", pages=True
         ),
         read("bias", FLOAT, "experts, n", optional=True, pages=True),
         write("y", FLOAT, "slots, n"),
