@@ -312,8 +312,7 @@ def language_model(
     ]
     return g.model(
         inputs + pasts,
-        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])]
-        + attention.presents,
+        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents,
     )
 
 
