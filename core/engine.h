@@ -181,7 +181,7 @@ int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, si
 
 /* Returned by a run that needs a page that is away: ew_last_error has the slot as `operand` and the
  * number of the page as `detail`. The host brings the page, and may take away others, and calls
- * ew_plan_go_on, which returns as the run would have. Or it gives up: the next run begins anew. */
+ * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the next run begins anew. */
 enum { EW_AWAY = -2 };
 /* EW_E_ARGUMENT if no run of the plan waits, or another one has run since. */
 int32_t ew_plan_go_on(ew_plan *);

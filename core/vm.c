@@ -191,8 +191,10 @@ static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, i
     if (ew_engine_stopping(e))
       return ew_fail(e, EW_E_STOPPED, step, -1, p->steps[step].id, e->stopped);
     int32_t code = run_step(p, &at, page);
-    if (code == EW_AWAY)
+    if (code == EW_AWAY) {
       p->next = step, p->end = end, p->pause = pause, p->away = true, e->paused = p;
+      p->seconds = seconds, p->first = first, p->count = count;
+    }
     if (code) return code;
     page = 0;
     if (seconds) {
@@ -218,7 +220,7 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
 
 EW_API(ew_plan_go_on) int32_t ew_plan_go_on(ew_plan *p) {
   if (p->engine->paused != p || !p->away) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, 0);
-  return run_from(p, p->next, p->end, p->pause, p->page, NULL, 0, 0);
+  return run_from(p, p->next, p->end, p->pause, p->page, p->seconds, p->first, p->count);
 }
 
 EW_API(ew_plan_run_some) int32_t ew_plan_run_some(ew_plan *p, uint32_t trips) {

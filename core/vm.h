@@ -62,9 +62,11 @@ struct ew_plan {
   uint32_t trips, max_trips; /* iterations of all loops in the latest run, and their limit */
   uint32_t next;             /* step at which a paused run goes on, */
   uint32_t end, pause;       /* its end, and the iterations of loops after which it pauses */
-  bool away;                 /* whether it waits for a page, */
-  uint32_t slot;             /* of this slot, */
-  int32_t page;              /* with this number */
+  double *seconds;           /* the times of `count` steps from `first` on, or NULL */
+  uint32_t first, count;
+  bool away;     /* whether it waits for a page, */
+  uint32_t slot; /* of this slot, */
+  int32_t page;  /* with this number */
   ew_slot *slots;
   uint32_t *fresh, n_fresh;  /* slots bound since the last check; capacity n_slots */
   const uint8_t *arena_seen; /* engine's arena at the time of the last overlap check */

@@ -177,8 +177,8 @@ def read(
     pages: bool = False,
 ) -> Operand:
     """Declares an input; the arguments are attributes of Operand."""
-    more = {"touches": touches, "reach": reach, "pages": pages}
-    return Operand(name, element_type(type), layout, False, optional, **more)
+    kind = element_type(type)
+    return Operand(name, kind, layout, optional=optional, touches=touches, reach=reach, pages=pages)
 
 
 def write(
