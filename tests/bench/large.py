@@ -5,6 +5,10 @@ and its package; runs both natively; stores the package in a browser profile; lo
 and decodes. It takes 11 GB of disk in FOLDER, which stays, and 8 GB of memory. It prints
 the tokens of both, the largest memory of the tab's process beside the size of the file, and tokens
 a second beside what one reading of the weights takes.
+
+With `--shape mixture` it has gpt-oss' shape of 20 billion parameters, of which a token uses 3.6
+(36 GB of disk; `--layers` makes it smaller), and it also prints which part of the file is in memory
+natively. `--expert-gb` limits the memory of experts in the tab.
 """
 
 from __future__ import annotations
@@ -198,7 +202,14 @@ def natively(path: Path) -> dict:
     first = time.monotonic()
     found = pipe(PROMPT, max_new_tokens=TOKENS, do_sample=False, return_tensors=True)
     seconds = time.monotonic() - first
-    return {"ids": found[0]["generated_token_ids"], "first_s": first - started, "all_s": seconds}
+    mapped = re.search(r"RssFile:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert mapped is not None
+    return {
+        "ids": found[0]["generated_token_ids"],
+        "first_s": first - started,
+        "all_s": seconds,
+        "mapped_gb": int(mapped[1]) * 1024 / 1e9,
+    }
 
 
 def bandwidth() -> float:
@@ -231,11 +242,11 @@ def largest_process() -> int:
 
 
 VISIT = """
-    async ({ url, prompt, tokens }) => {
+    async ({ url, prompt, tokens, options }) => {
       const ew = await import("/edgewise.js");
       ew.env.cacheFiles = true;
       const started = performance.now();
-      const p = await ew.pipeline("text-generation", url);
+      const p = await ew.pipeline("text-generation", url, options);
       const loaded = performance.now();
       const ids = [];
       const streamer = { put: (x) => ids.push(...x), end() {} };
@@ -247,7 +258,7 @@ VISIT = """
 """
 
 
-def in_a_tab(folder: Path, package: Path) -> tuple[dict, int]:
+def in_a_tab(folder: Path, package: Path, options: dict) -> tuple[dict, int]:
     """What the second visit found, and the most memory of its process."""
     from playwright.sync_api import sync_playwright
 
@@ -271,6 +282,7 @@ def in_a_tab(folder: Path, package: Path) -> tuple[dict, int]:
                 page.set_default_timeout(0)
                 page.goto(f"{url}/big/blank.html")
                 asked = {"url": f"/big/{package.name}", "prompt": PROMPT, "tokens": TOKENS}
+                asked["options"] = options
                 found = page.evaluate(VISIT, asked)
                 peak = largest_process()
                 context.close()
@@ -283,12 +295,16 @@ def in_a_tab(folder: Path, package: Path) -> tuple[dict, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--layers", type=int, default=LLAMA["layers"])
+    parser.add_argument("--shape", choices=["dense", "mixture"], default="dense")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--expert-gb", type=float)
     args = parser.parse_args()
     folder: Path = args.folder
+    shape: dict[str, int] = LLAMA if args.shape == "dense" else GPT_OSS
+    limit = {} if args.expert_gb is None else {"expert_bytes": int(args.expert_gb * 1e9)}
     model, package = folder / "model", folder / "model.edge"
     if not package.exists():
-        make(model, **{**LLAMA, "layers": args.layers})
+        make(model, **{**shape, "layers": args.layers or shape["layers"]})
         command = [sys.executable, "-m", "edgewise.cli", "build", str(model)]
         subprocess.run([*command, "--dtype", "q4", "-o", str(package)], check=True)
     size = package.stat().st_size
@@ -298,7 +314,7 @@ def main() -> None:
     )
     native = natively(package)
     print(f"native: {native}")
-    tab, peak = in_a_tab(folder, package)
+    tab, peak = in_a_tab(folder, package, limit)
     print(f"tab: {tab['ids']}, {tab['info']['flavour']}, {tab['info']['threads']} threads")
     print(f"peak {peak / 1e9:.2f} GB, {peak / size:.2f} of the file; {tab['stats']}")
 
