@@ -12,8 +12,8 @@ import { free } from "../../shared/files/blobs.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { neededBytes } from "./checks.ts";
-import type { FoundModel, StoredWeights } from "./packages.ts";
-import { Weights } from "./weights.ts";
+import type { FoundModel } from "./packages.ts";
+import { type SomeExperts, type StoredWeights, Weights } from "./weights.ts";
 
 const ENTRY = 16; // bytes of ew_page_entry
 const USED = 8; // offset of its `used`
@@ -90,8 +90,7 @@ function notStored(where: string, why = ""): OutOfMemory {
 }
 
 /** Weights of experts, of which some are in memory. */
-export class Experts {
-  /** Bytes of memory for them. */
+class Experts implements SomeExperts {
   readonly bytes: number;
   private readonly paged = new Map<string, PagedWeight>();
   private readonly memory: Buffer[] = [];
@@ -135,18 +134,15 @@ export class Experts {
     this.bytes = bytes;
   }
 
-  /** The pages of a weight; undefined: all of it is in memory. */
   of(name: string): Pages | undefined {
     return this.paged.get(name);
   }
 
-  /** Finds the file that experts are read from. @throws OutOfMemory if it is not stored */
-  async open({ stored, where }: FoundModel): Promise<void> {
-    this.source = await stored!();
-    if (!this.source) throw notStored(where);
+  async open(stored: () => Promise<StoredWeights | undefined>): Promise<void> {
+    this.source = await stored();
+    if (!this.source) throw notStored(this.where);
   }
 
-  /** Frees their memory. */
   free(): void {
     for (const buffer of this.memory) this.device.release(buffer);
     this.memory.length = 0;

@@ -100,7 +100,7 @@ export async function fillModel<T>(
         () => undefined,
       );
     const { files, texts } = await filling;
-    await weights.experts?.open(found);
+    await weights.experts?.open(found.stored!);
     const recording = job.downloads?.loaded(
       found.dtype || dtypeOf(String(request.model)),
       request.cache && found.origin !== "package",

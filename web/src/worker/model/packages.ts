@@ -8,6 +8,7 @@ import type { Manifest } from "../package/manifest.ts";
 import { type OpenPackage, openPackage } from "../package/package.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
+import type { StoredWeights } from "./weights.ts";
 
 /** The absolute form of an address. @throws InputError */
 export function absolute(address: string, base: string): string {
@@ -81,12 +82,6 @@ export interface FoundModel {
    */
   fillSome?: FoundModel["fill"];
   stored?: () => Promise<StoredWeights | undefined>;
-}
-
-/** The part `weights` of a package in a file, from byte `at` on. */
-export interface StoredWeights {
-  file: Blob;
-  at: number;
 }
 
 /** A source that can be read more than once and in parts, where the task needs that. */

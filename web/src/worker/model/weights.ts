@@ -1,10 +1,9 @@
 // The weights of a model in device memory, and constants computed from them.
 
-import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
+import type { Buffer, Device, Pages, PlanHandle } from "../../device/device.ts";
 import { checkedWrite } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
-import type { Experts } from "./experts.ts";
 import { halved } from "./halves.ts";
 
 interface PlanSlot {
@@ -16,6 +15,24 @@ interface PlanOf {
   plan: PlanHandle;
   slots: readonly PlanSlot[];
   where: string;
+}
+
+/** The part `weights` of a package in a file, from byte `at` on. */
+export interface StoredWeights {
+  file: Blob;
+  at: number;
+}
+
+/** Weights of experts, of which some are in memory (experts.ts). */
+export interface SomeExperts {
+  /** Bytes of memory for them. */
+  readonly bytes: number;
+  /** The pages of a weight; undefined: all of it is in memory. */
+  of(name: string): Pages | undefined;
+  /** Finds the file that experts are read from. @throws OutOfMemory if it is not stored */
+  open(stored: () => Promise<StoredWeights | undefined>): Promise<void>;
+  /** Frees their memory. */
+  free(): void;
 }
 
 /**
@@ -33,7 +50,7 @@ export class Weights {
     private readonly device: Device,
     manifest: Pick<Manifest, "weights">,
     /** Weights of which a part is in memory; undefined: none. */
-    readonly experts?: Experts,
+    readonly experts?: SomeExperts,
   ) {
     this.bytes = experts?.bytes ?? 0;
     this.add(manifest);
