@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators models wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators models wasm native sanitize threads web extension wheel wheels release notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -143,6 +143,11 @@ wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for 
 
 wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, macOS and Windows; check them: dist/wheels/
 	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
+
+WHEELS ?= yes
+release: $(stamp)/pack $(stamp)/venv-wheels $(if $(filter yes,$(WHEELS)),$(stamp)/wheels) ## gather what is published, with hashes and an SBOM, and check it: dist/release/ (WHEELS=no: of Python the sdist alone)
+	.build/venv-wheels/bin/python python/wheels/release.py $(if $(filter yes,$(WHEELS)),,--sdist-only)
+	.build/venv-wheels/bin/python -m pytest tests/wheels/test_release.py -q -p no:cacheprovider --noconftest
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
 	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt web/compiler/dist web/compiler/LICENSE web/compiler/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads shaders web wheel wheel-pure text-library demo-model)

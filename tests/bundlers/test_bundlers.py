@@ -201,7 +201,7 @@ def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> Non
     site = serve(tmp_path)
     refused = title(browser, site + "/index.html", from_another)
     assert re.search(r"needs 'media', .*could not be loaded.*HTTP 404", refused), refused
-    assert "node_modules/edgewise/dist/engine/edgewise-simd128-full.wasm" in refused
+    assert "node_modules/edgewise/dist/engine/edgewise-simd128-threads-full.wasm" in refused
     assert 'env.filesUrl = "/edgewise/"' in refused and asked
     asked.clear()
     assert title(browser, site + "/line/index.html", from_another) == f"did {said}"
