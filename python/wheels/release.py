@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tomllib
 import uuid
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from build import build_sdist
@@ -105,7 +105,7 @@ def write_sbom(folder: Path) -> None:
     files = files_of(folder)
     digests = {path: digest(folder / path) for path in files}
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, "".join(digests.values())))
-    bom.metadata.timestamp = datetime.fromtimestamp(epoch(), timezone.utc)
+    bom.metadata.timestamp = datetime.fromtimestamp(epoch(), UTC)
     bom.metadata.component = own = Component(
         name="edgewise",
         version=version(),

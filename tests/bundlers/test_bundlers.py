@@ -125,8 +125,8 @@ def test_bundler(browser, serve, everything, bundler, package) -> None:
 
 @pytest.mark.parametrize("bundler", slow_unless(lambda name: name in ("vite", "esbuild"), COMMANDS))
 def test_compiler(browser, serve, bundler) -> None:
-    """With edgewise-compiler, which is imported once, a page compiles an .onnx file. Where a bundler
-    copies no files they come from the CDN, by their hashes.
+    """With edgewise-compiler, which is imported once, a page compiles an .onnx file. Where a
+    bundler copies no files they come from the CDN, by their hashes.
     """
     source, out = BUNDLERS / "source" / f"{bundler}-onnx", BUNDLERS / "out" / f"{bundler}-onnx"
     for folder in (source, out):

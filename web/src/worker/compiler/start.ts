@@ -113,9 +113,9 @@ function requestParts(place: Place): Parts {
 }
 
 const INSTALL =
-  `Run \`npm install edgewise-compiler@${VERSION}\` and add \`import "edgewise-compiler"\` to the ` +
-  "page; or serve node_modules/edgewise-compiler/dist in the folder of env.filesUrl; or give the " +
-  "page a package made by `edgewise build`.";
+  `Run \`npm install edgewise-compiler@${VERSION}\` and add ` +
+  '`import "edgewise-compiler"` to the page; or serve node_modules/edgewise-compiler/dist in the ' +
+  "folder of env.filesUrl; or give the page a package made by `edgewise build`.";
 
 /**
  * Starts Python, from elsewhere if the page does not serve its files. Errors come as a value.
