@@ -339,7 +339,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
-	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@for room in see morse voice draw learner speak; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
 # Real models for the rooms, from pinned packages. Their conversion needs torch.
@@ -360,7 +360,7 @@ $(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/li
 
 # A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm
 # and bytecode for Pyodide's Python.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs wasm/pyodide/warm.py web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/

@@ -2,8 +2,8 @@
 // files. In edgewise.inline.js and edgewise.global.js assets-inline.ts stands in the place of this
 // module (pack.mjs).
 
-import type { EngineFiles } from "../protocol/loading.ts";
 import type { PythonUrls } from "../protocol/compiler.ts";
+import type { EngineFiles } from "../protocol/loading.ts";
 import { pythonFiles } from "./own-files.ts";
 
 export { parts } from "../gen/worker_urls.ts";

@@ -11,6 +11,7 @@ import { VERSION } from "../../shared/version.ts";
 import { stalled, stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import { alive, checked, compileWasm, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
+import { Snapshot } from "./snapshot.ts";
 
 /** A Python object as a function. */
 export type PyProxy = (...args: unknown[]) => {
@@ -56,7 +57,7 @@ type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
 /** What is used of Pyodide's Emscripten module, and of the settings that it is made with. */
 interface PyodideModule {
-  HEAP8: Int8Array;
+  HEAPU8: Uint8Array;
   _malloc(bytes: number): number;
 }
 interface ModuleSettings {
@@ -162,12 +163,10 @@ function notStarted(e: unknown, { files }: Place): Failure {
 
 const never = (): Promise<never> => new Promise(() => undefined);
 
-type Opened = { bytes: Promise<Uint8Array>; cancel(): void } | undefined;
-
 async function load(
   loadPyodide: LoadPyodide,
   parts: Parts,
-  opened: Promise<Opened>,
+  opened: Promise<Snapshot | undefined>,
   place: Place,
   began: number,
 ): Promise<PythonRuntime | Failure> {
@@ -199,13 +198,12 @@ async function load(
     const snapshot = await opened;
     alive(); // what follows has its own time
     if (snapshot) {
-      const options = { _loadSnapshot: snapshot.bytes, stdLibURL: NO_LIBRARY }; // it has all of it
-      const restoring = run(loadPyodide, await parts.create, files, options, snapshot.bytes);
+      const restoring = run(loadPyodide, await parts.create, files, snapshot);
       pyodide = await Promise.race([restoring.catch(() => undefined), broken]);
     }
     if (!pyodide) {
       wheel = downloadWheel();
-      const starting = run(loadPyodide, await parts.create, files, { stdLibURL: files.library });
+      const starting = run(loadPyodide, await parts.create, files);
       pyodide = await Promise.race([starting, broken, wheel.then(never)]);
     }
     alive();
@@ -232,28 +230,30 @@ async function load(
 }
 
 /**
- * Runs Pyodide, without the list of packages that it can load.
- * @param memory as it was in a snapshot; rejects if that is of another Pyodide, or damaged
+ * Runs Pyodide, without packages that it can load.
+ * @param snapshot of the memory; rejects if it is of another Pyodide, or damaged
  */
 async function run(
   loadPyodide: LoadPyodide,
   create: CreateModule,
   files: PythonFiles,
-  options: Record<string, unknown>,
-  memory?: Promise<Uint8Array>,
+  snapshot?: Snapshot,
 ): Promise<Pyodide> {
   let noPackages = (_lock: object): void => undefined;
   return loadPyodide({
-    ...options,
     indexURL: files.wasm.replace(/[^/]*$/, ""), // named in messages alone
+    ...(snapshot && { _loadSnapshot: snapshot.head() }),
+    stdLibURL: snapshot ? NO_LIBRARY : files.library, // the snapshot has it imported
+    // instead of pyodide-lock.json, the list of packages that Pyodide can load
     lockFileContents: new Promise((resolve) => (noPackages = resolve)),
     // the memory that Pyodide starts with may be smaller than the snapshot
     async createPyodideModule(settings: ModuleSettings) {
       const module = await create(settings);
       noPackages({ info: { abi_version: settings.API.abiVersion }, packages: {} });
-      const length = (await memory)?.length ?? 0;
-      while (module.HEAP8.length < length)
-        if (!module._malloc(length - module.HEAP8.length)) throw new Error("out of memory");
+      const size = (await snapshot?.size()) ?? 0;
+      while (module.HEAPU8.length < size)
+        if (!module._malloc(size - module.HEAPU8.length)) throw new Error("out of memory");
+      await snapshot?.restore(module.HEAPU8);
       return module;
     },
   });
@@ -263,7 +263,7 @@ async function run(
  * Opens the snapshot. Returns its content, still on its way, or undefined if it cannot be had (a
  * wheel of one's own, an old browser, a server that refuses): Python then starts without.
  */
-async function openSnapshot({ files, digest }: Place): Promise<Opened> {
+async function openSnapshot({ files, digest }: Place): Promise<Snapshot | undefined> {
   const url = files.snapshot;
   if (!url || typeof DecompressionStream !== "function") return undefined;
   const integrity = digest("snapshot");
@@ -273,13 +273,8 @@ async function openSnapshot({ files, digest }: Place): Promise<Opened> {
   } catch {
     return undefined;
   }
-  const canceled = new AbortController();
-  const memory = streamOf(source, (e) => e).pipeThrough(new DecompressionStream("gzip"), {
-    signal: canceled.signal,
-  });
-  const bytes = new Response(memory).arrayBuffer().then((buffer) => new Uint8Array(buffer));
-  bytes.catch(() => undefined);
-  return { bytes, cancel: () => canceled.abort() };
+  const compressed = streamOf(source, (e) => e);
+  return new Snapshot(compressed.pipeThrough(new DecompressionStream("gzip")));
 }
 
 /** Downloads a file while Python waits. */
