@@ -1,5 +1,6 @@
-"""Cases `start`: the time until a model runs; `memory`: peak memory of a page that has generated
-1,024 tokens; `size`: sizes of the engines.
+"""Cases `start`: the time until a model runs; `first_visit`: a part of it, five real models beside
+other libraries; `memory`: peak memory of a page that has generated 1,024 tokens; `size`: sizes of
+the engines.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from . import operators
 from .browser import ROOT, WORK, Contender, renderers, say
 from .contenders import EDGEWISE, ONE, ORT_ONE, ORT_TWO
 from .first_result import first_results
+from .first_visit import FIRST_VISIT, first_visits
 from .language import FORMATS, model_files
 from .models import SMOLLM2
 from .stats import show, summary
 
-CASES = ("start", "memory", "size")
+CASES = ("start", FIRST_VISIT, "memory", "size")
 ENGINES = [("simd128", 1), ("simd128-threads", 2), ("relaxed-threads", 1), ("relaxed-threads", 2)]
 
 
@@ -42,6 +44,8 @@ def run(bench, cases, rounds, seconds):
     if "start" in cases:
         found |= start(bench, rounds, seconds)
         found |= first_results(bench, rounds)
+    if "start" in cases or FIRST_VISIT in cases:
+        found |= first_visits(bench, rounds)
     if "memory" in cases:
         found |= memory(bench)
     if "size" in cases:
