@@ -15,15 +15,13 @@ export interface PackedEngine {
   /** Bytes of each file. */
   sizes: number[];
   pieces: number;
-  /** Which of the files it is, */
+  /** Which of the files it is. */
   index: number;
-  /** except for one byte. */
-  changed?: { at: number; byte: number };
 }
 
 /**
- * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
- * contents, or files of the library.
+ * The engine's .wasm files by the name of their build (`simd128-threads`, `simd128-threads-full`,
+ * ...): addresses, contents, or files of the library.
  */
 export type EngineFiles = Record<string, string | PackedEngine | OwnFile>;
 
