@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from . import operators
-from .browser import ROOT, WORK, Contender, say
+from .browser import ROOT, WORK, Contender, renderers, say
 from .contenders import EDGEWISE, ONE, ORT_ONE, ORT_TWO
 from .first_result import first_results
 from .first_visit import FIRST_VISIT, first_visits
@@ -269,11 +269,14 @@ def creations(bench, folder, rounds, seconds):
 def memory(bench):
     """Peak memory of the renderer processes in MB (10^6 bytes)."""
     mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731
+    shared = lambda one: renderers()[one.process]["files"] * 1.024e-3  # noqa: E731
     empty = bench.contend("an empty page", "create.js", "nothing")
     table, values, files, base = [], {}, {}, mb(empty) if empty else None
     if empty:
+        files_mb = shared(empty)
         empty.close()
-        table.append(["an empty page with a worker", "–", f"{show(base)} MB", "–", "–"])
+        cells = ["–", f"{show(base)} MB", "–", f"{show(files_mb)} MB", "–", "–"]
+        table.append(["an empty page with a worker", *cells])
     for model in ("model", "int8", "4bit"):
         model_files(model)
         package = long_package(model)
@@ -288,12 +291,15 @@ def memory(bench):
             try:
                 one.call("prefill", IDS[:LENGTH])
                 one.call("decode", LENGTH, IDS[LENGTH:])
-                peak, size = mb(one), file.stat().st_size / 1e6
+                peak, size, files_mb = mb(one), file.stat().st_size / 1e6, shared(one)
+                engine = one.call("memory") / 1e6 if who == ONE else None
                 table.append(
                     [
                         name,
                         f"{show(size)} MB",
                         f"{show(peak)} MB",
+                        f"{show(engine)} MB" if engine else "–",
+                        f"{show(files_mb)} MB",
                         f"{show(peak - size)} MB",
                         f"{show(peak - size - base)} MB" if base else "–",
                     ]
@@ -316,6 +322,8 @@ def memory(bench):
                 "",
                 "file",
                 "peak of the renderer process",
+                "of it the engine's memory",
+                "of it Chromium's own files, shared",
                 "above the file",
                 "above file and empty page",
             ],
