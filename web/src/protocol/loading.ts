@@ -77,6 +77,8 @@ export interface LoadRequest {
   cache: boolean;
   /** Bytes of states of earlier generations; undefined: the default. */
   cache_bytes?: number | undefined;
+  /** Bytes of memory for weights of experts; undefined: as much as there is. */
+  expert_bytes?: number | undefined;
   cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;
