@@ -1,6 +1,15 @@
 import { type Message, pipeline, type TextGenerationPipeline } from "edgewise";
 import { type FormEvent, useEffect, useState } from "react";
 
+/** A message; those before it never change. */
+function line({ role, content }: Message, i: number) {
+  return (
+    <p key={i} className={role}>
+      {String(content)}
+    </p>
+  );
+}
+
 /** A chat with a language model that runs in this page. */
 export function Chat({ model }: { model: string }) {
   const [write, setWrite] = useState<TextGenerationPipeline>();
@@ -54,16 +63,12 @@ export function Chat({ model }: { model: string }) {
 
   return (
     <>
-      <main aria-live="polite">
-        {messages.map(({ role, content }, i) => (
-          <p key={i} className={role}>
-            {String(content)}
-          </p>
-        ))}
-      </main>
+      <main aria-live="polite">{messages.map(line)}</main>
       <form onSubmit={send}>
         <input name="text" aria-label="Message" autoComplete="off" required />
-        <button disabled={!write || busy}>Send</button>
+        <button type="submit" disabled={!write || busy}>
+          Send
+        </button>
       </form>
       <p role="status">{status}</p>
     </>
