@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// npm create edgewise [NAME] [-- --template TEMPLATE]: copies a template into a new folder. Asks for
-// what is not given.
+// npm create edgewise [NAME] [-- --template TEMPLATE]: copies a template into a new folder. Asks
+// for the name and the template if they are not given.
 import { cpSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { createInterface } from "node:readline/promises";
