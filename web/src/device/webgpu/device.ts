@@ -126,26 +126,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return this;
   }
 
-  /**
-   * Opens a GPU beside an engine, if it computes the main product of a model faster than that.
-   * @param sizes of the weights, in bytes
-   * @param kernels of the plans
-   * @returns the device, or why the engine is faster
-   */
-  static async ifFaster(
-    wasm: Engine,
-    sizes: readonly number[],
-    kernels: readonly string[],
-  ): Promise<GpuDevice | string> {
-    const { faster, mainProduct } = await import("./probe.ts");
-    const open = async () => {
-      const gpu = await Gpu.open(false);
-      return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
-        gpu.close();
-        throw e;
-      });
-    };
-    return faster(open, wasm, mainProduct(sizes, kernels));
+  /** Opens a GPU that is none in software beside an engine. Throws as `open`. */
+  static async beside(wasm: Engine): Promise<GpuDevice> {
+    const gpu = await Gpu.open(false);
+    return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
+      gpu.close();
+      throw e;
+    });
   }
 
   /** Frees what the engine holds for it. */
@@ -478,7 +465,15 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   }
 
   runStep(handle: PlanHandle, step: number, where: string): void {
-    this.go(handle, where, ({ parts }) => [parts.initCount + step, parts.initCount + step + 1]);
+    this.runSteps(handle, step, 1, where);
+  }
+
+  /** Runs steps; `first` does not count init steps. */
+  runSteps(handle: PlanHandle, first: number, count: number, where: string): void {
+    this.go(handle, where, ({ parts: { initCount: init } }) => [
+      init + first,
+      init + first + count,
+    ]);
   }
 
   /** Runs work on a plan in the order of calls; not after a failure that no read has reported. */

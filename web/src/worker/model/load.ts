@@ -34,6 +34,7 @@ import {
   lasting,
 } from "./packages.ts";
 import { Weights } from "./weights.ts";
+import { worksOf } from "./works.ts";
 
 /** A model whose weights are in device memory. */
 export interface Filled {
@@ -72,10 +73,7 @@ export async function fillModel<T>(
     opening = withKernels(await opening, needs(manifest), where);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
     opening = withRoom(await opening, neededBytes(now), where);
-    if (manifest.decoder && manifest.target === "webgpu") {
-      const sizes = Array.from(manifest.weights.values(), ({ bytes }) => bytes);
-      opening = fasterOf(await opening, sizes, manifest.kernels);
-    }
+    opening = fasterOf(await opening, async () => worksOf(manifest, await found.ahead()));
     check(manifest, where, await opening);
     const device = await opening;
     throwIfAborted(signal);

@@ -66,6 +66,8 @@ export interface FoundModel {
   onnx?: (() => Promise<Onnx>) | undefined;
   /** A file of a model that is no package, for a session, with the files beside it. */
   beside?: (file: string) => Beside;
+  /** Plans, before `fill`. */
+  ahead: OpenPackage["ahead"];
   /**
    * Fills the weights; returns the package's other files, and tokenizer and config files. More than
    * once only for the task LATER.
@@ -97,6 +99,7 @@ export async function fromPackage(source: ByteSource): Promise<FoundModel> {
     origin: "package",
     dtype: "",
     compileMs: 0,
+    ahead: opened.ahead,
     fill,
     beside: (file) => {
       const bytes = opened.files.get(file);
