@@ -1,10 +1,12 @@
-"""The plan by which a GPU is tested before it is used (logic/gpu/self_test.py): the classes of
-kernels of language models, on shapes that fill no tile.
+"""The plans by which a GPU is tested before it is used (logic/gpu/self_test.py): kernels of language
+models, which any GPU has to compute rightly, and others, before the first plan that has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from ...logic.gpu.self_test import TestSlot
@@ -13,6 +15,7 @@ from ..declare.dtypes import FLOAT, INT64, UINT8
 from ..ir import Graph, Value
 from ..plan import Plan, compile_graph
 from ..targets.webgpu import WEBGPU
+from .tested import GROUPS, Make
 
 BLOCK = 32
 
@@ -71,16 +74,54 @@ def tested_plan(
     plan = compile_graph(graph, {}, {}, transform=add, target=WEBGPU)[0]
     slots = []
     for slot in plan.slots:
-        other = "temp" if slot.kind == "temp" else "result"
+        other = {"temp": "temp", "output": "result"}.get(slot.kind, "zeros")
         kind, limit = made[0].kinds.get(slot.name, (other, 0))
-        size = {"bytes": 1, "ids": 8}.get(kind, 4)
-        slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit))
+        size = {"bytes": 1, "zeros": 1, "ids": 8}.get(kind, 4)
+        slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit, []))
     return plan, slots
 
 
 def self_test() -> tuple[Plan, list[TestSlot]]:
-    """The plan, and its slots."""
+    """The plan that any GPU has to compute, and its slots."""
     return tested_plan("self test", _results)
+
+
+@dataclass
+class Group:
+    """A test before the first plan with one of its kernels.
+
+    Attributes:
+        kernels: that it decides about.
+        plan, slots: the plan, and its slots.
+    """
+
+    kernels: list[str]
+    plan: Plan
+    slots: list[TestSlot]
+
+
+@cache
+def tested_groups() -> dict[str, Group]:
+    """{name: group} of the kernels that are tested when they are needed."""
+    known = set(self_test()[0].kernels)
+    groups = {}
+    for group, cases in GROUPS.items():
+
+        def results(of: TestGraph, cases: dict[str, Make] = cases) -> dict[str, Any]:
+            return {name: partial(make, of) for name, make in cases.items()}
+
+        plan, slots = tested_plan(group, results)
+        decided: dict[str, None] = {}
+        for slot in slots:
+            if slot.kind == "result":
+                make = cases[slot.name]
+                alone, _ = tested_plan(slot.name, lambda of: {"y": partial(make, of)})
+                own = dict.fromkeys(alone.kernels)
+                slot.kernels = [kernel for kernel in own if kernel not in known] or list(own)
+                decided.update(dict.fromkeys(slot.kernels))
+        known |= set(decided)
+        groups[group] = Group(list(decided), plan, slots)
+    return groups
 
 
 def _results(of: TestGraph) -> dict[str, Callable[[], Value]]:

@@ -9,6 +9,7 @@ from ..engine.device import Bytes
 from .choice import Choice
 from .gpu import in_words
 from .memory import GpuMemory
+from .self_test import check_kernels
 
 if TYPE_CHECKING:
     from ...compiler.ir import Tensor
@@ -144,4 +145,5 @@ class WebGPUDevice(Device):
     def load_plan(self, plan: Plan) -> LoadedPlan:
         from .loaded import WebGPUPlan
 
+        check_kernels(self.engine, set(plan.kernels))
         return WebGPUPlan(self.engine, plan)
