@@ -123,9 +123,7 @@ def test_a_graph_that_is_compiled_moves_to_the_gpu(hardware, products):
 def test_another_adapter_is_measured_anew(hardware, products):
     run(hardware, "products-gpu.edge", device="auto")
     hardware.run(KEPT, GPU_WINS)
-    hardware.run(
-        KEPT.replace("Object.assign(found, arg)", "kept.of = 'another adapter'"), GPU_WINS
-    )
+    hardware.run(KEPT.replace("Object.assign(found, arg)", "kept.of = 'another adapter'"), GPU_WINS)
     [[_, device]] = run(hardware, "products-gpu.edge", device="auto")
     assert device["name"] == "wasm" and SLOW.search(device["why"]), device
     assert "1000 ms" not in device["why"]

@@ -1,5 +1,6 @@
-"""The plans by which a GPU is tested before it is used (logic/gpu/self_test.py): kernels of language
-models, which any GPU has to compute rightly, and others, before the first plan that has one.
+"""The plans by which a GPU is tested before it is used (logic/gpu/self_test.py): of kernels of
+language models, which any GPU has to compute rightly, and of others, before the first plan that has
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..declare.dtypes import FLOAT, INT64, UINT8
 from ..ir import Graph, Value
 from ..plan import Plan, compile_graph
 from ..targets.webgpu import WEBGPU
-from .tested import GROUPS, Make
+from .tested import CASES
 
 BLOCK = 32
 
@@ -77,7 +78,7 @@ def tested_plan(
         other = {"temp": "temp", "output": "result"}.get(slot.kind, "zeros")
         kind, limit = made[0].kinds.get(slot.name, (other, 0))
         size = {"bytes": 1, "zeros": 1, "ids": 8}.get(kind, 4)
-        slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit, []))
+        slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit))
     return plan, slots
 
 
@@ -87,41 +88,35 @@ def self_test() -> tuple[Plan, list[TestSlot]]:
 
 
 @dataclass
-class Group:
+class TestCase:
     """A test before the first plan with one of its kernels.
 
     Attributes:
-        kernels: that it decides about.
+        name: of an operator.
+        kernels: that are not used where the result is wrong.
         plan, slots: the plan, and its slots.
     """
 
+    name: str
     kernels: list[str]
     plan: Plan
     slots: list[TestSlot]
 
 
 @cache
-def tested_groups() -> dict[str, Group]:
-    """{name: group} of the kernels that are tested when they are needed."""
+def test_cases() -> list[TestCase]:
+    """The tests of kernels that are not in `self_test`, or run other shaders there."""
     known = set(self_test()[0].kernels)
-    groups = {}
-    for group, cases in GROUPS.items():
-
-        def results(of: TestGraph, cases: dict[str, Make] = cases) -> dict[str, Any]:
-            return {name: partial(make, of) for name, make in cases.items()}
-
-        plan, slots = tested_plan(group, results)
-        decided: dict[str, None] = {}
-        for slot in slots:
-            if slot.kind == "result":
-                make = cases[slot.name]
-                alone, _ = tested_plan(slot.name, lambda of: {"y": partial(make, of)})
-                own = dict.fromkeys(alone.kernels)
-                slot.kernels = [kernel for kernel in own if kernel not in known] or list(own)
-                decided.update(dict.fromkeys(slot.kernels))
-        known |= set(decided)
-        groups[group] = Group(list(decided), plan, slots)
-    return groups
+    others = {*known, "cast", "reduce"}  # beside what a case is for
+    cases = []
+    for name, make in CASES.items():
+        plan, slots = tested_plan(name, lambda of: {name: partial(make, of)})
+        own = list(dict.fromkeys(plan.kernels))
+        fresh = [kernel for kernel in own if kernel not in known]
+        kernels = fresh or [kernel for kernel in own if kernel not in others] or own
+        known.update(kernels)
+        cases.append(TestCase(name, kernels, plan, slots))
+    return cases
 
 
 def _results(of: TestGraph) -> dict[str, Callable[[], Value]]:

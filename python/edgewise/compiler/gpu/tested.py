@@ -206,9 +206,6 @@ IMAGES: dict[str, Make] = {
         output_height=3,
         output_width=4,
     ),
-    "MatMul of batches": lambda of: of.g.op(
-        "Einsum", of.floats("e1", 3, 5, 7), of.floats("e2", 4, 7, 5), equation="abc,dcb->ad"
-    ),
 }
 
 
@@ -280,23 +277,8 @@ BYTES: dict[str, Make] = {
     ),
     "DynamicQuantizeLSTM": _lstm_in_bytes,
     "QLinearAdd": lambda of: _qlinear(of, "QLinearAdd"),
-    "QLinearSigmoid": lambda of: _as_floats(
-        of,
-        of.g.op(
-            "QLinearSigmoid",
-            of.bytes("Sx", 5, 37),
-            of.g.number(0.02),
-            of.g.constant(UINT8, [], [120]),
-            of.g.number(0.004),
-            of.g.constant(UINT8, [], [0]),
-            **MICROSOFT,
-        ),
-    ),
     "MaxPool of bytes": lambda of: _as_floats(
         of, of.g.op("MaxPool", of.bytes("Mx", 1, 3, 9, 7), kernel_shape=[3, 3], strides=[2, 2])
-    ),
-    "Concat of bytes": lambda of: _as_floats(
-        of, of.g.op("Concat", of.bytes("Px", 3, 5), of.bytes("Py", 3, 7), axis=1)
     ),
 }
 
@@ -362,5 +344,7 @@ TRAINING: dict[str, Make] = {
 }
 
 
-GROUPS = {"more": MORE, "images": IMAGES, "bytes": BYTES, "training": TRAINING}
-"""{group: {result: function that makes it}}"""
+CASES = {**MORE, **IMAGES, **BYTES, **TRAINING}
+"""{operator: function that makes the result}. Those with further kernels come after those that
+test these.
+"""

@@ -6,9 +6,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ...compiler.declare.dtypes import FLOAT, INT64, pack, unpack
-from ...compiler.gpu.self_test import self_test, tested_groups
+from ...compiler.gpu.self_test import self_test, test_cases
 from ...errors import EngineError
-from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, refused, wrong_of
+from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, wrong_of
 
 if TYPE_CHECKING:
     from ...compiler.plan import Plan
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .engine import WebGPUEngine
 
 _TESTED: set[str] = set()  # adapters that compute rightly, with their drivers
-_REFUSED: dict[tuple[str, str], dict[str, str]] = {}  # {(adapter, group): {kernel: why}}
+_WRONG: dict[tuple[str, str], str | None] = {}  # {(adapter, name of a test): what is wrong}
 
 
 def check_gpu(engine: WebGPUEngine) -> None:
@@ -28,10 +28,7 @@ def check_gpu(engine: WebGPUEngine) -> None:
     name = _adapter(engine)
     if name in _TESTED:
         return
-    plan, slots = self_test()
-    expected = _results(engine.host_device, plan, slots)
-    found = _results(engine.device, plan, slots)
-    wrong = wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
+    wrong = _wrong(engine, *self_test())
     if wrong is not None:
         raise EngineError(
             f"the GPU {engine.gpu.name} computes wrongly: {wrong}",
@@ -45,20 +42,26 @@ def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
     """Tests the kernels of a plan, once for each adapter; `engine.refused` then has those that the
     GPU computes wrongly: their steps run on the processor.
     """
-    for group, test in tested_groups().items():
-        if group in engine.tested or kernels.isdisjoint(test.kernels):
+    for case in test_cases():
+        if case.name in engine.tested or kernels.isdisjoint(case.kernels):
             continue
-        engine.tested.add(group)  # its own plan has the same kernels
-        key = _adapter(engine), group
-        if key not in _REFUSED:
-            expected = _results(engine.host_device, test.plan, test.slots)
-            found = _results(engine.device, test.plan, test.slots)
-            apart = [difference(a, b) for a, b in zip(expected, found)]
-            _REFUSED[key] = refused(test.slots, apart)
-        engine.refused |= _REFUSED[key]
-        if _REFUSED[key]:
-            words = "; ".join(f"{kernel}: {why}" for kernel, why in _REFUSED[key].items())
-            warnings.warn(f"{words}: such steps run on the processor", stacklevel=2)
+        engine.tested.add(case.name)  # its own plan has the same kernels
+        key = _adapter(engine), case.name
+        if key not in _WRONG:
+            _WRONG[key] = _wrong(engine, case.plan, case.slots)
+        wrong = _WRONG[key]
+        if wrong is not None:
+            why = f"this GPU computes it wrongly ({wrong})"
+            engine.refused |= dict.fromkeys(case.kernels, why)
+            words = ", ".join(case.kernels)
+            warnings.warn(f"steps of {words} run on the processor: {why}", stacklevel=2)
+
+
+def _wrong(engine: WebGPUEngine, plan: Plan, slots: list[TestSlot]) -> str | None:
+    """What a GPU computes wrongly; None: nothing."""
+    expected = _results(engine.host_device, plan, slots)
+    found = _results(engine.device, plan, slots)
+    return wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
 
 
 def _adapter(engine: WebGPUEngine) -> str:

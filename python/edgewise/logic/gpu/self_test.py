@@ -23,14 +23,12 @@ class TestSlot:
             "temp": memory between steps.
         count: elements.
         limit: ids are below it.
-        kernels: that are not used where the result is wrong.
     """
 
     name: str
     kind: str
     count: int
     limit: int
-    kernels: Sequence[str]
 
 
 def numbers(slot: int, count: int) -> list[float]:
@@ -70,17 +68,3 @@ def wrong_of(slots: Sequence[TestSlot], differences: Sequence[float]) -> str | N
         if not differences[i] <= TOLERANCE
     ]
     return ", ".join(wrong) if wrong else None
-
-
-def refused(slots: Sequence[TestSlot], differences: Sequence[float]) -> dict[str, str]:
-    """The kernels that a GPU computes wrongly, and what is said about each.
-
-    Args:
-        differences: of each slot; 0 for those that are no results.
-    """
-    out: dict[str, str] = {}
-    for i, slot in enumerate(slots):
-        if not differences[i] <= TOLERANCE:
-            for kernel in slot.kernels:
-                out[kernel] = f"this GPU computes it wrongly ({slot.name} by {differences[i]:.2g})"
-    return out
