@@ -90,9 +90,10 @@ export async function fasterOf(
   device: Device,
   works: () => readonly Work[] | Promise<readonly Work[]>,
 ): Promise<Device> {
+  if (!(device instanceof Engine)) return device;
   const { options } = device;
   const { adapter, whyNotGpu } = options;
-  if (adapter === undefined || whyNotGpu || !(device instanceof Engine)) return device;
+  if (adapter === undefined || whyNotGpu) return device;
   const open = async () => (await gpuPart.load!()).GpuDevice.beside(device);
   const choose = async () => {
     const plans = await works();
