@@ -5,6 +5,7 @@ buffers.
 import pytest
 
 from ..loading import error
+from .test_barriers import HARDWARE
 from .test_sessions import sessions  # noqa: F401
 
 # before the worker asks for the adapter
@@ -61,7 +62,7 @@ def before_the_worker(visit, text):
     "limits", [["maxBufferSize"], ["maxStorageBuffersPerShaderStage"]], ids=lambda x: x[0]
 )
 def test_limits_that_the_device_does_not_have(gpu_visit, sessions, limits):  # noqa: F811
-    before_the_worker(gpu_visit, f"const LIMITS = {limits};{LIES}")
+    before_the_worker(gpu_visit, f"const LIMITS = {limits};{LIES}{HARDWARE}")
     e = error(gpu_visit.run(SESSION, {"device": "webgpu"}), "EngineError")
     assert "the GPU gives no device" in e["what"] and "'wasm'" in e["remedy"]
     got = gpu_visit.run(SESSION, {"executionProviders": ["webgpu", "wasm"]})
