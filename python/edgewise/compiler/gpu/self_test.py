@@ -16,7 +16,7 @@ from ..declare.dtypes import FLOAT, INT64, UINT8
 from ..ir import Graph, Value
 from ..plan import Plan, compile_graph
 from ..targets.webgpu import WEBGPU
-from .tested import CASES
+from .tested import CASES, HELPERS
 
 BLOCK = 32
 
@@ -107,7 +107,9 @@ class TestCase:
 def test_cases() -> list[TestCase]:
     """The tests of kernels that are not in `self_test`, or run other shaders there."""
     known = set(self_test()[0].kernels)
-    others = {*known, "cast", "reduce"}  # beside what a case is for
+    others = set(known)  # beside what a case is for
+    for name in HELPERS:
+        others |= set(tested_plan(name, lambda of: {name: partial(CASES[name], of)})[0].kernels)
     cases = []
     for name, make in CASES.items():
         plan, slots = tested_plan(name, lambda of: {name: partial(make, of)})

@@ -348,3 +348,6 @@ CASES = {**MORE, **IMAGES, **BYTES, **TRAINING}
 """{operator: function that makes the result}. Those with further kernels come after those that
 test these.
 """
+
+HELPERS = ("Cast", "ReduceSum")
+"""Operators whose kernels other cases have, too."""

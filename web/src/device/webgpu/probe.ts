@@ -12,8 +12,8 @@ import { slotsOfPlan } from "../plan-header.ts";
 
 /** A GPU must take this part of WebAssembly's time; so neither choice loses more than that. */
 const WORTH = 0.9;
-/** Milliseconds of a run in WebAssembly for which no GPU is opened: its read alone takes as long. */
-const LEAST_MS = 1;
+/** Milliseconds of a run in WebAssembly for which no GPU is opened: its read takes as long. */
+const MIN_MS = 1;
 /** Milliseconds after which no further step of a plan is measured. */
 const MAX_MS = 300;
 /** Milliseconds of runs on a device: browsers compile WebAssembly a second time meanwhile. */
@@ -95,7 +95,7 @@ export async function faster<T extends Probed>(
   for (const work of works) parts.push(await inWasm(wasm, work));
   const ms = sumOf(parts);
   const runs = works.reduce((sum, { times }) => sum + times, 0);
-  if (ms < LEAST_MS * runs) return `a run takes less than ${LEAST_MS} ms in WebAssembly`;
+  if (ms < MIN_MS * runs) return `a run takes less than ${MIN_MS} ms in WebAssembly`;
   const found = await within(() => open(), parts);
   const times = { gpu: found ? found.ms : null, wasm: ms };
   const days = found ? DAYS : DAYS_LATE;

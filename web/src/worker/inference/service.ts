@@ -148,7 +148,8 @@ export class InferenceService {
     const value: RunAnswer = { values, spare };
     const { device } = model.info;
     if (device !== this.told) this.told = value.device = device;
-    if (model.library.compiled.size) this.inTurn(() => this.improve(warn)).catch(() => undefined); // the next run reports it
+    // what fails there is reported by the next run
+    if (model.library.compiled.size) this.inTurn(() => this.improve(warn)).catch(() => undefined);
     return { value, transfer: [...transfer, ...spare] };
   }
 
