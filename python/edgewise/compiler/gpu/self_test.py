@@ -29,7 +29,8 @@ class TestGraph:
     """
 
     def __init__(self, bound: BoundGraph) -> None:
-        self.g, self.bound = Gradients(bound), bound
+        self.g: Gradients = Gradients(bound)
+        self.bound: BoundGraph = bound
         self.kinds: dict[str, tuple[str, int]] = {}
 
     def floats(self, name: str, *shape: int) -> Value:
