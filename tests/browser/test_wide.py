@@ -64,6 +64,8 @@ def test_beyond_4_gb(visit, server, files, script):
         *((3.9, lacks, ["relaxed-threads"]) for lacks in ("memory64", "room", "file")),
         (5, "", [WIDE]),
         (17, "", ["OutOfMemory", "17408 MB", "at most 16384 MB"]),
+        (7, "half", [WIDE]),
+        (12, "half", ["OutOfMemory", "12288 MB", "at most 8192 MB"]),
         (5, "memory64", ["OutOfMemory", "5120 MB", "(Chrome 1", "no 64-bit", "Edge 133"]),
         (5, "room", ["OutOfMemory", "5120 MB", "more than 4096 MB", "could not allocate"]),
         (5, "file", ["OutOfMemory", "5120 MB", "more than 4096 MB", "HTTP 404"]),
