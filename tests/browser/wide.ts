@@ -61,7 +61,8 @@ export async function chosen(engines: string, bytes: number, lacks: string) {
   if (lacks === "room" || lacks === "half")
     WebAssembly.Memory = new Proxy(Memory, {
       construct(real, [limits]) {
-        if (limits.address && limits.maximum > most) throw new RangeError("could not allocate memory");
+        if (limits.address && limits.maximum > most)
+          throw new RangeError("could not allocate memory");
         return new real(limits);
       },
     });

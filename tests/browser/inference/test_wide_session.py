@@ -1,4 +1,4 @@
-"""Sessions of .onnx files of more than 4 GB: the engine with 64-bit addresses from the first one on."""
+"""First sessions of .onnx files of more than 4 GB: the engine has 64-bit addresses."""
 
 import base64
 
