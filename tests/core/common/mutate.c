@@ -53,7 +53,8 @@ size_t mutate(uint8_t *plan, size_t n) {
     break;
   }
   case 10: { /* sizes of the buffers, so that offsets and strides near their ends are accepted */
-    const size_t slot = h.n_slots ? h.slots_at + below(h.n_slots) * sizeof(ew_slot_entry) : n;
+    if (!h.n_slots || h.slots_at >= n) break;
+    const size_t slot = (size_t)h.slots_at + below(h.n_slots) * sizeof(ew_slot_entry);
     const uint64_t v = UINT64_C(1) << (31 + below(4)), more = v + below(129) - 64;
     if (slot + 8 <= n) memcpy(plan + slot, &more, 8);
     break;
