@@ -107,8 +107,6 @@ def bundle():
         "--log-level=error",
         "--define:__VERSION__='bench'",
         "--define:__COMPILER__='bench'",
-        "--define:__PYODIDE__='bench'",
-        "--define:__PYODIDE__='bench'",
         "--define:__WHEEL__='bench'",
         f"--outdir={out}",
     )

@@ -128,7 +128,7 @@ const urls = {
   engineUrl: engines!,
   threadUrl: "",
   compilerUrl: "",
-  python: { pyodideUrl: "", wheelUrl: "", snapshotUrl: "" },
+  python: { files: { loader: "", module: "", wasm: "", library: "", wheel: "", snapshot: "" } },
 };
 for (let message = await next(); message; message = await next()) {
   try {

@@ -19,7 +19,7 @@ from edgewise.host.session import NodeArg, inference_calls
 from edgewise.onnx import BytesSource
 
 ROOT = Path(__file__).parents[2]
-DEFINES = ("VERSION", "COMPILER", "WHEEL", "PYODIDE")  # of web/bundle.mjs
+DEFINES = ("VERSION", "COMPILER", "WHEEL")  # of web/bundle.mjs
 _process = None
 
 

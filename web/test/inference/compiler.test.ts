@@ -9,7 +9,7 @@ const urls = {
   engineUrl: "",
   threadUrl: "",
   compilerUrl: "",
-  python: { pyodideUrl: "", wheelUrl: "", snapshotUrl: "" },
+  python: { files: { loader: "", module: "", wasm: "", library: "", wheel: "", snapshot: "" } },
 };
 const none = (): void => undefined;
 const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };

@@ -232,7 +232,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       plan.slots.forEach(({ name, kind, bytes }, slot) => {
         const what = `${place}, slot '${name}'`;
         if (kind === "weight") {
-          device.bind(handle, slot, weights.buffer(name), what);
+          weights.bind(handle, slot, name, what);
         } else if (kind === "state") {
           device.bind(handle, slot, weights.adapter(name, bytes), what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name });
@@ -267,8 +267,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
             place,
             "This is a bug in Edgewise; please report it.",
           );
-        const buffer = instead.get(name) ?? this.weights.buffer(name);
-        this.device.bind(plan, slot, buffer, `${place}, slot '${name}'`);
+        const what = `${place}, slot '${name}'`;
+        const other = instead.get(name);
+        if (other) this.device.bind(plan, slot, other, what);
+        else this.weights.bind(plan, slot, name, what);
       });
       if (info.slots.some((s) => s.kind === "computed")) this.device.init(plan, place);
     }
