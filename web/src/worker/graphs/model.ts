@@ -2,10 +2,9 @@
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import type { Port, Signature } from "../../logic/speech/graphs.ts";
 import type { GraphsInfo } from "../../protocol/graphs.ts";
-import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
+import { BOUNDS, type ValueInfo, type WireValue } from "../../protocol/inference.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";
 import { platform } from "../../shared/platform.ts";
@@ -103,12 +102,6 @@ export class Graphs {
 
   private open(file: string | Blob): Promise<InferenceModel> {
     const { urls, device, flavour, threads, cache, cache_files } = this.request;
-    const bounds = {
-      max_loop_trips: MAX_LOOP_TRIPS,
-      max_compilations: MAX_COMPILATIONS,
-      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
-      max_run_seconds: undefined,
-    };
     const start: StartPython = (addresses, signal) => {
       if (!this.python?.alive) this.python = new Compiler(addresses, signal);
       return this.python;
@@ -123,7 +116,7 @@ export class Graphs {
     return openModel(
       {
         ...{ model: file, external: this.found.external, urls, device, flavour, threads },
-        ...{ cache, cache_files, ...bounds },
+        ...{ cache, cache_files, ...BOUNDS },
       },
       this.ended,
       this.progress,

@@ -198,6 +198,7 @@ async function openOnnx(
       }
     }
     const info = await python.open();
+    opening = withRoom(await opening, await files.bytes(), files.name);
     const device = await opening;
     const weights = new Weights(device, { weights: new Map() });
     opened = made(device, weights, files.name, info, request, compiling);
