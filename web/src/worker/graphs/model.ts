@@ -17,6 +17,8 @@ import { type Dim, dimAt, ruleAt } from "../inference/registers.ts";
 import { makePackaged } from "../inference/service.ts";
 import type { FoundGraphs } from "./files.ts";
 
+const ONE_BY_ONE = "'auto' takes WebAssembly for graphs that are compiled one by one";
+
 /** The graphs of a model. */
 export class Graphs {
   private readonly models = new Map<string, Promise<InferenceModel>>();
@@ -105,7 +107,10 @@ export class Graphs {
       return this.python;
     };
     const shared: typeof openDevice = (options) => {
-      this.device ??= openDevice(options);
+      // which of them takes most time is not known when the first one is opened
+      const auto =
+        options.device === "auto" ? { device: "wasm" as const, whyNotGpu: ONE_BY_ONE } : {};
+      this.device ??= openDevice({ ...options, ...auto });
       return this.device;
     };
     return openModel(
