@@ -241,7 +241,6 @@ NOTES = [
         " the page compiles first, run by a session."
     ),
     (
-        "Memory: the peak of the page's process, of which an empty page has about 100 MB. Medians"
-        " of three rounds."
+        "Memory: the peak of the page's process. Figures are medians of rounds, two or three."
     ),
 ]
