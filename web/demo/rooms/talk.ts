@@ -162,6 +162,8 @@ function use(write: TextGenerationPipeline, speak: TextToSpeechPipeline): void {
   $("status").textContent =
     `Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`} · ready · ` +
     `memory of the writer ${megabytes(memory.engine)}`;
+  best = Infinity;
+  times({ pause: 0 });
   show("ready");
 }
 
@@ -381,15 +383,16 @@ async function offerAll(): Promise<void> {
     ? `Load the real ones, ${megabytes(bytes)}`
     : "Load the real ones, from the hub";
   $("choices").append(button);
+  const lines = REAL.map(({ title, licence }, i) => {
+    const [one] = made[i]!;
+    return one
+      ? `${one.title}, ${megabytes(one.bytes)} (${one.licence})`
+      : `${title}, from the hub (${licence})`;
+  });
+  for (const { title, bytes, licence } of await madeModels("lexicon"))
+    lines.push(`${title}, ${megabytes(bytes)} (${licence})`);
   $("real-list").replaceChildren(
-    ...REAL.map(({ title, licence }, i) => {
-      const [one] = made[i]!;
-      const item = document.createElement("li");
-      item.textContent = one
-        ? `${one.title}, ${megabytes(one.bytes)} (${one.licence})`
-        : `${title}, from the hub (${licence})`;
-      return item;
-    }),
+    ...lines.map((text) => Object.assign(document.createElement("li"), { textContent: text })),
   );
   pressedOnce("real", loadReal);
 }
