@@ -3,28 +3,33 @@ the storyteller, and the voice made by rules.
 """
 
 import json
+import wave
 
 import numpy as np
 import onnx
 import pytest
 from edgewise.cli import main
 
-from .test_rooms import SHOWN, counted
+from ..chromium import CHROMIUM, FLAGS
+from .test_rooms import SHOWN, beeps, counted
 from .test_rooms_real import listed
 
 
 def loudness():
-    """A model with Silero VAD's inputs and outputs: the loudness of a window, after a convolution,
-    with which a page takes the engine that resamples.
+    """A model with Silero VAD's inputs and outputs: the loudness of a window. Its LSTM, whose
+    output does not count, lets a page take the engine that resamples.
     """
     info, op = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    number = onnx.numpy_helper.from_array
     graph = onnx.helper.make_graph(
         [
-            op("Unsqueeze", ["input", "one"], ["lone"]),
-            op("Conv", ["lone", "taps"], ["same"], pads=[1, 1]),
-            op("ReduceL2", ["same"], ["loud"], axes=[1, 2], keepdims=0),
-            op("Unsqueeze", ["loud", "one"], ["column"]),
-            op("Sub", ["column", "most"], ["above"]),
+            op("ReduceL2", ["input"], ["loud"], axes=[1], keepdims=1),
+            op("Unsqueeze", ["loud", "zero"], ["step"]),
+            op("LSTM", ["step", "w", "r"], ["", "h"], hidden_size=1),
+            op("Squeeze", ["h", "zero"], ["gate"]),
+            op("Mul", ["gate", "little"], ["less"]),
+            op("Add", ["loud", "less"], ["both"]),
+            op("Sub", ["both", "most"], ["above"]),
             op("Sigmoid", ["above"], ["output"]),
             op("Identity", ["state"], ["stateN"]),
         ],
@@ -32,14 +37,23 @@ def loudness():
         [info("input", 1, [1, "samples"]), info("state", 1, [2, 1, 128])],
         [info("output", 1, [1, 1]), info("stateN", 1, [2, 1, 128])],
         [
-            onnx.numpy_helper.from_array(np.int64([1]), "one"),
-            onnx.numpy_helper.from_array(np.float32([[[0, 1, 0]]]), "taps"),
-            onnx.numpy_helper.from_array(np.float32([1]), "most"),
+            number(np.int64([0]), "zero"),
+            number(np.float32([1]), "most"),
+            number(np.float32([1e-6]), "little"),
+            number(np.ones((1, 4, 1), "f"), "w"),
+            number(np.ones((1, 4, 1), "f"), "r"),
         ],
     )
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
 
 
+STATES = """
+    const doing = document.getElementById("doing");
+    const states = (window.states = []);
+    new MutationObserver(() => {
+      if (states.at(-1) !== doing.dataset.state) states.push(doing.dataset.state);
+    }).observe(doing, { attributes: true });
+"""
 SPEAKING = "document.getElementById('doing').dataset.state === 'speaking'"
 MADE = {
     "vad": "../../files/talk/loud.edge",
@@ -51,12 +65,16 @@ MADE = {
 
 @pytest.fixture(scope="module")
 def folder(files):
-    """A model that detects loud sound."""
+    """A model that detects loud sound, and SOS with a long silence after it."""
     target = files / "talk"
     target.mkdir()
     onnx.save(loudness(), str(target / "loud.onnx"))
     vad = ["--task", "voice-activity-detection", str(target / "loud.onnx")]
     main(["build", *vad, "-o", str(target / "loud.edge")])
+    sound = np.concatenate([beeps("... --- ..."), np.zeros(9 * 16000)])
+    with wave.open(str(target / "sos.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes((sound * 32767).astype("<i2").tobytes())
     return target
 
 
@@ -98,6 +116,36 @@ def test_with_the_models_of_the_page(visit, server, folder):
     )
     page.click("#clear")
     assert page.locator("#messages li").count() == 0 and not page.is_visible("#error")
+
+
+def test_somebody_speaks_and_interrupts(playwright, built, server, folder):
+    """By a microphone whose sound begins anew while the answer is heard."""
+    flags = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    flags += [f"--use-file-for-fake-audio-capture={folder / 'sos.wav'}"]
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+    page = browser.new_page()
+    open_talk(page, server)
+    page.evaluate(STATES)
+    page.click("#microphone")
+    page.wait_for_function("states.join().includes('hearing,thinking,speaking,hearing')")
+    assert "SOS" in said(page, "user")[0]
+    assert float(page.inner_text("#figure-pause").split()[0]) >= 300
+    page.wait_for_function("document.querySelector('.assistant .said').textContent.endsWith('…')")
+    page.click("#microphone")
+    assert page.inner_text("#microphone") == "Talk to it"
+    page.wait_for_function("document.getElementById('doing').dataset.state === 'ready'")
+    page.evaluate("states.length = 0")
+    page.hover("#hold")
+    page.mouse.down()
+    page.wait_for_timeout(3000)
+    page.mouse.up()
+    page.wait_for_function("states.includes('thinking')")
+    page.click("#samples button >> nth=0")
+    page.wait_for_function(SPEAKING)
+    page.goto(f"{server}/demo/see.html")  # while it speaks
+    page.wait_for_function("document.getElementById('status').textContent.includes('ready')")
+    assert not page.is_visible("#error")
+    browser.close()
 
 
 def test_without_a_microphone(visit, server, folder):
