@@ -42,6 +42,11 @@ const PAGES = {
     description: "Text to speech in this page",
     words: "Reads your words aloud. Nothing you write leaves your device.",
   },
+  talk: {
+    room: "Talk",
+    description: "A spoken conversation in this page: it hears, answers and speaks",
+    words: "Talk to it, and it answers aloud. Nothing you say leaves your device.",
+  },
   who: {
     room: "Who speaks",
     description: "Speaker verification in this page, by microphone or files",
