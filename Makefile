@@ -67,7 +67,7 @@ test-slow: test ## run the tests marked slow alone
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q
 
-check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic $(stamp)/shaders ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
+check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic $(stamp)/shaders ## check format, lint, types and structure: under a minute once its tools are there, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
@@ -121,7 +121,7 @@ operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: t
 models: ## write the table of families of models that tests run: docs/reference/models.md
 	$(PYTHON) tests/families.py
 
-docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html
+docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html (EDGEWISE_REPOSITORY=address: with a link to it)
 	npm --prefix web/typedoc run --silent build
 	NO_MKDOCS_2_WARNING=1 .build/venv-docs/bin/mkdocs build --quiet
 	$(PYTHON) tests/docs/links.py .build/docs
@@ -331,7 +331,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
-	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@for room in see morse voice draw learner speak; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
 # Real models for the rooms, from pinned packages. Their conversion needs torch.
@@ -352,7 +352,7 @@ $(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/li
 
 # A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm
 # and bytecode for Pyodide's Python.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs wasm/pyodide/warm.py web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/

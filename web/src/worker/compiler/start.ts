@@ -9,6 +9,7 @@ import { PYODIDE } from "../../shared/version.ts";
 import { stalled, stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import { alive, compileWasm, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
+import { Snapshot } from "./snapshot.ts";
 
 /** A Python object as a function. */
 export type PyProxy = (...args: unknown[]) => {
@@ -54,7 +55,7 @@ type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
 /** What is used of Pyodide's Emscripten module, and of the settings that it is made with. */
 interface PyodideModule {
-  HEAP8: Int8Array;
+  HEAPU8: Uint8Array;
   _malloc(bytes: number): number;
 }
 interface ModuleSettings {
@@ -129,12 +130,10 @@ function notStarted(e: unknown, { pyodideUrl }: PythonUrls): Failure {
 
 const never = (): Promise<never> => new Promise(() => undefined);
 
-type Opened = { bytes: Promise<Uint8Array>; cancel(): void } | undefined;
-
 async function load(
   loadPyodide: LoadPyodide,
   parts: Parts,
-  opened: Promise<Opened>,
+  opened: Promise<Snapshot | undefined>,
   urls: PythonUrls,
   began: number,
 ): Promise<PythonRuntime | Failure> {
@@ -163,7 +162,7 @@ async function load(
     const snapshot = await opened;
     alive(); // what follows has its own time
     if (snapshot) {
-      const restoring = restore(loadPyodide, await parts.create, snapshot.bytes, pyodideUrl);
+      const restoring = restore(loadPyodide, await parts.create, snapshot, pyodideUrl);
       pyodide = await Promise.race([restoring, broken]);
     }
     if (!pyodide) {
@@ -198,13 +197,13 @@ async function load(
 async function restore(
   loadPyodide: LoadPyodide,
   create: CreateModule,
-  bytes: Promise<Uint8Array>,
+  snapshot: Snapshot,
   folder: string,
 ): Promise<Pyodide | undefined> {
   let noPackages = (_lock: object): void => undefined;
   return loadPyodide({
     indexURL: folder,
-    _loadSnapshot: bytes,
+    _loadSnapshot: snapshot.head(),
     stdLibURL: NO_LIBRARY, // the snapshot has it imported
     // instead of pyodide-lock.json, the list of packages that Pyodide can load
     lockFileContents: new Promise((resolve) => (noPackages = resolve)),
@@ -212,9 +211,10 @@ async function restore(
     async createPyodideModule(settings: ModuleSettings) {
       const module = await create(settings);
       noPackages({ info: { abi_version: settings.API.abiVersion }, packages: {} });
-      const { length } = await bytes;
-      while (module.HEAP8.length < length)
-        if (!module._malloc(length - module.HEAP8.length)) throw new Error("out of memory");
+      const size = await snapshot.size();
+      while (module.HEAPU8.length < size)
+        if (!module._malloc(size - module.HEAPU8.length)) throw new Error("out of memory");
+      await snapshot.restore(module.HEAPU8);
       return module;
     },
   }).catch(() => undefined);
@@ -224,7 +224,7 @@ async function restore(
  * Opens the snapshot. Returns its content, still on its way, or undefined if it cannot be had (a
  * wheel of one's own, an old browser, a server that refuses): Python then starts without.
  */
-async function openSnapshot(url: string): Promise<Opened> {
+async function openSnapshot(url: string): Promise<Snapshot | undefined> {
   if (!url || typeof DecompressionStream !== "function") return undefined;
   const source = new HttpSource(url, { onBytes: alive, fetch: plainFetch });
   try {
@@ -232,13 +232,8 @@ async function openSnapshot(url: string): Promise<Opened> {
   } catch {
     return undefined;
   }
-  const canceled = new AbortController();
-  const memory = streamOf(source, (e) => e).pipeThrough(new DecompressionStream("gzip"), {
-    signal: canceled.signal,
-  });
-  const bytes = new Response(memory).arrayBuffer().then((buffer) => new Uint8Array(buffer));
-  bytes.catch(() => undefined);
-  return { bytes, cancel: () => canceled.abort() };
+  const compressed = streamOf(source, (e) => e);
+  return new Snapshot(compressed.pipeThrough(new DecompressionStream("gzip")));
 }
 
 /** Downloads a file while Python waits. */
