@@ -2,6 +2,7 @@
 
 import type { GpuReport } from "../protocol/gpu-report.ts";
 import { InputError } from "../shared/errors.ts";
+import { checkFunction, optionsOf } from "../shared/inputs.ts";
 import type { Flavour } from "../shared/platform.ts";
 import { startClient } from "./client.ts";
 import { env, urls } from "./env.ts";
@@ -26,13 +27,10 @@ export interface GpuReportOptions extends CallOptions {
  * slow it down. The result is plain data for `JSON.stringify`; nothing is sent anywhere.
  * @throws EngineError if there is no GPU, or it is lost
  */
-export async function gpuReport({
-  flavour = env.flavour,
-  threads = env.threads,
-  seconds = 100,
-  signal,
-  on_progress,
-}: GpuReportOptions = {}): Promise<GpuReport> {
+export async function gpuReport(options: GpuReportOptions = {}): Promise<GpuReport> {
+  const { signal, on_progress, seconds = 100, ...engine } = optionsOf(options);
+  const { flavour = env.flavour, threads = env.threads } = engine;
+  checkFunction("on_progress", on_progress);
   if (!(seconds > 0))
     throw new InputError(`seconds is ${seconds}`, "options.seconds", "Give a positive number.");
   const client = await startClient();

@@ -6,7 +6,7 @@ import type { LoadRequest, ModelFiles, ModelInfo } from "../protocol/loading.ts"
 import type { TaskInfo } from "../protocol/tasks.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
-import { checkFunction } from "../shared/inputs.ts";
+import { blobOf, checkFunction, optionsOf } from "../shared/inputs.ts";
 import {
   chooseBuild,
   type DeviceInfo,
@@ -443,6 +443,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     checkFunction("on_delta", on_delta);
     checkFunction("on_parsed", on_parsed);
     const follower = (typeof streamer === "object" && streamer) || undefined;
+    if (follower) checkStreamer(follower);
     if (!follower) checkFunction("streamer", streamer);
     checkFunction("onScores", onScores);
     const text = textStreamer(streamer);
@@ -507,11 +508,12 @@ function prefixMethods(
   id: number,
 ): Pick<TextGenerationPipeline, "savePrefix" | "loadPrefix"> {
   return {
-    savePrefix: (input, { signal, ...options } = {}) =>
-      client.call("save_prefix", { model: id, input, options }, { signal }),
-    loadPrefix: (source) => {
-      const file = source instanceof Blob ? source : new Blob([source]);
-      return client.call("load_prefix", { model: id, file });
+    savePrefix: async (input, given) => {
+      const { signal, ...options } = optionsOf(given);
+      return client.call("save_prefix", { model: id, input, options }, { signal });
+    },
+    loadPrefix: async (source) => {
+      return client.call("load_prefix", { model: id, file: blobOf(source, "source") });
     },
   };
 }
@@ -520,8 +522,9 @@ function prefixMethods(
 async function* streamed(
   call: (input: GenerateRequest["input"], options: GenerateOptions) => Promise<unknown>,
   input: GenerateRequest["input"],
-  { signal, ...options }: GenerateOptions = {},
+  given: GenerateOptions = {},
 ): AsyncGenerator<string, void, undefined> {
+  const { signal, ...options } = optionsOf(given);
   const pieces = new Queue<string>();
   const end = new AbortController();
   const work = call(input, {
@@ -550,6 +553,18 @@ function splitFields(given: Record<string, unknown>): Pick<GenerateRequest, "fie
   return { fields, options };
 }
 
+/** @throws InputError if a streamer lacks a method */
+function checkStreamer(
+  streamer: Exclude<GenerateOptions["streamer"], undefined | ((text: string) => void)>,
+): void {
+  if (typeof streamer.put !== "function" || typeof streamer.end !== "function")
+    throw new InputError(
+      "it has no methods put and end",
+      "options.streamer",
+      "Give a TextStreamer, a function of pieces of text, or an object with put(ids) and end().",
+    );
+}
+
 function textStreamer(streamer: GenerateOptions["streamer"]): TextStreamer | undefined {
   if (typeof streamer === "function")
     return new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer });
@@ -567,12 +582,22 @@ function streamOptions({ options }: TextStreamer): GenerateRequest["stream"] {
 
 function remoteTokenizer(client: Client, model: number): TextGenerationPipeline["tokenizer"] {
   return {
-    encode: (text, { add_special_tokens } = {}) =>
-      client.call("encode", { model, text, add_special_tokens }),
-    decode: (ids, options = {}) => client.call("decode", { model, ids: Array.from(ids), options }),
+    encode: async (text, options) => {
+      const { add_special_tokens } = optionsOf(options);
+      return client.call("encode", { model, text, add_special_tokens });
+    },
+    decode: async (ids, options = {}) =>
+      client.call("decode", { model, ids: tokenIds(ids), options: optionsOf(options) }),
     apply_chat_template: (messages, options = {}) =>
       client.call("chat", { model, messages, options }) as Promise<never>,
   };
+}
+
+/** @throws InputError if they are no list */
+function tokenIds(ids: Parameters<TextGenerationPipeline["tokenizer"]["decode"]>[0]): number[] {
+  if (typeof ids !== "object" || ids === null || !("length" in ids))
+    throw new InputError("it is no list of token ids", "ids", "Give what encode returned.");
+  return Array.from(ids);
 }
 
 /** Bytes that training may take in a page: a share of its 4 GB, or of a device with less. */

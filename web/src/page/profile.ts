@@ -14,6 +14,7 @@ import {
   trace_of,
 } from "../logic/profile.ts";
 import type { Limits, ProfileData } from "../protocol/profile.ts";
+import { InputError } from "../shared/errors.ts";
 import type { SessionClient } from "./inference/inline-client.ts";
 
 /** Measurements of a group of steps. */
@@ -202,6 +203,7 @@ export async function watched(
   model: number | undefined,
   work: () => unknown,
 ): Promise<Profile> {
+  if (typeof work !== "function") throw new InputError("it is no function", "work", "Give one.");
   await client.call("profile_start", { model });
   try {
     await work();

@@ -2,7 +2,9 @@
 // Runtime Web.
 
 import { InputError, InputTypeError } from "../shared/errors.ts";
-import { checkCanvas } from "../shared/inputs.ts";
+import { checkCanvas, fetched, optionsOf } from "../shared/inputs.ts";
+import { message } from "../shared/words.ts";
+import { full } from "./env.ts";
 
 /** Order of the channels. */
 export type ChannelOrder = "RGB" | "RGBA" | "BGR" | "RBG";
@@ -57,14 +59,12 @@ async function drawable(image: unknown): Promise<ImageData | ImageBitmap | HTMLI
     return typeof type === "function" && image instanceof type;
   };
   if (typeof image === "string") {
-    const answer = await fetch(image);
-    if (!answer.ok)
-      throw new InputError(
-        `the picture cannot be read (status ${answer.status})`,
-        image.slice(0, 200),
-        "Check the address.",
-      );
-    return createImageBitmap(await answer.blob());
+    const file = await fetched(full(image), undefined);
+    try {
+      return await createImageBitmap(file);
+    } catch (e) {
+      throw new InputError(`the file is no picture (${message(e)})`, image.slice(0, 200));
+    }
   }
   if (is("ImageData") || is("ImageBitmap") || is("HTMLImageElement")) return image as ImageData;
   throw new InputTypeError(
@@ -77,9 +77,10 @@ async function drawable(image: unknown): Promise<ImageData | ImageBitmap | HTMLI
 /** The elements and the shape of the tensor of a picture. */
 export async function tensorOfImage(
   image: PictureSource,
-  options: FromImageOptions = {},
+  options?: FromImageOptions,
 ): Promise<{ data: Float32Array<ArrayBuffer>; dims: number[] }> {
   checkCanvas("Tensor.fromImage");
+  options = optionsOf(options);
   const source = await drawable(image);
   const { resizedWidth: width = source.width, resizedHeight: height = source.height } = options;
   const drawn = new OffscreenCanvas(width, height).getContext("2d")!;
@@ -106,8 +107,9 @@ export async function tensorOfImage(
 export function imageOfTensor(
   data: ArrayLike<unknown>,
   dims: readonly number[],
-  options: ToImageOptions = {},
+  options?: ToImageOptions,
 ): ImageData {
+  options = optionsOf(options);
   const last = options.tensorLayout === "NHWC";
   const [count = 0, a = 0, b = 0, c = 0] = dims;
   const [channels, height, width] = last ? [c, a, b] : [a, b, c];

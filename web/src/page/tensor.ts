@@ -386,17 +386,18 @@ export function plainOf({ type, dims, data }: Tensor): PlainTensor {
   };
 }
 
+/** Copies a tensor of numbers. @throws InputError if it is none */
+export function copyOf(t: unknown, where: string): PlainTensor {
+  const { type, data } = (t ?? {}) as Partial<Tensor>;
+  if (!(t instanceof Tensor) && !((type as string) in ARRAYS && ArrayBuffer.isView(data)))
+    throw new InputError("it is not a Tensor", where, "Give a Tensor.");
+  return plainOf(t as Tensor);
+}
+
 /** Copies the feeds of a training step, after checking that they are tensors. */
 export function plain(feeds: Tensors): Record<string, PlainTensor> {
   return Object.fromEntries(
-    Object.entries(feeds).map(([name, t]) => {
-      if (
-        !(t instanceof Tensor) &&
-        !(t && (t as Tensor).type in ARRAYS && ArrayBuffer.isView((t as Tensor).data))
-      )
-        throw new InputError("it is not a Tensor", `feed '${name}'`, "Give a Tensor.");
-      return [name, plainOf(t)];
-    }),
+    Object.entries(feeds ?? {}).map(([name, t]) => [name, copyOf(t, `feed '${name}'`)]),
   );
 }
 

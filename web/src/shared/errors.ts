@@ -178,12 +178,3 @@ function shortened(text: string, most: number): string {
   const [first, last] = [line.slice(0, most - 60), line.slice(-50)];
   return `${first.replace(CUT_END, "")} ... ${last.replace(CUT_START, "")}`;
 }
-
-/** The error for loops that ran more iterations than a session allows. */
-export function tooManyTrips(limit: bigint | number, where: string): ModelError {
-  return new ModelError(
-    `its loops ran ${limit} iterations`,
-    where,
-    "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their conditions.",
-  );
-}

@@ -17,6 +17,32 @@ export function checkFunction(name: string, value: unknown): void {
     throw new InputError("it is no function", `options.${name}`, "Give a function.");
 }
 
+/**
+ * Options as they were given; null and undefined stand for none.
+ * @throws InputError if they are no object
+ */
+export function optionsOf<T extends object>(options: T | null | undefined, where = "options"): T {
+  const given = options ?? ({} as T);
+  if (typeof given !== "object" || Array.isArray(given))
+    throw new InputError("it is no object", where, "Give options as { name: value }.");
+  return given;
+}
+
+/** @throws InputError if a value is no list */
+export function checkList(value: unknown, where: string): asserts value is readonly unknown[] {
+  if (!Array.isArray(value)) throw new InputError("it is no list", where, "Give an array.");
+}
+
+/**
+ * A file's bytes as a Blob.
+ * @throws InputError if it is neither a Blob nor bytes
+ */
+export function blobOf(file: unknown, where: string): Blob {
+  if (file instanceof Blob) return file;
+  if (file instanceof ArrayBuffer || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
+  throw new InputError("it is no file", where, "Give a File, a Blob, or the file's bytes.");
+}
+
 /** @throws InputError where no pictures can be decoded or drawn, as in Node */
 export function checkCanvas(where: string): void {
   const { createImageBitmap, OffscreenCanvas } = globalThis;

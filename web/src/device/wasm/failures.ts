@@ -10,8 +10,8 @@ import {
   OutOfMemory,
   PackageError,
   PlanError,
-  tooManyTrips,
 } from "../../shared/errors.ts";
+import { tooManyTrips } from "../../shared/trips.ts";
 
 /** Error codes by name. */
 const CODE = Object.fromEntries(

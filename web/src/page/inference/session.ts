@@ -15,7 +15,7 @@ import type { ProgressEvent } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { Aborted, InputError, InputTypeError } from "../../shared/errors.ts";
 import { hand } from "../../shared/files/source.ts";
-import { checkFunction } from "../../shared/inputs.ts";
+import { checkFunction, optionsOf } from "../../shared/inputs.ts";
 import { hasLines } from "../../shared/line.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
@@ -440,9 +440,12 @@ export class InferenceSession {
    */
   async profile(
     work: Record<string, OnnxValue> | (() => unknown),
-    { runs = 5 }: { runs?: number } = {},
+    options: { runs?: number } = {},
   ): Promise<Profile> {
+    const { runs = 5 } = optionsOf(options);
     if (typeof work === "function") return watched(this.client, undefined, work);
+    if (typeof work !== "object" || work === null)
+      throw new InputError("it is neither feeds nor a function", "work", "Give one of them.");
     const feeds = (): Record<string, OnnxValue> => Object.fromEntries(Object.entries(work));
     await this.run(feeds());
     return watched(this.client, undefined, async () => {

@@ -59,8 +59,11 @@ export class RawImage implements Pixels {
    * A file with the picture.
    * @param type MIME type; default: PNG
    * @param quality 0 to 1, of formats with losses
+   * @throws InputError if `type` is no text
    */
-  toBlob(type = "image/png", quality = 1): Promise<Blob> {
+  async toBlob(type = "image/png", quality = 1): Promise<Blob> {
+    if (typeof type !== "string")
+      throw new InputError("it is no MIME type", "type", 'Give one, such as "image/png".');
     return this.toCanvas().convertToBlob({ type, quality });
   }
 }

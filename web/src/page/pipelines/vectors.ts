@@ -4,6 +4,7 @@ import { check_top_k } from "../../logic/post/classification.ts";
 import { check_same, need_texts } from "../../logic/search/vectors.ts";
 import type { Matches, Rows, VectorsInfo } from "../../protocol/vectors.ts";
 import { InputError } from "../../shared/errors.ts";
+import { blobOf, checkList, optionsOf } from "../../shared/inputs.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { type Client, startClient } from "../client.ts";
 import { env, urls } from "../env.ts";
@@ -108,7 +109,8 @@ export class VectorIndex {
    * Adds vectors.
    * @throws InputError if they have another size, or a number is not finite: none is added then
    */
-  async add(vectors: VectorsInput, { signal }: CallOptions = {}): Promise<void> {
+  async add(vectors: VectorsInput, options: CallOptions = {}): Promise<void> {
+    const { signal } = optionsOf(options);
     const rows = rowsOf(vectors, "vectors");
     this.info = await this.client.call("vectors_add", rows, {
       signal,
@@ -120,10 +122,8 @@ export class VectorIndex {
    * The vectors with the greatest dot products with each query, the best first.
    * @throws InputError if a query has another size, or a number is not finite
    */
-  async search(
-    queries: VectorsInput,
-    { top_k = 10, signal }: SearchOptions = {},
-  ): Promise<VectorMatch[][]> {
+  async search(queries: VectorsInput, options: SearchOptions = {}): Promise<VectorMatch[][]> {
+    const { top_k = 10, signal } = optionsOf(options);
     check_top_k(top_k, false);
     const rows = rowsOf(queries, "queries");
     const request = { queries: rows, top_k };
@@ -149,7 +149,9 @@ export class VectorIndex {
    * @param texts of the vectors
    * @throws InputError if there are more or fewer texts than vectors
    */
-  save(texts?: readonly string[], { signal }: CallOptions = {}): Promise<Blob> {
+  async save(texts?: readonly string[], options: CallOptions = {}): Promise<Blob> {
+    const { signal } = optionsOf(options);
+    if (texts !== undefined) checkList(texts, "texts");
     return this.client.call("vectors_save", { texts: texts && [...texts] }, { signal });
   }
 
@@ -189,8 +191,9 @@ export class TextIndex {
   }
 
   /** Adds a text or several. */
-  async add(texts: string | readonly string[], { signal }: CallOptions = {}): Promise<void> {
-    const more = typeof texts === "string" ? [texts] : [...texts];
+  async add(texts: string | readonly string[], options: CallOptions = {}): Promise<void> {
+    const { signal } = optionsOf(options);
+    const more = listOfTexts(texts, "texts");
     if (!more.length) return;
     const vectors = await embedded(this.embed, more, { ...this.options, signal });
     await this.vectors.add(vectors, { signal }); // calls end in the order in which they began
@@ -210,10 +213,11 @@ export class TextIndex {
   ): Promise<TextMatch[][]>;
   async search(
     query: string | readonly string[],
-    { top_k, signal, ...options }: SearchOptions & TextIndexOptions = {},
+    options: SearchOptions & TextIndexOptions = {},
   ): Promise<TextMatch[] | TextMatch[][]> {
-    const queries = typeof query === "string" ? [query] : [...query];
-    const given = { ...this.options, ...options, signal };
+    const { top_k, signal, ...rest } = optionsOf(options);
+    const queries = listOfTexts(query, "query");
+    const given = { ...this.options, ...rest, signal };
     const rows = queries.length ? await embedded(this.embed, queries, given) : [];
     const found = await this.vectors.search(rows, { top_k, signal });
     const results = found.map((matches) =>
@@ -282,10 +286,17 @@ export function indexMethods(embed: Embed): IndexMethods {
   };
 }
 
-function divided({ precision, flavour, threads, signal, ...rest }: TextIndexOptions): {
+function listOfTexts(texts: string | readonly string[], where: string): string[] {
+  if (typeof texts === "string") return [texts];
+  checkList(texts, where);
+  return [...texts];
+}
+
+function divided(options: TextIndexOptions): {
   own: VectorIndexOptions;
   rest: Record<string, unknown>;
 } {
+  const { precision, flavour, threads, signal, ...rest } = optionsOf(options);
   return { own: { precision, flavour, threads, signal }, rest };
 }
 
@@ -316,9 +327,10 @@ function normalized(vector: Float32Array): Float32Array {
 
 async function opened(
   source: IndexSource | undefined,
-  { precision, flavour, threads, signal }: VectorIndexOptions,
+  options: VectorIndexOptions,
 ): Promise<{ index: VectorIndex; texts: string[] | undefined }> {
-  const file = source && (source instanceof Blob ? source : new Blob([source]));
+  const { precision, flavour, threads, signal } = optionsOf(options);
+  const file = source === undefined ? undefined : blobOf(source, "file");
   const client = await startClient();
   try {
     const { info, texts } = await client.call(

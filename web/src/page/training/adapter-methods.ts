@@ -1,6 +1,8 @@
 // Methods of a pipeline that load, save and select adapters.
 
 import type { AdapterInfo, KeptAdapter } from "../../protocol/training.ts";
+import { InputError } from "../../shared/errors.ts";
+import { optionsOf } from "../../shared/inputs.ts";
 import { full } from "../env.ts";
 import { askToPersist } from "../persist.ts";
 import type { Handle } from "./handles.ts";
@@ -135,10 +137,19 @@ function given(
 ): { name: string; blob: Blob }[] | string | undefined {
   if (files === undefined) return undefined;
   if (typeof files === "string" || files instanceof URL) return full(String(files));
-  return Array.from(files instanceof Blob ? [files as File] : files, (blob) => ({
-    name: blob.name,
-    blob: blob as Blob,
-  }));
+  return filesOf(files);
+}
+
+/** @throws InputError if they are no files */
+function filesOf(files: File | Blob | Iterable<File | Blob>): { name: string; blob: Blob }[] {
+  const given = (files as unknown) instanceof Blob ? [files as Blob] : files;
+  const iterable = typeof given === "object" && given !== null && Symbol.iterator in given;
+  const list: unknown[] = iterable ? Array.from(given) : [given];
+  return list.map((blob) => {
+    if (!(blob instanceof Blob))
+      throw new InputError("it is no file", "files", "Give a File, several, or a FileList.");
+    return { name: blob instanceof File ? blob.name : "adapter_model.safetensors", blob };
+  });
 }
 
 /** Implements {@link AdapterMethods} by calls to the worker. */
@@ -149,7 +160,7 @@ export function adapterMethods(handle: Handle): AdapterMethods {
     options: AdapterExportOptions | ModelExportOptions,
     alone: boolean,
   ): Promise<File[]> => {
-    const { format, quantization = null, base_model, license, files, signal } = options;
+    const { format, quantization = null, base_model, license, files, signal } = optionsOf(options);
     const of = { base_model, license };
     const request = { model, name, format, quantization, ...of, alone, files: given(files) };
     const made = await client.call("adapter_export", request, { signal });
@@ -162,13 +173,7 @@ export function adapterMethods(handle: Handle): AdapterMethods {
       return handle.adapters;
     },
     async loadAdapter(name, files) {
-      const given =
-        files === undefined
-          ? undefined
-          : Array.from(files instanceof Blob ? [files as File] : files, (blob) => ({
-              name: blob instanceof File ? blob.name : "adapter_model.safetensors",
-              blob: blob as Blob,
-            }));
+      const given = files === undefined ? undefined : filesOf(files);
       await list(client.call("adapter_load", { model, files: given, name }));
       return handle.adapters.find((a) => a.name === name)!;
     },
@@ -178,7 +183,8 @@ export function adapterMethods(handle: Handle): AdapterMethods {
         (f) => new File([f.blob], f.name, { type: f.blob.type }),
       );
     },
-    async mergedOnnx(name, onnx, { signal } = {}) {
+    async mergedOnnx(name, onnx, options) {
+      const { signal } = optionsOf(options);
       const files = given(onnx);
       return new File(
         [await client.call("adapter_merge", { model, name, files }, { signal })],

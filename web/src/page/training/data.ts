@@ -9,6 +9,7 @@ import {
 } from "../../logic/training/records.ts";
 import type { SeenToken, TrainingRecord } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
+import { blobOf, checkList, optionsOf } from "../../shared/inputs.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
 import { handleOf } from "./handles.ts";
 
@@ -42,8 +43,11 @@ export async function readData(
       where,
       "Take a part of it: a page learns from some megabytes of text in a day.",
     );
-  const text = typeof source === "string" ? source : decoded(await source.arrayBuffer(), where);
-  const { format = format_of(name, text) } = options;
+  const text =
+    typeof source === "string"
+      ? source
+      : decoded(await blobOf(source, "source").arrayBuffer(), where);
+  const { format = format_of(name, text) } = optionsOf(options);
   check_format(format);
   return read_records(text, format, where);
 }
@@ -71,7 +75,8 @@ export async function previewData(
   options: { count?: number; adapter?: "lora" | "full" } = {},
 ): Promise<SeenToken[][]> {
   const handle = handleOf(model);
-  const { count = 1, adapter } = options;
+  const { count = 1, adapter } = optionsOf(options);
+  if (typeof data !== "string") checkList(data, "data");
   const given = typeof data === "string" ? [data] : [...data];
   // texts form one stream, of which the worker takes as much as the rows need
   const sent = typeof given[0] === "string" ? given : given.slice(0, Math.max(count, 1));
@@ -86,12 +91,28 @@ export async function previewData(
  * element.innerHTML = previewHTML(await previewData(write, records));
  * ```
  * @param examples - of {@link previewData}
+ * @throws InputError if they are none
  */
 export function previewHTML(examples: readonly (readonly SeenToken[])[]): string {
-  return preview_html(examples);
+  return preview_html(checkedExamples(examples));
 }
 
-/** A preview as text: a line for each run of tokens that are learned, read or left out. */
+/**
+ * A preview as text: a line for each run of tokens that are learned, read or left out.
+ * @param examples - of {@link previewData}
+ * @throws InputError if they are none
+ */
 export function previewText(examples: readonly (readonly SeenToken[])[]): string {
-  return preview_text(examples);
+  return preview_text(checkedExamples(examples));
+}
+
+/** @throws InputError if they are no lists of tokens */
+function checkedExamples(examples: readonly (readonly SeenToken[])[]): SeenToken[][] {
+  checkList(examples, "examples");
+  for (const tokens of examples) {
+    checkList(tokens, "examples");
+    if (!tokens.every((token) => typeof token?.text === "string"))
+      throw new InputError("it is no token", "examples", "Give a result of previewData.");
+  }
+  return examples as SeenToken[][];
 }

@@ -14,6 +14,7 @@ import type {
   TrainingResult,
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
+import { optionsOf } from "../../shared/inputs.ts";
 import { askToPersist } from "../persist.ts";
 import type { ImageTextToTextPipeline } from "../pipelines/asking.ts";
 import type { SpeechRecognitionPipeline, Text2TextPipeline } from "../pipelines/types.ts";
@@ -326,6 +327,7 @@ export class Trainer {
     texts: TrainingData,
     options: FineTuneOptions = {},
   ): Promise<Trainer> {
+    options = optionsOf(options);
     const { handle, request } = await Trainer.request(model, texts, options);
     if (options.checkpoint) askToPersist();
     const info = await handle.client.call("train", request, { signal: options.signal });
@@ -352,9 +354,9 @@ export class Trainer {
     texts: TrainingData,
     options: FineTuneOptions & { measure?: boolean } = {},
   ): Promise<TrainingEstimate> {
-    const { measure = true, ...rest } = options;
+    const { measure = true, ...rest } = optionsOf(options);
     const { handle, request } = await Trainer.request(model, texts, rest);
-    const { signal } = options;
+    const { signal } = rest;
     return handle.client.call("train_estimate", { ...request, measure }, { signal });
   }
 

@@ -3,21 +3,15 @@
 import { factor } from "../../logic/training/schedules.ts";
 import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
+import { blobOf, checkList, optionsOf } from "../../shared/inputs.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import { checkSeed } from "../../shared/seeds.ts";
 import { type Client, startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Fetches, fetchesAndOptions } from "../inference/fetches.ts";
 import { type Profile, watched } from "../profile.ts";
-import {
-  picked,
-  plain,
-  plainOf,
-  Tensor,
-  type Tensors,
-  type TensorType,
-  tensor,
-} from "../tensor.ts";
+import { copyOf, picked, plain, Tensor, type Tensors, type TensorType, tensor } from "../tensor.ts";
 
 type File = string | URL | Uint8Array | ArrayBuffer | Blob;
 
@@ -96,6 +90,8 @@ export class LinearLRScheduler {
           name,
           "Give a non-negative integer.",
         );
+    if (typeof session?.setLearningRate !== "function")
+      throw new InputError("it is no TrainingSession", "session", "Give one.");
     if (!Number.isFinite(initialRate))
       throw new InputError(`${String(initialRate)} is not a learning rate`, "initialRate");
     const made = new LinearLRScheduler(session, warmupStepCount, totalStepCount, initialRate);
@@ -120,6 +116,29 @@ export class LinearLRScheduler {
 export interface StepOptions {
   /** Cancels the call, which rejects with {@link Aborted}. The session remains usable. */
   signal?: AbortSignal;
+}
+
+/** The names of the files in requests to the worker. */
+const FILES = {
+  checkpointState: "checkpoint",
+  trainModel: "train",
+  evalModel: "eval",
+  optimizerModel: "optimizer",
+} as const;
+
+/** @throws InputError if a required file is missing, or a file is none */
+function artifacts(files: TrainingSessionCreateOptions): Record<string, Blob | string> {
+  const given: Record<string, Blob | string> = {};
+  for (const [option, name] of Object.entries(FILES)) {
+    const file = optionsOf(files, "files")[option as keyof typeof FILES];
+    if (file === undefined || file === null || file === "") {
+      if (name === "checkpoint" || name === "train")
+        throw new InputError("it is missing", option, "Give an address, or the file's bytes.");
+    } else
+      given[name] =
+        typeof file === "string" || file instanceof URL ? full(String(file)) : blobOf(file, option);
+  }
+  return given;
 }
 
 /**
@@ -160,29 +179,8 @@ export class TrainingSession {
     files: TrainingSessionCreateOptions,
     options: TrainingSessionOptions = {},
   ): Promise<TrainingSession> {
-    const given: Record<string, Blob | string> = {};
-    const names = {
-      checkpoint: files.checkpointState,
-      train: files.trainModel,
-      eval: files.evalModel,
-      optimizer: files.optimizerModel,
-    };
-    for (const [name, file] of Object.entries(names)) {
-      if (file === undefined || file === null || file === "") {
-        if (name === "checkpoint" || name === "train")
-          throw new InputError(
-            "it is missing",
-            name === "train" ? "trainModel" : "checkpointState",
-            "Give an address, or the file's bytes.",
-          );
-      } else
-        given[name] =
-          typeof file === "string" || file instanceof URL
-            ? full(String(file))
-            : file instanceof Blob
-              ? file
-              : new Blob([file as BlobPart]);
-    }
+    const given = artifacts(files);
+    options = optionsOf(options);
     const device = deviceOf(options);
     const client = await startClient();
     try {
@@ -275,7 +273,7 @@ export class TrainingSession {
     fetches?: Fetches | StepOptions,
     options?: StepOptions,
   ): Promise<Tensors> {
-    return this.step("train", this.info.train.outputs, feeds, fetches, options);
+    return this.stepOf("train", this.info.train.outputs, feeds, fetches, options);
   }
 
   /**
@@ -294,10 +292,10 @@ export class TrainingSession {
     fetches?: Fetches | StepOptions,
     options?: StepOptions,
   ): Promise<Tensors> {
-    return this.step("eval", this.evaluation().outputs, feeds, fetches, options);
+    return this.stepOf("eval", this.evaluation().outputs, feeds, fetches, options);
   }
 
-  private async step(
+  private async stepOf(
     kind: "train" | "eval",
     names: readonly string[],
     feeds: Tensors,
@@ -321,7 +319,8 @@ export class TrainingSession {
    * @throws InputError if there is no optimizer model, or there are no gradients
    * @throws Aborted if `signal` cancelled it; parameters are unchanged unless the update had begun
    */
-  runOptimizerStep({ signal }: StepOptions = {}): Promise<void> {
+  async runOptimizerStep(options: StepOptions = {}): Promise<void> {
+    const { signal } = optionsOf(options);
     return this.client.call("artifacts_update", {}, { signal });
   }
 
@@ -363,6 +362,8 @@ export class TrainingSession {
     buffer: Uint8Array | Float32Array,
     trainableOnly = true,
   ): Promise<void> {
+    if (!ArrayBuffer.isView(buffer))
+      throw new InputError("it is no buffer", "loadParametersBuffer", "Give a Float32Array.");
     const bytes = new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
     const chosen = this.chosen(trainableOnly);
     const total = chosen.reduce((sum, p) => sum + p.bytes, 0);
@@ -395,15 +396,16 @@ export class TrainingSession {
    *   frozen and training has begun
    */
   async setParameter(name: string, value: Tensor): Promise<void> {
+    const { type, dims, data } = copyOf(value, `parameter '${String(name)}'`);
     const known = this.info.parameters.find((p) => p.name === name);
-    if (known && (value.type !== known.dtype || value.dims.join() !== known.shape.join()))
+    if (known && (type !== known.dtype || dims.join() !== known.shape.join()))
       throw new InputError(
-        `it is ${value.type} [${value.dims.join(", ")}], ${known.dtype} ` +
+        `it is ${type} [${dims.join(", ")}], ${known.dtype} ` +
           `[${known.shape.join(", ")}] is expected`,
         `parameter '${name}'`,
         "Convert or reshape it.",
       );
-    await this.client.call("artifacts_write", { values: { [name]: plainOf(value).data } });
+    await this.client.call("artifacts_write", { values: { [name]: data } });
   }
 
   private chosen(trainableOnly: boolean): ArtifactsInfo["parameters"] {
@@ -423,19 +425,23 @@ export class TrainingSession {
     await this.client.call("artifacts_rate", { rate });
   }
 
-  /** Sets the seed of dropout. Default: 0. */
-  setSeed(seed: number | bigint): Promise<void> {
-    return this.client.call("artifacts_seed", { seed: BigInt(seed) });
+  /**
+   * Sets the seed of dropout. Default: 0.
+   * @throws InputError if it is not an integer from 0 to 2^63 - 1
+   */
+  async setSeed(seed: number | bigint): Promise<void> {
+    await this.client.call("artifacts_seed", { seed: checkSeed(seed, "setSeed") ?? 0n });
   }
 
   /**
    * The state as a checkpoint file (ODTC, readable by ONNX Runtime), with or without the
    * optimizer's state.
    */
-  saveCheckpoint(
+  async saveCheckpoint(
     includeOptimizerState = true,
-    { signal }: StepOptions = {},
+    options: StepOptions = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
+    const { signal } = optionsOf(options);
     return this.client.call("artifacts_save", { optimizer: includeOptimizerState }, { signal });
   }
 
@@ -445,10 +451,12 @@ export class TrainingSession {
    * @throws InputError if there is no evaluation model, or no such output
    * @throws Aborted if `signal` cancelled it
    */
-  exportModel(
+  async exportModel(
     outputNames: readonly string[],
-    { signal }: StepOptions = {},
+    options: StepOptions = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
+    const { signal } = optionsOf(options);
+    checkList(outputNames, "outputNames");
     return this.client.call("artifacts_export", { outputs: [...outputNames] }, { signal });
   }
 

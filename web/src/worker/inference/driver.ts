@@ -10,14 +10,9 @@ import {
   MAX_NESTING,
 } from "../../gen/session.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
-import {
-  Aborted,
-  EdgewiseError,
-  ModelError,
-  OutOfMemory,
-  tooManyTrips,
-} from "../../shared/errors.ts";
+import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
+import { tooManyTrips } from "../../shared/trips.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
 import { NodeRun } from "./node.ts";
 import { outputsOf } from "./operators/dispatch.ts";
