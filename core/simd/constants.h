@@ -20,6 +20,15 @@
   _(EXP_2, 2 * 1.6666521132e-1f)   \
   _(EXP_1, 2 * 4.9999994040e-1f)   \
   _(EXP_0, 2)                      \
+  _(SOFT_ROUND, 0x1.8p23f)         \
+  _(SOFT_MIN, -87.0f)              \
+  _(SOFT_LN2, -0x1.62e430p-1f)     \
+  _(SOFT_5, 0x1.0fa7d8p-7f)        \
+  _(SOFT_4, 0x1.573adp-5f)         \
+  _(SOFT_3, 0x1.555a6ep-3f)        \
+  _(SOFT_2, 0x1.fffdc4p-2f)        \
+  _(SOFT_1, 0x1.fffff6p-1f)        \
+  _(SOFT_0, 1)                     \
   _(ERF_MAX, 16.0f)                \
   _(ERF_7, -4.0707869639e-5f)      \
   _(ERF_6, 3.8100022357e-4f)       \

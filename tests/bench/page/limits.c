@@ -91,7 +91,7 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
 
 /* Evaluates a function on 1024 values, which stay in the L1 cache, with the formula of the kernels.
  */
-enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
+enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, SOFT, N = 1024 };
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
   static float in[N], out[N];
   for (int i = 0; i < N; i++)
@@ -103,6 +103,7 @@ __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t r
     for (int i = 0; i < N; i += VF) vf_store(out + i, f(vf_load(in + i))); \
     break
       LOOP(EXP, vf_exp_low);
+      LOOP(SOFT, vf_exp_soft);
       LOOP(SQRT, vf_sqrt);
       LOOP(DIVIDE, 1.0f /);
       LOOP(LOG, vf_log);
