@@ -32,13 +32,18 @@ EW_INLINE vf vf_exp_of(vf x, bool low) {
 }
 EW_INLINE vf vf_exp(vf x) { return vf_exp_of(x, false); }
 EW_INLINE vf vf_exp_low(vf x) { return vf_exp_of(x, true); }
-/* e^x for x <= 88 in fewer instructions, for sums of exponentials: ln 2 is subtracted in one step, so
- * the error is two units in the last place, and |x| / 2 of them without fused multiply-adds; as
- * much as the rounding of a difference x. Below -87 the result is 0; NaN is preserved. */
+/* e^x for x <= 88 in fewer instructions, with an error of two units in the last place: fused
+ * multiply-adds subtract n ln 2 in one step. (Relaxed SIMD on a machine without them: |x| / 2
+ * units, as much as the rounding of a difference x.) Below -87 the result is 0; NaN is preserved. */
 EW_INLINE vf vf_exp_soft(vf x) {
-  const vf round = vf_constant(EW_SOFT_ROUND);
-  vf bits = vf_fma(x, vf_constant(EW_EXP_LOG2_E), round),
-     r = vf_fma(bits - round, vf_constant(EW_SOFT_LN2), x), p = vf_constant(EW_SOFT_5);
+  const vf round = vf_constant(EW_SOFT_ROUND), bits = vf_fma(x, vf_constant(EW_EXP_LOG2_E), round);
+#if defined(__wasm_relaxed_simd__) || VF > 4
+  const vf r = vf_fma(bits - round, vf_constant(EW_SOFT_LN2), x);
+#else
+  const vf n = bits - round;
+  const vf r = n * vf_constant(EW_EXP_LN2_LOW) + (n * vf_constant(EW_EXP_LN2_HIGH) + x);
+#endif
+  vf p = vf_constant(EW_SOFT_5);
   p = vf_fma(p, r, vf_constant(EW_SOFT_4));
   p = vf_fma(p, r, vf_constant(EW_SOFT_3));
   p = vf_fma(p, r, vf_constant(EW_SOFT_2));
