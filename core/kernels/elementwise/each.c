@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-  BLOCK = 512,        /* elements per block that is gathered */
-  LONG_ROW = 256,     /* elements from which a row is long */
+  BLOCK = 4096,   /* bytes per block that is gathered, of the operand with the largest elements */
+  LONG_ROW = 256, /* elements from which a row is long */
   LONG_PIECE = 16384, /* elements per piece of a long row that is used in place */
   MAX_IN = 3,         /* inputs */
   OUT = MAX_IN,       /* index of the output among the operands */
@@ -97,7 +97,7 @@ static __attribute__((noinline)) const uint8_t *row_start(const each *e, int k, 
 static void each_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const each *e = arg;
-  _Alignas(16) uint8_t temp[ALL][BLOCK * 8 + 8];
+  _Alignas(16) uint8_t temp[ALL][BLOCK + 8];
   /* number of elements of temp[k] already gathered, for operands that are the same for all blocks
    */
   int32_t filled[ALL] = {0};
@@ -186,7 +186,9 @@ void ew_each_with_numbers(ew_context *c, const int32_t *dims, int n_in, const ew
   int inner = e.nd - 1;
   e.row = e.dims[inner], e.rows = 1;
   EW_PLAIN_FOR (int d = 0; d < inner; d++) e.rows *= e.dims[d];
-  bool direct = true; /* all operands have stride 1 along a row */
+  bool direct = true;  /* all operands have stride 1 along a row */
+  bool repeats = true; /* all operands are contiguous, or the same for all rows */
+  int32_t largest = 1;
   EW_PLAIN_FOR (int k = 0; k < ALL; k++) {
     if (!e.used[k]) continue;
     int64_t span = 1;
@@ -196,20 +198,23 @@ void ew_each_with_numbers(ew_context *c, const int32_t *dims, int n_in, const ew
       if (e.strides[k][d] && d < inner) e.constant[k] = false;
       span *= e.dims[d];
     }
+    if (!e.flat[k] && (k == OUT || !e.constant[k])) repeats = false;
+    if (largest < e.size[k]) largest = e.size[k];
     if (k != OUT && numbers && !e.strides[k][inner])
       e.single |= 1u << k;
     else if (e.strides[k][inner] != 1)
       direct = false;
   }
-  const bool is_short = e.row < LONG_ROW && e.rows > 1;
+  const int32_t block = BLOCK / largest;
+  const bool is_short = e.rows > 1 && e.row < (repeats ? block / 2 : LONG_ROW);
   if (is_short || !direct) e.single = 0;
   if (is_short) {
-    e.block_rows = (int32_t)(BLOCK / e.row);
+    e.block_rows = (int32_t)(block / e.row);
     e.blocks = (e.rows + e.block_rows - 1) / e.block_rows;
   } else {
-    e.piece = (int32_t)(e.row < (direct ? LONG_PIECE : BLOCK) ? e.row
+    e.piece = (int32_t)(e.row < (direct ? LONG_PIECE : block) ? e.row
                         : direct                              ? LONG_PIECE
-                                                              : BLOCK);
+                                                              : block);
     e.pieces = (int32_t)((e.row + e.piece - 1) / e.piece);
     e.blocks = e.rows * e.pieces;
   }
