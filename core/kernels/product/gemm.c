@@ -269,6 +269,41 @@ static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *su
   }
 }
 
+static void column_dots(int32_t m, int32_t k, const real *a, int64_t a_row, const real *b,
+                        float *out);
+
+/* The only column of a last panel, such as that of 7 x 7 positions, without products for the others.
+ * Rows are vectorized along k, the epilogue along rows. */
+enum { COLUMN = 512, COLUMN_ROWS = 4 * VF }; /* elements of the column; rows at a time */
+static __attribute__((noinline)) void one_column(const gemm_block *s, const real *a, int64_t a_row,
+                                                 const real *panel, int32_t row, int32_t mc,
+                                                 int32_t col) {
+  const ew_gemm_job *g = s->g;
+  const ew_finish *f = &g->finish;
+  const ew_bounds limit = ew_bounds_of(f->activation);
+  float b[COLUMN], t[COLUMN_ROWS];
+  EW_PLAIN_FOR (int32_t p = 0; p < s->kc; p++) b[p] = panel[p * NR];
+  for (int32_t i = 0; i < mc; i += COLUMN_ROWS, row += COLUMN_ROWS) {
+    const int32_t n = at_most(mc - i, COLUMN_ROWS);
+    real *y = g->y + (int64_t)row * g->y_row + col;
+    for (int32_t r = n; r < COLUMN_ROWS; r++) t[r] = 0;
+    column_dots(n, s->kc, a + i * a_row, a_row, b, t);
+    for (int32_t r = 0; !s->first && r < n; r++) t[r] += y[(int64_t)r * g->y_row];
+    if (s->last) {
+      const real *bias =
+          f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
+      for (int32_t r = 0; r < n; r++)
+        t[r] = t[r] * f->alpha + (bias ? bias[(int64_t)r * f->bias_row] * f->beta : 0);
+      for (int32_t r = 0; r < COLUMN_ROWS; r += VF)
+        vf_store(t + r, ew_bounded(&limit, vf_load(t + r)));
+      if (limit.dear) ew_activate(t, COLUMN_ROWS, f->activation);
+      for (int32_t r = 0; f->residual && r < n; r++)
+        t[r] += f->residual[(int64_t)(row + r) * g->y_row + col];
+    }
+    for (int32_t r = 0; r < n; r++) y[(int64_t)r * g->y_row] = t[r];
+  }
+}
+
 static void block_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   const ew_gemm_job *g = s->g;
@@ -288,6 +323,10 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
+    if (cols == 1 && mc >= MR && s->kc <= COLUMN) {
+      one_column(s, a, a_row, b, i0, mc, s->j0 + j);
+      continue;
+    }
     for (int32_t i = 0, rows; i < mc; i += rows) {
       float t[MAX_TILES * MR * NR], *sums = t;
       const real *first = a + i * a_row, *row[MR];
@@ -475,6 +514,8 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
                                              const void *b, int64_t b_col, float *out) { \
     dots(rows, cols, turn, k, a, a_row, b, b_col, form, out);                            \
   }
+DOTS(dots_1x1, 1, 1, 4, FLOATS)
+DOTS(dots_4x1, 4, 1, 2, FLOATS)
 DOTS(dots_1x4, 1, 4, 2, FLOATS)
 DOTS(dots_2x4, 2, 4, 1, FLOATS)
 DOTS(dots_4x2, 4, 2, 1, FLOATS)
@@ -482,6 +523,13 @@ DOTS(dots_1x4_half, 1, 4, 1, HALVES)
 DOTS(dots_2x4_half, 2, 4, 1, HALVES)
 DOTS(dots_4x2_half, 4, 2, 1, HALVES)
 #undef DOTS
+/* out[m] = rows of a times one column */
+static void column_dots(int32_t m, int32_t k, const real *a, int64_t a_row, const real *b,
+                        float *out) {
+  for (; m >= 4; m -= 4, a += 4 * a_row, out += 4) dots_4x1(k, a, a_row, b, 0, out);
+  for (; m > 0; m--, a += a_row, out++) dots_1x1(k, a, a_row, b, 0, out);
+}
+
 /* One column after the other in a single loop: if it were inlined several times, its loads would
  * look like several streams to the prefetcher. As many rows of m as form whole groups are
  * multiplied with a column while it is in cache. A row has the same accumulators in groups of one
@@ -749,7 +797,7 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++) {
         const int64_t from = at + p * s->row + group;
-#if VF > 8
+#if VF > 4
         /* hardware prefetchers follow a row but not the step to the next one */
         if (p + AHEAD < kc)
           for (int32_t j = 0; j < GROUP && group + j < whole; j += 16)

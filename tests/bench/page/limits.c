@@ -90,12 +90,52 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
 }
 
 /* Evaluates a function on 1024 values, which stay in the L1 cache, with the formula of the kernels.
- */
-enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, SOFT, N = 1024 };
+ * READ is a pass over values that are near: what a norm needs before it can write its first result.
+ * BYTES rounds, saturates and packs; FLOATS unpacks; RANDOM makes a number of Philox-4x32-7. */
+enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, SOFT, READ, HALVES, BYTES, FLOATS, RANDOM, N = 1024 };
+enum { SIDE = 4, ROUNDS = 7 };
+static float in[N], out[N];
+static uint8_t packed[2 * N];
+
+static void sum_up(void) {
+  vf sum[SIDE] = {{0}};
+  for (int i = 0; i < N; i += SIDE * VF)
+    for (int u = 0; u < SIDE; u++) sum[u] += vf_load(in + i + u * VF);
+  vf_store(out, sum[0] + sum[1] + sum[2] + sum[3]);
+}
+static void into_bytes(void) {
+  const vf low = vf_splat(0), high = vf_splat(255), round = vf_splat(0x1.8p23f);
+  for (int i = 0; i < N; i += SIDE * VF) {
+    vi v[SIDE];
+    for (int u = 0; u < SIDE; u++)
+      v[u] = (vi)(vf_min(vf_max(low, vf_load(in + i + u * VF)), high) + round) - (vi)round;
+    *(u8x16_m *)(packed + i) = u8x16_of(v[0], v[1], v[2], v[3]);
+  }
+}
+static void into_floats(void) {
+  for (int i = 0; i < N; i += VF)
+    vf_store(out + i, (vf)(vi_load_bytes(packed + i) | 0x4b000000) - 0x1p23f);
+}
+static void random_numbers(int32_t round_of_calls) {
+  static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53},
+                                            {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}};
+  for (int i = 0; i < N; i += 16) {
+    u32x4 c[4] = {(u32x4){0, 1, 2, 3} + (uint32_t)i, {0}, {0}, {0}}, low[2], high[2];
+    u32x4 k0 = (u32x4){0} + (uint32_t)round_of_calls, k1 = k0;
+    for (int r = 0; r < ROUNDS; r++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+      u32x4_mul_wide(c[0], factors[0], &low[0], &high[0]);
+      u32x4_mul_wide(c[2], factors[1], &low[1], &high[1]);
+      c[0] = high[1] ^ c[1] ^ k0, c[1] = low[1], c[2] = high[0] ^ c[3] ^ k1, c[3] = low[0];
+    }
+    for (int w = 0; w < 4; w++)
+      vf_store(out + i + 4 * w, __builtin_convertvector((vi)(c[w] >> 8), vf));
+  }
+}
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
-  static float in[N], out[N];
   for (int i = 0; i < N; i++)
-    in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
+    in[i] = (float)i * (kind == SQRT || kind == LOG            ? 1.0f
+                        : kind == EXP || kind == SOFT ? -0.01f
+                                                      : 0.002f);
   for (int32_t r = 0; r < rounds; r++) {
     switch (kind) {
 #define LOOP(NAME, f)                                                      \
@@ -103,13 +143,22 @@ __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t r
     for (int i = 0; i < N; i += VF) vf_store(out + i, f(vf_load(in + i))); \
     break
       LOOP(EXP, vf_exp_low);
-      LOOP(SOFT, vf_exp_soft);
       LOOP(SQRT, vf_sqrt);
       LOOP(DIVIDE, 1.0f /);
       LOOP(LOG, vf_log);
       LOOP(TANH, vf_tanh);
       LOOP(ERF, vf_erf);
+      LOOP(SOFT, vf_exp_soft);
+    case READ: sum_up(); break;
+    case HALVES:
+      for (int i = 0; i < N; i += 2 * VF)
+        vf_store_halves((half *)packed + i, vf_load(in + i), vf_load(in + i + VF));
+      break;
+    case BYTES: into_bytes(); break;
+    case FLOATS: into_floats(); break;
+    case RANDOM: random_numbers(r); break;
     }
     in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* prevents the compiler from removing rounds */
+    packed[r & 1023] ^= (uint8_t)r;
   }
 }
