@@ -272,7 +272,8 @@ static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *su
 static void column_dots(int32_t m, int32_t k, const real *a, int64_t a_row, const real *b,
                         float *out);
 
-/* The only column of a last panel, such as that of 7 x 7 positions, without products for the others.
+/* The only column of a last panel or of its half, such as that of 7 x 7 positions, without products
+ * for the others.
  * Rows are vectorized along k, the epilogue along rows. */
 enum { COLUMN = 512, COLUMN_ROWS = 4 * VF }; /* elements of the column; rows at a time */
 static __attribute__((noinline)) void one_column(const gemm_block *s, const real *a, int64_t a_row,
@@ -323,9 +324,10 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
-    if (cols == 1 && mc >= MR && s->kc <= COLUMN) {
-      one_column(s, a, a_row, b, i0, mc, s->j0 + j);
-      continue;
+    if ((cols == 1 || (VF == 16 && cols == VF + 1)) && mc >= MR && s->kc <= COLUMN) {
+      cols--;
+      one_column(s, a, a_row, b + cols, i0, mc, s->j0 + j + cols);
+      if (!cols) continue;
     }
     for (int32_t i = 0, rows; i < mc; i += rows) {
       float t[MAX_TILES * MR * NR], *sums = t;

@@ -97,13 +97,19 @@ enum { SIDE = 4, ROUNDS = 7 };
 static float in[N], out[N];
 static uint8_t packed[2 * N];
 
-static void sum_up(void) {
+/* Functions of their own, so that V8 allocates registers for one loop at a time. */
+#define ALONE static __attribute__((noinline)) void
+ALONE sum_up(void) {
   vf sum[SIDE] = {{0}};
   for (int i = 0; i < N; i += SIDE * VF)
     for (int u = 0; u < SIDE; u++) sum[u] += vf_load(in + i + u * VF);
   vf_store(out, sum[0] + sum[1] + sum[2] + sum[3]);
 }
-static void into_bytes(void) {
+ALONE into_halves(void) {
+  for (int i = 0; i < N; i += 2 * VF)
+    vf_store_halves((half *)packed + i, vf_load(in + i), vf_load(in + i + VF));
+}
+ALONE into_bytes(void) {
   const vf low = vf_splat(0), high = vf_splat(255), round = vf_splat(0x1.8p23f);
   for (int i = 0; i < N; i += SIDE * VF) {
     vi v[SIDE];
@@ -112,23 +118,28 @@ static void into_bytes(void) {
     *(u8x16_m *)(packed + i) = u8x16_of(v[0], v[1], v[2], v[3]);
   }
 }
-static void into_floats(void) {
-  for (int i = 0; i < N; i += VF)
-    vf_store(out + i, (vf)(vi_load_bytes(packed + i) | 0x4b000000) - 0x1p23f);
+ALONE into_floats(void) {
+  const vi bits = vi_splat(0x4b000000);
+  const vf base = vf_splat(0x1p23f);
+  for (int i = 0; i < N; i += 2 * VF)
+    for (int u = 0; u < 2 * VF; u += VF)
+      vf_store(out + i + u, (vf)(vi_load_bytes(packed + i + u) ^ bits) - base);
 }
-static void random_numbers(int32_t round_of_calls) {
+ALONE random_numbers(int32_t round_of_calls) {
   static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53},
                                             {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}};
-  for (int i = 0; i < N; i += 16) {
-    u32x4 c[4] = {(u32x4){0, 1, 2, 3} + (uint32_t)i, {0}, {0}, {0}}, low[2], high[2];
+  for (int i = 0; i < N; i += 32) {
+    u32x4 c[2][4] = {{{0}}}, low[2], high[2];
     u32x4 k0 = (u32x4){0} + (uint32_t)round_of_calls, k1 = k0;
-    for (int r = 0; r < ROUNDS; r++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-      u32x4_mul_wide(c[0], factors[0], &low[0], &high[0]);
-      u32x4_mul_wide(c[2], factors[1], &low[1], &high[1]);
-      c[0] = high[1] ^ c[1] ^ k0, c[1] = low[1], c[2] = high[0] ^ c[3] ^ k1, c[3] = low[0];
-    }
-    for (int w = 0; w < 4; w++)
-      vf_store(out + i + 4 * w, __builtin_convertvector((vi)(c[w] >> 8), vf));
+    for (int s = 0; s < 2; s++) c[s][0] = (u32x4){0, 1, 2, 3} + (uint32_t)(i + s);
+    for (int r = 0; r < ROUNDS; r++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u)
+      for (int s = 0; s < 2; s++) {
+        u32x4_mul_wide(c[s][0], factors[0], &low[0], &high[0]);
+        u32x4_mul_wide(c[s][2], factors[1], &low[1], &high[1]);
+        c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1];
+        c[s][2] = high[0] ^ c[s][3] ^ k1, c[s][3] = low[0];
+      }
+    for (int w = 0; w < 8; w++) *(u32x4_m *)(out + i + 4 * w) = c[w / 4][w % 4];
   }
 }
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
@@ -150,10 +161,7 @@ __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t r
       LOOP(ERF, vf_erf);
       LOOP(SOFT, vf_exp_soft);
     case READ: sum_up(); break;
-    case HALVES:
-      for (int i = 0; i < N; i += 2 * VF)
-        vf_store_halves((half *)packed + i, vf_load(in + i), vf_load(in + i + VF));
-      break;
+    case HALVES: into_halves(); break;
     case BYTES: into_bytes(); break;
     case FLOATS: into_floats(); break;
     case RANDOM: random_numbers(r); break;
