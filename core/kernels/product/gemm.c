@@ -269,8 +269,10 @@ static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *su
   }
 }
 
-static void column_dots(int32_t m, int32_t k, const real *a, int64_t a_row, const real *b,
-                        float *out);
+static void columns_of_1(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row,
+                         const char *b, int64_t b_col, float *out, int32_t out_row);
+static void columns_of_2(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row,
+                         const char *b, int64_t b_col, float *out, int32_t out_row);
 
 /* The only column of a last panel or of its half, such as that of 7 x 7 positions, without products
  * for the others.
@@ -281,27 +283,31 @@ static __attribute__((noinline)) void one_column(const gemm_block *s, const real
                                                  int32_t col) {
   const ew_gemm_job *g = s->g;
   const ew_finish *f = &g->finish;
+  const bool last = s->last;
   const ew_bounds limit = ew_bounds_of(f->activation);
   float b[COLUMN], t[COLUMN_ROWS];
   EW_PLAIN_FOR (int32_t p = 0; p < s->kc; p++) b[p] = panel[p * NR];
-  for (int32_t i = 0; i < mc; i += COLUMN_ROWS, row += COLUMN_ROWS) {
-    const int32_t n = at_most(mc - i, COLUMN_ROWS);
+  for (int32_t i = 0, n; i < mc; i += n, row += n) {
+    n = at_most(mc - i, COLUMN_ROWS);
     real *y = g->y + (int64_t)row * g->y_row + col;
-    for (int32_t r = n; r < COLUMN_ROWS; r++) t[r] = 0;
-    column_dots(n, s->kc, a + i * a_row, a_row, b, t);
-    for (int32_t r = 0; !s->first && r < n; r++) t[r] += y[(int64_t)r * g->y_row];
-    if (s->last) {
-      const real *bias =
-          f->bias ? f->bias + (int64_t)row * f->bias_row + (int64_t)col * f->bias_col : NULL;
-      for (int32_t r = 0; r < n; r++)
-        t[r] = t[r] * f->alpha + (bias ? bias[(int64_t)r * f->bias_row] * f->beta : 0);
-      for (int32_t r = 0; r < COLUMN_ROWS; r += VF)
-        vf_store(t + r, ew_bounded(&limit, vf_load(t + r)));
-      if (limit.dear) ew_activate(t, COLUMN_ROWS, f->activation);
-      for (int32_t r = 0; f->residual && r < n; r++)
-        t[r] += f->residual[(int64_t)(row + r) * g->y_row + col];
+    memset(t, 0, sizeof t);
+    const real *from = a + i * a_row;
+    columns_of_2(n, 1, s->kc, from, a_row, (const char *)b, 0, t, 1);
+    if (n & 1)
+      columns_of_1(1, 1, s->kc, from + (n - 1) * a_row, a_row, (const char *)b, 0, t + n - 1, 1);
+    EW_PLAIN_FOR (int32_t r = 0; r < n; r++) {
+      if (!s->first) t[r] += y[(int64_t)r * g->y_row];
+      if (last && f->bias)
+        t[r] = t[r] * f->alpha +
+               f->bias[(int64_t)(row + r) * f->bias_row + (int64_t)col * f->bias_col] * f->beta;
+      else if (last)
+        t[r] *= f->alpha;
     }
-    for (int32_t r = 0; r < n; r++) y[(int64_t)r * g->y_row] = t[r];
+    if (last && limit.dear) ew_activate(t, COLUMN_ROWS, f->activation);
+    EW_PLAIN_FOR (int32_t r = 0; last && !limit.dear && r < n; r += VF)
+      vf_store(t + r, ew_bounded(&limit, vf_load(t + r)));
+    EW_PLAIN_FOR (int32_t r = 0; r < n; r++, y += g->y_row)
+      *y = last && f->residual ? t[r] + f->residual[y - g->y] : t[r];
   }
 }
 
@@ -516,8 +522,6 @@ EW_INLINE void dots(int rows, int cols, int turn, int32_t k, const real *a, int6
                                              const void *b, int64_t b_col, float *out) { \
     dots(rows, cols, turn, k, a, a_row, b, b_col, form, out);                            \
   }
-DOTS(dots_1x1, 1, 1, 4, FLOATS)
-DOTS(dots_4x1, 4, 1, 2, FLOATS)
 DOTS(dots_1x4, 1, 4, 2, FLOATS)
 DOTS(dots_2x4, 2, 4, 1, FLOATS)
 DOTS(dots_4x2, 4, 2, 1, FLOATS)
@@ -525,13 +529,6 @@ DOTS(dots_1x4_half, 1, 4, 1, HALVES)
 DOTS(dots_2x4_half, 2, 4, 1, HALVES)
 DOTS(dots_4x2_half, 4, 2, 1, HALVES)
 #undef DOTS
-/* out[m] = rows of a times one column */
-static void column_dots(int32_t m, int32_t k, const real *a, int64_t a_row, const real *b,
-                        float *out) {
-  for (; m >= 4; m -= 4, a += 4 * a_row, out += 4) dots_4x1(k, a, a_row, b, 0, out);
-  for (; m > 0; m--, a += a_row, out++) dots_1x1(k, a, a_row, b, 0, out);
-}
-
 /* One column after the other in a single loop: if it were inlined several times, its loads would
  * look like several streams to the prefetcher. As many rows of m as form whole groups are
  * multiplied with a column while it is in cache. A row has the same accumulators in groups of one
