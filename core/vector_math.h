@@ -38,8 +38,8 @@ EW_INLINE vf vf_log1p(vf x) {
 
 /* 1 / (1 + e^-x), for x < 0 as e^x / (1 + e^x) */
 EW_INLINE vf vf_sigmoid(vf x) {
-  const vf e = vf_exp_soft(-vf_abs(x));
-  return vf_select(x < vf_splat(0), e, vf_splat(1)) / (1.0f + e);
+  const vf e = vf_exp_soft((vf)((vi)x | (vi)vf_constant(EW_SIGN))), one = vf_constant(EW_SOFT_0);
+  return vf_select((vi)x >> 31, e, one) / (one + e);
 }
 
 /* tanh(x) = t / (t + 2) with t = e^2x - 1 */

@@ -4,7 +4,7 @@ import { best, now, serve } from "./rpc.js";
 /** In the order of the enumeration in limits.c. */
 const FUNCTIONS = [
   ...["exp", "sqrt", "divide", "log", "tanh", "erf"],
-  ...["soft", "read", "halves", "bytes", "floats", "random"],
+  ...["soft", "sigmoid", "read", "halves", "bytes", "floats", "random"],
 ];
 
 let wasm;
