@@ -49,7 +49,7 @@ EW_INLINE vf vf_exp_soft(vf x) {
   p = vf_fma(p, r, vf_constant(EW_SOFT_2));
   p = vf_fma(p, r, vf_constant(EW_SOFT_1));
   p = vf_fma(p, r, vf_constant(EW_SOFT_0));
-  return (vf)(((vi)p + ((vi)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
+  return (vf)((vi)((vu)p + ((vu)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
 }
 /* e^x - 1 without cancellation near 0 */
 EW_INLINE vf vf_expm1_of(vf x, bool low) {
