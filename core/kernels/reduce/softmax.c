@@ -43,8 +43,7 @@ EW_INLINE void scaled(const real *x, real *y, int32_t n, float scale, float shif
   const vf a = vf_splat(scale), b = vf_splat(shift);
   int32_t j = 0;
   for (; j + SIDE * VF <= n; j += SIDE * VF)
-    for (int u = 0; u < SIDE; u++)
-      vf_store(y + j + u * VF, vf_fma(vf_load(x + j + u * VF), a, b));
+    for (int u = 0; u < SIDE; u++) vf_store(y + j + u * VF, vf_fma(vf_load(x + j + u * VF), a, b));
   EW_PLAIN_FOR (; j < n; j += VF) vf_store(y + j, vf_fma(vf_load(x + j), a, b));
 }
 
