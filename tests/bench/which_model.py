@@ -164,8 +164,8 @@ def in_python(of: Task | RealModel, rounds: int) -> list[float]:
         for x in of.call
     ]
     options = given.pop() if isinstance(given[-1], dict) else {}
-    with edgewise.pipeline(of.task, str(of.folder), **of.options) as pipe:
-        return timed(lambda: pipe(*given, **options), rounds)
+    pipe = edgewise.pipeline(of.task, str(of.folder), **of.options)
+    return timed(lambda: pipe(*given, **options), rounds)
 
 
 def timed(call: Callable[[], Any], rounds: int) -> list[float]:

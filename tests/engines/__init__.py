@@ -1,5 +1,7 @@
 """The engines that tests run on."""
 
+import os
+
 from edgewise.engine.native import NativeEngine
 from tiers import ALL
 
@@ -10,6 +12,8 @@ ENGINES = {
     "wasm-simd128": lambda: NodeEngine("simd128"),
     "wasm-relaxed-threads": lambda: NodeEngine("relaxed-threads"),
 }
+if only := os.environ.get("EDGEWISE_ENGINES"):  # names, with commas
+    ENGINES = {name: ENGINES[name] for name in only.split(",")}
 _opened = {}
 
 
@@ -26,7 +30,7 @@ def quick_engines(number):
     those in Node; all of them in `make test-all`.
     """
     native, *others = ENGINES
-    return list(ENGINES) if ALL else [native, others[number % len(others)]]
+    return list(ENGINES) if ALL or not others else [native, others[number % len(others)]]
 
 
 def close_engines():

@@ -16,6 +16,17 @@ def test_table() -> None:
     assert FILE.read_text() == table(), "run `make models`"
 
 
+def test_readme_names_families() -> None:
+    """Those of README's table are in this one."""
+    rows = [line.split(" | ") for line in table().splitlines() if line.startswith("| ")]
+    tested = {row[0].removeprefix("| ") for row in rows}
+    text = (ROOT / "README.md").read_text()
+    lines = text.split("| for | families", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    named = [name for line in lines for name in line.split(" | ")[1].rstrip(" |").split(", ")]
+    assert len(named) > 30
+    assert [name for name in named if name not in tested] == []
+
+
 MARK = "@pytest.mark.family({})\ndef test(): pass\n"
 
 
