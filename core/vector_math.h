@@ -36,7 +36,11 @@ EW_INLINE vf vf_log1p(vf x) {
   return vf_select(d == vf_splat(0), x, vf_log(w) * (x / d));
 }
 
-EW_INLINE vf vf_sigmoid(vf x) { return 1.0f / (1.0f + vf_exp(-x)); }
+/* 1 / (1 + e^-x), for x < 0 as e^x / (1 + e^x) */
+EW_INLINE vf vf_sigmoid(vf x) {
+  const vf e = vf_exp_soft((vf)((vi)x | (vi)vf_constant(EW_SIGN))), one = vf_constant(EW_SOFT_0);
+  return vf_select((vi)x >> 31, e, one) / (one + e);
+}
 
 /* tanh(x) = t / (t + 2) with t = e^2x - 1 */
 EW_INLINE vf vf_tanh(vf x) {
@@ -64,7 +68,7 @@ EW_INLINE vf vf_erf(vf x) {
 /* max(x, 0) - |x| (1 - erf(|x| / sqrt(2))) / 2, with h = x / 2 */
 EW_INLINE vf vf_gelu(vf x) {
   const vf h = 0.5f * x, a = vf_abs(h), b = vf_min(a, vf_constant(EW_ERF_MAX));
-  return h + a - b * vf_exp_low(vf_erf_log(b * 1.41421356f));
+  return h + a - b * vf_exp_soft(vf_erf_log(b * 1.41421356f));
 }
 /* min(max(x, low), high): if low > high, the result is high. NaN is preserved. */
 EW_INLINE vf vf_clamp(vf x, float low, float high) {

@@ -6,6 +6,7 @@
 #ifndef EDGEWISE_SIMD_CONSTANTS_H
 #define EDGEWISE_SIMD_CONSTANTS_H
 #include "simd/vector.h"
+#include <math.h>
 
 #define EW_CONSTANTS(_)            \
   _(EXP_ROUND, 0x1.8p23f + 126)    \
@@ -20,6 +21,21 @@
   _(EXP_2, 2 * 1.6666521132e-1f)   \
   _(EXP_1, 2 * 4.9999994040e-1f)   \
   _(EXP_0, 2)                      \
+  _(SOFT_ROUND, 0x1.8p23f)         \
+  _(SOFT_MIN, -87.0f)              \
+  _(SOFT_LN2, -0x1.62e430p-1f)     \
+  _(SOFT_5, 0x1.0fa7d8p-7f)        \
+  _(SOFT_4, 0x1.573adp-5f)         \
+  _(SOFT_3, 0x1.555a6ep-3f)        \
+  _(SOFT_2, 0x1.fffdc4p-2f)        \
+  _(SOFT_1, 0x1.fffff6p-1f)        \
+  _(SOFT_0, 1)                     \
+  _(SIGN, -0.0f)                   \
+  _(HALF_OVER, 0x1p16f)            \
+  _(HALF_EXPONENT, INFINITY)       \
+  _(HALF_LEAST, 0x1p-14f)          \
+  _(HALF_STEP, 0x1p13f)            \
+  _(HALF_BIAS, 0x1.f8p-133f)       \
   _(ERF_MAX, 16.0f)                \
   _(ERF_7, -4.0707869639e-5f)      \
   _(ERF_6, 3.8100022357e-4f)       \

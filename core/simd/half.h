@@ -1,7 +1,7 @@
 /* float16 in memory: loads, stores and conversion. */
 #ifndef EDGEWISE_SIMD_HALF_H
 #define EDGEWISE_SIMD_HALF_H
-#include "simd/vector.h"
+#include "simd/constants.h"
 
 /* float16 in memory. Shifting exponent and fraction into place and multiplying by 2^112 rebiases
  * the exponent and normalizes subnormals in one step; infinities and NaNs get the remaining
@@ -63,9 +63,12 @@ EW_INLINE float half_to_float(uint16_t h) {
  * Subnormals are treated as numbers of exponent -14. 65536 and above become infinity. NaN becomes
  * 0x7e00, because its difference exceeds that of every number. */
 EW_INLINE vi vi_of_halves(vf x) {
-  vf a = vf_min(vf_abs(x), vf_splat(0x1p16f)),
-     power = vf_max((vf)((vi)a & 0x7f800000), vf_splat(0x1p-14f)) * 0x1p13f;
-  return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - (126 << 10);
+  const vi sign = (vi)vf_constant(EW_SIGN), exponent = (vi)vf_constant(EW_HALF_EXPONENT),
+           bias = (vi)vf_constant(EW_HALF_BIAS); /* (127 - 15 + 14) << 10 */
+  const vf a = vf_min((vf)((vi)x & ~sign), vf_constant(EW_HALF_OVER)),
+           power = vf_max((vf)((vi)a & exponent), vf_constant(EW_HALF_LEAST)) *
+                   vf_constant(EW_HALF_STEP);
+  return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - bias;
 }
 EW_INLINE void vf_store_halves(half *p, vf a, vf b) {
 #if defined(__wasm_simd128__)

@@ -39,18 +39,42 @@ static bool power_row(const m_f32 *a, const m_f32 *b, m_f32 *y, int32_t n) {
   return true;
 }
 
-static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
-#define CASE(NAME, expression)                         \
-  case EW_BINARY_##NAME: {                             \
-    const m_f32 *a = in[0], *b = in[1];                \
-    m_f32 *y = out;                                    \
-    for (int32_t i = 0; i < n; i += VF) {              \
-      const vf u = vf_load(a + i), v = vf_load(b + i); \
-      vf_store(y + i, expression);                     \
-    }                                                  \
-  } break;
-  switch (EW_CHOICE(BINARY_OP, ((const binary *)job)->op)) { EW_BINARY_VECTORS(CASE) }
+/* Whole vectors. step: VF, or 0 for an operand that is a number, repeated in one vector. */
+static __attribute__((noinline)) void vectors(const binary *job, int32_t n, const m_f32 *a,
+                                              int32_t a_step, const m_f32 *b, int32_t b_step,
+                                              m_f32 *y) {
+  const m_f32 *const end = y + n;
+#define CASE(NAME, expression)                           \
+  case EW_BINARY_##NAME:                                 \
+    for (; y < end; y += VF, a += a_step, b += b_step) { \
+      const vf u = vf_load(a), v = vf_load(b);           \
+      vf_store(y, expression);                           \
+    }                                                    \
+    break;
+  switch (EW_CHOICE(BINARY_OP, job->op)) { EW_BINARY_VECTORS(CASE) }
 #undef CASE
+}
+static void vectors_f32(const void *job, int32_t n, const void *const *in, void *out) {
+  vectors(job, n, in[0], VF, in[1], VF, out);
+}
+/* A row in which operand k is a number if bit k of `single` is set. */
+static void numbers_f32(const void *job, int32_t n, const void *const *in, void *out,
+                        uint32_t single) {
+  float repeated[2][VF];
+  const m_f32 *from[2];
+  int32_t step[2];
+  const int32_t whole = n / VF * VF, rest = n - whole;
+  for (int k = 0; k < 2; k++) {
+    step[k] = single >> k & 1 ? 0 : VF, from[k] = in[k];
+    if (!step[k]) vf_store(repeated[k], vf_load_splat(in[k])), from[k] = repeated[k];
+  }
+  vectors(job, whole, from[0], step[0], from[1], step[1], out);
+  if (!rest) return;
+  float last[3][VF] = {{0}};
+  for (int k = 0; k < 2; k++)
+    if (step[k]) memcpy(last[k], from[k] + whole, (size_t)rest * 4), from[k] = last[k];
+  vectors(job, VF, from[0], 0, from[1], 0, last[2]);
+  memcpy((m_f32 *)out + whole, last[2], (size_t)rest * 4);
 }
 
 static void row_f32(const void *job, int32_t n, const void *const *in, void *out) {
@@ -216,6 +240,8 @@ int32_t ew_k_binary(ew_context *c, const ew_binary_params *p, void *const *opera
   const ew_strided in[] = {{operand[EW_BINARY_A], p->as, size},
                            {operand[EW_BINARY_B], p->bs, size}},
                    y = {operand[EW_BINARY_Y], p->ys, comparison ? 1 : size};
-  ew_each(c, p->dims, 2, in, y, row_binary, &b);
+  const bool on_vectors = p->type == EW_F32 && (p->op <= EW_BINARY_DIV || p->op == EW_BINARY_MIN ||
+                                                p->op == EW_BINARY_MAX || p->op >= EW_BINARY_PRELU);
+  ew_each_with_numbers(c, p->dims, 2, in, y, row_binary, on_vectors ? numbers_f32 : NULL, &b);
   return EW_OK;
 }

@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-  BLOCK = 512,        /* elements per block that is gathered */
-  LONG_ROW = 256,     /* elements from which a row is long */
+  BLOCK = 4096,   /* bytes per block that is gathered, of the operand with the largest elements */
+  LONG_ROW = 256, /* elements from which a row is long */
   LONG_PIECE = 16384, /* elements per piece of a long row that is used in place */
   MAX_IN = 3,         /* inputs */
   OUT = MAX_IN,       /* index of the output among the operands */
@@ -31,6 +31,8 @@ typedef struct {
   int32_t piece, pieces; /* long rows: elements per piece, pieces per row */
   int32_t block_rows;    /* short rows: rows per block; 0: long rows */
   ew_row op;
+  ew_row_of_numbers numbers; /* NULL: inputs with stride 0 are copied as well */
+  uint32_t single;           /* bit k: input k has stride 0 and goes to `numbers` as it is */
   const void *job;
 } each;
 
@@ -86,15 +88,16 @@ static void gather(uint8_t *to, const uint8_t *from, int32_t n, int64_t stride, 
 /* Address of row `row` of operand k. */
 static __attribute__((noinline)) const uint8_t *row_start(const each *e, int k, int64_t row) {
   int64_t at = 0;
-  for (int d = e->nd - 2; d >= 0 && row; d--)
+  for (int d = e->nd - 2; d > 0 && row; d--) /* divisions are slow: not for the outermost one */
     at += row % e->dims[d] * e->strides[k][d], row /= e->dims[d];
+  if (e->nd > 1) at += row * e->strides[k][0];
   return e->data[k] + at * e->size[k];
 }
 
 static void each_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   const each *e = arg;
-  _Alignas(16) uint8_t temp[ALL][BLOCK * 8 + 8];
+  _Alignas(16) uint8_t temp[ALL][BLOCK + 8];
   /* number of elements of temp[k] already gathered, for operands that are the same for all blocks
    */
   int32_t filled[ALL] = {0};
@@ -102,8 +105,11 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
           end = first + e->per_task < e->blocks ? first + e->per_task : e->blocks;
   int inner = e->nd - 1;
   for (int64_t b = first; b < end && !ew_stopping(e->context); b++) {
-    int64_t row = e->block_rows ? b * e->block_rows : b / e->pieces,
-            column = e->block_rows ? 0 : b % e->pieces * e->piece;
+    int64_t row = b, column = 0;
+    if (e->block_rows)
+      row = b * e->block_rows;
+    else if (e->pieces > 1)
+      row = b / e->pieces, column = b % e->pieces * e->piece;
     int32_t rows = e->block_rows
                        ? (int32_t)(e->rows - row < e->block_rows ? e->rows - row : e->block_rows)
                        : 1;
@@ -117,6 +123,8 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
       in[k] = temp[k];
       if (e->block_rows && e->flat[k])
         in[k] = e->data[k] + row * n * e->size[k];
+      else if (e->single >> k & 1)
+        in[k] = row_start(e, k, row);
       else if (e->constant[k] && (e->block_rows || stride == 0)) {
         if (filled[k] < total) {
           for (int32_t r = 0; r < rows; r++)
@@ -137,6 +145,9 @@ static void each_task(void *arg, int32_t index, int32_t thread) {
     int64_t stride = e->strides[OUT][inner];
     if (e->block_rows && e->flat[OUT])
       e->op(e->job, total, in, (uint8_t *)e->data[OUT] + row * n * e->size[OUT]);
+    else if (e->single)
+      e->numbers(e->job, n, in, (uint8_t *)row_start(e, OUT, row) + column * e->size[OUT],
+                 e->single);
     else if (!e->block_rows && stride == 1)
       e->op(e->job, n, in, (uint8_t *)row_start(e, OUT, row) + column * e->size[OUT]);
     else {
@@ -162,9 +173,9 @@ void ew_whole_vectors(ew_row row, const void *job, int32_t n, int n_in, const vo
   memcpy((m_f32 *)out + whole, rest[MAX_IN], bytes);
 }
 
-void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out,
-             ew_row op, const void *job) {
-  each e = {.context = c, .n_in = n_in, .op = op, .job = job};
+void ew_each_with_numbers(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in,
+                          ew_strided out, ew_row op, ew_row_of_numbers numbers, const void *job) {
+  each e = {.context = c, .n_in = n_in, .op = op, .numbers = numbers, .job = job};
   EW_PLAIN_FOR (int k = 0; k < ALL; k++) {
     if (k >= n_in && k != OUT) continue;
     const ew_strided *s = k == OUT ? &out : &in[k];
@@ -175,7 +186,9 @@ void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in,
   int inner = e.nd - 1;
   e.row = e.dims[inner], e.rows = 1;
   EW_PLAIN_FOR (int d = 0; d < inner; d++) e.rows *= e.dims[d];
-  bool direct = true; /* all operands have stride 1 along a row */
+  bool direct = true;  /* all operands have stride 1 along a row */
+  bool repeats = true; /* all operands are contiguous, or the same for all rows */
+  int32_t largest = 1;
   EW_PLAIN_FOR (int k = 0; k < ALL; k++) {
     if (!e.used[k]) continue;
     int64_t span = 1;
@@ -185,19 +198,32 @@ void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in,
       if (e.strides[k][d] && d < inner) e.constant[k] = false;
       span *= e.dims[d];
     }
-    if (e.strides[k][inner] != 1) direct = false;
+    if (!e.flat[k] && (k == OUT || !e.constant[k])) repeats = false;
+    if (largest < e.size[k]) largest = e.size[k];
+    if (k != OUT && numbers && !e.strides[k][inner])
+      e.single |= 1u << k;
+    else if (e.strides[k][inner] != 1)
+      direct = false;
   }
-  if (e.row < LONG_ROW && e.rows > 1) {
-    e.block_rows = (int32_t)(BLOCK / e.row);
+  const int32_t block = BLOCK / largest;
+  const bool is_short = e.rows > 1 && e.row < (repeats ? block / 2 : LONG_ROW);
+  if (is_short || !direct) e.single = 0;
+  if (is_short) {
+    e.block_rows = (int32_t)(block / e.row);
     e.blocks = (e.rows + e.block_rows - 1) / e.block_rows;
   } else {
-    e.piece = (int32_t)(e.row < (direct ? LONG_PIECE : BLOCK) ? e.row
+    e.piece = (int32_t)(e.row < (direct ? LONG_PIECE : block) ? e.row
                         : direct                              ? LONG_PIECE
-                                                              : BLOCK);
+                                                              : block);
     e.pieces = (int32_t)((e.row + e.piece - 1) / e.piece);
     e.blocks = e.rows * e.pieces;
   }
   int32_t tasks = ew_tasks(c, e.rows * e.row, 16384, e.blocks);
   e.per_task = (e.blocks + tasks - 1) / tasks;
   ew_parallel(c, (int32_t)((e.blocks + e.per_task - 1) / e.per_task), each_task, &e);
+}
+
+void ew_each(ew_context *c, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out,
+             ew_row op, const void *job) {
+  ew_each_with_numbers(c, dims, n_in, in, out, op, NULL, job);
 }

@@ -38,11 +38,21 @@ typedef struct {
   int32_t size;
 } ew_strided;
 
+/* A row function for rows along which some inputs are a single number: in[k] points to that one
+ * element if bit k of `single` is set. */
+typedef void (*ew_row_of_numbers)(const void *job, int32_t n, const void *const *in, void *out,
+                                  uint32_t single);
+
 /* Calls `row` until all dims[6] elements are computed, in parallel if the tensor is large enough.
  * Operands that are not contiguous along a row are copied through small blocks. Strides are in
  * elements; n_in <= 3. */
 void ew_each(ew_context *, const int32_t *dims, int n_in, const ew_strided *in, ew_strided out,
              ew_row row, const void *job);
+
+/* The same with a function for rows that are at least LONG_ROW long, which spares copying of inputs
+ * with stride 0. */
+void ew_each_with_numbers(ew_context *, const int32_t *dims, int n_in, const ew_strided *in,
+                          ew_strided out, ew_row row, ew_row_of_numbers numbers, const void *job);
 
 /* Runs `row`, which processes whole vectors only, on n floats of each of n_in inputs. The
  * incomplete last vector is computed in a temporary buffer. */

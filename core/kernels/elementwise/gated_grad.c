@@ -23,14 +23,14 @@ EW_INLINE void gate(vf x, int32_t activation, float alpha, vf *f, vf *slope) {
   const vf q = x * x;
   vf s, along; /* x times the derivative of s */
   if (activation == EW_ACTIVATION_GELU) {
-    const vf bell = vf_exp_low(q * -0.5f);
+    const vf bell = vf_exp_soft(q * -0.5f);
     s = 0.5f + 0.5f * vf_erf(x * 0.70710678f);
     along = vf_select(bell == vf_splat(0), bell, 0.39894228f * x * bell);
   } else {
     const bool tanh = activation == EW_ACTIVATION_GELU_TANH;
     const vf w = tanh ? 1.59576912f * x * vf_fma(q, vf_splat(0.044715f), vf_splat(1)) : x * alpha;
     /* sigmoid(|w|) and sigmoid(-|w|): 1 - s would cancel where s is near 1 */
-    const vf e = vf_exp_low(-vf_abs(w)), high = 1.0f / (1.0f + e), low = e * high;
+    const vf e = vf_exp_soft(-vf_abs(w)), high = 1.0f / (1.0f + e), low = e * high;
     s = vf_select(w < vf_splat(0), low, high);
     along = x * (high * low);
     along = tanh ? vf_select(along == vf_splat(0), along,

@@ -5,7 +5,8 @@
  *
  * rms: without the mean. A task is a range of rows; each row is computed on vectors of VF lanes. */
 #include "kernels/norm/norm.h"
-#include <math.h>
+
+enum { SIDE = 4 }; /* vectors side by side */
 
 typedef struct {
   const ew_norm_params *p;
@@ -33,18 +34,18 @@ static void norm_row(const norm_work *s, int64_t row, const real *x, const real 
       out[j] = x[j] + (skip ? skip[j] : 0) + (skip_bias ? skip_bias[j] : 0);
     v = out;
   }
-  const float mean = rms ? 0 : sum_of(v, n, 0, false) / (float)n,
-              factor = 1.0f / sqrtf(sum_of(v, n, mean, true) / (float)n + s->p->epsilon);
+  float mean;
+  const float factor = norm_factor(v, n, rms, s->p->epsilon, &mean);
   if (s->mean) s->mean[row] = mean;
   if (s->inv_std) s->inv_std[row] = factor;
-  for (j = 0; j + 2 * VF <= n; j += 2 * VF) {
-    vf t[2];
-    for (int u = 0; u < 2; u++) t[u] = (vf_load(v + j + u * VF) - mean) * factor;
+  for (j = 0; j + SIDE * VF <= n; j += SIDE * VF) {
+    vf t[SIDE];
+    for (int u = 0; u < SIDE; u++) t[u] = (vf_load(v + j + u * VF) - mean) * factor;
     if (scale)
-      for (int u = 0; u < 2; u++) t[u] *= vf_load(scale + j + u * VF) + offset;
+      for (int u = 0; u < SIDE; u++) t[u] *= vf_load(scale + j + u * VF) + offset;
     if (bias)
-      for (int u = 0; u < 2; u++) t[u] += vf_load(bias + j + u * VF);
-    for (int u = 0; u < 2; u++) vf_store(y + j + u * VF, t[u]);
+      for (int u = 0; u < SIDE; u++) t[u] += vf_load(bias + j + u * VF);
+    for (int u = 0; u < SIDE; u++) vf_store(y + j + u * VF, t[u]);
   }
   EW_PLAIN_FOR (; j < n; j++) {
     float t = (v[j] - mean) * factor;

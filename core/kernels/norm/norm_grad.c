@@ -9,7 +9,6 @@
  * contributions to dscale and dbias in `scratch`; the parts are then added in order, so results do
  * not depend on the number of threads. Rows are vectorized. */
 #include "kernels/norm/norm.h"
-#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -69,8 +68,8 @@ static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
                 to = from + rows < p->rows ? from + rows : p->rows;
   for (int64_t i = from; i < to; i++) {
     const real *x = w->x + i * p->x_row, *dy = w->dy + i * p->dy_row;
-    const float mean = p->rms ? 0 : sum_of(x, n, 0, false) / (float)n,
-                f = 1.0f / sqrtf(sum_of(x, n, mean, true) / (float)n + p->epsilon);
+    float mean;
+    const float f = norm_factor(x, n, p->rms, p->epsilon, &mean);
     float sum, along;
     sums_of_row(x, dy, w->scale, sums, sums ? sums + n : NULL, n, mean, f, p->scale_offset, &sum,
                 &along);

@@ -269,6 +269,48 @@ static __attribute__((noinline)) void finish_tile(const gemm_block *s, float *su
   }
 }
 
+static void columns_of_1(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row,
+                         const char *b, int64_t b_col, float *out, int32_t out_row);
+static void columns_of_2(int32_t m, int32_t cols, int32_t k, const real *a, int64_t a_row,
+                         const char *b, int64_t b_col, float *out, int32_t out_row);
+
+/* The only column of a last panel or of its half, such as that of 7 x 7 positions, without products
+ * for the others.
+ * Rows are vectorized along k, the epilogue along rows. */
+enum { COLUMN = 512, COLUMN_ROWS = 4 * VF }; /* elements of the column; rows at a time */
+static __attribute__((noinline)) void one_column(const gemm_block *s, const real *a, int64_t a_row,
+                                                 const real *panel, int32_t row, int32_t mc,
+                                                 int32_t col) {
+  const ew_gemm_job *g = s->g;
+  const ew_finish *f = &g->finish;
+  const bool last = s->last;
+  const ew_bounds limit = ew_bounds_of(f->activation);
+  float b[COLUMN], t[COLUMN_ROWS];
+  EW_PLAIN_FOR (int32_t p = 0; p < s->kc; p++) b[p] = panel[p * NR];
+  for (int32_t i = 0, n; i < mc; i += n, row += n) {
+    n = at_most(mc - i, COLUMN_ROWS);
+    real *y = g->y + (int64_t)row * g->y_row + col;
+    memset(t, 0, sizeof t);
+    const real *from = a + i * a_row;
+    columns_of_2(n, 1, s->kc, from, a_row, (const char *)b, 0, t, 1);
+    if (n & 1)
+      columns_of_1(1, 1, s->kc, from + (n - 1) * a_row, a_row, (const char *)b, 0, t + n - 1, 1);
+    EW_PLAIN_FOR (int32_t r = 0; r < n; r++) {
+      if (!s->first) t[r] += y[(int64_t)r * g->y_row];
+      if (last && f->bias)
+        t[r] = t[r] * f->alpha +
+               f->bias[(int64_t)(row + r) * f->bias_row + (int64_t)col * f->bias_col] * f->beta;
+      else if (last)
+        t[r] *= f->alpha;
+    }
+    if (last && limit.dear) ew_activate(t, COLUMN_ROWS, f->activation);
+    EW_PLAIN_FOR (int32_t r = 0; last && !limit.dear && r < n; r += VF)
+      vf_store(t + r, ew_bounded(&limit, vf_load(t + r)));
+    EW_PLAIN_FOR (int32_t r = 0; r < n; r++, y += g->y_row)
+      *y = last && f->residual ? t[r] + f->residual[y - g->y] : t[r];
+  }
+}
+
 static void block_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   const ew_gemm_job *g = s->g;
@@ -288,6 +330,11 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
+    if ((cols == 1 || (VF == 16 && cols == VF + 1)) && mc >= MR && s->kc <= COLUMN) {
+      cols--;
+      one_column(s, a, a_row, b + cols, i0, mc, s->j0 + j + cols);
+      if (!cols) continue;
+    }
     for (int32_t i = 0, rows; i < mc; i += rows) {
       float t[MAX_TILES * MR * NR], *sums = t;
       const real *first = a + i * a_row, *row[MR];
@@ -749,7 +796,7 @@ EW_INLINE void pack_b_of(const ew_gemm_job *g, real *panels, int32_t k0, int32_t
     for (int32_t group = 0; group < whole; group += GROUP)
       for (int32_t p = 0; p < kc; p++) {
         const int64_t from = at + p * s->row + group;
-#if VF > 8
+#if VF > 4
         /* hardware prefetchers follow a row but not the step to the next one */
         if (p + AHEAD < kc)
           for (int32_t j = 0; j < GROUP && group + j < whole; j += 16)

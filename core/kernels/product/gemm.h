@@ -9,7 +9,7 @@
  * rows and no unrolling, 4 x 2 vectors give 67 GFLOP/s in both wasm builds on a machine with a
  * fused multiply-add peak of 75; 6 x 2 give 72 with fused multiply-add, but 36 without it, where
  * products need registers of their own. */
-#if defined(__wasm_relaxed_simd__)
+#if defined(__wasm_relaxed_simd__) || VF == 8
 enum { MR = 6, NR = 2 * VF };
 #else
 enum { MR = 4, NR = 2 * VF };

@@ -15,6 +15,29 @@ static inline float round_within(float v, float low, float high) {
   return ew_round_small(v < high ? v : high);
 }
 
+/* y = round(x / scale) + zero as bytes, saturated to low..high; NaN gives low. x / scale is bounded
+ * before it is rounded, so that adding 1.5 * 2^23 leaves the rounded number in the low bits. */
+EW_INLINE vi bytes_of(vf x, vf scale, vf low, vf high, vi zero) {
+  const vf v = vf_min(vf_max(low, x / scale), high) + EW_ROUNDER;
+  return (vi)v - zero;
+}
+static void quantize_bytes(const m_f32 *x, m_u8 *y, int64_t n, float scale, float zero, float low,
+                           float high) {
+  const vf by = vf_splat(scale), least = vf_splat(low - zero), most = vf_splat(high - zero);
+  const vi base = vi_splat((int32_t)ew_bits(EW_ROUNDER) - (int32_t)zero);
+  int64_t i = 0;
+  for (; i + 4 * VF <= n; i += 4 * VF) {
+    vi v[4];
+    for (int u = 0; u < 4; u++) v[u] = bytes_of(vf_load(x + i + u * VF), by, least, most, base);
+#if VF == 4
+    *(u8x16_m *)(y + i) = u8x16_of(v[0], v[1], v[2], v[3]);
+#else
+    for (int u = 0; u < 4; u += 2) vi_store_bytes(y + i + u * VF, v[u], v[u + 1]);
+#endif
+  }
+  EW_PLAIN_FOR (; i < n; i++) y[i] = (uint8_t)bytes_of(vf_splat(x[i]), by, least, most, base)[0];
+}
+
 /* Decodes n values from element `at` on. 4-bit values are stored two to a byte, the low half first.
  */
 static void decode(int32_t type, const void *x, int64_t at, int32_t n, float *to) {
@@ -140,17 +163,46 @@ static void run_chunks(const quantization *q, chunk f, int64_t first, int64_t n,
   }
 }
 
+/* Bytes with one scale, without buffers; false for anything else. */
+static bool run_bytes(const quantization *q, bool back, int64_t first, int64_t n, int64_t at,
+                      bool each) {
+  if (each || (q->type != EW_U8 && q->type != EW_I8)) return false;
+  float zero = 0;
+  if (q->zero) decode(q->type, q->zero, at, 1, &zero);
+  if (!back) {
+    quantize_bytes((const m_f32 *)q->x + first, (m_u8 *)q->y + first, n, q->scale[at], zero, q->low,
+                   q->high);
+    return true;
+  }
+  /* (x - zero) scale, with x as the low bits of 2^23 */
+  const m_u8 *x = (const m_u8 *)q->x + first;
+  m_f32 *y = (m_f32 *)q->y + first;
+  const float scale = q->scale[at];
+  const int32_t flip = q->type == EW_I8 ? 0x80 : 0;
+  const vi bits = vi_splat(0x4b000000 | flip);
+  const vf base = vf_splat(0x1p23f + (float)flip + zero);
+  int64_t i = 0;
+  for (; i + 2 * VF <= n; i += 2 * VF)
+    for (int u = 0; u < 2; u++)
+      vf_store(y + i + u * VF, ((vf)(vi_load_bytes(x + i + u * VF) ^ bits) - base) * scale);
+  EW_PLAIN_FOR (; i < n; i++) y[i] = ((float)(x[i] ^ flip) - (float)flip - zero) * scale;
+  return true;
+}
+
 static void quantization_task(const quantization *q, chunk f, int32_t index) {
+  const bool back = f == dequantize_chunk;
   const int64_t total = q->l.one ? q->l.run : q->l.runs, from = index * q->per_task,
                 to = from + q->per_task < total ? from + q->per_task : total;
   if (q->l.one) {
-    run_chunks(q, f, from, to - from, q->l.each ? from : 0, q->l.each);
+    if (!run_bytes(q, back, from, to - from, 0, q->l.each))
+      run_chunks(q, f, from, to - from, q->l.each ? from : 0, q->l.each);
     return;
   }
   for (int64_t r = from; r < to; r++) {
     int64_t first, n, scale;
     run_of(&q->l, r, &first, &n, &scale);
-    run_chunks(q, f, first, n, scale, q->l.each);
+    if (!run_bytes(q, back, first, n, scale, q->l.each))
+      run_chunks(q, f, first, n, scale, q->l.each);
   }
 }
 
@@ -213,20 +265,18 @@ static void range_task(void *arg, int32_t index, int32_t thread) {
   (void)thread;
   dynamic_quantization *q = arg;
   const m_f32 *x = q->x;
-  enum { LANES = 16 };
-  float low[LANES] = {0}, high[LANES] = {0}; /* the range always includes 0 */
+  vf low[4] = {{0}}, high[4] = {{0}}; /* the range always includes 0 */
   const int64_t from = index * q->share, to = from + q->share < q->n ? from + q->share : q->n;
   int64_t i = from;
-  for (; i + LANES <= to; i += LANES)
-    for (int k = 0; k < LANES; k++) {
-      low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
-      high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
+  for (; i + 4 * VF <= to; i += 4 * VF)
+    for (int u = 0; u < 4; u++) {
+      const vf v = vf_load(x + i + u * VF);
+      low[u] = vf_min(low[u], v), high[u] = vf_max(high[u], v);
     }
   EW_PLAIN_FOR (; i < to; i++)
-    low[0] = x[i] < low[0] ? x[i] : low[0], high[0] = x[i] > high[0] ? x[i] : high[0];
-  EW_PLAIN_FOR (int k = 1; k < LANES; k++)
-    low[0] = low[k] < low[0] ? low[k] : low[0], high[0] = high[k] > high[0] ? high[k] : high[0];
-  q->low[index] = low[0], q->high[index] = high[0];
+    low[0] = vf_min(low[0], vf_splat(x[i])), high[0] = vf_max(high[0], vf_splat(x[i]));
+  q->low[index] = -vf_highest(-vf_min(vf_min(low[0], low[1]), vf_min(low[2], low[3])));
+  q->high[index] = vf_highest(vf_max(vf_max(high[0], high[1]), vf_max(high[2], high[3])));
 }
 
 static void dynamic_quantize_task(void *arg, int32_t index, int32_t thread) {
@@ -236,11 +286,7 @@ static void dynamic_quantize_task(void *arg, int32_t index, int32_t thread) {
   m_u8 *y = q->y + index * q->share;
   const int32_t n =
       (int32_t)(q->n - index * q->share < q->share ? q->n - index * q->share : q->share);
-  const float scale = q->scale, zero = q->zero;
-  EW_EACH for (int32_t k = 0; k < n; k++) {
-    const float v = round_within(x[k] / scale, -1000, 1000) + zero;
-    y[k] = (uint8_t)(int32_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-  }
+  quantize_bytes(x, y, n, q->scale, q->zero, 0, 255);
 }
 
 int32_t ew_k_dynamic_quantize(ew_context *c, const ew_dynamic_quantize_params *p,

@@ -40,7 +40,7 @@ EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
   case MAX: return vf_select(v == v, vf_max(a, v), v);
   case MIN: return vf_select(v == v, vf_min(a, v), v);
   case PROD: return a * v;
-  case EXP: return a + vf_exp(v - shift);
+  case EXP: return a + vf_exp_soft(v - shift);
   default: return a + v;
   }
 }
@@ -56,32 +56,48 @@ EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
     DO(EXP)           \
   }
 
-/* Reduces up to PIECE contiguous elements. */
-static __attribute__((noinline)) float fold_piece(mode m, const m_f32 *x, int32_t n, float shift) {
-  const float none = m == EXP ? -INFINITY : identity(m);
-  float rest[VF];
+/* The larger of two numbers, the smaller, their product or sum; a NaN is kept. */
+static float join(mode m, float a, float v) {
+  return m == PROD                              ? a * v
+         : m != MAX && m != MIN                 ? a + v
+         : (m == MAX ? v > a : v < a) || v != v ? v
+                                                : a;
+}
+
+/* Reduces up to PIECE contiguous elements by lanes: lane k has those k, k + VF, ... */
+static __attribute__((noinline)) vf fold_lanes(mode m, const m_f32 *x, int32_t n, float shift) {
   const int32_t whole = n / VF * VF;
-  for (int32_t i = 0; i < VF; i++) rest[i] = whole + i < n ? x[whole + i] : none;
-  const vf by = vf_splat(shift), begin = vf_splat(identity(m)), tail = vf_load(rest);
-  vf s[4] = {begin, begin, begin, begin};
+  const vf by = vf_splat(shift), begin = vf_splat(identity(m));
+  vf s[4] = {begin, begin, begin, begin}, tail = begin;
+  if (whole < n) {
+    float rest[VF];
+    for (int32_t i = 0; i < VF; i++)
+      rest[i] = whole + i < n ? x[whole + i] : m == EXP ? -INFINITY : identity(m);
+    tail = vf_load(rest);
+  }
   int32_t i = 0;
 #define DO(M)                                                                        \
   case M:                                                                            \
     for (; i + 4 * VF <= n; i += 4 * VF)                                             \
       for (int u = 0; u < 4; u++) s[u] = fold(M, s[u], vf_load(x + i + u * VF), by); \
     for (; i < whole; i += VF) s[0] = fold(M, s[0], vf_load(x + i), by);             \
-    s[1] = fold(M, s[1], tail, by);                                                  \
+    if (whole < n) s[1] = fold(M, s[1], tail, by);                                   \
     break;
   EACH_MODE(DO)
 #undef DO
   m = joins(m);
+  return m == SUM ? (s[0] + s[1]) + (s[2] + s[3])
+                  : fold(m, fold(m, s[0], s[1], by), fold(m, s[2], s[3], by), by);
+}
+
+/* Reduces up to PIECE contiguous elements. */
+static float fold_piece(mode m, const m_f32 *x, int32_t n, float shift) {
+  const vf lanes = fold_lanes(m, x, n, shift);
+  m = joins(m);
+  if (m == SUM) return vf_sum(lanes);
   float all = identity(m), each[VF];
-  if (m == SUM) return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
-  vf_store(each, fold(m, fold(m, s[0], s[1], by), fold(m, s[2], s[3], by), by));
-  for (int32_t k = 0; k < VF; k++)
-    all = m == PROD                                                          ? all * each[k]
-          : (m == MAX ? each[k] > all : each[k] < all) || each[k] != each[k] ? each[k]
-                                                                             : all;
+  vf_store(each, lanes);
+  for (int32_t k = 0; k < VF; k++) all = join(m, all, each[k]);
   return all;
 }
 
@@ -133,7 +149,7 @@ static void fold_columns(mode m, float *acc, const m_f32 *x, int64_t step, int64
   fold_rows(m, acc, x, step, rows, whole, shift);
   if (!rest) return;
   float row[STRIP];
-  memset(row, 0, sizeof row);
+  for (int32_t i = 0; i < rest + VF - 1 && i < STRIP; i++) row[i] = 0;
   for (int32_t r = 0; r < rows; r++) {
     for (int32_t i = 0; i < rest; i++) row[i] = x[r * step + (whole + i) * along];
     fold_rows(m, acc + whole, row, 0, 1, (rest + VF - 1) / VF * VF, shift ? shift + whole : NULL);
@@ -178,8 +194,14 @@ static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
     return;
   }
   const mode first_pass = log_sum_exp ? MAX : m;
-  for (int32_t i = 0; i < STRIP; i++) acc[i] = identity(first_pass);
-  fold_columns(first_pass, acc, x, p->x_n, p->x_inner, p->n, width, NULL);
+  for (int32_t i = 0; i < width + VF - 1 && i < STRIP; i++) acc[i] = identity(first_pass);
+  if (!log_sum_exp && p->x_inner == 1 && p->x_n == p->inner && VF % p->inner == 0 &&
+      p->n <= PIECE / p->inner) { /* few columns, which lie side by side: as one */
+    float each[VF];
+    vf_store(each, fold_lanes(m, x, p->n * p->inner, 0));
+    for (int32_t k = 0; k < VF; k++) acc[k % p->inner] = join(joins(m), acc[k % p->inner], each[k]);
+  } else
+    fold_columns(first_pass, acc, x, p->x_n, p->x_inner, p->n, width, NULL);
   if (log_sum_exp) {
     for (int32_t i = 0; i < STRIP; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
     fold_columns(EXP, acc, x, p->x_n, p->x_inner, p->n, width, shift);

@@ -25,6 +25,28 @@ EW_INLINE void store_tail(real *y, vf v, int32_t n) {
   for (int i = 0; i < n; i++) y[i] = v[i];
 }
 
+/* y[j] = e^(x[j] - max) for whole vectors, if y is not NULL; returns their sums. One vector at a
+ * time: the constants of e^x take most registers. */
+EW_INLINE vf exponentials(const real *x, real *y, int32_t n, float max) {
+  vf sum = vf_splat(0);
+  EW_PLAIN_FOR (int32_t j = 0; j < n; j += VF) {
+    const vf e = vf_exp_soft(vf_load(x + j) - max);
+    if (y) vf_store(y + j, e);
+    sum += e;
+  }
+  return sum;
+}
+
+/* y = x scale + shift for whole vectors */
+EW_INLINE void scaled(const real *x, real *y, int32_t n, float scale, float shift) {
+  enum { SIDE = 4 };
+  const vf a = vf_splat(scale), b = vf_splat(shift);
+  int32_t j = 0;
+  for (; j + SIDE * VF <= n; j += SIDE * VF)
+    for (int u = 0; u < SIDE; u++) vf_store(y + j + u * VF, vf_fma(vf_load(x + j + u * VF), a, b));
+  EW_PLAIN_FOR (; j < n; j += VF) vf_store(y + j, vf_fma(vf_load(x + j), a, b));
+}
+
 static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
   const int32_t whole = n / VF * VF;
   int32_t j = 0;
@@ -35,21 +57,12 @@ static void softmax_row(const real *x, real *y, int32_t n, bool is_log) {
     for (int u = 0; u < 4; u++) high[u] = vf_max(high[u], vf_load(x + j + u * VF));
   for (; j < whole; j += VF) high[0] = vf_max(high[0], vf_load(x + j));
   const float max = vf_highest(vf_max(vf_max(high[0], high[1]), vf_max(high[2], high[3])));
-  vf rest = vf_exp_low(tail - max), sum = whole < n ? rest : vf_splat(0);
-  if (is_log) {
-    for (j = 0; j < whole; j += VF) sum += vf_exp_low(vf_load(x + j) - max);
-    const float shift = max + logf(vf_sum(sum));
-    for (j = 0; j < whole; j += VF) vf_store(y + j, vf_load(x + j) - shift);
-    store_tail(y + j, tail - shift, n - j);
-    return;
-  }
-  for (j = 0; j < whole; j += VF) {
-    vf e = vf_exp_low(vf_load(x + j) - max);
-    vf_store(y + j, e), sum += e;
-  }
-  const float scale = 1.0f / vf_sum(sum);
-  for (j = 0; j < whole; j += VF) vf_store(y + j, vf_load(y + j) * scale);
-  store_tail(y + j, rest * scale, n - j);
+  const vf rest = vf_exp_soft(tail - max), none = vf_splat(0);
+  const float sum =
+      vf_sum(exponentials(x, is_log ? NULL : y, whole, max) + (whole < n ? rest : none));
+  const float scale = is_log ? 1 : 1.0f / sum, shift = is_log ? -(max + logf(sum)) : 0;
+  scaled(is_log ? x : y, y, whole, scale, shift);
+  if (whole < n) store_tail(y + whole, (is_log ? tail : rest) * scale + shift, n - whole);
 }
 
 static void softmax_task(void *arg, int32_t index, int32_t thread) {
@@ -89,12 +102,12 @@ static void pair_row(const real *x, const real *dy, real *y, real *dx, int32_t n
   if (j < n) high = vf_max(high, load_tail(x + j, n - j) * scale);
   const float max = vf_highest(high);
   for (j = 0; j < whole; j += VF) {
-    vf e = vf_exp_low(vf_fma(vf_load(x + j), vf_splat(scale), vf_splat(-max)));
+    vf e = vf_exp_soft(vf_fma(vf_load(x + j), vf_splat(scale), vf_splat(-max)));
     sums += e, along = vf_fma(e, vf_load(dy + j), along), vf_store(y + j, e);
   }
   float sum = vf_sum(sums), product = vf_sum(along);
   EW_PLAIN_FOR (; j < n; j++) {
-    const float e = vf_exp_low(vf_splat(x[j] * scale - max))[0];
+    const float e = vf_exp_soft(vf_splat(x[j] * scale - max))[0];
     sum += e, product += e * dy[j], y[j] = e;
   }
   const float f = 1.0f / sum, mean = product * f;

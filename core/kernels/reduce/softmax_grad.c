@@ -28,7 +28,7 @@ EW_INLINE float sum_of_row(const real *dy, const real *y, int32_t n, bool is_log
 EW_INLINE void dx_of_row(const real *dy, const real *y, real *dx, int32_t n, float sum,
                          bool is_log) {
   for (int32_t j = 0; j < n; j += VF)
-    vf_store(dx + j, is_log ? vf_load(dy + j) - vf_exp_low(vf_load(y + j)) * sum
+    vf_store(dx + j, is_log ? vf_load(dy + j) - vf_exp_soft(vf_load(y + j)) * sum
                             : (vf_load(dy + j) - sum) * vf_load(y + j));
 }
 

@@ -37,7 +37,7 @@ static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t 
  * same code. */
 static __attribute__((noinline)) float sum_exp(const real *x, int32_t n, float max) {
   vf s = {0};
-  for (int32_t j = 0; j < n; j += VF) s += vf_exp_low(vf_load(x + j) - max);
+  for (int32_t j = 0; j < n; j += VF) s += vf_exp_soft(vf_load(x + j) - max);
   return vf_sum(s);
 }
 
@@ -45,9 +45,13 @@ static float log_sum_exp(const real *x, int32_t n) {
   const int32_t whole = n / VF * VF;
   float rest[VF];
   for (int32_t j = 0; j < VF; j++) rest[j] = whole + j < n ? x[whole + j] : -INFINITY;
-  vf high = vf_load(rest);
-  for (int32_t j = 0; j < whole; j += VF) high = vf_max(high, vf_load(x + j));
-  float max = vf_highest(high);
+  vf high[4];
+  int32_t j = 0;
+  for (int u = 0; u < 4; u++) high[u] = vf_load(rest);
+  for (; j + 4 * VF <= whole; j += 4 * VF)
+    for (int u = 0; u < 4; u++) high[u] = vf_max(high[u], vf_load(x + j + u * VF));
+  EW_PLAIN_FOR (; j < whole; j += VF) high[0] = vf_max(high[0], vf_load(x + j));
+  float max = vf_highest(vf_max(vf_max(high[0], high[1]), vf_max(high[2], high[3])));
   return max + logf(sum_exp(x, whole, max) + sum_exp(rest, whole < n ? VF : 0, max));
 }
 

@@ -6,8 +6,10 @@ page/limits.c, and is the largest of up to three times:
 
 - the same number of multiply-adds, or of dot products for kernels that compute in integers;
 - loads and stores of the same number of bytes: read, written, or both in place, so that data that
-  fits a cache fits it there too;
-- the functions of its formula (an exponential for each element of a softmax) on a few kB of data.
+  fits a cache fits it there too; with the passes over a row that must come before its first result,
+  in the nearest cache;
+- the functions of its formula on a few kB of data: exponentials, divisions, roots, conversions and
+  packing of bytes and halves, random numbers.
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ NOTES = {
         ),
     ],
     "kernels along memory": [
-        "Memory's limit counts a row once; norms, softmaxes and their gradients go over a row two"
-        " to four times while it is in the nearest cache, which this limit does not count."
+        "Memory's limit includes the passes over a row without which its first result cannot be"
+        " written (norms and their gradients), in the nearest cache. Functions are those of the"
+        " formula, on a few kB; what moves elements within vectors (transposes) or reads single"
+        " ones (gather of columns) is not counted."
     ],
 }
 
@@ -78,7 +82,8 @@ class Limit:
         """Measures the limits of a case; returns (its minimum in ms, the name of the binding
         limit).
         """
-        times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place)}
+        again = 1e-6 * self.functions["read"] * c.passes
+        times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place) + again}
         if c.functions:
             times["functions"] = sum(
                 self.functions[f] * count * 1e-6 for f, count in c.functions.items()

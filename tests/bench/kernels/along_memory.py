@@ -14,13 +14,24 @@ class Case:
     Args:
         reads, writes: bytes that must be moved at least once.
         functions: {function in page/limits.c: number of evaluations}.
+        passes: values that must be read once more before the first result can be written: of a
+            row whose mean, norm or largest element goes into each result.
         in_place: whether the bytes are read and written at the same address.
     """
 
     theme, operations, dots = "along memory", 0, ()
 
     def __init__(
-        self, name, kernel, operands, params, reads, writes, functions=None, in_place=False
+        self,
+        name,
+        kernel,
+        operands,
+        params,
+        reads,
+        writes,
+        functions=None,
+        in_place=False,
+        passes=0,
     ):
         (
             self.name,
@@ -31,7 +42,8 @@ class Case:
             self.writes,
             self.functions,
             self.in_place,
-        ) = (name, kernel, operands, params, reads, writes, functions or {}, in_place)
+            self.passes,
+        ) = (name, kernel, operands, params, reads, writes, functions or {}, in_place, passes)
         self.steps = [kernel]
 
     def plan(self):
@@ -102,7 +114,7 @@ def cases():
             dict(rows=rows, cols=cols, x_row=cols, y_row=cols, log=log),
             4 * n,
             4 * n,
-            {"exp": n},
+            {"soft": n, "read": 2 * n},
             in_place,
         )
 
@@ -136,6 +148,7 @@ def cases():
             4 * n * (2 if skip else 1),
             4 * n * (2 if skip else 1),
             in_place=in_place,
+            passes=n,
         )
 
     def norm_grad(rows, cols, rms):
@@ -167,6 +180,7 @@ def cases():
             ),
             8 * n,
             4 * n,
+            passes=4 * n,  # x for its mean, both for the sums, the sums themselves
         )
 
     def reduce(op, outer, n, inner, label):
@@ -188,7 +202,7 @@ def cases():
             ),
             4 * total,
             4 * outer * inner,
-            {"exp": total} if op == "log_sum_exp" else None,
+            {"soft": total, "read": total} if op == "log_sum_exp" else None,
         )
 
     def copy(label, dims, xs, dtype=F32):
@@ -259,6 +273,7 @@ def cases():
             dict(x_type=a, y_type=b, mode=0, dims=six([n]), xs=strides([1]), ys=strides([1])),
             n * SIZE[a],
             n * SIZE[b],
+            {"halves": n} if b == F16 else {"floats": n} if a in (U8, BOOL) else None,
         )
 
     (
@@ -276,6 +291,7 @@ def cases():
         dict(rows=1024, cols=1024, dy_row=1024, y_row=1024, log=0),
         8 << 20,
         4 << 20,
+        passes=2 << 20,
     )
     n = 12 * 256 * 256
     add(
@@ -285,7 +301,7 @@ def cases():
         dict(rows=3072, cols=256, period=256, first=256, span=0, scale=0.125, slope=0.125),
         8 * n,
         8 * n,
-        {"exp": n},
+        {"soft": n, "read": 4 * n},
         True,
     )
     (
@@ -369,8 +385,8 @@ def cases():
         binary("add", [64, 56, 56], [3136, 56, 1], [1, 0, 0], "channels"),
     )
     (
-        binary("div", [n], [1], [1], "same shape"),
-        binary("silu_mul", [256, 1536], [1536, 1], [1536, 1], "gated", ["exp"]),
+        binary("div", [n], [1], [1], "same shape", ["divide"]),
+        binary("silu_mul", [256, 1536], [1536, 1], [1536, 1], "gated", ["sigmoid"]),
         binary("add", [4096, 50], [50, 1], [1, 0], "a column, short rows"),
         binary("min", [n], [1], [0], "a number"),
     )
@@ -381,10 +397,10 @@ def cases():
         ("log", ["log"]),
         ("tanh", ["tanh"]),
         ("erf", ["erf"]),
-        ("sigmoid", ["exp"]),
+        ("sigmoid", ["sigmoid"]),
         ("gelu", ["erf"]),
-        ("gelu_tanh", ["exp"]),
-        ("silu", ["exp"]),
+        ("gelu_tanh", ["sigmoid"]),
+        ("silu", ["sigmoid"]),
     ):
         unary(op, n, functions)
     for op in ("gelu", "gelu_tanh"):
@@ -395,7 +411,7 @@ def cases():
             dict(n=n, activation=ACTIVATION[op], alpha=1.0),
             8 * n,
             4 * n,
-            {"exp": n, "erf" if op == "gelu" else "exp": n},
+            {"soft": n, "erf": n} if op == "gelu" else {"sigmoid": n},
         )
     add(
         f"dropout {n}",
@@ -404,6 +420,7 @@ def cases():
         dict(n=n, stream=0, threshold=1 << 28, scale=1.0, offset=0.0),
         4 * n,
         4 * n,
+        {"random": n},
         in_place=True,
     )
     add(
@@ -435,6 +452,7 @@ def cases():
         dict(type=U8, outer=1, axis=1, inner=n, block=-1),
         4 * n,
         n,
+        {"bytes": n},
     )
     add(
         f"dequantize {n} of uint8",
@@ -443,6 +461,7 @@ def cases():
         dict(type=U8, bits=8, outer=1, axis=1, inner=n, block=-1),
         n,
         4 * n,
+        {"floats": n},
     )
     add(
         "dequantize [1024, 576] of int8 by rows",
@@ -451,6 +470,7 @@ def cases():
         dict(type=I8, bits=8, outer=1, axis=1024, inner=576, block=0),
         1024 * 576,
         4 * 1024 * 576,
+        {"floats": 1024 * 576},
     )
     add(
         f"dynamic quantize {n}",
@@ -459,6 +479,7 @@ def cases():
         dict(n=n),
         8 * n,
         n,
+        {"read": n, "bytes": n},
     )
     for count in (n, 1 << 23):
         for name, rule, states in (
@@ -495,6 +516,9 @@ def cases():
                 ),
                 4 * count * (2 + states),
                 4 * count * (1 + states),
+                {"sqrt": count, "divide": count}
+                if rule in ("adam", "adagrad", "rmsprop")
+                else None,
                 in_place=True,
             )
     count = 1 << 22
@@ -514,6 +538,7 @@ def cases():
         dict(form=0, n=count, rest1=0.1, rest2=0.001, epsilon=1e-8, weight_decay=0.01),
         10 * count,
         6 * count,
+        {"sqrt": count, "divide": count},
         in_place=True,
     )
     rows, classes = 512, 49152
@@ -539,7 +564,7 @@ def cases():
         ),
         4 * rows * classes,
         0,
-        {"exp": rows * classes},
+        {"soft": rows * classes, "read": rows * classes},
     )
     add(
         f"cross entropy gradient [{rows}, {classes}]",
@@ -564,7 +589,7 @@ def cases():
         ),
         4 * rows * classes,
         4 * rows * classes,
-        {"exp": rows * classes},
+        {"soft": rows * classes},
         True,
     )
     for interleaved in (0, 1):

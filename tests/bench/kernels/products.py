@@ -66,7 +66,7 @@ class Case:
             float32.
     """
 
-    functions, in_place = {}, False  # as in along_memory.Case
+    functions, in_place, passes = {}, False, 0  # as in along_memory.Case
     theme = ""
 
     def __init__(self, name, nodes, operations, dots=()):

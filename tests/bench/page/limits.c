@@ -90,12 +90,66 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
 }
 
 /* Evaluates a function on 1024 values, which stay in the L1 cache, with the formula of the kernels.
- */
-enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
+ * READ is a pass over values that are near: what a norm needs before it can write its first result.
+ * BYTES divides, rounds, saturates and packs; FLOATS unpacks; RANDOM makes a number of Philox-4x32-7. */
+enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, SOFT, SIGMOID, READ, HALVES, BYTES, FLOATS, RANDOM };
+enum { N = 1024 };
+enum { SIDE = 4, ROUNDS = 7 };
+static float in[N], out[N];
+static uint8_t packed[2 * N];
+
+/* Functions of their own, so that V8 allocates registers for one loop at a time. */
+#define ALONE static __attribute__((noinline)) void
+ALONE sum_up(void) {
+  vf sum[SIDE] = {{0}};
+  for (int i = 0; i < N; i += SIDE * VF)
+    for (int u = 0; u < SIDE; u++) sum[u] += vf_load(in + i + u * VF);
+  vf_store(out, sum[0] + sum[1] + sum[2] + sum[3]);
+}
+ALONE into_halves(void) {
+  for (int i = 0; i < N; i += 2 * VF)
+    vf_store_halves((half *)packed + i, vf_load(in + i), vf_load(in + i + VF));
+}
+/* Read from memory: V8 makes vector constants anew wherever they are used, see simd/constants.h. */
+static const volatile float bounds[] = {0, 255, 0x1.8p23f, 0x1p23f, 0.01f};
+ALONE into_bytes(void) {
+  const vf low = vf_splat(bounds[0]), high = vf_splat(bounds[1]), round = vf_splat(bounds[2]),
+           scale = vf_splat(bounds[4]);
+  for (int i = 0; i < N; i += SIDE * VF) {
+    vi v[SIDE];
+    for (int u = 0; u < SIDE; u++)
+      v[u] = (vi)(vf_min(vf_max(low, vf_load(in + i + u * VF) / scale), high) + round) - (vi)round;
+    *(u8x16_m *)(packed + i) = u8x16_of(v[0], v[1], v[2], v[3]);
+  }
+}
+ALONE into_floats(void) {
+  const vf base = vf_splat(bounds[3]);
+  for (int i = 0; i < N; i += 2 * VF)
+    for (int u = 0; u < 2 * VF; u += VF)
+      vf_store(out + i + u, (vf)(vi_load_bytes(packed + i + u) ^ (vi)base) - base);
+}
+ALONE random_numbers(int32_t round_of_calls) {
+  static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53},
+                                            {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}};
+  for (int i = 0; i < N; i += 32) {
+    u32x4 c[2][4] = {{{0}}}, low[2], high[2];
+    u32x4 k0 = (u32x4){0} + (uint32_t)round_of_calls, k1 = k0;
+    for (int s = 0; s < 2; s++) c[s][0] = (u32x4){0, 1, 2, 3} + (uint32_t)(i + s);
+    for (int r = 0; r < ROUNDS; r++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u)
+      for (int s = 0; s < 2; s++) {
+        u32x4_mul_wide(c[s][0], factors[0], &low[0], &high[0]);
+        u32x4_mul_wide(c[s][2], factors[1], &low[1], &high[1]);
+        c[s][0] = high[1] ^ c[s][1] ^ k0, c[s][1] = low[1];
+        c[s][2] = high[0] ^ c[s][3] ^ k1, c[s][3] = low[0];
+      }
+    for (int w = 0; w < 8; w++) *(u32x4_m *)(out + i + 4 * w) = c[w / 4][w % 4];
+  }
+}
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
-  static float in[N], out[N];
   for (int i = 0; i < N; i++)
-    in[i] = (float)i * (kind == SQRT || kind == LOG ? 1.0f : kind == EXP ? -0.01f : 0.002f);
+    in[i] = (float)i * (kind == SQRT || kind == LOG   ? 1.0f
+                        : kind == EXP || kind == SOFT ? -0.01f
+                                                      : 0.002f);
   for (int32_t r = 0; r < rounds; r++) {
     switch (kind) {
 #define LOOP(NAME, f)                                                      \
@@ -108,7 +162,15 @@ __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t r
       LOOP(LOG, vf_log);
       LOOP(TANH, vf_tanh);
       LOOP(ERF, vf_erf);
+      LOOP(SOFT, vf_exp_soft);
+      LOOP(SIGMOID, vf_sigmoid);
+    case READ: sum_up(); break;
+    case HALVES: into_halves(); break;
+    case BYTES: into_bytes(); break;
+    case FLOATS: into_floats(); break;
+    case RANDOM: random_numbers(r); break;
     }
     in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* prevents the compiler from removing rounds */
+    packed[r & 1023] ^= (uint8_t)r;
   }
 }

@@ -1,6 +1,12 @@
 // The limits of the machine, measured in turns with the contenders.
 import { best, now, serve } from "./rpc.js";
 
+/** In the order of the enumeration in limits.c. */
+const FUNCTIONS = [
+  ...["exp", "sqrt", "divide", "log", "tanh", "erf"],
+  ...["soft", "sigmoid", "read", "halves", "bytes", "floats", "random"],
+];
+
 let wasm;
 serve({
   async open(url) {
@@ -17,10 +23,7 @@ serve({
   /** Nanoseconds per value of each function. */
   functions: () =>
     Object.fromEntries(
-      ["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [
-        name,
-        (best(() => wasm.functions(i, 100)) / 102400) * 1e6,
-      ]),
+      FUNCTIONS.map((name, i) => [name, (best(() => wasm.functions(i, 100)) / 102400) * 1e6]),
     ),
   /**
    * The best of short runs: GFLOP/s, GOP/s and GB/s. wanted: the names of the measurements. A
