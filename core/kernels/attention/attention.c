@@ -52,9 +52,14 @@ typedef struct {
   float max, sum;
 } attention_row;
 
-/* How k and v are stored: EW_F32, EW_F16, or EW_I8: rows of 8 or 4 bits. */
-EW_INLINE bool in_rows(int type) { return type == EW_I8; }
-EW_INLINE int32_t size_of(int type) { return type == EW_F32 ? 4 : type == EW_F16 ? 2 : 1; }
+/* How k and v are stored: float16, or rows of 8 or 4 bits, else float32. */
+EW_INLINE bool in_halves(const ew_attention_params *p) {
+  return EW_USES(B_TYPE, EW_F16) && p->kv_type == EW_F16;
+}
+EW_INLINE bool in_rows(const ew_attention_params *p) {
+  return (EW_USES(B_TYPE, EW_I8) && p->kv_type == EW_I8) ||
+         (EW_USES(B_TYPE, EW_U8) && p->kv_type == EW_U8);
+}
 
 /* Number of keys of [0, n) that the mask excludes at the end (step -1) or the beginning (step 1),
  * in whole vectors: -infinity, or so low that no score makes up for it. */
@@ -197,24 +202,50 @@ static int32_t divide_rows(const attention_row *row, int32_t rows, attention_str
   return strips;
 }
 
+/* Columns d0 to d0 + n of keys as a panel. */
+static __attribute__((noinline)) void pack_keys(const ew_attention_params *p, const char *k,
+                                                int32_t j, int32_t keys, int32_t d0, int32_t n,
+                                                real *panel) {
+  const int64_t at = (int64_t)j * p->k_s;
+  if (in_rows(p)) {
+    float loaded[NR * DIM];
+    for (int32_t i = 0; i < keys; i++)
+      ew_row_load((const uint8_t *)k + at + i * (int64_t)p->k_s, d0, n, loaded + i * DIM,
+                  p->kv_type == EW_I8);
+    ew_pack_columns(loaded, 0, DIM, n, keys, panel, false);
+  } else if (in_halves(p))
+    ew_pack_columns(k, at + d0, p->k_s, n, keys, panel, true);
+  else
+    ew_pack_columns(k, at + d0, p->k_s, n, keys, panel, false);
+}
+
+/* Columns c0 to c0 + cols <= NR of values as a panel. */
+static __attribute__((noinline)) void pack_values(const ew_attention_params *p, const char *v,
+                                                  int32_t j, int32_t keys, int32_t c0, int32_t cols,
+                                                  real *panel) {
+  const bool rows = in_rows(p), is_half = in_halves(p);
+  int64_t at = (int64_t)j * p->v_s + c0;
+  for (; keys > 0; keys--, at += p->v_s, panel += NR)
+    if (rows)
+      ew_row_load((const uint8_t *)v + at - c0, c0, NR, panel, p->kv_type == EW_I8);
+    else if (cols < NR)
+      EW_PLAIN_FOR (int32_t c = 0; c < NR; c++)
+        panel[c] = c < cols ? real_at(v, at + c, is_half) : 0;
+    else if (is_half)
+      vf_copy_at(panel, v, at, true);
+    else
+      vf_copy_at(panel, v, at, false);
+}
+
 /* Scores of all rows for keys [j0, j0 + keys), one panel of NR keys at a time. */
-EW_INLINE void score(const attention_work *w, const attention_row *row,
-                     const attention_strip *strip, int32_t strips, int32_t rows, const void *k,
-                     int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
-  const ew_attention_params *p = w->p;
-  float panel[DIM * NR], loaded[in_rows(type) ? NR * DIM : 1];
+static void score(const ew_attention_params *p, const attention_row *row,
+                  const attention_strip *strip, int32_t strips, int32_t rows, const char *k,
+                  int32_t j0, int32_t keys, float s[ROWS][KEYS]) {
+  float panel[DIM * NR];
   for (int32_t j = 0; j < keys; j += NR)
     for (int32_t d0 = 0; d0 < p->head_dim; d0 += DIM) {
-      int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM,
-              count = keys - j < NR ? keys - j : NR;
-      for (int32_t i = 0; in_rows(type) && i < count; i++)
-        ew_row_load((const uint8_t *)k + (int64_t)(j0 + j + i) * p->k_s, d0, n, loaded + i * DIM,
-                    p->kv_type == EW_I8);
-      if (in_rows(type))
-        ew_pack_columns(loaded, 0, DIM, n, count, panel, false);
-      else
-        ew_pack_columns(k, (int64_t)(j0 + j) * p->k_s + d0, p->k_s, n, count, panel,
-                        type == EW_F16);
+      const int32_t n = p->head_dim - d0 < DIM ? p->head_dim - d0 : DIM;
+      pack_keys(p, k, j0 + j, keys - j < NR ? keys - j : NR, d0, n, panel);
       for (const attention_strip *at = strip; at < strip + strips; at++) {
         const attention_row *of = row + at->first;
         float *out = s[at->first] + j, *start = d0 ? out : NULL;
@@ -232,23 +263,13 @@ EW_INLINE void score(const attention_work *w, const attention_row *row,
 }
 
 /* y += weights times v for all rows, one panel of NR columns of v at a time. */
-EW_INLINE void gather(const attention_work *w, const attention_row *row,
-                      const attention_strip *strip, int32_t strips, int32_t rows, const void *v,
-                      int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
-  const ew_attention_params *p = w->p;
+static void gather(const ew_attention_params *p, const attention_row *row,
+                   const attention_strip *strip, int32_t strips, int32_t rows, const char *v,
+                   int32_t j0, int32_t keys, float s[ROWS][KEYS]) {
   float panel[KEYS * NR], t[MAX_TILES * MR * NR];
   for (int32_t c0 = 0; c0 < p->v_dim; c0 += NR) {
-    int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
-    for (int32_t j = 0; j < keys; j++) {
-      int64_t at = (int64_t)(j0 + j) * p->v_s + c0;
-      if (in_rows(type))
-        ew_row_load((const uint8_t *)v + at - c0, c0, NR, panel + j * NR, p->kv_type == EW_I8);
-      else if (cols == NR)
-        vf_copy_at(panel + j * NR, v, at, type == EW_F16);
-      else
-        for (int32_t c = 0; c < NR; c++)
-          panel[j * NR + c] = c < cols ? real_at(v, at + c, type == EW_F16) : 0;
-    }
+    const int32_t cols = p->v_dim - c0 < NR ? p->v_dim - c0 : NR;
+    pack_values(p, v, j0, keys, c0, cols, panel);
     for (const attention_strip *at = strip; at < strip + strips; at++) {
       const int32_t from = at->from > j0 ? at->from - j0 : 0,
                     to = at->to - j0 < keys ? at->to - j0 : keys;
@@ -263,13 +284,13 @@ EW_INLINE void gather(const attention_work *w, const attention_row *row,
   }
 }
 
-/* Columns of float16 rows as float32 rows, PART apart. */
+/* Vectors of columns of float16 rows as float32 rows, PART apart. */
 static __attribute__((noinline)) void widen(const half *from, int64_t stride, int32_t rows,
                                             int32_t cols, real *to) {
   for (; rows > 0; rows--, from += stride, to += PART) {
     int32_t c = 0;
     for (; c + 2 * VF <= cols; c += 2 * VF) vf_copy_at(to + c, from, c, true);
-    EW_PLAIN_FOR (; c < cols; c++) to[c] = half_to_float(from[c]);
+    if (c < cols) vf_store(to + c, vf_load_half(from + c));
   }
 }
 
@@ -282,20 +303,17 @@ EW_INLINE void score_rows(int rows, int32_t keys, int32_t dim, const real *q, co
     const int64_t next = keys - j < 4 ? 0 : stride; /* at the end a single key, used four times */
     f32x4 sum[SHARE][4];
     for (int c0 = 0; c0 < 4; c0 += once) {
-      const real *key = k + c0 * next, *x = q, *const end = key + dim;
+      const real *key = k + c0 * next, *x = q;
       vf t[SHARE][4], y[4];
       for (int r = 0; r < rows; r++)
         for (int c = 0; c < once; c++) t[r][c] = vf_splat(0);
-      for (; key <= end - VF; key += VF) {
+      for (const real *end = key + dim; key < end; key += VF) {
         for (int c = 0; c < once; c++) y[c] = vf_load(key + c * next);
         for (int r = 0; r < rows; r++, x += VF)
           for (int c = 0; c < once; c++) t[r][c] = vf_fma(vf_load(x), y[c], t[r][c]);
       }
       for (int r = 0; r < rows; r++)
         for (int c = 0; c < once; c++) sum[r][c0 + c] = vf_fold(t[r][c]);
-      for (; key < end; key++)
-        for (int r = 0; r < rows; r++, x++)
-          for (int c = 0; c < once; c++) sum[r][c0 + c][0] += *x * key[c * next];
     }
     for (int r = 0; r < rows; r++) {
       f32x4 *x = sum[r];
@@ -339,10 +357,6 @@ EW_INLINE void add_rows(int rows, int32_t keys, int32_t cols, const real *s, con
   for (; c + vectors * VF <= cols; c += vectors * VF)
     add_columns(rows, vectors, 1, keys, s, v + c, stride, y, c0 + c);
   for (; c + VF <= cols; c += VF) add_columns(rows, 1, 2, keys, s, v + c, stride, y, c0 + c);
-  for (; c < cols; c++)
-    for (int r = 0; r < rows; r++)
-      EW_PLAIN_FOR (int32_t j = 0; j < keys; j++)
-        y[r][c0 + c] += s[r * KEYS + j] * v[j * stride + c];
 }
 
 /* One function for each number of rows, which compilers give its own registers. */
@@ -364,71 +378,63 @@ FEW_ROWS(3)
 EW_INLINE int32_t share_of(int32_t left) { return left == 4 ? 2 : left < SHARE ? left : SHARE; }
 
 /* The queries of few rows, as integers for keys in rows of fewer bits. Of those that share what is
- * loaded of k, a vector of each, then the next ones; columns that fill no vector one by one. */
-EW_INLINE void pack_queries(const ew_attention_params *p, const attention_row *row, int32_t rows,
-                            real *to, ew_row_query *whole, real **y, int type) {
+ * loaded of k, a vector of each, then the next ones. */
+static void pack_queries(const ew_attention_params *p, const attention_row *row, int32_t rows,
+                         real *to, ew_row_query *whole) {
   const real *q[FEW];
-  const int32_t vectors = p->head_dim / VF * VF;
-  for (int32_t r = 0; r < rows; r++) q[r] = row[r].q, y[r] = row[r].y;
-  if (in_rows(type)) {
+  for (int32_t r = 0; r < rows; r++) q[r] = row[r].q;
+  if (in_rows(p)) {
     ew_row_queries(q, rows, p->head_dim, p->kv_type == EW_I8, whole);
     return;
   }
   for (int32_t r = 0, count; r < rows; r += count) {
     count = share_of(rows - r);
-    for (int32_t d = 0; d < vectors; d += VF)
+    for (int32_t d = 0; d + VF <= p->head_dim; d += VF)
       for (int32_t i = r; i < r + count; i++, to += VF) vf_store(to, vf_load(q[i] + d));
-    EW_PLAIN_FOR (int32_t d = vectors; d < p->head_dim; d++)
-      for (int32_t i = r; i < r + count; i++) *to++ = q[i][d];
   }
 }
 
-/* As score and gather, for few rows: k and v are read without packing. whole: the queries as
- * integers, for keys in rows of fewer bits. */
-EW_INLINE void score_few(const attention_work *w, const real *q, const ew_row_query *whole,
-                         int32_t rows, const char *k, int32_t j0, int32_t keys, float s[ROWS][KEYS],
-                         int type) {
-  const ew_attention_params *p = w->p;
-  if (in_rows(type)) {
-    ew_row_scores(whole, rows, (p->head_dim + GROUP - 1) / GROUP,
-                  (const uint8_t *)k + (int64_t)j0 * p->k_s, p->k_s, keys, s, p->kv_type == EW_I8);
-    return;
-  }
-  const bool is_half = type == EW_F16;
-  const int32_t most = is_half ? PART : p->head_dim;
-  real wide[is_half ? TURN * PART : 1];
+/* As score and gather, for few rows: k and v are read without packing. */
+static __attribute__((noinline)) void score_few(const ew_attention_params *p,
+                                                const attention_row *row, const real *q,
+                                                int32_t rows, const char *k, int32_t j0,
+                                                int32_t keys, float (*s)[KEYS], bool is_half) {
+  const int32_t whole = p->head_dim / VF * VF, most = is_half ? PART : whole;
+  real wide[TURN * PART];
   for (int32_t j = 0; j < keys; j += TURN)
-    for (int32_t d = 0; d < p->head_dim; d += most) {
+    for (int32_t d = 0; d < whole; d += most) {
       const int64_t at = (int64_t)(j0 + j) * p->k_s + d, stride = is_half ? PART : p->k_s;
       const int32_t n = keys - j < TURN ? keys - j : TURN,
-                    dim = p->head_dim - d < most ? p->head_dim - d : most;
+                    dim = whole - d < most ? whole - d : most;
       const real *from = is_half ? wide : (const real *)k + at;
       if (is_half) widen((const half *)k + at, p->k_s, n, dim, wide);
       for (int32_t r = 0, count; r < rows; r += count) {
         count = share_of(rows - r);
-        (count == 3 ? score_3
-         : count == 2
-             ? score_2
-             : score_1)(n, dim, q + r * p->head_dim + d * count, from, stride, s[r] + j, d > 0);
+        (count == 3   ? score_3
+         : count == 2 ? score_2
+                      : score_1)(n, dim, q + r * whole + d * count, from, stride, s[r] + j, d > 0);
       }
     }
+  for (int32_t r = 0; r < rows && whole < p->head_dim; r++)
+    EW_PLAIN_FOR (int32_t j = 0; j < keys; j++) {
+      float sum = whole ? s[r][j] : 0;
+      EW_PLAIN_FOR (int32_t d = whole; d < p->head_dim; d++)
+        sum += row[r].q[d] * real_at(k, (int64_t)(j0 + j) * p->k_s + d, is_half);
+      s[r][j] = sum;
+    }
 }
-EW_INLINE void gather_few(const attention_work *w, real *const *y, int32_t rows, const char *v,
-                          int32_t j0, int32_t keys, float s[ROWS][KEYS], int type) {
-  const ew_attention_params *p = w->p;
-  if (in_rows(type)) {
-    ew_row_sums(s, rows, (const uint8_t *)v + (int64_t)j0 * p->v_s, p->v_s, keys, p->v_dim, y,
-                p->kv_type == EW_I8);
-    return;
-  }
-  const bool is_half = type == EW_F16;
-  const int32_t most = is_half ? PART : p->v_dim;
-  real wide[is_half ? TURN * PART : 1];
+static __attribute__((noinline)) void gather_few(const ew_attention_params *p,
+                                                 const attention_row *row, int32_t rows,
+                                                 const char *v, int32_t j0, int32_t keys,
+                                                 float (*s)[KEYS], bool is_half) {
+  const int32_t whole = p->v_dim / VF * VF, most = is_half ? PART : whole;
+  real wide[TURN * PART], *y[FEW];
+  for (int32_t r = 0; r < rows; r++) y[r] = row[r].y;
   for (int32_t j = 0; j < keys; j += TURN)
-    for (int32_t c = 0; c < p->v_dim; c += most) {
+    for (int32_t c = 0; c < whole; c += most) {
       const int64_t at = (int64_t)(j0 + j) * p->v_s + c, stride = is_half ? PART : p->v_s;
       const int32_t n = keys - j < TURN ? keys - j : TURN,
-                    cols = p->v_dim - c < most ? p->v_dim - c : most;
+                    cols = whole - c < most ? whole - c : most;
       const real *from = is_half ? wide : (const real *)v + at;
       if (is_half) widen((const half *)v + at, p->v_s, n, cols, wide);
       for (int32_t r = 0, count; r < rows; r += count) {
@@ -438,6 +444,29 @@ EW_INLINE void gather_few(const attention_work *w, real *const *y, int32_t rows,
                       : add_1)(n, cols, s[r] + j, from, stride, y + r, c);
       }
     }
+  for (int32_t r = 0; r < rows; r++)
+    EW_PLAIN_FOR (int32_t c = whole; c < p->v_dim; c++)
+      EW_PLAIN_FOR (int32_t j = 0; j < keys; j++)
+        y[r][c] += s[r][j] * real_at(v, (int64_t)(j0 + j) * p->v_s + c, is_half);
+}
+
+/* The next keys of few rows. whole: the queries as integers, for keys in rows of fewer bits. */
+static void attend_few(const ew_attention_params *p, attention_row *row, const real *q,
+                       const ew_row_query *whole, int32_t rows, const char *k, const char *v,
+                       int32_t j0, int32_t keys, float (*s)[KEYS]) {
+  if (!in_rows(p)) {
+    score_few(p, row, q, rows, k, j0, keys, s, in_halves(p));
+    weigh(p, row, rows, s, j0, 0, keys);
+    gather_few(p, row, rows, v, j0, keys, s, in_halves(p));
+    return;
+  }
+  real *y[FEW];
+  for (int32_t r = 0; r < rows; r++) y[r] = row[r].y;
+  ew_row_scores(whole, rows, (p->head_dim + GROUP - 1) / GROUP,
+                (const uint8_t *)k + (int64_t)j0 * p->k_s, p->k_s, keys, s, p->kv_type == EW_I8);
+  weigh(p, row, rows, s, j0, 0, keys);
+  ew_row_sums(s, rows, (const uint8_t *)v + (int64_t)j0 * p->v_s, p->v_s, keys, p->v_dim, y,
+              p->kv_type == EW_I8);
 }
 
 static void divide(const ew_attention_params *p, real *y, float max, float sum) {
@@ -464,12 +493,17 @@ static void join(const attention_work *w, int32_t item, int32_t r) {
   divide(p, y, max, sum);
 }
 
-EW_INLINE void attend(const attention_work *w, int32_t index, int type) {
+static void attention_task(void *arg, int32_t index, int32_t thread) {
+  const attention_work *w = arg;
+  (void)thread;
   const ew_attention_params *p = w->p;
   const int32_t part = index % w->parts, task = index / w->parts;
   int32_t item = task / w->row_blocks, r0 = task % w->row_blocks * w->block,
           rows = w->rows - r0 < w->block ? w->rows - r0 : w->block;
-  int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads, size = size_of(type);
+  int32_t b = item / p->kv_heads, kv_head = item % p->kv_heads,
+          size = in_rows(p)     ? 1
+                 : in_halves(p) ? 2
+                                : 4;
   const char *k = w->k + ((int64_t)b * p->k_b + (int64_t)kv_head * p->k_h) * size,
              *v = w->v + ((int64_t)b * p->v_b + (int64_t)kv_head * p->v_h) * size;
   attention_row row[ROWS];
@@ -490,42 +524,29 @@ EW_INLINE void attend(const attention_work *w, int32_t index, int type) {
   attention_strip strip[ROWS / MR];
   const bool few = rows <= FEW && p->head_dim <= MAX_ROW;
   const int32_t strips = few ? 0 : divide_rows(row, rows, strip);
-  ew_row_query whole[in_rows(type) ? FEW : 1];
-  real packed[in_rows(type) ? 1 : FEW * MAX_ROW], *y[FEW];
-  if (few) pack_queries(p, row, rows, packed, whole, y, type);
+  ew_row_query whole[FEW];
+  real packed[FEW * MAX_ROW];
+  if (few) pack_queries(p, row, rows, packed, whole);
   for (int32_t j0 = from; j0 < to; j0 += KEYS) {
     int32_t keys = to - j0 < KEYS ? to - j0 : KEYS;
     if (few) {
-      score_few(w, packed, whole, rows, k, j0, keys, s, type);
-      weigh(p, row, rows, s, j0, 0, keys);
-      gather_few(w, y, rows, v, j0, keys, s, type);
+      attend_few(p, row, packed, whole, rows, k, v, j0, keys, s);
       continue;
     }
-    score(w, row, strip, strips, rows, k, j0, keys, s, type);
+    score(p, row, strip, strips, rows, k, j0, keys, s);
     for (const attention_strip *at = strip; at < strip + strips; at++) {
       const int32_t r = at->first, lo = at->from > j0 ? at->from - j0 : 0,
                     hi = at->to - j0 < keys ? at->to - j0 : keys,
                     count = rows - r < at->tiles * MR ? rows - r : at->tiles * MR;
       if (lo < hi) weigh(p, row + r, count, s + r, j0, lo, hi);
     }
-    gather(w, row, strip, strips, rows, v, j0, keys, s, type);
+    gather(p, row, strip, strips, rows, v, j0, keys, s);
   }
   for (int32_t r = 0; r < rows; r++)
     if (w->partial)
       row[r].y[-2] = row[r].max, row[r].y[-1] = row[r].sum;
     else
       divide(p, row[r].y, row[r].max, row[r].sum);
-}
-
-static void attention_task(void *arg, int32_t index, int32_t thread) {
-  const attention_work *w = arg;
-  (void)thread;
-  switch (EW_CHOICE(B_TYPE, w->p->kv_type)) {
-  case EW_F16: attend(w, index, EW_F16); break;
-  case EW_F32: attend(w, index, EW_F32); break;
-  case EW_I8:
-  case EW_U8: attend(w, index, EW_I8); break; /* one code: the engine for pages stays small */
-  }
 }
 
 int32_t ew_k_attention(ew_context *ctx, const ew_attention_params *p, void *const *operand) {
