@@ -202,21 +202,30 @@ static int32_t divide_rows(const attention_row *row, int32_t rows, attention_str
   return strips;
 }
 
+/* Columns of float16 rows as float32 rows, `row` apart. */
+static __attribute__((noinline)) void widen(const half *from, int64_t stride, int32_t rows,
+                                            int32_t cols, real *to, int32_t row) {
+  for (; rows > 0; rows--, from += stride, to += row) {
+    int32_t c = 0;
+    for (; c + 2 * VF <= cols; c += 2 * VF) vf_copy_at(to + c, from, c, true);
+    for (; c + VF <= cols; c += VF) vf_store(to + c, vf_load_half(from + c));
+    EW_PLAIN_FOR (; c < cols; c++) to[c] = half_to_float(from[c]);
+  }
+}
+
 /* Columns d0 to d0 + n of keys as a panel. */
 static __attribute__((noinline)) void pack_keys(const ew_attention_params *p, const char *k,
                                                 int32_t j, int32_t keys, int32_t d0, int32_t n,
                                                 real *panel) {
+  const bool rows = in_rows(p), is_half = in_halves(p), loads = rows || is_half;
   const int64_t at = (int64_t)j * p->k_s;
-  if (in_rows(p)) {
-    float loaded[NR * DIM];
-    for (int32_t i = 0; i < keys; i++)
-      ew_row_load((const uint8_t *)k + at + i * (int64_t)p->k_s, d0, n, loaded + i * DIM,
-                  p->kv_type == EW_I8);
-    ew_pack_columns(loaded, 0, DIM, n, keys, panel, false);
-  } else if (in_halves(p))
-    ew_pack_columns(k, at + d0, p->k_s, n, keys, panel, true);
-  else
-    ew_pack_columns(k, at + d0, p->k_s, n, keys, panel, false);
+  float loaded[NR * DIM];
+  for (int32_t i = 0; rows && i < keys; i++)
+    ew_row_load((const uint8_t *)k + at + i * (int64_t)p->k_s, d0, n, loaded + i * DIM,
+                p->kv_type == EW_I8);
+  if (is_half) widen((const half *)k + at + d0, p->k_s, keys, n, loaded, DIM);
+  ew_pack_columns(loads ? loaded : (const real *)k, loads ? 0 : at + d0, loads ? DIM : p->k_s, n,
+                  keys, panel, false);
 }
 
 /* Columns c0 to c0 + cols <= NR of values as a panel. */
@@ -284,21 +293,13 @@ static void gather(const ew_attention_params *p, const attention_row *row,
   }
 }
 
-/* Vectors of columns of float16 rows as float32 rows, PART apart. */
-static __attribute__((noinline)) void widen(const half *from, int64_t stride, int32_t rows,
-                                            int32_t cols, real *to) {
-  for (; rows > 0; rows--, from += stride, to += PART) {
-    int32_t c = 0;
-    for (; c + 2 * VF <= cols; c += 2 * VF) vf_copy_at(to + c, from, c, true);
-    if (c < cols) vf_store(to + c, vf_load_half(from + c));
-  }
-}
-
 /* s[r][j] = query r times key j, or their sum with `add`. A group of keys is as large as its sums
  * fit the registers. */
 EW_INLINE void score_rows(int rows, int32_t keys, int32_t dim, const real *q, const real *k,
                           int64_t stride, real *s, bool add) {
-  const int once = rows == 3 && VF < 16 ? 2 : 4; /* V8 has 15 vector registers on x86 */
+  /* V8 has 15 vector registers on x86; with 512-bit vectors a single query is as fast as memory,
+   * which is read faster as a single stream */
+  const int once = rows == 1 && VF == 16 ? 1 : rows == 3 && VF < 16 ? 2 : 4;
   for (int32_t j = 0; j < keys; k += stride * (keys - j < 4 ? 1 : 4), j += keys - j < 4 ? 1 : 4) {
     const int64_t next = keys - j < 4 ? 0 : stride; /* at the end a single key, used four times */
     f32x4 sum[SHARE][4];
@@ -407,7 +408,7 @@ static __attribute__((noinline)) void score_few(const ew_attention_params *p,
       const int32_t n = keys - j < TURN ? keys - j : TURN,
                     dim = whole - d < most ? whole - d : most;
       const real *from = is_half ? wide : (const real *)k + at;
-      if (is_half) widen((const half *)k + at, p->k_s, n, dim, wide);
+      if (is_half) widen((const half *)k + at, p->k_s, n, dim, wide, PART);
       for (int32_t r = 0, count; r < rows; r += count) {
         count = share_of(rows - r);
         (count == 3   ? score_3
@@ -436,7 +437,7 @@ static __attribute__((noinline)) void gather_few(const ew_attention_params *p,
       const int32_t n = keys - j < TURN ? keys - j : TURN,
                     cols = whole - c < most ? whole - c : most;
       const real *from = is_half ? wide : (const real *)v + at;
-      if (is_half) widen((const half *)v + at, p->v_s, n, cols, wide);
+      if (is_half) widen((const half *)v + at, p->v_s, n, cols, wide, PART);
       for (int32_t r = 0, count; r < rows; r += count) {
         count = share_of(rows - r);
         (count == 3   ? add_3

@@ -8,8 +8,9 @@
 #include <string.h>
 
 enum {
-  WIDE = VF == 16 ? 2 : 4, /* vectors of columns of a task */
-  TURNS = 8 / WIDE         /* sums of each, to hide the latency of multiply-adds */
+  WIDE = 4,         /* vectors of columns of a task */
+  TURNS = 8 / WIDE, /* sums of each, to hide the latency of multiply-adds */
+  DIM = 256         /* rows of the state, up to which they are carried side by side */
 };
 
 typedef struct {
@@ -55,19 +56,18 @@ EW_INLINE void sum_rows(int vectors, int32_t n, const real *s, int64_t row, int3
   }
 }
 
-/* Carries `vectors` of columns from c on through all positions. */
+/* Carries `vectors` of columns from c on, whose state is s, through all positions. */
 EW_INLINE void carry(const linear_attention_work *w, int64_t head, int32_t c, int vectors,
-                     int32_t n) {
+                     int32_t n, real *s, int64_t row) {
   static const real one = 1;
   const ew_linear_attention_params *p = w->p;
-  const int64_t b = head / p->kv_heads, h = head % p->kv_heads, row = p->v_dim;
+  const int64_t b = head / p->kv_heads, h = head % p->kv_heads;
   const int32_t outs = p->heads > p->kv_heads ? p->heads : p->kv_heads, each = outs / p->kv_heads,
                 step = w->decay && p->decay_dim > 1;
-  real *const s = w->state + head * p->dim * row + c;
   for (int64_t t = 0; t < p->seq; t++) {
     const int64_t at = b * p->seq + t;
     const real *k = w->k + (at * p->kv_heads + h) * p->dim,
-               *v = w->v + (at * p->kv_heads + h) * row + c,
+               *v = w->v + (at * p->kv_heads + h) * p->v_dim + c,
                *decay = w->decay ? w->decay + (at * p->kv_heads + h) * p->decay_dim : &one;
     vf u[WIDE], known[WIDE];
     for (int i = 0; i < vectors; i++) u[i] = load_some(v + i * VF, n);
@@ -76,18 +76,24 @@ EW_INLINE void carry(const linear_attention_work *w, int64_t head, int32_t c, in
       sum_rows(vectors, n, s, row, p->dim, k, decay, step, known);
       for (int i = 0; i < vectors; i++) u[i] = (u[i] - known[i]) * beta;
     }
+    /* the state, and its product with the first query */
+    const real *q = w->q + (at * p->heads + h * each * p->heads / outs) * p->dim;
+    for (int i = 0; i < vectors; i++) known[i] = vf_splat(0);
     for (int32_t d = 0; d < p->dim; d++) {
-      const vf x = vf_splat(k[d]), left = vf_splat(decay[d * step]);
+      const vf x = vf_splat(k[d]), left = vf_splat(decay[d * step]), z = vf_splat(q[d]);
       for (int i = 0; i < vectors; i++) {
         real *at_s = s + d * row + i * VF;
-        store_some(at_s, vf_fma(x, u[i], load_some(at_s, n) * left), n);
+        const vf now = vf_fma(x, u[i], load_some(at_s, n) * left);
+        store_some(at_s, now, n);
+        known[i] = vf_fma(z, now, known[i]);
       }
     }
     for (int64_t o = h * each; o < (h + 1) * each; o++) {
-      sum_rows(vectors, n, s, row, p->dim, w->q + (at * p->heads + o * p->heads / outs) * p->dim,
-               NULL, 0, known);
+      if (o > h * each)
+        sum_rows(vectors, n, s, row, p->dim, w->q + (at * p->heads + o * p->heads / outs) * p->dim,
+                 NULL, 0, known);
       for (int i = 0; i < vectors; i++)
-        store_some(w->y + (at * outs + o) * row + c + i * VF, known[i] * p->scale, n);
+        store_some(w->y + (at * outs + o) * p->v_dim + c + i * VF, known[i] * p->scale, n);
     }
   }
 }
@@ -97,21 +103,27 @@ static void linear_attention_task(void *arg, int32_t index, int32_t thread) {
   const ew_linear_attention_params *p = w->p;
   (void)thread;
   const int64_t head = index / w->blocks;
-  int32_t c = index % w->blocks * WIDE * VF;
-  const int32_t end = p->v_dim - c < WIDE * VF ? p->v_dim : c + WIDE * VF;
-  for (int64_t i = head * p->dim; i < (head + 1) * p->dim; i++) {
-    real *s = w->state + i * p->v_dim + c;
+  const int32_t c = index % w->blocks * WIDE * VF,
+                cols = p->v_dim - c < WIDE * VF ? p->v_dim - c : WIDE * VF;
+  const size_t bytes = (size_t)cols * sizeof(real);
+  real near[DIM * WIDE * VF], *state = w->state + head * p->dim * p->v_dim + c,
+                              *s = p->dim <= DIM ? near : state;
+  const int64_t row = s == near ? WIDE * VF : p->v_dim;
+  for (int64_t i = 0; i < p->dim; i++)
     if (w->past)
-      memmove(s, w->past + i * p->v_dim + c, (size_t)(end - c) * sizeof *s);
+      memmove(s + i * row, w->past + (head * p->dim + i) * p->v_dim + c, bytes);
     else
-      memset(s, 0, (size_t)(end - c) * sizeof *s);
-  }
-  if (end - c == WIDE * VF) {
-    carry(w, head, c, WIDE, VF);
-    return;
-  }
-  for (; c + VF <= end; c += VF) carry(w, head, c, 1, VF);
-  if (c < end) carry(w, head, c, 1, end - c);
+      memset(s + i * row, 0, bytes);
+  if (cols == WIDE * VF)
+    carry(w, head, c, WIDE, VF, s, row);
+  else
+    for (int32_t i = 0; i < cols; i += VF)
+      if (i + VF <= cols)
+        carry(w, head, c + i, 1, VF, s + i, row);
+      else
+        carry(w, head, c + i, 1, cols - i, s + i, row);
+  for (int64_t i = 0; s == near && i < p->dim; i++)
+    memcpy(state + i * p->v_dim, s + i * row, bytes);
 }
 
 int32_t ew_k_linear_attention(ew_context *ctx, const ew_linear_attention_params *p,
