@@ -35,25 +35,34 @@ EW_INLINE void store_some(real *p, vf v, int32_t n) {
 }
 
 /* out = the sum of x[i] decay[i * step] times row i of the state. n: elements of the last vector. */
-EW_INLINE void sum_rows(int vectors, int32_t n, const real *s, int64_t row, int32_t dim,
-                        const real *x, const real *decay, int32_t step, vf *out) {
+EW_INLINE void sum_vectors(int vectors, int32_t n, const real *s, int64_t row, int32_t dim,
+                           const real *x, const real *decay, int32_t step, vf *out) {
   vf sum[TURNS][WIDE];
   for (int u = 0; u < TURNS; u++)
     for (int c = 0; c < vectors; c++) sum[u][c] = vf_splat(0);
   int32_t i = 0;
   for (; i + TURNS <= dim; i += TURNS)
     for (int u = 0; u < TURNS; u++, s += row) {
-      const vf y = vf_splat(decay ? x[i + u] * decay[(i + u) * step] : x[i + u]);
+      const vf y = vf_splat(x[i + u] * decay[(i + u) * step]);
       for (int c = 0; c < vectors; c++) sum[u][c] = vf_fma(y, load_some(s + c * VF, n), sum[u][c]);
     }
   for (; i < dim; i++, s += row) {
-    const vf y = vf_splat(decay ? x[i] * decay[i * step] : x[i]);
+    const vf y = vf_splat(x[i] * decay[i * step]);
     for (int c = 0; c < vectors; c++) sum[0][c] = vf_fma(y, load_some(s + c * VF, n), sum[0][c]);
   }
   for (int c = 0; c < vectors; c++) {
     out[c] = sum[0][c];
     for (int u = 1; u < TURNS; u++) out[c] += sum[u][c];
   }
+}
+
+static __attribute__((noinline)) void sum_rows(int vectors, int32_t n, const real *s, int64_t row,
+                                               int32_t dim, const real *x, const real *decay,
+                                               int32_t step, vf *out) {
+  if (vectors == WIDE)
+    sum_vectors(WIDE, VF, s, row, dim, x, decay, step, out);
+  else
+    sum_vectors(1, n, s, row, dim, x, decay, step, out);
 }
 
 /* Carries `vectors` of columns from c on, whose state is s, through all positions. */
@@ -91,7 +100,7 @@ EW_INLINE void carry(const linear_attention_work *w, int64_t head, int32_t c, in
     for (int64_t o = h * each; o < (h + 1) * each; o++) {
       if (o > h * each)
         sum_rows(vectors, n, s, row, p->dim, w->q + (at * p->heads + o * p->heads / outs) * p->dim,
-                 NULL, 0, known);
+                 &one, 0, known);
       for (int i = 0; i < vectors; i++)
         store_some(w->y + (at * outs + o) * p->v_dim + c + i * VF, known[i] * p->scale, n);
     }
@@ -118,10 +127,7 @@ static void linear_attention_task(void *arg, int32_t index, int32_t thread) {
     carry(w, head, c, WIDE, VF, s, row);
   else
     for (int32_t i = 0; i < cols; i += VF)
-      if (i + VF <= cols)
-        carry(w, head, c + i, 1, VF, s + i, row);
-      else
-        carry(w, head, c + i, 1, cols - i, s + i, row);
+      carry(w, head, c + i, 1, cols - i < VF ? cols - i : VF, s + i, row);
   for (int64_t i = 0; s == near && i < p->dim; i++)
     memcpy(state + i * p->v_dim, s + i * row, bytes);
 }
